@@ -34,7 +34,7 @@ from albertkit.engines.arithmetic import (
 )
 from albertkit.engines.finishing import ADD, STORE, exponentials, finish_rows, pair_up
 from albertkit.engines.thread_team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
-from albertkit.engines.tiles import COLUMNS, VECTOR, VECTORS, panel_of, place, rows_of, tile, vectors_of, whole_steps
+from albertkit.engines.tiles import COLUMNS, VECTOR, VECTORS, fetching, panel_of, place, rows_of, tile, vectors_of, whole_steps
 from albertkit.jit import from_bfloat16
 
 # Rows that go through all of a layer but attention together. To fetch a weight from the shared cache takes as long as matrix
@@ -172,18 +172,21 @@ def multiply_part(rows, scale, weight, columns, sums, finishing, out):
     panels = len(columns[0]) // (vectors * VECTOR)
     size = len(weight) // panels
     steps = size * weight.itemsize // (4 * vectors * VECTOR)
+    tiles = (len(rows) + most - 1) // most
+    fetched, share = fetching(rows, tiles, size)
     for p in range(panels):
         left = p * vectors * VECTOR
         for top in range(0, len(rows), most):
             count = min(most, len(rows) - top)
-            ahead = (p + 1) * size + top // most * (size // vectors)
-            tile(rows, top, count, weight, p * size, vectors, steps, ahead, sums)
+            ahead = (p + 1) * size + top // most * share
+            tile(rows, top, count, weight, p * size, vectors, steps, ahead, fetched, sums)
             finish_rows(sums, count, columns, left, vectors, scale, top, finishing, out)
 
 
 @loops
 def multiply_once(source, rows, scale, linear, sums, out):
     """Apply a linear layer to fp32 source [t, I'], by way of rows and scale, into out [t, O']; called by Python."""
+    matrix_tiles.configure()
     prepare(source, rows, scale)
     multiply(rows, scale, linear, sums, STORE, out)
     matrix_tiles.release()
@@ -275,11 +278,11 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
         for panel in range(0, length, panel_of(scratch.query)):
             vectors = (min(panel_of(scratch.query), length - panel) + VECTOR - 1) // VECTOR
             begin = panel * words
-            tile(scratch.query, 0, count, scratch.keys, begin, vectors, words, begin, scratch.scores[:, panel:])
+            tile(scratch.query, 0, count, scratch.keys, begin, vectors, words, begin, 0, scratch.scores[:, panel:])
         softmax(scratch.scores, count, length, scratch.shares, scratch.factors)
         for panel in range(0, size, COLUMNS):
             vectors, begin = min(VECTORS, (size - panel + VECTOR - 1) // VECTOR), panel * token_words
-            tile(scratch.shares, 0, count, scratch.values, begin, vectors, token_words, begin, scratch.weighted)
+            tile(scratch.shares, 0, count, scratch.values, begin, vectors, token_words, begin, 0, scratch.weighted)
             for i in range(count):
                 found, factor = scratch.weighted[i], scratch.factors[i]
                 target = context[top + i, left + panel : left + min(panel + COLUMNS, size)]
@@ -447,6 +450,7 @@ def run(member, members, ids, tables, layer, repeats, chunk, progress, scratch, 
     tokens, heads = len(chunk.everyone), (len(chunk.starts) - 1) * num_heads
     row_patience = head_patience = np.int64(FIRST_PATIENCE)
     entered = cycles()
+    matrix_tiles.configure()
     for number in range(repeats + 1):
         chosen = last and number == repeats
         queries, block = (chunk.wanted, chunk.wanted_block) if chosen else (chunk.everyone, chunk.block)

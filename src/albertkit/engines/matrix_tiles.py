@@ -17,10 +17,11 @@ from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from albertkit.jit import call_llvm
+from albertkit.jit import call_llvm, prefetch
 
 ROWS = 32  # of a full tile
 SIDE = 16  # rows and columns of a matrix register; words of a row
+LINES = 8  # of the cache, that are fetched together
 _BYTES_OF = 1024  # a register
 
 _I64, _WORD, _BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
@@ -46,6 +47,18 @@ def allowed() -> bool:
 
 
 @intrinsic
+def configure(context):
+    """Set the shape of the matrix registers of this thread, once for all tiles until `release`."""
+
+    def generate(context, builder, signature, arguments):
+        if compiled_for():
+            call_llvm(builder, "llvm.x86.ldtilecfg", [_shapes(builder.module)])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
 def release(context):
     """Give the matrix registers back, so that the system need not save them when it stops this thread."""
 
@@ -59,10 +72,8 @@ def release(context):
 
 def emit(numbers: str, builder: Any, *given: Any) -> None:
     """Emit the tile: see `tiles.tile`."""
-    rows, stride, count, vectors, weight, steps, sums, between = given
-    kernel = _Kernel(builder, numbers, rows, stride, steps, between)
-    shapes = builder.gep(_shapes(builder.module), [builder.shl(count, ir.Constant(_I64, 6))])
-    call_llvm(builder, "llvm.x86.ldtilecfg", [shapes])
+    rows, stride, count, vectors, weight, steps, following, fetched, sums, between = given
+    kernel = _Kernel(builder, numbers, rows, stride, steps, following, fetched, between)
     both = builder.icmp_signed(">", count, ir.Constant(_I64, SIDE))
     pairs = builder.lshr(vectors, ir.Constant(_I64, 1))
     pair_size = builder.shl(steps, ir.Constant(_I64, 7))
@@ -80,8 +91,10 @@ def emit(numbers: str, builder: Any, *given: Any) -> None:
 class _Kernel:
     """Emits sums of 16 or 32 rows and 16 or 32 columns over all steps, 16 words at a time."""
 
-    def __init__(self, builder: Any, numbers: str, rows: Any, stride: Any, steps: Any, between: Any) -> None:
-        self.builder, self.product = builder, _PRODUCT[numbers]
+    def __init__(
+        self, builder: Any, numbers: str, rows: Any, stride: Any, steps: Any, following: Any, fetched: Any, between: Any
+    ) -> None:
+        self.builder, self.product, self.following, self.fetched = builder, _PRODUCT[numbers], following, fetched
         self.stride, self.steps, self.between = stride, builder.lshr(steps, ir.Constant(_I64, 4)), between
         self.rows = (rows, builder.gep(rows, [builder.shl(stride, ir.Constant(_I64, 4))]))
 
@@ -102,21 +115,30 @@ class _Kernel:
                 call_llvm(builder, "llvm.x86.tileloadd64", [register(_LEFT + i), at, self.stride])
                 for j in range(wide):
                     call_llvm(builder, self.product, [register(2 * i + j), register(_LEFT + i), register(_RIGHT + j)])
+                    if i == j == 0:
+                        self._fetch(loop.index)
         for i in range(tall):
             for j in range(wide):
                 below = builder.mul(self.between, ir.Constant(_I64, SIDE * i))
                 at = builder.gep(sums, [builder.add(below, ir.Constant(_I64, 64 * j))])
                 call_llvm(builder, "llvm.x86.tilestored64", [register(2 * i + j), at, self.between])
 
+    def _fetch(self, step: Any) -> None:
+        """Emit the fetching of what a step fetches of the weight that follows."""
+        builder, lines = self.builder, [ir.Constant(_I64, 64 * line) for line in range(LINES)]
+        first = builder.mul(step, self.fetched)
+        with cgutils.for_range(builder, self.fetched) as loop:
+            block = builder.mul(builder.add(first, loop.index), ir.Constant(_I64, 64 * LINES))
+            for line in lines:
+                prefetch(builder, builder.gep(self.following, [builder.add(block, line)]), second_cache=True)
+
 
 def _shapes(module: Any) -> Any:
-    """Return the shapes of the registers for 0 to 32 rows, 64 bytes each, as the processor reads them."""
-    shapes = np.zeros((ROWS + 1, 64), np.uint8)
-    shapes[:, 0] = 1
-    shapes[:, 16:32:2] = 64  # bytes of a row
-    for count in range(ROWS + 1):
-        upper, lower = min(count, SIDE), max(count - SIDE, 1)
-        shapes[count, 48:56] = [upper, upper, lower, lower, upper, lower, SIDE, SIDE]
+    """Return the shape of the registers, 16 rows of 64 bytes each, as the processor reads it."""
+    shapes = np.zeros(64, np.uint8)
+    shapes[0] = 1
+    shapes[16:32:2] = 64  # bytes of a row
+    shapes[48:56] = SIDE
     data = cgutils.create_constant_array(_BYTE, bytearray(shapes.tobytes()))
     found = cgutils.global_constant(module, "albertkit_matrix_shapes", data)
     found.align = 64

@@ -36,7 +36,7 @@ _WORDS, _FLOATS = ir.VectorType(_WORD, VECTOR), ir.VectorType(ir.FloatType(), VE
 
 
 @intrinsic
-def tile(context, left, row, count, right, start, vectors, steps, ahead, out):
+def tile(context, left, row, count, right, start, vectors, steps, ahead, fetched, out):
     """Write rows of `left` times a packed matrix into out[:count, :16 x vectors].
 
     Args:
@@ -53,13 +53,13 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, out):
             they are.
     """
     signature = types.void(
-        left, types.int64, types.int64, right, types.int64, types.int64, types.int64, types.int64, out
+        left, types.int64, types.int64, right, types.int64, types.int64, types.int64, types.int64, types.int64, out
     )
     numbers = {types.uint8: "int8", types.uint16: "bf16", types.float32: "fp32"}[left.dtype]
 
     def generate(context, builder, signature, arguments):
         row, count, start, vectors, steps = (arguments[i] for i in (1, 2, 4, 5, 6))
-        rows, weights, sums = (context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 3, 8))
+        rows, weights, sums = (context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 3, 9))
         stride = builder.extract_value(rows.strides, 0)
         first = builder.gep(builder.bitcast(rows.data, _BYTES), [builder.mul(row, stride)])
         weight = builder.bitcast(builder.gep(weights.data, [start]), _BYTES)
@@ -67,7 +67,7 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, out):
         corner = builder.bitcast(sums.data, _BYTES)
         between = builder.extract_value(sums.strides, 0)
         if _in_matrices(left):
-            given, emit = [first, stride, count, vectors, weight, steps, corner, between], matrix_tiles.emit
+            given, emit = [first, stride, count, vectors, weight, steps, following, arguments[8], corner, between], matrix_tiles.emit
         else:
             shape = builder.add(builder.shl(count, ir.Constant(_I64, 2)), vectors)
             given, emit = [first, stride, shape, weight, steps, following, corner, between], _emit
@@ -99,6 +99,23 @@ def vectors_of(rows: Any) -> Any:
 def _overload_vectors_of(rows):
     most = 2 if _in_matrices(rows) else VECTORS
     return lambda rows: most
+
+
+def fetching(rows: Any, tiles: Any, size: Any) -> Any:
+    """Return what `tile` is told to fetch in each step, and how many numbers of the next panel that is for a tile."""
+
+
+@overload(fetching, jit_options=WITHIN)
+def _overload_fetching(rows, tiles, size):
+    if not _in_matrices(rows):
+        return lambda rows, tiles, size: (0, size // VECTORS)
+    parts = 32 // matrix_tiles.LINES
+
+    def fetching_matrices(rows, tiles, size):
+        fetched = max(1, parts // tiles)
+        return fetched, size * fetched // parts
+
+    return fetching_matrices
 
 
 def panel_of(rows: Any) -> Any:

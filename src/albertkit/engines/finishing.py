@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from albertkit.engines.tiles import VECTOR, everywhere, load, store
+from albertkit.engines.tiles import VECTOR, VECTORS, everywhere, load, store
 from albertkit.jit import call_llvm, call_shared
 
 GELU_TANH, GELU_ERF, RELU, STORE, ADD = range(5)  # how a linear layer's output is finished
@@ -176,48 +176,60 @@ def finish_rows(context, sums, count, columns, left, vectors, scale, top, how, o
 
 
 def _emit_kinds(is_int8: bool, held: types.Type, builder: Any, *given: Any) -> None:
-    """Emit `finish_rows` for every way to finish."""
+    """Emit `finish_rows` for every way to finish and every count of registers."""
     for argument in given:
         if argument.type == _BYTES:
             argument.add_attribute("noalias")
     count, vectors, how = given[8:]
     after = builder.append_basic_block("finished")
-    kinds = builder.switch(how, after)
+    kinds = builder.switch(builder.add(builder.mul(how, ir.Constant(_I64, VECTORS)), vectors), after)
     for number in _FINISH:
-        block = builder.append_basic_block(f"finish_{number}")
-        kinds.add_case(ir.Constant(_I64, number), block)
-        builder.position_at_end(block)
-        with cgutils.for_range(builder, count) as loop:
-            _emit_row(builder, given, loop.index, vectors, number, is_int8, held)
-        builder.branch(after)
+        for registers in range(1, VECTORS + 1):
+            block = builder.append_basic_block(f"finish_{number}_{registers}")
+            kinds.add_case(ir.Constant(_I64, number * VECTORS + registers), block)
+            builder.position_at_end(block)
+            columns = [_Column(builder, given, register, is_int8) for register in range(registers)]
+            with cgutils.for_range(builder, count) as loop:
+                _emit_row(builder, given, loop.index, columns, number, held)
+            builder.branch(after)
     builder.position_at_end(after)
 
 
-def _emit_row(builder: Any, given: Any, row: Any, vectors: Any, number: int, is_int8: bool, held: types.Type) -> None:
-    """Emit what makes outputs of one row of sums."""
-    sums, between, scales, shifts, biases, row_scales, out, stride = given[:8]
+class _Column:
+    """Sixteen columns' scales, shifts and biases, which stay in registers for all rows of a tile."""
 
+    def __init__(self, builder: Any, given: Any, register: int, is_int8: bool) -> None:
+        def of(pointer: Any, kind: Any = _FLOATS) -> Any:
+            return load(builder, _register_at(builder, pointer, ir.Constant(_I64, register), 4), kind)
+
+        _, _, scales, shifts, biases = given[:5]
+        self.at, self.is_int8 = ir.Constant(_I64, register), is_int8
+        self.scale, self.bias = Lanes(builder, of(scales)), Lanes(builder, of(biases))
+        self.shift = of(shifts, _WORDS) if is_int8 else None
+
+    def value(self, builder: Any, row_sums: Any, row_scale: Lanes) -> Lanes:
+        """Emit the outputs of a row's sums, before they are finished."""
+        sums = load(builder, _register_at(builder, row_sums, self.at, 4), _WORDS if self.is_int8 else _FLOATS)
+        if self.is_int8:
+            sums = builder.sitofp(builder.sub(sums, self.shift), _FLOATS)
+        return Lanes(builder, sums) * (self.scale * row_scale) + self.bias
+
+
+def _emit_row(builder: Any, given: Any, row: Any, columns: list[_Column], number: int, held: types.Type) -> None:
+    """Emit what makes outputs of one row of sums."""
+    sums, between, _, _, _, row_scales, out, stride = given[:8]
     row_sums = builder.gep(sums, [builder.mul(row, between)])
     target = builder.gep(out, [builder.mul(row, stride)])
     one = load(builder, builder.gep(row_scales, [builder.shl(row, ir.Constant(_I64, 2))]), _FLOAT)
     row_scale = Lanes(builder, everywhere(builder, one))
-    size, exact = 4 if held == types.float32 else 2, not is_int8 and held == types.float32
-    with cgutils.for_range(builder, vectors) as loop:
-
-        def register(pointer: Any, kind: Any = _FLOATS, size: int = 4) -> Any:
-            return load(builder, _register_at(builder, pointer, loop.index, size), kind)
-
-        if is_int8:
-            whole = builder.sub(register(row_sums, _WORDS), register(shifts, _WORDS))
-            value = Lanes(builder, builder.sitofp(whole, _FLOATS))
-        else:
-            value = Lanes(builder, register(row_sums))
-        value = value * (Lanes(builder, register(scales)) * row_scale) + Lanes(builder, register(biases))
+    size = 4 if held == types.float32 else 2
+    for column in columns:
+        value, there = column.value(builder, row_sums, row_scale), _register_at(builder, target, column.at, size)
         if number == ADD:
-            before = register(target, _FLOATS if held == types.float32 else _HALVES, size)
+            before = load(builder, there, _FLOATS if held == types.float32 else _HALVES)
             value += Lanes(builder, _as_floats(builder, before))
-        finished = _as_held(builder, _FINISH[number](value, exact).value, held)
-        store(builder, finished, _register_at(builder, target, loop.index, size))
+        exact = not column.is_int8 and held == types.float32
+        store(builder, _as_held(builder, _FINISH[number](value, exact).value, held), there)
 
 
 def _register_at(builder: Any, pointer: Any, register: Any, size: int) -> Any:

@@ -249,11 +249,10 @@ def _as_floats(builder: Any, value: Any) -> Any:
 
 
 def _as_held(builder: Any, value: Any, held: types.Type) -> Any:
-    """Convert like `arithmetic.as_held`, but from the middle between two numbers to the larger: three instructions fewer."""
+    """Convert like `arithmetic.as_held`."""
     if held == types.float32:
         return value
-    half, sixteen = (ir.Constant(_WORDS, [number] * VECTOR) for number in (0x8000, 16))
-    return builder.trunc(builder.lshr(builder.add(builder.bitcast(value, _WORDS), half), sixteen), _HALVES)
+    return call_llvm(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", [value], _HALVES)
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -316,18 +315,38 @@ def _emit_exponentials(held: types.Type, builder: Any, scores: Any, length: Any,
 
 
 @intrinsic
-def pair_up(context, first, second, begin, out, at):
-    """Write 16 numbers of two tokens from `begin` on, uint16, as words out[at : at + 16], uint32: the first one's is lower."""
-    signature = types.void(first, second, types.int64, out, types.int64)
+def write_scaled(context, found, count, factors, columns, out, top, left):
+    """Write found[i, :columns] times factors[i] into out[top + i, left : left + columns] for so many rows, all fp32."""
+    signature = types.void(found, types.int64, factors, types.int64, out, types.int64, types.int64)
 
     def generate(context, builder, signature, arguments):
-        def there(position: int, place: int) -> Any:
-            array = context.make_array(signature.args[position])(context, builder, arguments[position])
-            return builder.bitcast(builder.gep(array.data, [arguments[place]]), _BYTES)
+        def array(position: int) -> tuple[Any, Any]:
+            made = context.make_array(signature.args[position])(context, builder, arguments[position])
+            return builder.bitcast(made.data, _BYTES), builder.extract_value(made.strides, 0)
 
-        lower, upper = (builder.zext(load(builder, there(n, 2), _HALVES), _WORDS) for n in (0, 1))
-        sixteen = ir.Constant(_WORDS, [16] * VECTOR)
-        store(builder, builder.or_(lower, builder.shl(upper, sixteen)), there(3, 4))
+        (rows, between), (scales, _), (target, stride) = array(0), array(2), array(4)
+        start = builder.add(builder.mul(arguments[5], stride), builder.shl(arguments[6], ir.Constant(_I64, 2)))
+        given = [rows, between, scales, arguments[1], arguments[3], builder.gep(target, [start]), stride]
+        call_shared(builder, "albertkit_write_scaled", _emit_scaled, given)
         return context.get_dummy_value()
 
     return signature, generate
+
+
+def _emit_scaled(
+    builder: Any, found: Any, between: Any, factors: Any, count: Any, columns: Any, out: Any, stride: Any
+) -> None:
+    """Emit `write_scaled`, register by register: of the last one a mask stores the part that belongs to the row."""
+    lanes, sixteen = ir.Constant(_WORDS, list(range(VECTOR))), ir.Constant(_I64, VECTOR)
+    registers = builder.udiv(builder.add(columns, ir.Constant(_I64, VECTOR - 1)), sixteen)
+    with cgutils.for_range(builder, count) as row:
+        source = builder.gep(found, [builder.mul(row.index, between)])
+        target = builder.gep(out, [builder.mul(row.index, stride)])
+        factor = load(builder, builder.gep(factors, [builder.shl(row.index, ir.Constant(_I64, 2))]), _FLOAT)
+        with cgutils.for_range(builder, registers) as loop:
+            value = load(builder, _register_at(builder, source, loop.index, 4), _FLOATS)
+            scaled = builder.fmul(value, everywhere(builder, factor))
+            rest = builder.trunc(builder.sub(columns, builder.mul(loop.index, sixteen)), _WORD)
+            there = builder.icmp_signed("<", lanes, everywhere(builder, rest))
+            given = [scaled, _register_at(builder, target, loop.index, 4), ir.Constant(_WORD, 1), there]
+            call_llvm(builder, "llvm.masked.store.v16f32.p0", given)

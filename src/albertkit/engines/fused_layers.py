@@ -32,7 +32,8 @@ from albertkit.engines.arithmetic import (
     u32,
     within,
 )
-from albertkit.engines.finishing import ADD, STORE, exponentials, finish_rows, pair_up
+from albertkit.engines.finishing import ADD, STORE, exponentials, finish_rows, write_scaled
+from albertkit.engines.laying_out import pair_up, transpose
 from albertkit.engines.thread_team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
 from albertkit.engines.tiles import COLUMNS, VECTOR, VECTORS, fetching, panel_of, place, rows_of, tile, vectors_of, whole_steps
 from albertkit.jit import from_bfloat16
@@ -283,11 +284,8 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
         for panel in range(0, size, COLUMNS):
             vectors, begin = min(VECTORS, (size - panel + VECTOR - 1) // VECTOR), panel * token_words
             tile(scratch.shares, 0, count, scratch.values, begin, vectors, token_words, begin, 0, scratch.weighted)
-            for i in range(count):
-                found, factor = scratch.weighted[i], scratch.factors[i]
-                target = context[top + i, left + panel : left + min(panel + COLUMNS, size)]
-                for d in range(len(target)):
-                    target[d] = found[d] * factor
+            columns = min(COLUMNS, size - panel)
+            write_scaled(scratch.weighted, count, scratch.factors, columns, context, top, left + panel)
 
 
 @within
@@ -299,12 +297,14 @@ def lay_keys_out(qkv, holders, start, length, left, size, out):
     for panel in range(0, length, panel_of(qkv)):
         columns = min(panel_of(qkv), (length - panel + VECTOR - 1) // VECTOR * VECTOR)
         target = out[panel * steps : (panel + columns) * steps]
-        for j in range(min(columns, length - panel)):
-            row = given[holders[start + panel + j], start + panel + j, left // per : left // per + words]
-            for w in range(words):
-                target[place(qkv, steps, columns, j // VECTOR, w) + j % VECTOR] = row[w]
+        for register in range(columns // VECTOR):
+            first, between = start + panel + register * VECTOR, place(qkv, steps, columns, 0, 1)
+            for w in range(0, words, VECTOR):
+                at, count = place(qkv, steps, columns, register, w), min(VECTOR, words - w)
+                transpose(given, holders, first, start + length - 1, left // per + w, count, target, at, between)
             for w in range(words, steps):
-                target[place(qkv, steps, columns, j // VECTOR, w) + j % VECTOR] = u32(0)
+                at = place(qkv, steps, columns, register, w)
+                target[at : at + VECTOR] = u32(0)
 
 
 @within

@@ -25,7 +25,18 @@ from albertkit.data.packing import PackedBatch
 from albertkit.engines import finishing, fused_layers, matrix_tiles, processor
 from albertkit.engines.arithmetic import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
 from albertkit.engines.engine import Engine, Precision, evaluating
-from albertkit.engines.fused_layers import BLOCK_ROWS, Chunk, Ids, Layer, Linear, Norm, Scratch, Tables, multiply_once
+from albertkit.engines.fused_layers import (
+    BLOCK_ROWS,
+    Call,
+    Chunk,
+    Ids,
+    Layer,
+    Linear,
+    Norm,
+    Scratch,
+    Tables,
+    multiply_once,
+)
 from albertkit.engines.thread_team import ThreadTeam, new_progress
 from albertkit.engines.tiles import COLUMNS, MOST_ROWS, VECTOR, pack
 from albertkit.model.encoder import AlbertAttention, AlbertLayer
@@ -145,7 +156,9 @@ class FusedEngine(Engine):
         chunk = self._chunk(layer, lengths, wanted, given, states)
         heads, tokens = len(lengths) * layer.num_heads, len(chunk.everyone)
         most = max(-(-tokens // chunk.block), -(-len(chunk.wanted) // chunk.wanted_block), -(-heads // chunk.group))
-        progress = new_progress(2 * repeats + 1, most, members)
+        if chunk.half_block:
+            most = max(most, 2 * -(-tokens // chunk.half_block))
+        progress = new_progress(fused_layers.KINDS * repeats + 1, most, members)
         scratch = [self._scratch(layer, int(lengths.max()), tokens) for _ in range(members)]
         ids, last = given if isinstance(given, Ids) else _NO_IDS, wanted is not None
         rows, block = (len(chunk.wanted), chunk.wanted_block) if last else (tokens, chunk.block)
@@ -153,7 +166,8 @@ class FusedEngine(Engine):
 
         def work(member: int, members: int) -> None:
             own = scratch[member]
-            fused_layers.run(member, members, ids, self._tables, layer, repeats, chunk, progress, own, last)
+            call = Call(member, members, repeats, last)
+            fused_layers.run(call, ids, self._tables, layer, chunk, progress, own)
             if member == 0:  # before anybody else is given this memory
                 for task, holder in enumerate(progress.done[-1, : -(-rows // block)] - 1):
                     here = slice(task * block, min((task + 1) * block, rows))
@@ -184,6 +198,7 @@ class FusedEngine(Engine):
         starts, where = np.append(0, np.cumsum(lengths)), np.zeros(0, np.int64) if wanted is None else wanted
         if isinstance(given, np.ndarray) and given.shape[1] < width:
             given = np.pad(given, ((0, 0), (0, width - given.shape[1])))
+        half_block = _half_block(max(tokens, len(where)), members) if layer.middle < len(layer.inner.bias) else 0
         return Chunk(
             given=np.zeros((0, width), np.float32) if isinstance(given, Ids) else given,
             **states._asdict(),
@@ -194,6 +209,10 @@ class FusedEngine(Engine):
             wanted_starts=np.searchsorted(where, starts),
             block=_block(tokens, members, spare),
             wanted_block=_block(len(where), members, spare),
+            half_block=half_block,
+            halves=_zeros(members * 3, (tokens if half_block else 0) * width, np.float32).reshape(
+                members, 3, -1, width
+            ),
             group=max(1, len(lengths) * layer.num_heads // (members * SHARES)),
         )
 
@@ -246,6 +265,8 @@ class FusedEngine(Engine):
             shares=_zeros(MOST_ROWS, places + _LINE // attention.itemsize, attention),
             weighted=_zeros(MOST_ROWS, COLUMNS, np.float32),
             factors=np.zeros(MOST_ROWS, np.float32),
+            second=_zeros(BLOCK_ROWS, layer.outer.bias.size, np.float32),
+            patience=np.zeros(fused_layers.KINDS, np.int64),
         )
 
 
@@ -290,6 +311,15 @@ def _block(rows: int, members: int, spare: bool) -> int:
     return max(1, -(-rows // tasks))
 
 
+def _half_block(rows: int, members: int) -> int:
+    """Return how many rows are a task of a half of the feed-forward block, or 0 where a half is no task of its own.
+
+    With halves each member fetches half of that block's weights for twice as many rows.
+    """
+    block = -(-2 * rows // members)
+    return block if members > 1 and block <= BLOCK_ROWS else 0
+
+
 def cut(lengths: tuple[int, ...], most: int) -> Iterator[tuple[int, int, np.ndarray]]:
     """Cut into chunks of whole sequences, of at most so many tokens or one sequence: first token, end, lengths."""
     ends = list(accumulate(lengths))
@@ -323,6 +353,7 @@ def _ready(layer: AlbertLayer, activation: int, precision: str) -> Layer:
         num_heads=layer.num_heads,
         activation=activation,
         part=part,
+        middle=-(-len(_columns(layer.ffn.bias)) // (2 * part)) * part,
     )
 
 
@@ -424,7 +455,7 @@ def _trial(precision: str) -> float:
     """Return the largest error of a linear layer with small random numbers."""
     random = torch.Generator().manual_seed(0)
     given, weight, bias = (torch.rand(*shape, generator=random) - 0.5 for shape in ((7, 64), (64, 64), (64,)))
-    rows, out = _zeros(7, 64, _NUMBERS[precision]), _zeros(7, 64, np.float32)
+    rows, out = _zeros(MOST_ROWS, 64, _NUMBERS[precision])[:7], _zeros(7, 64, np.float32)
     sums = _zeros(MOST_ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
     multiply_once(given.numpy(), rows, np.ones(7, np.float32), _linear(weight, bias, precision), sums, out)
     return float((torch.from_numpy(out) - F.linear(given, weight, bias)).abs().max())

@@ -35,8 +35,24 @@ from albertkit.engines.arithmetic import (
 from albertkit.engines.finishing import ADD, STORE, exponentials, finish_rows, write_scaled
 from albertkit.engines.laying_out import pair_up, transpose
 from albertkit.engines.thread_team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
-from albertkit.engines.tiles import COLUMNS, VECTOR, VECTORS, fetching, panel_of, place, rows_of, tile, vectors_of, whole_steps
+from albertkit.engines.tiles import (
+    COLUMNS,
+    VECTOR,
+    VECTORS,
+    fetching,
+    panel_of,
+    place,
+    rows_of,
+    tile,
+    vectors_of,
+    whole_steps,
+)
 from albertkit.jit import from_bfloat16
+
+ROWS, HEADS, ATTENDED, HALVES = range(
+    4
+)  # phases of a layer; the last two where halves of its feed-forward block are tasks
+KINDS = 4
 
 # Rows that go through all of a layer but attention together. To fetch a weight from the shared cache takes as long as matrix
 # tiles take for 128 rows; where there are none, 72 leave room for a panel in a cache of 1 MB.
@@ -74,6 +90,9 @@ class Layer(NamedTuple):
     num_heads: int
     activation: int  # GELU_TANH, GELU_ERF or RELU
     part: int  # inner activations that are computed and used up together
+    middle: (
+        int  # where the second half of them begins, which is added up apart: parts, or the end where there is one part
+    )
 
 
 class Tables(NamedTuple):
@@ -108,7 +127,20 @@ class Chunk(NamedTuple):
     wanted_starts: np.ndarray  # int64 [N + 1], of sequences among the wanted
     block: int  # rows that are a task
     wanted_block: int  # the same of the last states, where some are wanted
+    half_block: int  # rows that are a task of a half of the feed-forward block; 0: it is part of the task of rows
+    halves: (
+        np.ndarray
+    )  # fp32 [M, 3, T or Q, H'], no rows where half_block is 0: the block's input, and what halves add up to
     group: int  # heads that are a task; heads are counted through, sequence by sequence
+
+
+class Call(NamedTuple):
+    """What one member of a team does."""
+
+    member: int
+    members: int
+    repeats: int  # layers
+    last: bool  # whether the last layer's output is that of the wanted tokens
 
 
 class Scratch(NamedTuple):
@@ -125,6 +157,8 @@ class Scratch(NamedTuple):
     inner: np.ndarray  # [BLOCK_ROWS, part and a line], fp32, for bfloat16 uint16
     inner_rows: np.ndarray  # the same as they are multiplied: uint8, or the same memory
     inner_scale: np.ndarray  # fp32 [BLOCK_ROWS]
+    second: np.ndarray  # fp32 [BLOCK_ROWS, H'], what the second half of the feed-forward block adds up to
+    patience: np.ndarray  # int64 [KINDS]
     places: np.ndarray  # int32 [part], of a row's outliers
     excess: np.ndarray  # fp32 [part]
     peaks: np.ndarray  # fp32 [part / TABLE_ROWS]
@@ -364,7 +398,7 @@ def softmax(scores, count, length, shares, factors):
             shares[i, j] = as_held(shares, f32(0))
 
 
-# --- layers --------------------------------------------------------------------------------------------------------
+# --- layers ---------------------------------------------------------------------------------------------------------
 
 
 @within
@@ -376,39 +410,33 @@ def begin_layer(layer, scratch, hidden, qkv):
 
 
 @within
-def after_attention(layer, scratch, hidden, done, task):
-    """Compute the rest of a layer for t rows, at most BLOCK_ROWS, of its input hidden [t, H'] and the context in scratch.rows.
-
-    Stops where another member has done the task in the meantime.
-    """
+def attended(layer, scratch, hidden):
+    """Add to t rows of a layer's input, hidden [t, H'], what attention found, whose context is in scratch.rows."""
     count = len(hidden)
-    rows, scale = scratch.rows[:count], scratch.scale[:count]
-    multiply(rows, scale, layer.attention_output, scratch.sums, ADD, hidden)
-    if is_done(done, task):
-        return
+    multiply(scratch.rows[:count], scratch.scale[:count], layer.attention_output, scratch.sums, ADD, hidden)
     normalize(hidden, layer.attention_norm)
-    prepare(hidden, rows, scale)
-    for start in range(0, len(layer.inner.bias), layer.part):
-        if is_done(done, task):
-            return
-        feed_forward(layer, scratch, start, rows, scale, hidden)
-    normalize(hidden, layer.ffn_norm)
 
 
 @within
-def feed_forward(layer, scratch, start, rows, scale, hidden):
-    """Add to hidden [t, H'] what the inner activations from `start` on contribute: `part` of them, which stay in the cache."""
-    inner, outer, count = layer.inner, layer.outer, len(hidden)
+def feed_forward(layer, scratch, start, end, out, done, task):
+    """Add to out [t, H'] what the inner activations from `start` to `end` of the rows in scratch.rows contribute.
+
+    Stops where another member has done the task in the meantime.
+    """
+    inner, outer, count = layer.inner, layer.outer, len(out)
     whole = len(inner.bias)
-    end = min(start + layer.part, whole)
     size, outer_size = len(inner.weight) // whole, len(outer.weight) // whole
-    columns = (inner.scale[start:end], inner.shift[start:end], inner.bias[start:end])
-    weight = inner.weight[start * size : end * size]
-    multiply_part(rows, scale, weight, columns, scratch.sums, layer.activation, scratch.inner[:count])
-    prepare_inner(scratch, end - start, layer.outer_rows[start:], hidden)
-    columns = (outer.scale, outer.shift, outer.bias if start == 0 else layer.no_bias)
-    weight, inner_rows = outer.weight[start * outer_size : end * outer_size], scratch.inner_rows[:count]
-    multiply_part(inner_rows, scratch.inner_scale[:count], weight, columns, scratch.sums, ADD, hidden)
+    for left in range(start, end, layer.part):  # as many as stay in the cache
+        if is_done(done, task):
+            return
+        right = min(left + layer.part, whole)
+        columns = (inner.scale[left:right], inner.shift[left:right], inner.bias[left:right])
+        rows, scale, weight = scratch.rows[:count], scratch.scale[:count], inner.weight[left * size : right * size]
+        multiply_part(rows, scale, weight, columns, scratch.sums, layer.activation, scratch.inner[:count])
+        prepare_inner(scratch, right - left, layer.outer_rows[left:], out)
+        columns = (outer.scale, outer.shift, outer.bias if left == 0 else layer.no_bias)
+        weight, inner_rows = outer.weight[left * outer_size : right * outer_size], scratch.inner_rows[:count]
+        multiply_part(inner_rows, scratch.inner_scale[:count], weight, columns, scratch.sums, ADD, out)
 
 
 @within
@@ -425,9 +453,15 @@ def gather_context(chunk, scratch, queries, top, bottom, num_heads, size):
 @within
 def note_holders(done, size, holders):
     """Write out who has each row or head, where `done` tells it of tasks with `size` of them."""
-    for task in range((len(holders) + size - 1) // size):
+    for task in range(tasks_of(len(holders), size)):
         for n in range(task * size, min((task + 1) * size, len(holders))):
             holders[n] = done[task] - 1
+
+
+@within
+def tasks_of(count, size):
+    """Return how many tasks so many rows or heads are."""
+    return (count + size - 1) // size
 
 
 @within
@@ -437,60 +471,172 @@ def copy(source, target):
         target[c] = source[c]
 
 
-@loops
-def run(member, members, ids, tables, layer, repeats, chunk, progress, scratch, last):
-    """Apply one layer to a chunk as many times as `repeats` says, as one of the members of a thread team.
+# --- phases -----------------------------------------------------------------------------------------------------------
 
-    All members call this with the same chunk and progress, and return when all is done. Phases are rows, heads, rows, …, rows.
-    The output is in the members' copies `hidden[:, repeats % 2]`; progress.done[-1] says in whose. With `last`, it is the states
-    of the wanted tokens only.
+
+@within
+def next_task(call, progress, number, kind, tasks, scratch):
+    """Return a task of a layer's phase for this member, or -1; see `thread_team.take`."""
+    return take(progress, KINDS * number + kind, tasks, call.member, call.members, scratch.patience[kind])
+
+
+@within
+def end_task(call, progress, number, kind, task, began, scratch):
+    """Say that a task of a layer's phase is done; see `thread_team.finish`."""
+    taken = finish(progress, KINDS * number + kind, task, call.member, began, np.int64(kind == HEADS))
+    scratch.patience[kind] = min(scratch.patience[kind], taken // PATIENCE)
+
+
+@within
+def do_rows(call, ids, tables, layer, number, chunk, progress, scratch):
+    """Compute a layer's input, out of the layer before or of embeddings, and the queries, keys and values of it."""
+    last, own = call.last and number == call.repeats, chunk.hidden[call.member]
+    queries, block = (chunk.wanted, chunk.wanted_block) if last else (chunk.everyone, chunk.block)
+    done, tasks = progress.done[KINDS * number + ROWS], tasks_of(len(queries), block)
+    task = next_task(call, progress, number, ROWS, tasks, scratch)
+    while task >= 0:
+        began = cycles()
+        top, bottom = task * block, min((task + 1) * block, len(queries))
+        hidden = own[number % 2, top:bottom]
+        if number == 0 and len(ids.words):
+            embed(ids, tables, top, bottom, scratch, hidden)
+        elif number == 0:
+            for t in range(top, bottom):
+                copy(chunk.given[t], hidden[t - top])
+        elif chunk.half_block:
+            add_halves(chunk, progress.done[KINDS * (number - 1) + HALVES], top, bottom, len(queries), hidden)
+            normalize(hidden, layer.ffn_norm)
+        else:
+            attend_rows(layer, chunk, scratch, number - 1, queries, top, bottom, hidden)
+            whole_feed_forward(layer, scratch, hidden, done, task)
+        if number < call.repeats and not is_done(done, task):
+            begin_layer(layer, scratch, hidden, chunk.qkv[call.member, top:bottom])
+        end_task(call, progress, number, ROWS, task, began, scratch)
+        task = next_task(call, progress, number, ROWS, tasks, scratch)
+
+
+@within
+def do_heads(call, layer, number, queries, query_starts, chunk, progress, scratch):
+    """Compute the context of heads."""
+    width = len(layer.attention_norm.weight)
+    size, heads = width // layer.num_heads, (len(chunk.starts) - 1) * layer.num_heads
+    tasks = tasks_of(heads, chunk.group)
+    task = next_task(call, progress, number, HEADS, tasks, scratch)
+    while task >= 0:
+        began = cycles()
+        for pair in range(task * chunk.group, min((task + 1) * chunk.group, heads)):
+            sequence, head = pair // layer.num_heads, pair % layer.num_heads
+            attend(chunk, scratch, sequence, head, width, size, queries, query_starts, chunk.context[call.member])
+        end_task(call, progress, number, HEADS, task, began, scratch)
+        task = next_task(call, progress, number, HEADS, tasks, scratch)
+    note_holders(progress.done[KINDS * number + HEADS], chunk.group, scratch.head_holders[:heads])
+
+
+@within
+def do_attended(call, layer, number, queries, block, chunk, progress, scratch):
+    """Compute the input of the feed-forward block, where halves of it are tasks."""
+    tasks = tasks_of(len(queries), block)
+    task = next_task(call, progress, number, ATTENDED, tasks, scratch)
+    while task >= 0:
+        began = cycles()
+        top, bottom = task * block, min((task + 1) * block, len(queries))
+        attend_rows(layer, chunk, scratch, number, queries, top, bottom, chunk.halves[call.member, 0, top:bottom])
+        end_task(call, progress, number, ATTENDED, task, began, scratch)
+        task = next_task(call, progress, number, ATTENDED, tasks, scratch)
+    note_holders(progress.done[KINDS * number + ATTENDED], block, scratch.holders[: len(queries)])
+
+
+@within
+def do_halves(call, layer, number, count, chunk, progress, scratch):
+    """Compute the halves of the feed-forward block for `count` rows: the first adds to its input."""
+    done, block = progress.done[KINDS * number + HALVES], chunk.half_block
+    tasks = 2 * tasks_of(count, block)
+    task = next_task(call, progress, number, HALVES, tasks, scratch)
+    while task >= 0:
+        began = cycles()
+        half, top = task // (tasks // 2), task % (tasks // 2) * block
+        bottom = min(top + block, count)
+        out = chunk.halves[call.member, 1 + half, top:bottom]
+        for q in range(top, bottom):
+            copy(chunk.halves[scratch.holders[q], 0, q], out[q - top])
+        prepare(out, scratch.rows[: bottom - top], scratch.scale[: bottom - top])
+        if half:
+            clear(out)
+            feed_forward(layer, scratch, layer.middle, len(layer.inner.bias), out, done, task)
+        else:
+            feed_forward(layer, scratch, 0, layer.middle, out, done, task)
+        end_task(call, progress, number, HALVES, task, began, scratch)
+        task = next_task(call, progress, number, HALVES, tasks, scratch)
+
+
+@within
+def attend_rows(layer, chunk, scratch, number, queries, top, bottom, hidden):
+    """Write the input of a layer's feed-forward block, of queries[top:bottom], to hidden, from the members who have its parts."""
+    for q in range(top, bottom):
+        token = queries[q]
+        copy(chunk.hidden[scratch.holders[token], number % 2, token], hidden[q - top])
+    width = len(layer.attention_norm.weight)
+    gather_context(chunk, scratch, queries, top, bottom, layer.num_heads, width // layer.num_heads)
+    attended(layer, scratch, hidden)
+
+
+@within
+def whole_feed_forward(layer, scratch, hidden, done, task):
+    """Apply both halves of the feed-forward block to hidden [t, H'], in place."""
+    count, end = len(hidden), len(layer.inner.bias)
+    second = scratch.second[:count]
+    prepare(hidden, scratch.rows[:count], scratch.scale[:count])
+    feed_forward(layer, scratch, 0, layer.middle, hidden, done, task)
+    if layer.middle < end:
+        clear(second)
+        feed_forward(layer, scratch, layer.middle, end, second, done, task)
+        for t in range(count):
+            row, more = hidden[t], second[t]
+            for c in range(len(row)):
+                row[c] += more[c]
+    normalize(hidden, layer.ffn_norm)
+
+
+@within
+def add_halves(chunk, done, top, bottom, count, hidden):
+    """Write the sums of the halves of rows top to bottom, of `count`, to hidden, from the members who have them."""
+    tasks = tasks_of(count, chunk.half_block)
+    for q in range(top, bottom):
+        first, second = done[q // chunk.half_block] - 1, done[tasks + q // chunk.half_block] - 1
+        one, other, row = chunk.halves[first, 1, q], chunk.halves[second, 2, q], hidden[q - top]
+        for c in range(len(row)):
+            row[c] = one[c] + other[c]
+
+
+@within
+def clear(rows):
+    """Fill rows with zeros."""
+    for t in range(len(rows)):
+        row = rows[t]
+        for c in range(len(row)):
+            row[c] = f32(0)
+
+
+@loops
+def run(call, ids, tables, layer, chunk, progress, scratch):
+    """Apply one layer to a chunk as many times as `call.repeats` says, as one of the members of a thread team.
+
+    All members call this with the same chunk and progress, and return when all is done. The output is in the members' copies
+    `hidden[:, repeats % 2]`; progress.done[-1] says in whose. With `call.last`, it is the states of the wanted tokens only.
     """
-    num_heads, width, own = layer.num_heads, len(layer.attention_norm.weight), chunk.hidden[member]
-    size = width // num_heads
-    tokens, heads = len(chunk.everyone), (len(chunk.starts) - 1) * num_heads
-    row_patience = head_patience = np.int64(FIRST_PATIENCE)
     entered = cycles()
     matrix_tiles.configure()
-    for number in range(repeats + 1):
-        chosen = last and number == repeats
-        queries, block = (chunk.wanted, chunk.wanted_block) if chosen else (chunk.everyone, chunk.block)
-        phase, tasks = 2 * number, (len(queries) + block - 1) // block
-        done = progress.done[phase]
-        if number:
-            note_holders(progress.done[phase - 1], chunk.group, scratch.head_holders[:heads])
-        task = take(progress, phase, tasks, member, members, row_patience)
-        while task >= 0:
-            began = cycles()
-            top, bottom = task * block, min((task + 1) * block, len(queries))
-            hidden = own[number % 2, top:bottom]
-            if number == 0 and len(ids.words):
-                embed(ids, tables, top, bottom, scratch, hidden)
-            elif number == 0:
-                for t in range(top, bottom):
-                    copy(chunk.given[t], hidden[t - top])
-            else:
-                for q in range(top, bottom):
-                    token = queries[q]
-                    copy(chunk.hidden[scratch.holders[token], (number - 1) % 2, token], hidden[q - top])
-                gather_context(chunk, scratch, queries, top, bottom, num_heads, size)
-                after_attention(layer, scratch, hidden, done, task)
-            if number < repeats and not is_done(done, task):
-                begin_layer(layer, scratch, hidden, chunk.qkv[member, top:bottom])
-            row_patience = min(row_patience, finish(progress, phase, task, member, began) // PATIENCE)
-            task = take(progress, phase, tasks, member, members, row_patience)
-        if number == repeats:
-            progress.spent[member, 2] = cycles() - entered
-            matrix_tiles.release()
-            return
-        note_holders(done, chunk.block, scratch.holders[:tokens])
-        chosen = last and number == repeats - 1
-        queries, query_starts = (chunk.wanted, chunk.wanted_starts) if chosen else (chunk.everyone, chunk.starts)
-        phase, tasks = 2 * number + 1, (heads + chunk.group - 1) // chunk.group
-        task = take(progress, phase, tasks, member, members, head_patience)
-        while task >= 0:
-            began = cycles()
-            for pair in range(task * chunk.group, min((task + 1) * chunk.group, heads)):
-                sequence, head = pair // num_heads, pair % num_heads
-                attend(chunk, scratch, sequence, head, width, size, queries, query_starts, chunk.context[member])
-            head_patience = min(head_patience, finish(progress, phase, task, member, began) // PATIENCE)
-            task = take(progress, phase, tasks, member, members, head_patience)
+    scratch.patience[:] = FIRST_PATIENCE
+    for number in range(call.repeats):
+        do_rows(call, ids, tables, layer, number, chunk, progress, scratch)
+        note_holders(progress.done[KINDS * number + ROWS], chunk.block, scratch.holders[: len(chunk.everyone)])
+        queries, query_starts, block = chunk.everyone, chunk.starts, chunk.block
+        if call.last and number == call.repeats - 1:
+            queries, query_starts, block = chunk.wanted, chunk.wanted_starts, chunk.wanted_block
+        do_heads(call, layer, number, queries, query_starts, chunk, progress, scratch)
+        if chunk.half_block:
+            do_attended(call, layer, number, queries, block, chunk, progress, scratch)
+            do_halves(call, layer, number, len(queries), chunk, progress, scratch)
+    do_rows(call, ids, tables, layer, call.repeats, chunk, progress, scratch)
+    progress.spent[call.member, 2] = cycles() - entered
+    matrix_tiles.release()

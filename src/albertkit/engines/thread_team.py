@@ -33,9 +33,7 @@ class Progress(NamedTuple):
     taken: np.ndarray  # int64 [phases, tasks]: how many threads took it without being asked to help
     done: np.ndarray  # int64 [phases, tasks]: the member whose result counts, from 1; 0: none yet
     finished: np.ndarray  # int64 [phases]: how many tasks are done
-    spent: (
-        np.ndarray
-    )  # int64 [M, 8]: cycles of each member in tasks of even and of odd phases, and in all; a cache line each
+    spent: np.ndarray  # int64 [M, 8]: cycles of each member in tasks of kinds 0 and 1, and in all; a cache line each
 
 
 def new_progress(phases: int, tasks: int, members: int) -> Progress:
@@ -136,12 +134,15 @@ def is_done(done, task):
 
 
 @within
-def finish(progress, phase, task, member, began):
-    """Say that a task is done and this member's result counts, unless another was first; return the cycles since `began`."""
+def finish(progress, phase, task, member, began, kind):
+    """Say that a task is done and this member's result counts, unless another was first; return the cycles since `began`.
+
+    They are added to the member's `progress.spent` of the kind.
+    """
     if _set_first(progress.done[phase], task, member + 1):
         _add(progress.finished, phase, 1)
     taken = cycles() - began
-    progress.spent[member, phase % 2] += taken
+    progress.spent[member, kind] += taken
     return taken
 
 

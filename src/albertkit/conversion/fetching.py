@@ -88,7 +88,7 @@ def _fetch(url: str, folder: Path, name: str) -> tuple[Path, str]:
         partial.unlink(missing_ok=True)  # of another file that lay at this address
     write_json(noted, asdict(_Download(url, same)))
     _download(system, path, url, partial, info.get("size"))
-    _check(partial, url, info, folder)
+    _check(partial, url, info)
     os.replace(partial, file)
     write_json(noted, asdict(_Download(url, same, file.stat().st_size, sha256_file(file), str(date.today()))))
     return file, f"downloaded `{url}`"
@@ -119,7 +119,7 @@ def _download(system: Any, path: str, url: str, partial: Path, size: int | None)
         os.fsync(target.fileno())
 
 
-def _check(file: Path, url: str, info: dict[str, Any], folder: Path) -> None:
+def _check(file: Path, url: str, info: dict[str, Any]) -> None:
     """Compare a download with what the server states of it; a broken one is removed."""
     problem = ""
     size, stated = file.stat().st_size, _stated_md5(info, url)

@@ -35,7 +35,18 @@ from albertkit.engines.arithmetic import (
 from albertkit.engines.finishing import ADD, STORE, exponentials, finish_rows, write_scaled
 from albertkit.engines.laying_out import pair_up, transpose
 from albertkit.engines.thread_team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
-from albertkit.engines.tiles import COLUMNS, VECTOR, VECTORS, fetching, panel_of, place, rows_of, tile, vectors_of, whole_steps
+from albertkit.engines.tiles import (
+    COLUMNS,
+    VECTOR,
+    VECTORS,
+    fetching,
+    panel_of,
+    place,
+    rows_of,
+    tile,
+    vectors_of,
+    whole_steps,
+)
 from albertkit.jit import from_bfloat16
 
 # Rows that go through all of a layer but attention together. To fetch a weight from the shared cache takes as long as matrix

@@ -38,7 +38,8 @@ def transpose(context, given, holders, first, last, column, words, out, at, betw
 
     def generate(context, builder, signature, arguments):
         copies, members, target = (
-            context.make_array(signature.args[position])(context, builder, arguments[position]) for position in (0, 1, 6)
+            context.make_array(signature.args[position])(context, builder, arguments[position])
+            for position in (0, 1, 6)
         )
         strides = [builder.extract_value(copies.strides, axis) for axis in range(2)]
         start = builder.gep(builder.bitcast(copies.data, _BYTES), [builder.shl(arguments[4], ir.Constant(_I64, 2))])

@@ -67,7 +67,10 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, fetched
         corner = builder.bitcast(sums.data, _BYTES)
         between = builder.extract_value(sums.strides, 0)
         if _in_matrices(left):
-            given, emit = [first, stride, count, vectors, weight, steps, following, arguments[8], corner, between], matrix_tiles.emit
+            given, emit = (
+                [first, stride, count, vectors, weight, steps, following, arguments[8], corner, between],
+                matrix_tiles.emit,
+            )
         else:
             shape = builder.add(builder.shl(count, ir.Constant(_I64, 2)), vectors)
             given, emit = [first, stride, shape, weight, steps, following, corner, between], _emit

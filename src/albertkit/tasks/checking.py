@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -118,11 +118,10 @@ def check_task(
     *,
     columns: Columns | None = None,
     dev: Data = None,
-    on_error: Literal["stop", "skip"] = "skip",
 ) -> CheckReport:
     """Look at the data that `finetune` with the same arguments would train on; nothing is trained."""
     check_not_swapped(model, data)
-    settings, bad_rows, folder = settings or FinetuneSettings(), BadRows(on_error), local_folder(model)
+    settings, bad_rows, folder = settings or FinetuneSettings(), BadRows("skip"), local_folder(model)
     settings.check()
     found = task if isinstance(task, Task) else find_task(task, columns)
     read = read_given(found, data, dev, settings.held_out, False, bad_rows)

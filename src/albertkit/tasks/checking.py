@@ -20,6 +20,7 @@ from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.columns import Columns
 from albertkit.data.features import Features
 from albertkit.data.given import Data
+from albertkit.errors import listed
 from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Table, Text
 from albertkit.model_folder import local_folder
@@ -139,10 +140,10 @@ def check_task(
 def _unusable(found: Sequence[BadRow]) -> Iterator[str]:
     """Yield a finding about rows that cannot be used."""
     if found:
-        listed = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in found[:MOST_SHOWN])
+        shown = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in found[:MOST_SHOWN])
         more = f"; and {len(found) - MOST_SHOWN:,} more" if len(found) > MOST_SHOWN else ""
         rows, them = counted(len(found), "row"), "it" if len(found) == 1 else "the first of them"
-        yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {listed}{more}"
+        yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {shown}{more}"
 
 
 def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> CheckReport:
@@ -228,8 +229,8 @@ def _repeated_ids(examples: Mapping[str, Sequence[Any]]) -> Iterator[str]:
     for split, rows in examples.items():
         repeated = [name for name, count in Counter(example.id for example in rows).items() if count > 1]
         if repeated:
-            listed = ", ".join(f"`{name}`" for name in repeated[:MOST_SHOWN])
-            yield f"{counted(len(repeated), 'id')} of {split} there more than once: {listed}"
+            names = listed([f"`{name}`" for name in repeated], MOST_SHOWN)
+            yield f"{counted(len(repeated), 'id')} of {split} there more than once: {names}"
 
 
 def _overlap(train: Sequence[Key], other: Sequence[Key]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_a_hint_names_the_nearest_word_or_some_of_many():
     assert near_miss("mprc", ("mrpc", "stsb")) == "did you mean `mrpc`?"
     assert near_miss("zzz", ("mrpc", "stsb")) == "known: mrpc, stsb"
     many = near_miss("zzz", map(str, range(1000)))
-    assert many.endswith("(1,000 in all)")
+    assert many.endswith(" and 960 more")
     assert len(many) < 300
 
 

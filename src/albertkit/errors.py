@@ -6,7 +6,7 @@ from, and one hint with something that works. The command line prints them witho
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -80,10 +80,20 @@ def _constraints() -> str:
 def near_miss(word: str, known: Iterable[str]) -> str:
     """Return the known word closest to a misspelt one, as a hint, or the list of them, at most `_LISTED`."""
     known = sorted(known)
-    if close := get_close_matches(str(word), known, n=1, cutoff=0.6):
-        return f"did you mean `{close[0]}`?"
-    rest = f", … ({len(known):,} in all)" if len(known) > _LISTED else ""
-    return f"known: {', '.join(known[:_LISTED])}{rest}"
+    if close := closest(word, known):
+        return f"did you mean `{close}`?"
+    return f"known: {listed(known, _LISTED)}"
+
+
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known word closest to a misspelt one; None if all are less alike than `cutoff`, of 1."""
+    return next(iter(get_close_matches(str(word), list(known), n=1, cutoff=cutoff)), None)
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Return names as a list in a sentence, at most `most` of them, and how many more there are: "a, b and 3 more"."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def explain(error: BaseException) -> AlbertKitError | None:

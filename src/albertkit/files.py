@@ -15,7 +15,7 @@ import stat
 import tempfile
 import tomllib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -222,8 +222,19 @@ def _is_open(folder: Path, descriptor: int) -> bool:
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write JSON atomically: UTF-8, indented, keys in the order given, newline at the end."""
+    with atomic_file(path) as stream:
+        stream.write(json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return JSON as `write_json` writes it."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def write_lines(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
+    """Write JSON lines atomically: UTF-8, a record a line."""
     with atomic_file(path, "w") as stream:
-        stream.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def plain_file(path: str | os.PathLike[str], what: str = "file") -> Path:

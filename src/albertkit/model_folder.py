@@ -10,12 +10,11 @@ import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
+from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError, closest, listed
 from albertkit.files import load, write_json
 
 MODELS = ("best", "final")  # of a run: the one to use first
@@ -159,13 +158,12 @@ def _nearest(path: Path) -> str:
         there = sorted(place.name for place in parent.iterdir() if place.is_dir()) if parent != Path("/") else []
     except (OSError, ValueError):
         wrong, there = path.name, []
-    if close := get_close_matches(wrong, there, n=1, cutoff=0.6):
-        return f"did you mean `{parent / close[0]}`?"
+    if close := closest(wrong, there):
+        return f"did you mean `{parent / close}`?"
     if there and parent != Path("."):
-        rest = f", … ({len(there):,} in all)" if len(there) > 12 else ""
-        listed = f"the folders in `{parent}`: {', '.join(there[:12])}{rest}"
+        folders = f"the folders in `{parent}`: {listed(there, 12)}"
         here = not path.is_absolute() and len(path.parts) == 2
-        return listed + f"; names of the hub are not looked up where there is a folder `{path.parts[0]}`" * here
+        return folders + f"; names of the hub are not looked up where there is a folder `{path.parts[0]}`" * here
     return (
         "give the path of a folder with a config.json, a run, or a model of the hub with its organisation: "
         "albert/albert-base-v2"

@@ -15,7 +15,7 @@ from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.lines import not_json
 from albertkit.encodings import SAMPLE_BYTES, encoding_advice
 from albertkit.errors import DataError
-from albertkit.files import atomic_file, check_new_file, plain_file
+from albertkit.files import check_new_file, plain_file, write_lines
 from albertkit.frame.command import takes
 
 File = str | os.PathLike[str]
@@ -58,10 +58,10 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
     candidates, gold = _candidates(given), _references(truths)
     scores = score_captions(gold, candidates, java=options.java)
     if details is not None:
-        with atomic_file(details, "w") as stream:
-            for key, values in scores.each.items():
-                record = {"key": key, "caption": candidates[key], "references": gold[key], **values}
-                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+        each = scores.each.items()
+        write_lines(
+            details, ({"key": k, "caption": candidates[k], "references": gold[k], **values} for k, values in each)
+        )
     return scores
 
 

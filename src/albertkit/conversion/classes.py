@@ -10,7 +10,7 @@ from albertkit import model as public
 from albertkit.config import AlbertConfig
 from albertkit.conversion import names
 from albertkit.conversion.found import FoundModel
-from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.errors import CheckpointError, ConfigError, listed, near_miss
 from albertkit.model.folder import read_tensors
 from albertkit.model.matching import PREFIX, match
 from albertkit.model.pretrained import PretrainedAlbert
@@ -157,6 +157,5 @@ def _both_names(name: str) -> str:
     return f"{name} ({found[0]})" if found else name
 
 
-def _listed(what: str, listed: list[str]) -> str:
-    rest = f" and {len(listed) - 20} more" if len(listed) > 20 else ""
-    return f"; {what}: {', '.join(listed[:20])}{rest}" if listed else ""
+def _listed(what: str, names: list[str]) -> str:
+    return f"; {what}: {listed(names, 20)}" if names else ""

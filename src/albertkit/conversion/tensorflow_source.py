@@ -15,7 +15,7 @@ from albertkit.conversion import names
 from albertkit.conversion.found import FoundModel
 from albertkit.conversion.tensorflow.bundle import TensorBundle
 from albertkit.conversion.tensorflow.saved_model import open_saved_model
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, listed
 from albertkit.files import load
 from albertkit.model.keywords import make_config
 
@@ -102,7 +102,7 @@ def _read(
         else:
             known[key] = found
     if not known:
-        fact = f"`{path}` holds no variable of an ALBERT (there: {', '.join(sorted(unknown)[:8]) or 'none'})"
+        fact = f"`{path}` holds no variable of an ALBERT (there: {listed(sorted(unknown)) or 'none'})"
         raise CheckpointError(
             "wrong-kind", fact, "give a checkpoint of google-research/albert or of the TensorFlow Model Garden"
         )

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from albertkit.errors import ConfigError
 from albertkit.frame.command import SEVERAL, check_values
 
 Errors = Literal["strict", "replace"]
 Format = Literal["text", "jsonl", "parquet", "wiki", "paragraphs", "pairs"]
-FORMATS = get_args(Format)
 SEPARATOR = ";$;"  # between the sentences of a line of `pairs`
 
 

@@ -8,14 +8,13 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import IO, Any, cast
 
 import fsspec
 import zstandard
 
 from albertkit.addresses import file_system, is_remote, reaching
-from albertkit.errors import DataError
+from albertkit.errors import DataError, closest, listed
 
 _CLOSE, _LISTED = 0.75, 5  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`; files in a hint
 _READ_BYTES = 1 << 20
@@ -95,10 +94,9 @@ def _neighbour(path: str) -> str:
     if any(sign in name for sign in "*?[") or not os.path.isdir(folder):
         return "check the path; quote a glob if the shell should leave it alone"
     there = sorted(os.listdir(folder))
-    if close := get_close_matches(name, there[:1000], n=1, cutoff=_CLOSE):
-        return f"did you mean `{close[0]}`?"
-    listed = ", ".join(there[:_LISTED]) + f", … ({len(there):,} in all)" * (len(there) > _LISTED)
-    return f"`{folder}` holds {listed}" if there else f"the folder `{folder}` is empty"
+    if close := closest(name, there[:1000], _CLOSE):
+        return f"did you mean `{close}`?"
+    return f"`{folder}` holds {listed(there, _LISTED)}" if there else f"the folder `{folder}` is empty"
 
 
 def _remote(url: str) -> list[InputFile]:

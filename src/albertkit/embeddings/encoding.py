@@ -8,7 +8,6 @@ E texts, vectors of D numbers.
 
 import copy
 import io
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ from albertkit.embeddings.options import EncodeOptions
 from albertkit.embeddings.unknown_words import LOOKED_AT, unknown_note
 from albertkit.engines import Engine
 from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
-from albertkit.files import read_json, sha256_file
+from albertkit.files import json_bytes, read_json, sha256_file
 from albertkit.frame.command import takes
 from albertkit.frame.job import Job, check_made_from
 from albertkit.frame.result import Result
@@ -330,7 +329,7 @@ class _Encoding:
             "file": list(job.files[self.target.name]),
         }
         with job.part(self._record.name) as stream:
-            stream.write((json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
+            stream.write(json_bytes(facts))
 
 
 def _windows(texts: Iterator[Text]) -> Iterator[list[str]]:

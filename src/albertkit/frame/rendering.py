@@ -181,11 +181,6 @@ def environment(package: str = "albertkit.frame") -> Any:
     return made
 
 
-def to_html(sections: Iterable[Section]) -> str:
-    """Return sections as the inside of a page's body."""
-    return str(environment().get_template("sections.html.j2").module.all(list(sections)))
-
-
 def to_page(
     title: str,
     sections: Iterable[Section],

@@ -61,7 +61,7 @@ class Assembled:
     Attributes:
         batch: The packed batch.
         original_ids: int64 [T], before masking.
-        ngrams: int32 [rows, 6], one row an n-gram drawn; columns as in `masking.NGRAM_LOG`.
+        ngrams: int32 [rows, 6], one row an n-gram drawn: sequence, drawn, accepted, units, tokens, across_sep (`masking`).
     """
 
     batch: PackedBatch

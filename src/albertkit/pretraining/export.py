@@ -6,7 +6,6 @@ duplicates together; here they follow one another, each in its own order, so tha
 original's holds 100 records) does not meet the same text twice in a short time, and one duplicate at a time is in memory.
 """
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ from albertkit.conversion.tensorflow.records import example, frame
 from albertkit.corpus import TokenStore
 from albertkit.data.packing import PackedBatch
 from albertkit.errors import DataError
-from albertkit.files import load
+from albertkit.files import json_bytes, load
 from albertkit.frame.command import takes
 from albertkit.frame.job import Job, check_made_from
 from albertkit.frame.result import Result
@@ -110,7 +109,7 @@ def export_records(options: ExportOptions) -> ExportReport:
                 seconds=round(time.monotonic() - began, 3),
             )
             with job.part(REPORT) as stream:
-                stream.write((json.dumps({**asdict(made), "report": report.to_dict()}, indent=2) + "\n").encode())
+                stream.write(json_bytes({**asdict(made), "report": report.to_dict()}))
             job.add_checksums()
         job.publish(REPORT, ["records-*.tfrecord", "tokenizer/*"])
     return load(folder / REPORT, _Report).report

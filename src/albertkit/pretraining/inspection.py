@@ -130,15 +130,9 @@ def inspect_examples(options: InspectStoreOptions) -> Inspection:
     return inspect_store(TokenStore.open(options.store), options.number, options.seed, how)
 
 
-def inspect_store(
-    store: Store,
-    number: int = 3,
-    seed: int = 0,
-    examples: ExampleSettings | None = None,
-    masks: MaskSettings | None = None,
-) -> Inspection:
+def inspect_store(store: Store, number: int = 3, seed: int = 0, examples: ExampleSettings | None = None) -> Inspection:
     """Plan the first epoch of a store, mask it, and count; `number` examples are kept to be shown."""
-    examples, masks = examples or ExampleSettings(max_length=128), masks or MaskSettings()
+    examples, masks = examples or ExampleSettings(max_length=128), MaskSettings()
     sentences = [np.diff(np.asarray(offsets)) for offsets in store.document_offsets]
     included = [np.ones(len(counts), bool) for counts in sentences]
     plan = plan_epoch(store, included, examples, seed, epoch=0)

@@ -26,8 +26,8 @@ from albertkit.jit import compiled
 from albertkit.pretraining.randomness import below, bits, subkey, uniform
 from albertkit.pretraining.segments import SINGLE
 
-# Columns of the n-gram log; `accepted` is the n used after shortening, or one of the two reasons for none.
-NGRAM_LOG = ("sequence", "drawn", "accepted", "units", "tokens", "across_sep")
+# Columns of the n-gram log: sequence, drawn, accepted, units, tokens, across_sep. `accepted` is the n used after shortening, or
+# one of two reasons for none:
 OVER_BUDGET, COVERED = 0, -1
 
 
@@ -124,7 +124,7 @@ def _choose(
     key: np.uint64,
     order: np.ndarray,  # int32 [>= number], scratch
     covered: np.ndarray,  # uint8 [C], zeros; set to 1 at the tokens chosen
-    log: np.ndarray,  # int32 [rows, 6] to note every n-gram in (NGRAM_LOG), or no rows
+    log: np.ndarray,  # int32 [rows, 6] to note every n-gram in, or no rows
     sequence: int,  # for the log
     a_length: int,
     logged: int,  # rows of the log in use

@@ -1,7 +1,6 @@
 """`finetune`: a task's examples and any ALBERT to the best model on dev, with its predictions, results and card."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.data.stream import ExampleStream
 from albertkit.errors import ConfigError
-from albertkit.files import atomic_file
+from albertkit.files import write_lines
 from albertkit.frame.command import takes
 from albertkit.frame.section import Facts, Section
 from albertkit.frame.values import plain
@@ -329,7 +328,5 @@ def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions
     errors = [task.error(example, prediction) for example, prediction in zip(examples, predictions, strict=True)]
     worst = sorted((n for n, error in enumerate(errors) if error > 0), key=lambda n: -errors[n])
     for name, numbers in ((EXAMPLES, list(range(min(_MOST, len(examples))))), (ERRORS, worst[:_MOST_ERRORS])):
-        with atomic_file(folder / name, "w") as stream:
-            for number in numbers:
-                shown = {**task.shown(examples[number]), "error": round(errors[number], 6)}
-                stream.write(json.dumps(plain({**predictions[number], **shown}), ensure_ascii=False) + "\n")
+        shown = ({**predictions[n], **task.shown(examples[n]), "error": round(errors[n], 6)} for n in numbers)
+        write_lines(folder / name, map(plain, shown))

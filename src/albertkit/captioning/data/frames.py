@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import hashlib
 import io
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from albertkit.captioning.data.tsv import TsvFile
 from albertkit.captioning.video.decode import Frames, sample_frames
 from albertkit.captioning.video.sampling import FrameSampling, Squares
 from albertkit.errors import DataError, MissingExtraError
-from albertkit.files import sha256_file
+from albertkit.files import sha256_bytes, sha256_file
 
 
 def read_features(file: Path) -> np.ndarray:
@@ -113,4 +112,4 @@ def content_hash(clip: Clip) -> str:
     if clip.row is None:
         return sha256_file(clip.source)
     columns = TsvFile.opened(clip.source).row(clip.row)[1:]
-    return hashlib.sha256(b"\t".join(columns)).hexdigest()
+    return sha256_bytes(b"\t".join(columns))

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from albertkit.captioning.data.clip import FEATURE_ENDINGS, Clip, as_captions, a
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.lines import not_json
 from albertkit.errors import DataError, near_miss
-from albertkit.files import atomic_file, plain_file
+from albertkit.files import plain_file, write_lines
 
 _SOURCES = ("video", "features", "frames")
 _NAMES = (*_SOURCES, "row", "key", "start", "end", "captions", "caption")
@@ -74,14 +75,11 @@ def _clip(record: Any, folder: Path) -> Clip:
 
 def write_manifest(path: str | Path, clips: Iterable[Clip]) -> None:
     """Write clips as a manifest, whole or not at all."""
-    target = Path(path)
-    keys: set[str] = set()
-    with atomic_file(target, "w") as stream:
-        for clip in clips:
-            if clip.key in keys:
-                raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
-            keys.add(clip.key)
-            stream.write(json.dumps(_record(clip, target.parent), ensure_ascii=False) + "\n")
+    target, clips = Path(path), list(clips)
+    for key, count in Counter(clip.key for clip in clips).items():
+        if count > 1:
+            raise DataError("bad-row", f"two clips have the key `{key}`", "give each its own key")
+    write_lines(target, (_record(clip, target.parent) for clip in clips))
 
 
 def _record(clip: Clip, folder: Path) -> dict[str, Any]:

@@ -58,8 +58,6 @@ def write_swinbert(clips: Iterable[Clip], folder: str | Path, split: str, frames
         with atomic_file(linelist, "w") as stream:
             stream.write("\n".join(lines))
         names["caption_linelist"] = _LINELIST
-    else:
-        linelist.unlink(missing_ok=True)  # of an earlier albertkit
     with atomic_file(base.with_name(f"{split}.caption_coco_format.json"), "w") as stream:
         json.dump(_coco(captions), stream)
     target = base.with_name(f"{split}.yaml")

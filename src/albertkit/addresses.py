@@ -9,7 +9,7 @@ from typing import Any
 
 import fsspec
 
-from albertkit.errors import AlbertKitError, DataError, MachineError
+from albertkit.errors import AlbertKitError, DataError, MachineError, MissingExtraError
 
 _PACKAGES = {  # that fsspec needs: its name, and the protocols it is for
     protocol: package
@@ -43,7 +43,7 @@ def reaching(url: str) -> Iterator[None]:
     except ImportError as error:
         package = _PACKAGES.get(url.split("://")[0])
         hint = f"pip install {package}" if package else "install the package it names"
-        raise DataError("not-installed", f"`{url}` cannot be opened: {error}", hint) from None
+        raise MissingExtraError("not-installed", f"`{url}` cannot be opened: {error}", hint) from None
     except ValueError as error:
         if isinstance(error, AlbertKitError):
             raise

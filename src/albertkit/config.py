@@ -129,6 +129,20 @@ class AlbertConfig:
                 stacklevel=3,
             )
 
+    def check_length(self, length: int, source: str = "the model") -> None:
+        """Refuse sequences that are longer than the model's positions.
+
+        Args:
+            length: Tokens.
+            source: The model, as the message names it.
+
+        Raises:
+            ConfigError: bad-value.
+        """
+        if length > (most := self.max_position_embeddings):
+            fact = f"length {length} exceeds the {most} positions of {source}"
+            raise ConfigError("bad-value", fact, f"use --length {most}")
+
     @property
     def head_size(self) -> int:
         """Width of one attention head (D)."""

@@ -47,7 +47,7 @@ class DataError(AlbertKitError, ValueError):
 
 
 class CheckpointError(AlbertKitError, ValueError):
-    """A model, tokenizer or run folder that does not fit."""
+    """A model, tokenizer or run folder that does not fit, or an output that exists already."""
 
 
 class MachineError(AlbertKitError, RuntimeError):
@@ -57,7 +57,7 @@ class MachineError(AlbertKitError, RuntimeError):
 
 
 class MissingExtraError(AlbertKitError, ImportError):
-    """A feature whose optional dependency is not installed."""
+    """A package, compiler or program that is not installed."""
 
     @classmethod
     def of(cls, package: str, extra: str, purpose: str) -> "MissingExtraError":

@@ -16,7 +16,7 @@ from albertkit.corpus import BuildSettings, TokenStore, build_store, read_docume
 from albertkit.corpus.layout import settings_for
 from albertkit.data.inputs import find_inputs
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.files import read_json, remove_leftovers, write_json
+from albertkit.files import check_other_files, read_json, remove_leftovers, write_json
 from albertkit.frame.card import settings_sections, versions
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import write_page
@@ -222,9 +222,9 @@ def _claim(out: Path, options: QuickstartOptions) -> None:
         if read_json(recorded) != chosen:
             hint = "choose another --out, or remove the folder"
             raise CheckpointError("changed", f"`{out}` was made with other arguments", hint)
-    elif not recorded.exists() and out.exists() and any(out.iterdir()):
-        raise CheckpointError("exists", f"`{out}` holds other files", "choose another --out")
     else:
+        if not recorded.exists():
+            check_other_files(out, [], "a quickstart")
         write_json(recorded, chosen)
 
 

@@ -11,7 +11,7 @@ from albertkit.captioning.data.clip import as_span, spanned
 from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.captioning.options import ScoreCaptionsOptions
 from albertkit.data.bad_rows import counted
-from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.inputs import ByteStream, find_file
 from albertkit.data.lines import not_json
 from albertkit.encodings import SAMPLE_BYTES, encoding_advice
 from albertkit.errors import DataError
@@ -76,7 +76,7 @@ def read_caption_file(file: File) -> CaptionFile:
     """
     text = _read(file)
     if not text:
-        raise DataError("bad-label", f"`{file}` is empty", "name a file of captions")
+        raise DataError("empty", f"`{file}` is empty", "name a file of captions")
     lines = [(number, line.removesuffix("\r")) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
     filled = [(number, line) for number, line in lines if line.strip()]
     first = filled[0][1] if filled else ""
@@ -98,9 +98,7 @@ def read_caption_file(file: File) -> CaptionFile:
 
 
 def _read(file: File) -> str:
-    if os.path.isdir(file):
-        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{file}`", "name the file")
-    (found,) = find_inputs([file])[:1]
+    found = find_file(file)
     if "://" not in found.path:
         plain_file(found.path, "captions")  # read whole: a pipe or a device might never end
     with ByteStream(found) as stream:

@@ -14,7 +14,7 @@ from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.model.folder import read_tensors
 from albertkit.model.matching import PREFIX, match
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_folder import local_folder
+from albertkit.model_folder import captioner_error, local_folder
 
 # What --head may say, and the class it means.
 HEADS: dict[str, type[PretrainedAlbert]] = {
@@ -39,8 +39,7 @@ def load_model(folder: str | Path) -> PretrainedAlbert:
     config = AlbertConfig.from_pretrained(path)
     architecture = next(iter(config.foreign.get("architectures") or []), "")
     if architecture == _CAPTIONER:
-        fact = f"`{folder}` is a captioner: it reads a video, not a text alone"
-        raise CheckpointError("wrong-model", fact, f"ask it for captions: albertkit caption predict {folder} VIDEO")
+        raise captioner_error(folder)
     found = FoundModel("checkpoint folder", config, dict(read_tensors(path)), path, architecture)
     return HEADS[choose_head(found, None, str(folder))].from_pretrained(path, strict=True)
 

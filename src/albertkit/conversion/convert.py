@@ -12,7 +12,7 @@ from albertkit.conversion.sources import open_source
 from albertkit.conversion.targets import carry_tokenizer, check_expressible, drop_unknown_heads, write
 from albertkit.conversion.verify import compare_outputs, reread
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, atomic_folder
+from albertkit.files import atomic_file, atomic_folder, check_new_file
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import to_markdown
 from albertkit.frame.result import Result
@@ -156,8 +156,8 @@ def _write_card(folder: Path, report: ConversionReport, original: Path) -> None:
 
 
 def _check_target(source: Path, target: Path, overwrite: bool) -> None:
-    if target.exists() and not target.is_dir():
-        raise CheckpointError("exists", f"`{target}` is a file", "give the name of a folder to write")
+    if not target.is_dir():
+        check_new_file(target)
     if source.exists():
         inside = source.resolve() if source.is_dir() else source.resolve().parent
         if target.resolve() == inside or target.resolve() in inside.parents:

@@ -86,20 +86,14 @@ class EncoderSettings(EpochSettings):
 
     def _resolved(self, recipe: Recipe, config: AlbertConfig, length: int, num_examples: int) -> tuple[Self, list[str]]:
         """Return the settings with every default a number, and where each is from; `length` is what the model is used with."""
-        positions = config.max_position_embeddings
-        if self.length is not None and self.length > positions:
-            raise ConfigError(
-                "bad-value",
-                f"length {self.length} exceeds the model's {positions} positions",
-                f"use --length {positions}",
-            )
+        config.check_length(self.length or 0)
         batch_size, epochs = self.batch_size or recipe.batch_size, self.epochs or recipe.epochs
         steps = max(1, math.ceil(epochs * num_examples / batch_size))
         source = "" if self.epochs else f" ({recipe.source})"
         dropout, of_dropout = config.hidden_dropout_prob, "the model's own"
         if recipe.dropout is not None:
             dropout, of_dropout = recipe.dropout, _SIMCSE_DROPOUT.format(own=dropout)
-        longest = min(length, positions)
+        longest = min(length, config.max_position_embeddings)
         settings, reasons = self.filled(
             {
                 "batch_size": (batch_size, f"{batch_size} ({recipe.source})"),

@@ -248,6 +248,15 @@ def _no_examples(documents: int, skipped: int) -> DataError:
     )
 
 
+def foreign_id(largest: int, vocab_size: int) -> DataError:
+    """Return the error for a store that holds an id which its tokenizer does not have."""
+    return DataError(
+        "corrupt",
+        f"the store holds the id {largest:,}, its tokenizer has {vocab_size:,} tokens",
+        "copy the store again, or build it again with --overwrite",
+    )
+
+
 def plain(array: np.ndarray) -> np.ndarray:
     """Return a read-only view without numpy's memmap class, so that the compiled loops meet one type of array a dtype."""
     view = np.ascontiguousarray(array).view(np.ndarray)

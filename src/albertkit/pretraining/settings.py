@@ -266,10 +266,5 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         from albertkit.conversion.initial import config_for  # loads torch, which a help page does without
 
         config = config_for(self.config, vocab_size, ids)
-        if config.max_position_embeddings < self.length:
-            raise ConfigError(
-                "bad-value",
-                f"length {self.length} exceeds max_position_embeddings {config.max_position_embeddings}",
-                f"use --length {config.max_position_embeddings}",
-            )
+        config.check_length(self.length, f"`{self.config}`")
         return config

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import ConfigError, MachineError, MissingExtraError
+from albertkit.errors import ConfigError, MissingExtraError
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import to_markdown, to_terminal
 from albertkit.frame.result import Result
@@ -158,7 +158,7 @@ def examine(markdown: bool = False) -> Examination:
     try:
         version, requirements = importlib.metadata.version("albertkit"), importlib.metadata.requires("albertkit")
     except importlib.metadata.PackageNotFoundError:
-        raise MachineError(
+        raise MissingExtraError(
             "not-installed", "albertkit runs from a folder and is not installed, so nothing says what it needs",
             "pip install -c constraints.txt -e .",
         ) from None  # fmt: skip
@@ -190,7 +190,7 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
     try:
         from packaging.requirements import Requirement
     except ImportError:
-        raise MachineError("not-installed", "the package `packaging` is not installed", CORE_INSTALL) from None
+        raise MissingExtraError("not-installed", "the package `packaging` is not installed", CORE_INSTALL) from None
     core: list[dict[str, Any]] = []
     by_extra: dict[str, list[dict[str, Any]]] = {}
     for requirement in map(Requirement, requirements):

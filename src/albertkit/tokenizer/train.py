@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
-from albertkit.files import atomic_folder, check_writable
+from albertkit.files import atomic_folder, check_new_file, check_other_files, check_writable
 from albertkit.frame.command import takes
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
@@ -106,15 +106,9 @@ def _check(settings: TokenizerSettings, vocab_size: int) -> None:
 
 def check_folder(out: Path, overwrite: bool) -> None:
     """Refuse to replace a tokenizer unasked, and a model's ever: ids mean nothing without their tokenizer."""
-    if out.exists() and not out.is_dir():
-        raise CheckpointError("exists", f"`{out}` is a file", "give the name of a folder to write")
-    others = sorted(f.name for f in out.glob("*") if not any(map(f.match, TOKENIZER_FILES))) if out.is_dir() else []
-    if others:
-        raise CheckpointError(
-            "exists",
-            f"`{out}` holds files that are not part of a tokenizer: {', '.join(others[:5])}{' …' * (len(others) > 5)}",
-            "choose an empty folder, or one that does not exist",
-        )
+    if not out.is_dir():
+        check_new_file(out)
+    check_other_files(out, TOKENIZER_FILES, "a tokenizer")
     there = sorted(file.name for name in ("*.model", "vocab.txt", "tokenizer.json") for file in out.glob(name))
     if there and not overwrite:
         raise CheckpointError(

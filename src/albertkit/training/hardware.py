@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from albertkit.engines.processor import faster_bf16
-from albertkit.errors import ConfigError, MachineError
+from albertkit.errors import ConfigError, MissingExtraError
 from albertkit.model.attention import varlen_fault
 from albertkit.model.pretrained import PretrainedAlbert
 
@@ -42,7 +42,9 @@ def choose_compiled(wanted: str, device: torch.device) -> bool:
     operations wait for memory and their launches for the host."""
     missing = _lacking_compiler(device)
     if wanted == "on" and missing:
-        raise MachineError("not-installed", f"torch.compile needs {missing} for {device.type}", "use --compile off")
+        raise MissingExtraError(
+            "not-installed", f"torch.compile needs {missing} for {device.type}", "use --compile off"
+        )
     return wanted == "on" or (wanted == "auto" and device.type == "cuda" and not missing)
 
 

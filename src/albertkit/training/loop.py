@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from albertkit.errors import CheckpointError, MachineError
+from albertkit.errors import MachineError
 from albertkit.files import write_json
 from albertkit.model.folder import PROVENANCE
 from albertkit.training.display import Display
@@ -460,7 +460,7 @@ def _check_together(state: TrainingState, run: Path, world: World, display: Disp
     steps = world.gather(state.step)
     if len(set(steps)) > 1:
         other = next(rank for rank, step in enumerate(steps) if step != steps[0])
-        raise CheckpointError(
+        raise MachineError(
             "machines-differ",
             f"process 0 finds step {steps[0]} in `{run}`, process {other} step {steps[other]}",
             "put --out on a filesystem that all machines share",

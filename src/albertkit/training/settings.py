@@ -14,7 +14,7 @@ import tomli_w
 import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, near_miss
-from albertkit.files import atomic_file, plain_file
+from albertkit.files import atomic_file, check_other_files, plain_file
 from albertkit.frame.command import MOST_SEED, seed_problems, wrong_choices, wrong_types
 
 _YAML = (".yaml", ".yml")
@@ -265,12 +265,7 @@ class EpochSettings(ComputeOptions):
 
 def check_no_stranger(run: Path) -> None:
     """Refuse to begin a run in a folder that holds something else: its files could be written over."""
-    found = sorted(file.name for file in run.glob("*") if not any(map(file.match, _BEFORE_A_RUN)))
-    if found:
-        listed = ", ".join(found[:5]) + " …" * (len(found) > 5)
-        raise CheckpointError(
-            "exists", f"`{run}` holds other files and no run: {listed}", "choose a new folder for --out"
-        )
+    check_other_files(run, _BEFORE_A_RUN, "a run")
 
 
 _LARGEST_FILE = 1_000_000  # bytes; the longest run.toml has under 2,000

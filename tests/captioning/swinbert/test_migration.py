@@ -270,7 +270,7 @@ def test_what_was_edited_since_is_not_lost(checkout, files_of):
     edited = migrated.replace(b"get_albert_model(args)", b"get_albert_model(args, 1)")
     script.write_bytes(edited)
     for action in ("revert", "apply"):
-        with pytest.raises(DataError, match=r"\[exists\]"):
+        with pytest.raises(CheckpointError, match=r"\[exists\]"):
             migrate(checkout, **{action: True})
         assert script.read_bytes() == edited
     script.write_bytes(migrated)
@@ -278,7 +278,7 @@ def test_what_was_edited_since_is_not_lost(checkout, files_of):
     report = migrate(checkout, apply=True)
     assert report.notes == (f"left as it was edited: {config.relative_to(checkout).as_posix()}",)
     assert config.read_text() == "{}"
-    with pytest.raises(DataError, match=r"\[exists\]"):
+    with pytest.raises(CheckpointError, match=r"\[exists\]"):
         migrate(checkout, revert=True)
     assert migrate(checkout, revert=True, force=True).notes == report.notes
     assert config.read_text() == "{}"
@@ -291,7 +291,7 @@ def test_a_file_in_the_way(checkout, files_of):
     loader = checkout / "src/modeling/load_albert.py"
     loader.write_text("def get_albert_model(args): pass\n")
     before = files_of(checkout)
-    with pytest.raises(DataError, match=r"\[exists\]"):
+    with pytest.raises(CheckpointError, match=r"\[exists\]"):
         migrate(checkout, apply=True)
     assert files_of(checkout) == before
     migrate(checkout, apply=True, force=True)

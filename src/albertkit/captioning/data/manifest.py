@@ -78,10 +78,15 @@ def write_manifest(path: str | Path, clips: Iterable[Clip]) -> None:
     keys: set[str] = set()
     with atomic_file(target, "w") as stream:
         for clip in clips:
-            if clip.key in keys:
-                raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
-            keys.add(clip.key)
+            add_key(keys, clip)
             stream.write(json.dumps(_record(clip, target.parent), ensure_ascii=False) + "\n")
+
+
+def add_key(keys: set[str], clip: Clip) -> None:
+    """Add the key of a clip to the keys of others; refuse one that is there already."""
+    if clip.key in keys:
+        raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
+    keys.add(clip.key)
 
 
 def _record(clip: Clip, folder: Path) -> dict[str, Any]:

@@ -336,7 +336,7 @@ def _target(path: Path, overwrite: bool) -> Path:
     if path.suffix != ".tsv":
         raise ConfigError("bad-value", f"`{path}` does not end in .tsv", f"--out {path.with_suffix('.tsv')}")
     if path.exists() and not overwrite:
-        raise DataError("exists", f"`{path}` exists", "choose another --out, or replace it with --overwrite")
+        raise CheckpointError("exists", f"`{path}` exists", "choose another --out, or replace it with --overwrite")
     return path
 
 

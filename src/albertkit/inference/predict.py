@@ -141,8 +141,6 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     folder = target if kind not in (".jsonl", *_SEPARATORS) else None
     if target is not None:
         check_new_file(target) if folder is None else check_new_folder(folder)
-    if top is not None and top < 1:
-        raise ConfigError("bad-value", f"top is {top}, it must be at least 1", "leave --top out for all probabilities")
     bad_rows = BadRows(options.on_error)
     loaded = ready_model("predict", options.model, options.precision, options.device, bad_rows, options.input)
     loaded = loaded._replace(task=with_columns(loaded.task, options.columns))

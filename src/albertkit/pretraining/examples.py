@@ -26,11 +26,12 @@ shards are put in another random order and cut into blocks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.frame.command import Range, check_ranges
 from albertkit.pretraining.randomness import BLOCKS, ORDER, SEGMENTS, make_key, shuffle_rows, subkey
 from albertkit.pretraining.segments import EXAMPLE, PENDING, Rule, plan_shard, read_random_segments
 
@@ -71,8 +72,8 @@ class ExampleSettings:
             document.
     """
 
-    max_length: int = 512
-    short_seq_prob: float = 0.1
+    max_length: Annotated[int, Range(5, 65535)] = 512
+    short_seq_prob: Annotated[float, Range(0, 1)] = 0.1
     pair_task: str = "sop"
     sop_pairs: str = "pure"
 
@@ -82,10 +83,7 @@ class ExampleSettings:
                 raise ConfigError(
                     "bad-value", f"{name} is {getattr(self, name)!r}", near_miss(str(getattr(self, name)), allowed)
                 )
-        if not 5 <= self.max_length <= 65535:
-            raise ConfigError("bad-value", f"max_length is {self.max_length}", "use a length from 5 to 65535 tokens")
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ConfigError("bad-value", f"short_seq_prob is {self.short_seq_prob}", "use a probability from 0 to 1")
+        check_ranges(self)
 
     @property
     def num_specials(self) -> int:

@@ -17,11 +17,11 @@ Legend: T tokens of N sequences, P predictions, V vocabulary, C content tokens (
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from albertkit.errors import ConfigError
+from albertkit.frame.command import Range, check_ranges
 from albertkit.jit import compiled
 from albertkit.pretraining.randomness import below, bits, subkey, uniform
 from albertkit.pretraining.segments import SINGLE
@@ -44,22 +44,15 @@ class MaskSettings:
         random_specials: Random pieces may be [CLS], <pad> and their like, as in Google's code.
     """
 
-    masked_lm_prob: float = 0.15
-    max_predictions: int | None = None
-    max_ngram: int = 3
+    masked_lm_prob: Annotated[float, Range(0, below=1)] = 0.15
+    max_predictions: Annotated[int | None, Range(1)] = None
+    max_ngram: Annotated[int, Range(1)] = 3
     favor_shorter_ngram: bool = True
     whole_word: bool = True
     random_specials: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.masked_lm_prob < 1:
-            raise ConfigError(
-                "bad-value", f"masked_lm_prob is {self.masked_lm_prob}", "use a share of at least 0 and below 1"
-            )
-        for name in ("max_predictions", "max_ngram"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError("bad-value", f"{name} is {value}", "use a whole number of at least 1")
+        check_ranges(self)
 
     def ngram_probabilities(self) -> np.ndarray:
         """Probability of n = 1, 2, ... max_ngram: float64 [max_ngram]."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
 from albertkit.files import atomic_folder, check_new_file, check_other_files, check_writable
-from albertkit.frame.command import takes
+from albertkit.frame.command import check_ranges, takes
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
 from albertkit.tokenizer.digit_comma import SPACE
@@ -84,6 +84,7 @@ def train_on(
 
 
 def _check(settings: TokenizerSettings, vocab_size: int) -> None:
+    check_ranges(settings)
     rules.check(settings.text_rules)
     names = list(settings.special_pieces)
     wrong = [name for place, name in enumerate(names) if not name.strip() or role_of(name) not in (None, place)]
@@ -91,15 +92,9 @@ def _check(settings: TokenizerSettings, vocab_size: int) -> None:
         needed = "needed are five names, for padding, unknown, start, separation, mask"
         what = f"special_pieces is {' '.join(names)}; {needed}"
         raise ConfigError("bad-value", what, "use [PAD] [UNK] [CLS] [SEP] [MASK], for example")
-    if settings.max_sentences < 1:
-        what = f"max_sentences is {settings.max_sentences}"
-        raise ConfigError("bad-value", what, "use 1 or more; 10_000_000 bounds the memory")
-    if not 0.98 <= settings.coverage <= 1:  # SentencePiece takes no other
-        what = f"coverage is {settings.coverage}, not a share from 0.98 to 1"
-        raise ConfigError("bad-value", what, "use 0.99995, or 1.0 for little text")
     symbols = len(settings.user_defined_symbols)
     least = len(SPECIAL_PIECES) + symbols + settings.reserve + 256 * settings.byte_fallback
-    if settings.reserve < 0 or vocab_size <= least + 1:
+    if vocab_size <= least + 1:
         what = f"vocab_size is {vocab_size}; special tokens, symbols and reserved tokens alone take {least}"
         raise ConfigError("bad-value", what, "use 8000 or more")
 

@@ -60,7 +60,7 @@ def _unreachable(url: str, error: BaseException | None) -> MachineError:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """fsspec's file system of an address, and the path in it."""
+    """Return fsspec's file system of an address, and the path in it."""
     with reaching(url):
         system, path = fsspec.core.url_to_fs(url)
         return system, path.rstrip("/")

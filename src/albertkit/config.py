@@ -105,7 +105,7 @@ class AlbertConfig:
     foreign: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Fields never change once they are set (use `replace`); a foreign key may be set, as transformers' Trainer does."""
+        """Refuse to change a field once it is set (use `replace`); a foreign key may be set, as transformers' Trainer does."""
         if name in FOREIGN_KEYS:
             self.foreign[name] = value
         elif name in self.__dict__ or name not in self.__dataclass_fields__:

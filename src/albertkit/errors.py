@@ -1,4 +1,4 @@
-"""Errors a person can act on.
+"""Errors that a user can act on.
 
 Every error that reaches a user carries a slug (a heading in `docs/errors.md`), the fact with the value and where it came
 from, and one hint with something that works. The command line prints them without a traceback.

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, checksums, the lock of a folder, and files of other people read safely.
+"""Files that appear whole or not at all, checksums, the lock of a folder, and files of others read safely.
 
 Everything albertkit leaves behind is written under a temporary name in the same folder, flushed to the disk and renamed,
 so that a process killed at any moment leaves either the old file or the new one.
@@ -362,7 +362,7 @@ def write_checksums(folder: str | os.PathLike[str]) -> None:
 
 
 def changed_files(folder: str | os.PathLike[str], patterns: Sequence[str] = ("*",)) -> list[str]:
-    """Files of a folder that are not what `write_checksums` saw, or are gone; none where it has not been.
+    """List files of a folder that differ from its `SHA256SUMS` or are missing; none if there is no such file.
 
     Args:
         folder: The folder.
@@ -382,11 +382,11 @@ def changed_files(folder: str | os.PathLike[str], patterns: Sequence[str] = ("*"
 
 
 def sha256_bytes(data: bytes) -> str:
-    """SHA-256 as 64 hexadecimal digits."""
+    """Return the SHA-256 as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file as 64 hexadecimal digits, read in chunks."""
+    """Return the SHA-256 of a file as 64 hexadecimal digits, read in chunks."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -118,7 +118,7 @@ def _tsv_row(file: File, number: int, line: str) -> CaptionRow:
 
 
 def _json_rows(file: File, content: Any) -> Iterator[CaptionRow]:
-    """Rows of one JSON document: a list of records, COCO's annotations, one record, or keys with captions."""
+    """Yield rows of one JSON document: a list of records, COCO's annotations, one record, or keys with captions."""
     if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
         for key, captions in content.items():
             yield _row(file, f"`{key}`", key, _listed(captions))
@@ -181,7 +181,7 @@ def _bad(file: File, where: str, reason: str) -> DataError:
 
 
 def _candidates(given: CaptionFile) -> dict[str, str]:
-    """One caption a clip. The same one again is passed over: processes that share clips unevenly caption some twice."""
+    """Return one caption a clip. The same one again is ignored: processes that share clips unevenly caption some twice."""
     found: dict[str, str] = {}
     for key, captions, where in given.rows:
         if given.layout != "tsv" and len(captions) > 1:

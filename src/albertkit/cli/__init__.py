@@ -78,7 +78,7 @@ def _use_settings_file(arguments: list[str]) -> None:
 
 
 def _with_streams(arguments: list[str]) -> list[str]:
-    """The arguments with "-" as a word of its own named as a file: standard input, after --out standard output.
+    """Replace "-" as an argument of its own by the name of a file: standard input, after --out standard output.
 
     Elsewhere a "-" after an option is a value, such as a text.
     """

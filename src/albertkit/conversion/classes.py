@@ -45,7 +45,7 @@ def load_model(folder: str | Path) -> PretrainedAlbert:
 
 
 def choose_head(source: FoundModel, head: str | None, path: str) -> str:
-    """The key of `HEADS` that fits: the one named, or that of the configuration, or what the heads' names leave no doubt of."""
+    """Return the key of `HEADS` that fits: the one named, else the configuration's, else the only one that the tensors allow."""
     if head is not None:
         if head not in HEADS:
             raise ConfigError("bad-value", f"there is no head `{head}`", near_miss(head, HEADS))

@@ -78,7 +78,7 @@ class ConversionReport(Result):
 
 @takes(ConvertOptions)
 def convert(options: ConvertOptions) -> ConversionReport:
-    """Convert a model and verify the result: written, read again, compared, and run where somebody else can run it.
+    """Convert a model and verify the result: written, read again, compared, and run where another program can run it.
 
     Returns:
         The report; the same is in the target's README.md.
@@ -91,7 +91,7 @@ def convert(options: ConvertOptions) -> ConversionReport:
     target = Path(options.target)
     _check_target(Path(options.source), target, options.overwrite)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "head size")  # advice to somebody who chooses it
+        warnings.filterwarnings("ignore", "head size")  # advice to a user who chooses it
         return _convert(str(options.source), target, options)
 
 

@@ -88,7 +88,7 @@ def _random_inputs(model: PretrainedAlbert) -> dict[str, Tensor]:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars and no warnings of tensors that a class has no use for."""
+    """Suppress progress bars and warnings about tensors that a class has no use for."""
     logging = transformers.utils.logging
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -119,7 +119,7 @@ class Command:
         name: As it is typed, with the name of its group: "corpus build".
         options: `module:Dataclass` of its options; the module imports no torch.
         run: `module:function` that takes them.
-        show: `module:function` that prints the result for people. Default: the result's own sections.
+        show: `module:function` that prints the result for a reader. Default: the result's own sections.
         json: Whether there is `--json`.
     """
 

@@ -55,7 +55,7 @@ def _copy_segments(
 
 @dataclass(frozen=True)
 class Assembled:
-    """A packed batch as it was before masking, and how it was masked; for people and for tests.
+    """A packed batch as it was before masking, and how it was masked; for readers and for tests.
 
     Attributes:
         batch: The packed batch.

@@ -56,7 +56,7 @@ class Store(Protocol):
     document_offsets: Sequence[np.ndarray]
 
     def tokenizer(self) -> Any:
-        """The `AlbertTokenizer` that the ids belong to."""
+        """Return the `AlbertTokenizer` that the ids belong to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class EpochPlan:
         return self.num_specials == 3
 
     def lengths(self, indices: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Lengths of examples (default: all) in tokens, specials included: int64 [N]."""
+        """Return the lengths of examples (default: all) in tokens, specials included: int64 [N]."""
         return lengths_of(self.examples[indices], self.num_specials)
 
 

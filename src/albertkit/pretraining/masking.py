@@ -55,13 +55,13 @@ class MaskSettings:
         check_ranges(self)
 
     def ngram_probabilities(self) -> np.ndarray:
-        """Probability of n = 1, 2, ... max_ngram: float64 [max_ngram]."""
+        """Return the probability of n = 1, 2, ... max_ngram: float64 [max_ngram]."""
         inverse = 1.0 / np.arange(1, self.max_ngram + 1)
         shares = inverse / inverse.sum()
         return shares if self.favor_shorter_ngram else shares[::-1].copy()
 
     def budgets(self, lengths: np.ndarray) -> np.ndarray:
-        """Predictions asked of sequences of these lengths (specials counted): int64, same shape."""
+        """Return the number of predictions asked of sequences of these lengths (specials counted): int64, same shape."""
         shares = np.asarray(lengths, np.float64) * self.masked_lm_prob
         wanted = np.rint(shares).astype(np.int64)  # half to even, as Python
         return np.clip(wanted, 1, self.max_predictions) if self.masked_lm_prob else wanted

@@ -36,7 +36,7 @@ class Start:
     Attributes:
         model: On the CPU.
         continued: What `provenance.json` says of the model that is continued; empty for initialised weights.
-        notes: What a person should know.
+        notes: Lines for the user.
     """
 
     model: AlbertForPreTraining

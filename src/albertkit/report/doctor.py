@@ -126,10 +126,10 @@ class Examination(Result):
 def doctor(options: DoctorOptions) -> Result:
     """Examine this machine and this installation, or verify the files in a folder."""
     if options.markdown and options.json:
-        raise ConfigError("conflicting-options", "--markdown and --json at once", "choose one of them")
+        raise ConfigError("conflicting-options", "--markdown and --json cannot be combined", "choose one of them")
     if options.warm:
         if options.folder is not None:
-            raise ConfigError("conflicting-options", "a folder and --warm at once", "leave the folder out")
+            raise ConfigError("conflicting-options", "--warm and a folder cannot be combined", "leave the folder out")
         from albertkit.report.warming import warm  # imports torch
 
         return warm()
@@ -149,7 +149,7 @@ def show(result: Result) -> None:
 
 
 def as_markdown(result: Result) -> str:
-    """Return the result as Markdown for a public issue: the home folder, which names a person, becomes `~`."""
+    """Return the result as Markdown for a public issue: the home folder, which names the user, becomes `~`."""
     return to_markdown(result.sections(), level=3).replace(str(Path.home()), "~")
 
 

@@ -84,7 +84,7 @@ class CheckReport(Result):
         task: Name.
         length: Tokens that a sequence may have.
         splits: Of each split.
-        findings: A sentence for each thing that a person should look at.
+        findings: A sentence for each thing that the user should look at.
         counting: What counting tokens alone reaches on dev, see `counting_baseline`; empty for other kinds of tasks.
     """
 

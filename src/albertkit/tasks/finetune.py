@@ -41,7 +41,7 @@ from albertkit.training.results import result_sections
 from albertkit.training.run import Best, Run, RunResult, open_run
 from albertkit.training.state import TrainingState
 
-EXAMPLES, ERRORS = "examples.jsonl", "errors.jsonl"  # of dev, for people who look at a run
+EXAMPLES, ERRORS = "examples.jsonl", "errors.jsonl"  # of dev, for readers of a run
 _MOST, _MOST_ERRORS = 20, 50
 
 

@@ -119,5 +119,5 @@ def _check_task(task: Task, model: PretrainedAlbert, path: Path) -> None:
             "bad-file",
             f"the task of `{path}` has {named} labels and {task.length} tokens, "
             f"the model {config.num_labels} labels and {config.max_position_embeddings} positions",
-            "put the task.json back that belongs to these weights",
+            "restore the task.json of this model",
         )

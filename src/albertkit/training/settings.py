@@ -53,7 +53,7 @@ class Settings:
         return found + out_of_range(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, None left out."""
+        """Return plain values, None left out."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {k: str(v) if isinstance(v, Path) else v for k, v in values.items() if v is not None}
 
@@ -90,7 +90,7 @@ class Settings:
 
         Args:
             path: The file.
-            pipe: It may be a pipe, which a person names; a run's own file may not.
+            pipe: It may be a pipe, which a user names; a run's own file may not.
 
         Raises:
             DataError: not-found, wrong-kind.

@@ -303,7 +303,7 @@ def test_a_file_in_the_way(checkout, files_of):
 def test_what_is_no_checkout(tmp_path, checkout):
     with pytest.raises(DataError, match="not-found"):
         migrate(tmp_path)
-    with pytest.raises(ConfigError, match="--apply and --revert at once"):
+    with pytest.raises(ConfigError, match="--apply and --revert cannot be combined"):
         migrate(checkout, apply=True, revert=True)
     (checkout / "src/configs/VidSwinBert/local_debug.json").write_text('{"a": 1, // as in the guide of 2024\n}')
     with pytest.raises(DataError, match="bad-file"):
@@ -368,4 +368,4 @@ def test_check_tells_by_its_exit_status(checkout, run_command):
     assert (report["action"], report["migrated"], len(report["removed"])) == ("revert", False, 10)
     refused = run("--apply", "--revert")
     assert refused.status == 2
-    assert "--apply and --revert at once" in refused.err
+    assert "--apply and --revert cannot be combined" in refused.err

@@ -82,7 +82,7 @@ def _index_files(path: Path) -> tuple[Path, Path]:
 
 
 def _row_ends(path: Path) -> np.ndarray:
-    """int64 [N+1]: where the rows begin, and the size of the file."""
+    """Return where the rows begin, and the size of the file: int64 [N+1]."""
     size = path.stat().st_size
     index, binary = _index_files(path)
     found: list[tuple[Path, np.ndarray]] = []
@@ -112,7 +112,7 @@ def _row_ends(path: Path) -> np.ndarray:
 
 
 def _searched(path: Path, size: int) -> np.ndarray:
-    """int64 [N]: where the lines of a file begin."""
+    """Search a file for the beginnings of its lines: int64 [N]."""
     found, place = [np.zeros(1, np.int64)], 0
     with open(path, "rb") as stream:
         while chunk := stream.read(_CHUNK):

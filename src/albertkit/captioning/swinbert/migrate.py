@@ -85,7 +85,7 @@ def migrate(options: MigrateOptions) -> MigrationReport:
     """
     asked = [action for action in get_args(Action) if getattr(options, action)]
     if len(asked) > 1:
-        raise ConfigError("bad-value", f"--{' and --'.join(asked)} at once", "choose one of them")
+        raise ConfigError("bad-value", f"--{' and --'.join(asked)} cannot be combined", "choose one of them")
     action: Action = asked[0] if asked else "diff"
     root, force = Path(options.checkout), options.force
     if not (root / "src" / "tasks").is_dir():

@@ -49,7 +49,7 @@ class ScoredDev:
         return correlation_intervals(self.scores, row_cosines(vectors[:, 0], vectors[:, 1]))
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """Say what is constant, so that nothing can correlate with it."""
+        """List constant inputs, for which a correlation is undefined."""
         return constants(vectors[:, 0], vectors[:, 1], self.scores)
 
 
@@ -85,7 +85,7 @@ class PairDev:
         return intervals
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """Say what is constant, so that nothing can be found."""
+        """List constant inputs, for which retrieval is undefined."""
         return constants(vectors[:, 0], vectors[:, 1])
 
 
@@ -108,7 +108,7 @@ class TeacherDev:
         return {}
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """Say what is constant."""
+        """List constant inputs, for which the measure is undefined."""
         return constants(vectors[:, 0], np.roll(vectors[:, 0], 1, axis=0))
 
 

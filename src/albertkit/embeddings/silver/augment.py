@@ -221,7 +221,7 @@ class AugmentReport(Result):
         dev: Of the cross-encoder on gold dev pairs: pairs, pearson, spearman, mse.
         resumed: Pairs that an earlier, killed call had scored.
         made_with: kind, gold, cross_encoder, bi_encoder, encoder, texts, sampler, top_k, balance, seed.
-        notes: A line for each thing that a person should know.
+        notes: A line for each thing that the user should know.
     """
 
     written: tuple[Path, ...]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from albertkit.captioning.generation.settings import GenerationSettings
-from albertkit.frame.command import SEVERAL, Range, check_values
+from albertkit.frame.command import SEVERAL, Positive, check_values
 
 Rounding = Literal["floor", "round", "middle"]
 OnError = Literal["stop", "skip"]
@@ -28,10 +28,10 @@ class PreparationOptions:
         progress: Show progress on stderr.
     """
 
-    max_tokens: Annotated[int, Range(1)] = 196
+    max_tokens: Positive = 196
     train_backbone: bool = False
-    batch_size: Annotated[int, Range(1)] = 8
-    workers: Annotated[int | None, Range(1)] = None
+    batch_size: Positive = 8
+    workers: Positive | None = None
     on_error: OnError = "skip"
     progress: bool = False
 

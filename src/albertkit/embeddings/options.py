@@ -11,7 +11,7 @@ from albertkit.data.columns import Columns
 from albertkit.data.given import Data
 from albertkit.embeddings.settings import DistillSettings, EmbedSettings
 from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL, Range, check_values
+from albertkit.frame.command import SEVERAL, Positive, Range, check_values
 
 OnError = Literal["stop", "skip"]
 Precision = Literal["auto", "fp32", "bf16", "int8"]
@@ -149,7 +149,7 @@ class AugmentOptions(TableOptions):
     texts: Path | None = None
     sampler: Literal["bm25", "semantic", "random", "mixed"] = "bm25"
     encoder: str | Path | None = None
-    top_k: Annotated[int, Range(1)] = 3
+    top_k: Positive = 3
     balance: Annotated[float, Range(0)] = 2.0
     force: bool = False
     seed: int = 0
@@ -272,7 +272,7 @@ class EncodeOptions(PromptOptions):
     dimension: int | None = None
     normalize: bool = False
     dtype: Literal["float32", "float16"] = "float32"
-    batch_tokens: Annotated[int, Range(1)] = 8192
+    batch_tokens: Positive = 8192
     precision: Precision = "auto"
     device: str = "auto"
     length: int | None = None

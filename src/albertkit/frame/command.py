@@ -18,7 +18,7 @@ to this file.
         file: Path
         _: KW_ONLY
         blank: bool = True
-        longest: Annotated[int, Range(1)] = 80
+        longest: Positive = 80
 
     @takes(CountOptions)
     def count_lines(options: CountOptions) -> Counted: ...
@@ -70,6 +70,16 @@ Taken = TypeVar("Taken", contravariant=True)
 Gives = TypeVar("Gives", covariant=True)
 
 
+SEVERAL = Parameter(consume_multiple=True)  # of a field: `--words a b c`, or all further arguments
+_FLATTENED = Parameter(name="*", negative_bool="no-")
+_CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags override it."
+_JSON = "Print the result as one JSON object, and no progress."
+_SILENCE = 1.0  # seconds
+MOST_SEED = 2**63 - 1  # what torch takes
+_TAKEN: dict[Any, Any] = {int: Integral, float: Real, str: str | os.PathLike, Path: str | os.PathLike}
+_IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", Path: "a path"}
+
+
 @dataclass(frozen=True)
 class Range:
     """Finite numbers that a field takes: `length: Annotated[int, Range(8)]`.
@@ -101,14 +111,9 @@ class Range:
         return " and ".join(f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None)
 
 
-SEVERAL = Parameter(consume_multiple=True)  # of a field: `--words a b c`, or all further arguments
-_FLATTENED = Parameter(name="*", negative_bool="no-")
-_CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags override it."
-_JSON = "Print the result as one JSON object, and no progress."
-_SILENCE = 1.0  # seconds
-MOST_SEED = 2**63 - 1  # what torch takes
-_TAKEN: dict[Any, Any] = {int: Integral, float: Real, str: str | os.PathLike, Path: str | os.PathLike}
-_IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", Path: "a path"}
+Positive = Annotated[int, Range(1)]
+NotNegative = Annotated[int, Range(0)]
+Share = Annotated[float, Range(0, below=1)]
 
 
 @dataclass(frozen=True)

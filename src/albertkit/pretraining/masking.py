@@ -17,11 +17,11 @@ Legend: T tokens of N sequences, P predictions, V vocabulary, C content tokens (
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from albertkit.frame.command import Range, check_ranges
+from albertkit.frame.command import Positive, Share, check_ranges
 from albertkit.jit import compiled
 from albertkit.pretraining.randomness import below, bits, subkey, uniform
 from albertkit.pretraining.segments import SINGLE
@@ -44,9 +44,9 @@ class MaskSettings:
         random_specials: Random pieces may be [CLS], <pad> and their like, as in Google's code.
     """
 
-    masked_lm_prob: Annotated[float, Range(0, below=1)] = 0.15
-    max_predictions: Annotated[int | None, Range(1)] = None
-    max_ngram: Annotated[int, Range(1)] = 3
+    masked_lm_prob: Share = 0.15
+    max_predictions: Positive | None = None
+    max_ngram: Positive = 3
     favor_shorter_ngram: bool = True
     whole_word: bool = True
     random_specials: bool = False

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from albertkit.frame.command import Range, check_values
+from albertkit.frame.command import Positive, Range, Share, check_values
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
-from albertkit.training.settings import Positive, Share
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from albertkit.config import AlbertConfig
-from albertkit.frame.command import Range
+from albertkit.frame.command import NotNegative, Positive, Range, Share
 from albertkit.tasks import presets
-from albertkit.training.settings import EpochSettings, NotNegative, Positive, Share
+from albertkit.training.settings import EpochSettings
 
 
 @dataclass(frozen=True, kw_only=True)

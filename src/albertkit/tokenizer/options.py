@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from albertkit.frame.command import SEVERAL, Range
+from albertkit.frame.command import SEVERAL, NotNegative, Positive, Range
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 
 # Google's list for 30k-clean. No string, since SentencePiece reads a string as CSV, in which the quotation mark opens a
@@ -45,10 +45,10 @@ class TokenizerSettings:
     analyser: Literal["mecab", "kiwi"] = "mecab"
     byte_fallback: bool = False
     split_digits: bool = False
-    reserve: Annotated[int, Range(0)] = 0
+    reserve: NotNegative = 0
     special_pieces: tuple[str, str, str, str, str] = SPECIAL_PIECES
     user_defined_symbols: Annotated[Sequence[str], SEVERAL] = GOOGLE_SYMBOLS
-    max_sentences: Annotated[int, Range(1)] = 10_000_000
+    max_sentences: Positive = 10_000_000
     seed: int = 0
     num_threads: int = 0
     overwrite: bool = False
@@ -167,9 +167,9 @@ class SearchSettings:
     """
 
     _: KW_ONLY
-    max_new: Annotated[int, Range(1)] = 8000
-    min_count: Annotated[int, Range(1)] = 5
+    max_new: Positive = 8000
+    min_count: Positive = 5
     coverage: Annotated[float, Range(above=0, most=1)] = 0.9995
     analyser: Literal["mecab", "kiwi"] | None = None
     recut: bool = False
-    multiple_of: Annotated[int, Range(1)] = 1
+    multiple_of: Positive = 1

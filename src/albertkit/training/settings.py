@@ -14,13 +14,20 @@ import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.files import atomic_file, check_other_files, plain_file
-from albertkit.frame.command import MOST_SEED, Range, out_of_range, seed_problems, wrong_choices, wrong_types
+from albertkit.frame.command import (
+    MOST_SEED,
+    NotNegative,
+    Positive,
+    Range,
+    Share,
+    out_of_range,
+    seed_problems,
+    wrong_choices,
+    wrong_types,
+)
 
 _YAML = (".yaml", ".yml")
 MOST_STEPS = 1_000_000_000
-Share = Annotated[float, Range(0, below=1)]
-Positive = Annotated[int, Range(1)]
-NotNegative = Annotated[int, Range(0)]
 LearningRate = Annotated[float | None, Range(above=0, below=10)]
 Updates = Annotated[int | None, Range(1, below=MOST_STEPS)]
 _ALWAYS_ON_CARD = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 from albertkit.errors import ConfigError
-from albertkit.frame.command import Range, out_of_range
+from albertkit.frame.command import NotNegative, Positive, Range, out_of_range
 
 
 class CaptionIds(NamedTuple):
@@ -40,15 +40,15 @@ class GenerationSettings:
     """
 
     max_length: Annotated[int | None, Range(2)] = None
-    num_beams: Annotated[int, Range(1)] = 4
-    num_captions: Annotated[int, Range(1)] = 1
+    num_beams: Positive = 4
+    num_captions: Positive = 1
     length_penalty: Annotated[float, Range(above=0)] = 1.0
     repetition_penalty: Annotated[float, Range(above=0)] = 1.0
     sample: bool = False
     temperature: Annotated[float, Range(above=0)] = 1.0
-    top_k: Annotated[int, Range(0)] = 0
+    top_k: NotNegative = 0
     top_p: Annotated[float, Range(above=0, most=1)] = 1.0
-    seed: Annotated[int, Range(0)] = 0
+    seed: NotNegative = 0
     bad_endings: tuple[str, ...] = ()
     swinbert: bool = field(default=False, repr=False)
 

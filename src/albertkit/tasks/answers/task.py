@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
 from albertkit.files import write_json
-from albertkit.frame.command import Range, out_of_range
+from albertkit.frame.command import Positive, out_of_range
 from albertkit.tasks.answers.questions import QuestionExample, find_files, read_questions
 from albertkit.tasks.answers.scoring import (
     answer_details,
@@ -66,10 +66,10 @@ class AnswerTask(Task[QuestionExample]):
     head_kind: Literal["spans", "beam"] = "spans"
     length: int = 384
     metric: str = "f1"
-    stride: Annotated[int, Range(1)] = 128
-    max_query_length: Annotated[int, Range(1)] = 64
-    n_best_size: Annotated[int, Range(1)] = 20
-    max_answer_length: Annotated[int, Range(1)] = 30
+    stride: Positive = 128
+    max_query_length: Positive = 64
+    n_best_size: Positive = 20
+    max_answer_length: Positive = 30
     threshold: float | None = None
     threshold_from: str = "train"
 

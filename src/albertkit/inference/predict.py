@@ -322,7 +322,10 @@ def top_options(pipeline: Pipeline[Any], top: int | None) -> dict[str, int]:
 
 def text_pipeline(model: str | Path, kind: str | None, precision: Precision, device: str) -> Pipeline[Any]:
     """Load a pipeline as `load_pipeline`, of a model that answers text."""
-    if kind == "caption" or (kind is None and is_captioner_folder(local_folder(model))):
+    if kind == "caption":
+        fact = "the kind caption reads videos, not text"
+        raise ConfigError("bad-value", fact, f"albertkit caption predict {model} VIDEO")
+    if kind is None and is_captioner_folder(local_folder(model)):
         raise captioner_error(model)
     return load_pipeline(model, kind, precision=precision, device=device)
 

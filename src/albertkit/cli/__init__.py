@@ -169,7 +169,7 @@ def main(arguments: list[str] | None = None) -> None:
         log.addHandler(printing)
         log.setLevel(logging.INFO)
     before: Any = None
-    with suppress(ValueError):  # not in the main thread: nobody sends it signals
+    with suppress(ValueError):  # not in the main thread, which alone gets signals
         before = signal.signal(signal.SIGTERM, _stopped)
     try:
         _use_settings_file(arguments)

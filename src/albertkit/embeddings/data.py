@@ -141,7 +141,7 @@ _KINDS: tuple[tuple[str, Callable[[str], object]], ...] = (
 
 
 def refuse_other_columns(file: Path, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
-    """Refuse a table of which not all K columns are sentences, where nobody has named the columns to read."""
+    """Refuse a table of which not all K columns are sentences, unless the columns to read are named."""
     found = {k: reason for k in range(len(names)) if (reason := _other_than_sentences([row[k] for row in rows]))}
     if not found:
         return

@@ -51,7 +51,7 @@ class EndLogits(nn.Module):
 
 
 class AnswerClass(nn.Module):
-    """Is there an answer? From the expected start and the first token."""
+    """Predict whether there is an answer, from the expected start and the first token."""
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()

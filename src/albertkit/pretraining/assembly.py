@@ -1,4 +1,4 @@
-"""From planned examples to packed batches: tokens copied out of the memory-mapped store, then segments and masks."""
+"""Turn planned examples into packed batches: tokens copied out of the memory-mapped store, then segments and masks."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""From a token store to Google's pretraining records: the examples and masks that training would draw, written out.
+"""Write a token store as Google's pretraining records: the examples and masks that training would draw.
 
 Epoch d of a training on the store is duplicate d of the export. As in create_pretraining_data.py of google-research/albert,
 example number i of the whole goes into file i mod N and everything is padded with zeros. That script shuffles all

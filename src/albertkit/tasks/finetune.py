@@ -54,7 +54,7 @@ class EvaluatedData:
     step: int | None = None  # of the training, the update after which the model was saved; None outside of one
 
 
-_EVERY_EXAMPLE = "pairs"  # of a regression: 40 kB for 1,500 examples, which nobody wants on a terminal
+_EVERY_EXAMPLE = "pairs"  # of a regression: 40 kB for 1,500 examples, too much for a terminal
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,7 @@ class TrainTokenizerOptions(TokenizerSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """How the text of files is read.
+    """Options of reading text files.
 
     Attributes:
         format: Input format: `text`, `jsonl`, `parquet` or `wiki`. Default: detected for each file.

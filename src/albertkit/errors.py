@@ -1,4 +1,4 @@
-"""Errors a person can act on.
+"""Errors that a user can act on.
 
 Every error that reaches a user carries a slug (a heading in `docs/errors.md`), the fact with the value and where it came
 from, and one hint with something that works. The command line prints them without a traceback.
@@ -47,7 +47,7 @@ class DataError(AlbertKitError, ValueError):
 
 
 class CheckpointError(AlbertKitError, ValueError):
-    """A model, tokenizer or run folder that does not fit."""
+    """A model, tokenizer or run folder that does not fit, or an output that exists already."""
 
 
 class MachineError(AlbertKitError, RuntimeError):
@@ -57,7 +57,7 @@ class MachineError(AlbertKitError, RuntimeError):
 
 
 class MissingExtraError(AlbertKitError, ImportError):
-    """A feature whose optional dependency is not installed."""
+    """A package, compiler or program that is not installed."""
 
     @classmethod
     def of(cls, package: str, extra: str, purpose: str) -> "MissingExtraError":

@@ -14,7 +14,16 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError, closest, listed
+from albertkit.errors import (
+    AlbertKitError,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    MachineError,
+    MissingExtraError,
+    closest,
+    listed,
+)
 from albertkit.files import load, write_json
 
 MODELS = ("best", "final")  # of a run: the one to use first
@@ -99,6 +108,12 @@ def or_model_of_run(folder: str | Path) -> Path:
 def is_captioner_folder(folder: str | Path) -> bool:
     """Return whether a folder is a captioner's, or a run that left one."""
     return (or_model_of_run(folder) / CAPTIONER).exists()
+
+
+def captioner_error(folder: str | Path) -> CheckpointError:
+    """Return the error for a captioner where a model of texts is needed."""
+    fact = f"`{folder}` is a captioner: it reads a video, not a text alone"
+    return CheckpointError("wrong-model", fact, f"ask it for captions: albertkit caption predict {folder} VIDEO")
 
 
 @dataclass(frozen=True)

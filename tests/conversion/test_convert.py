@@ -482,7 +482,7 @@ def test_a_folder_with_something_in_it_is_not_overwritten(folder: Path, tmp_path
         with pytest.raises(CheckpointError, match="holds"):
             convert(folder, home, overwrite=overwrite)
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="is a file"):
+    with pytest.raises(CheckpointError, match="exists already"):
         convert(folder, tmp_path / "file")
     assert not list(tmp_path.glob(".partial*"))
 

@@ -183,7 +183,7 @@ class _Sheet:
 
 
 def _clock(seconds: float) -> str:
-    """1.24 s, 2:03.4, 1:02:03.4, or nothing where it is not known."""
+    """Return a time as 1.24 s, 2:03.4 or 1:02:03.4; an empty text if it is not known."""
     if not np.isfinite(seconds):
         return ""
     if seconds < 59.995:

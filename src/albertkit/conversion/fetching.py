@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock
 
 from albertkit.addresses import cache_folder, file_system, reaching
-from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError
+from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError
 from albertkit.files import load, sha256_bytes, sha256_file, write_json
 from albertkit.frame.progress import Progress
 
@@ -77,7 +77,7 @@ def _fetch(url: str, folder: Path, name: str) -> tuple[Path, str]:
         system, path = file_system(url)
         with reaching(url):
             info = system.info(path)
-    except (MachineError, DataError) as error:
+    except (MachineError, MissingExtraError) as error:
         if whole and error.slug in ("unreachable", "not-installed"):
             return file, f"`{url}` cannot be reached: the copy of {record.date} in `{folder}` was used"
         raise

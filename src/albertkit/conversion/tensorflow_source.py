@@ -22,7 +22,7 @@ from albertkit.model.keywords import make_config
 NPZ = "model.npz"  # what a conversion to npz writes
 _TF2_KEY = "/.ATTRIBUTES/"  # in every key of an object-graph checkpoint
 
-# What the shapes show of a configuration, for somebody who has none: key, parameter, dimension.
+# What the shapes show of a configuration, for a user who has none: key, parameter, dimension.
 _SHOWN = (
     ("vocab_size", "albert.embeddings.word_embeddings.weight", 0),
     ("embedding_size", "albert.embeddings.word_embeddings.weight", 1),
@@ -142,7 +142,7 @@ def _check_heads(
     config: AlbertConfig,
     path: Path,
 ) -> None:
-    """The Model Garden splits its kernels into heads: a trace that the configuration must agree with."""
+    """Refuse kernels that the Model Garden split into another number of heads than the configuration's."""
     shown = {names.heads_of(shapes[key], layout) for key, (_, layout) in known.items()} - {None}
     if shown - {config.num_attention_heads}:
         fact = (
@@ -155,7 +155,7 @@ def _check_heads(
 
 
 def _check_groups(variables: Mapping[str, str], config: AlbertConfig, path: Path) -> None:
-    """The Model Garden's converter drops all but the first group without a word; what it wrote is no whole model."""
+    """Refuse several blocks: the Model Garden's converter silently drops all but the first."""
     blocks = config.num_hidden_groups * config.inner_group_num
     if blocks > 1 and any(_TF2_KEY in key for key in variables):
         fact = (

@@ -15,6 +15,7 @@ import zstandard
 
 from albertkit.addresses import file_system, is_remote, reaching
 from albertkit.errors import DataError, closest, listed
+from albertkit.files import check_not_folder
 
 _CLOSE, _LISTED = 0.75, 5  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`; files in a hint
 _READ_BYTES = 1 << 20
@@ -60,6 +61,15 @@ def find_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[InputFile]:
         named = ", ".join(f"`{os.fspath(item)}`" for item in inputs) or "no input"
         raise DataError("not-found", f"{named}: no file there", "name files, folders or globs")
     return list(found.values())
+
+
+def find_file(item: str | os.PathLike[str]) -> InputFile:
+    """Return the one file that a path, glob or URL names; a folder is refused."""
+    check_not_folder(item)
+    files = find_inputs([item])
+    if len(files) > 1:
+        raise DataError("ambiguous", f"`{os.fspath(item)}` names {len(files)} files", "give them one by one")
+    return files[0]
 
 
 def _local(name: str) -> list[InputFile]:

@@ -133,13 +133,7 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         Raises:
             ConfigError: bad-value if `max_length` exceeds the model's positions.
         """
-        positions = self.config.max_position_embeddings
-        if self.max_length > positions:
-            raise ConfigError(
-                "bad-value",
-                f"length {self.max_length} exceeds the {positions} positions of the model",
-                f"use at most {positions}",
-            )
+        self.config.check_length(self.max_length)
         if self.prompt:
             texts = [self.prompt + text for text in texts]
         if self.lower_case:  # character by character, as tokenizers' Lowercase: no final sigma

@@ -17,7 +17,7 @@ from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.pooling import check_pooling
 from albertkit.embeddings.unknown_words import unknown_note
 from albertkit.engines.engine import Precision
-from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
 from albertkit.files import read_json, sha256_bytes, sha256_file
 from albertkit.frame.quiet import quiet_transformers
 from albertkit.model_folder import local_folder
@@ -64,7 +64,7 @@ class EmbeddingModel:
         """Return vectors of E texts, fp32 [E, D]."""
         vectors = self.compute(texts)
         if bad := int((~np.isfinite(vectors).all(1)).sum()):
-            raise CheckpointError(
+            raise MachineError(
                 "not-finite",
                 f"`{self.name}` gives {bad:,} of {len(texts):,} texts a vector that is not finite",
                 "its weights hold NaN or infinity, or its training diverged: use an earlier checkpoint",

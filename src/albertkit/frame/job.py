@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import IO, Any, NamedTuple, Self, TypedDict, TypeVar
 
-from albertkit.errors import AlbertKitError, DataError, MachineError
+from albertkit.errors import AlbertKitError, CheckpointError, DataError
 from albertkit.files import (
     CHECKSUMS,
     atomic_file,
@@ -380,9 +380,9 @@ def check_made_from(place: Path | str, before: Any, now: Mapping[str, Any], *, u
         )
 
 
-def corrupt(path: Path, what: str, hint: str = _AGAIN) -> MachineError:
+def corrupt(path: Path, what: str, hint: str = _AGAIN) -> CheckpointError:
     """Return the error for a file that is not as it was written."""
-    return MachineError("corrupt", f"`{path}` is corrupted: {what}", hint)
+    return CheckpointError("corrupt", f"`{path}` is corrupted: {what}", hint)
 
 
 def _read_log(log: Path) -> Iterator[_Commit]:

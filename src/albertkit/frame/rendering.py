@@ -188,7 +188,7 @@ def to_page(
     warnings: Sequence[str] = (),
     footer: str = "",
 ) -> str:
-    """Return a whole HTML page that needs nothing else, for light and dark, for a desk and a telephone."""
+    """Return a whole HTML page that needs nothing else, for light and dark, for wide and narrow screens."""
     template = environment().get_template("page.html.j2")
     return str(
         template.render(title=title, sections=list(sections), subtitle=subtitle, warnings=warnings, footer=footer)

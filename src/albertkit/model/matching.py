@@ -117,7 +117,7 @@ def _is_unused_head(name: str, wanted: Mapping[str, Tensor]) -> bool:
 
 
 def _differing_copies(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """Names that are one parameter in the model, and whose tensors in the file are not equal."""
+    """List names that are one parameter in the model, but whose tensors in the file differ."""
     first_name: dict[int, str] = {}
     differing = []
     for name, parameter in wanted.items():

@@ -26,7 +26,7 @@ from albertkit.frame.section import Section, Table, Text
 from albertkit.model_folder import local_folder
 from albertkit.tasks.data import configured, read_given
 from albertkit.tasks.findings import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
-from albertkit.tasks.loading import check_length, check_not_swapped
+from albertkit.tasks.loading import check_not_swapped
 from albertkit.tasks.metrics.regression import regression_scores
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
@@ -85,7 +85,7 @@ class CheckReport(Result):
         task: Name.
         length: Tokens that a sequence may have.
         splits: Of each split.
-        findings: A sentence for each thing that a person should look at.
+        findings: A sentence for each thing that the user should look at.
         counting: What counting tokens alone reaches on dev, see `counting_baseline`; empty for other kinds of tasks.
     """
 
@@ -129,7 +129,7 @@ def check_task(
     config = AlbertConfig.from_pretrained(folder)
     resolved, _ = settings.resolve(read.task.name, config, len(read.train))
     ready = configured(read.task, resolved)
-    check_length(ready, config, model)
+    config.check_length(ready.length, f"`{model}`")
     examples = {"train": read.train, "dev": read.dev}
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     report = check_data(ready, examples, tokenizer)

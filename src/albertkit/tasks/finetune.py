@@ -40,7 +40,7 @@ from albertkit.training.results import result_sections
 from albertkit.training.run import Best, Run, RunResult, open_run
 from albertkit.training.state import TrainingState
 
-EXAMPLES, ERRORS = "examples.jsonl", "errors.jsonl"  # of dev, for people who look at a run
+EXAMPLES, ERRORS = "examples.jsonl", "errors.jsonl"  # of dev, for readers of a run
 _MOST, _MOST_ERRORS = 20, 50
 
 
@@ -53,7 +53,7 @@ class EvaluatedData:
     step: int | None = None  # of the training, the update after which the model was saved; None outside of one
 
 
-_EVERY_EXAMPLE = "pairs"  # of a regression: 40 kB for 1,500 examples, which nobody wants on a terminal
+_EVERY_EXAMPLE = "pairs"  # of a regression: 40 kB for 1,500 examples, too much for a terminal
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,7 @@ class AlbertTokenizer(ABC):
         Raises:
             CheckpointError: no-tokenizer, ambiguous, bad-file, wrong-tokenizer.
             ConfigError: unknown-name, bad-value.
-            DataError: bad-file.
+            DataError: bad-file, bad-encoding.
         """
         names = {"pad": pad_token, "unk": unk_token, "cls": cls_token, "sep": sep_token, "mask": mask_token}
         flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}

@@ -120,7 +120,7 @@ class Display:
                     self._board.add_scalar(f"{record['event']}/{name}", value, record["step"])
 
     def _seconds_left(self, step: int, total_steps: int) -> float:
-        """From the pace since the first report of this process: the first steps are slow and a resumed run starts late."""
+        """Estimate from the pace since this process's first report: first steps are slow and a resumed run starts late."""
         now = time.monotonic()
         if self._first is None or step <= self._first[0]:
             self._first = (step, now)
@@ -146,14 +146,14 @@ class Display:
 
 
 def _recorded(value: Any) -> Any:
-    """Six decimals; null for what JSON has no number for (the gradient norm of a skipped update)."""
+    """Round to six decimals; null for what JSON has no number for (the gradient norm of a skipped update)."""
     if not isinstance(value, float):
         return value
     return round(value, 6) if math.isfinite(value) else None
 
 
 def _tensorboard(run: Path) -> Any:
-    """A TensorBoard writer, or None where the extra `report` is not installed."""
+    """Return a TensorBoard writer, or None where the extra `report` is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -75,11 +74,17 @@ def _clip(record: Any, folder: Path) -> Clip:
 
 def write_manifest(path: str | Path, clips: Iterable[Clip]) -> None:
     """Write clips as a manifest, whole or not at all."""
-    target, clips = Path(path), list(clips)
-    for key, count in Counter(clip.key for clip in clips).items():
-        if count > 1:
-            raise DataError("bad-row", f"two clips have the key `{key}`", "give each its own key")
+    target, clips, keys = Path(path), list(clips), set[str]()
+    for clip in clips:
+        add_key(keys, clip)
     write_lines(target, (_record(clip, target.parent) for clip in clips))
+
+
+def add_key(keys: set[str], clip: Clip) -> None:
+    """Add the key of a clip to the keys of others; refuse one that is there already."""
+    if clip.key in keys:
+        raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
+    keys.add(clip.key)
 
 
 def _record(clip: Clip, folder: Path) -> dict[str, Any]:

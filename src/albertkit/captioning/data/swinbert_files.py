@@ -57,8 +57,6 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise DataError("not-found", f"no such file: `{path}`", "check the path")
     try:
         settings = yaml.safe_load(plain_file(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:

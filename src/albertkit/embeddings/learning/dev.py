@@ -50,7 +50,7 @@ class ScoredDev:
         return correlation_intervals(self.scores, row_cosines(vectors[:, 0], vectors[:, 1]))
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """Say what is constant, so that nothing can correlate with it."""
+        """List constant inputs, for which a correlation is undefined."""
         return constants(vectors[:, 0], vectors[:, 1], self.scores)
 
 
@@ -80,7 +80,7 @@ class PairDev:
         return {name: wilson_interval(round(shares[name] * count), count) for name in shares if name != self.metric}
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """Say what is constant, so that nothing can be found."""
+        """List constant inputs, for which retrieval is undefined."""
         return constants(vectors[:, 0], vectors[:, 1])
 
 
@@ -103,7 +103,7 @@ class TeacherDev:
         return {}
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """Say what is constant."""
+        """List constant inputs, for which the measure is undefined."""
         return constants(vectors[:, 0], np.roll(vectors[:, 0], 1, axis=0))
 
 

@@ -215,7 +215,7 @@ def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[
     """Return entity and character macro F1.
 
     Spaces are left out first. Entities are read strictly: an `I-` that continues no entity is none. The mean over characters
-    is over all 13 tags, `O` included; a tag that nobody uses counts 1. The baseline also counts its [CLS] and [SEP] as two
+    is over all 13 tags, `O` included; an unused tag counts 1. The baseline also counts its [CLS] and [SEP] as two
     characters a sentence, which only moves the F1 of `O`.
 
     Returns:

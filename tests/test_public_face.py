@@ -174,6 +174,11 @@ def test_versions_differ_in_dropout_alone():
 
 
 def test_impossible_configurations_are_refused():
+    for eps in (float("nan"), 0.0, -1e9):
+        with pytest.raises(ConfigError, match="layer_norm_eps is"):
+            AlbertConfig.from_size("base", layer_norm_eps=eps)
+    with pytest.raises(ConfigError, match="num_hidden_groups x inner_group_num is 1 x 1,000,000"):
+        AlbertConfig.from_size("base", inner_group_num=1_000_000)
     with pytest.raises(ConfigError, match="hidden_size 768 is not divisible by num_attention_heads 10"):
         AlbertConfig.from_size("base", num_attention_heads=10)
     with pytest.raises(ConfigError) as caught:

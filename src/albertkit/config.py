@@ -36,6 +36,7 @@ FOREIGN_KEYS = frozenset(
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]  # beyond it a broken file, not a model
 Probability = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+_MOST_BLOCKS = 1000  # with weights of their own: they are built before any weight is looked for
 
 _FOREIGN_TYPES: dict[str, Any] = {"architectures": list[str], "id2label": dict, "label2id": dict, "num_labels": Count}
 
@@ -178,6 +179,11 @@ class AlbertConfig:
         found = wrong_values(values, kinds)
         if found:
             return found
+        if not 0 < self.layer_norm_eps < 1:  # not for NaN either
+            found.append(f"layer_norm_eps is {self.layer_norm_eps}, it must be between 0 and 1")
+        if self.num_hidden_groups * self.inner_group_num > _MOST_BLOCKS:
+            blocks = f"{self.num_hidden_groups:,} x {self.inner_group_num:,}"
+            found.append(f"num_hidden_groups x inner_group_num is {blocks}, at most {_MOST_BLOCKS:,} are built")
         if self.hidden_size % self.num_attention_heads:
             fitting = [n for n in range(1, self.hidden_size // 32 + 1) if self.hidden_size % n == 0]
             nearest = sorted(fitting, key=lambda n: abs(n - self.num_attention_heads))[:2]

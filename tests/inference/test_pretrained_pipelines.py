@@ -1,12 +1,13 @@
 """Filled masks and sentence order, against transformers' classes and its fill-mask pipeline on the same folders."""
 
 import json
+import shutil
 from itertools import pairwise
 
 import pytest
 import torch
 
-from albertkit.errors import DataError
+from albertkit.errors import DataError, MachineError
 from albertkit.inference.loading import load_pipeline
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 
@@ -176,3 +177,16 @@ def test_options_are_checked(folder, slug_of):
 
 def test_a_model_without_the_head_cannot_say_the_order(folder, slug_of):
     assert slug_of(load_pipeline, folder(AlbertForMaskedLM), "sentence-order") == "wrong-model"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_weights_that_are_no_numbers_are_refused(folder, tmp_path, precision):
+    model = AlbertForMaskedLM.from_pretrained(folder(AlbertForMaskedLM))
+    with torch.no_grad():
+        model.albert.embeddings.word_embeddings.weight[5] = float("nan")
+    model.save_pretrained(tmp_path)
+    shutil.copytree(folder(AlbertForMaskedLM), tmp_path / "whole")
+    shutil.copy(tmp_path / "model.safetensors", tmp_path / "whole")
+    with pytest.raises(MachineError) as raised:
+        load_pipeline(tmp_path / "whole", precision=precision)("the quick [MASK]")
+    assert raised.value.slug == "not-finite"

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import re
 import signal
 import socket
+import sys
 import time
 
 import pytest
@@ -115,6 +117,77 @@ def test_what_is_no_http_is_refused_in_json(said):
     head, body = talk(client)
     assert head.startswith(b"HTTP/1.1 400")
     assert json.loads(body)["error"]["slug"] == "bad-input"
+
+
+def exchanged(said: bytes) -> bytes:
+    """Everything that the server answers to these bytes, and to nothing more."""
+
+    async def client(host, port, connections):
+        reader, writer = await asyncio.open_connection(host, port)
+        for part in said.split(b"|"):
+            writer.write(part)
+            await asyncio.sleep(0.05)
+        heard = b""
+        while True:
+            try:
+                more = await asyncio.wait_for(reader.read(65536), 0.5)
+            except TimeoutError:
+                break
+            if not more:
+                break
+            heard += more
+        writer.close()
+        return heard
+
+    return talk(client)
+
+
+def test_no_request_hides_in_the_body_of_an_upgrade():
+    hidden = b"GET /hidden HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+    answers = exchanged(head + b"Content-Length: %d\r\n\r\n|" % len(hidden) + hidden)
+    assert answers.count(b"HTTP/1.1 200") == answers.count(b"HTTP/1.1") == 1
+
+
+def test_trailers_are_bounded():
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+    assert b"HTTP/1.1 400" in exchanged(head + b"a: b\r\n" * 20_000)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [b"Host: a\r\nHost: b\r\n", b"", b"Host: a\r\nTransfer-Encoding: gzip, chunked\r\n"],
+    ids=["two hosts", "no host", "gzip"],
+)
+def test_headers_that_say_two_things_are_refused(headers):
+    assert exchanged(b"POST / HTTP/1.1\r\n" + headers + b"\r\n").startswith(b"HTTP/1.1 400")
+
+
+def test_answers_come_before_the_refusal_of_what_follows():
+    answers = exchanged(REQUEST + REQUEST + b"GARBAGE\r\n\r\n")
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"200", b"400"]
+
+
+def test_who_takes_nothing_of_an_answer_is_let_go(monkeypatch):
+    monkeypatch.setattr(module, "TAKING_SECONDS", 0.2)
+
+    async def large(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"50000000")]})
+        await send({"type": "http.response.body", "body": bytes(50_000_000)})
+
+    monkeypatch.setattr(sys.modules[__name__], "app", large)
+
+    async def client(host, port, connections):
+        with socket.create_connection((host, port)) as silent:
+            silent.setblocking(False)
+            silent.sendall(REQUEST)
+            while not connections:
+                await asyncio.sleep(0.01)
+            while connections:
+                await asyncio.sleep(0.01)
+        return True
+
+    assert talk(client)
 
 
 @pytest.mark.parametrize(("sent", "wait"), [(signal.SIGTERM, True), (signal.SIGINT, False)])

@@ -76,6 +76,23 @@ def test_two_lengths_of_one_body_are_refused(limited):
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
+def test_a_broken_body_is_the_clients_fault(limited):
+    assert send(limited, [TEXTS + CHUNKED + b"not a size\r\n"]).startswith(b"HTTP/1.1 400")
+    limited.wait_until(lambda: 499 in {line.get("status") for line in limited.lines})
+    assert "internal error" not in {line["message"] for line in limited.lines}
+
+
+def test_characters_that_stand_for_many_are_counted_as_many(limited):
+    assert limited.post("/tokenize", {"inputs": "\ufdfa" * 16_000, "model": "pretrained"}).status_code == 200
+    assert limited.post("/tokenize", {"inputs": "\ufdfa" * 17_000, "model": "pretrained"}).status_code == 413
+
+
+def test_a_long_number_is_not_repeated(limited):
+    answer = limited.post("/v1/embeddings", {"input": [[int("9" * 4000)]], "model": "pretrained"})
+    assert answer.status_code == 400
+    assert len(answer.content) < 300
+
+
 def test_a_long_path_is_not_repeated(limited):
     answer = limited.get("/" + "a" * 10_000)
     assert answer.status_code == 404

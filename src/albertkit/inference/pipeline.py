@@ -6,11 +6,13 @@ from numbers import Integral
 from reprlib import Repr
 from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
 
+import numpy as np
+
 from albertkit.data.features import Features, LabelledBatch, truncated_tokens
 from albertkit.data.lines import has_half_characters
 from albertkit.engines import Engine, load_engine, on_engine
 from albertkit.engines.engine import Precision
-from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.errors import ConfigError, DataError, MachineError, near_miss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.prediction import run_batches
 from albertkit.tokenizer import AlbertTokenizer
@@ -108,6 +110,10 @@ class Pipeline(ABC, Generic[Input]):
             return []
         features = self.features(inputs)
         outputs = run_batches(self.outputs, features, batch_tokens, self.device)
+        if not all(np.isfinite(part).all() for output in outputs for part in _parts(output)):
+            raise MachineError(
+                "not-finite", "the model's outputs are not finite numbers", "its weights are broken: copy them again"
+            )
         results = self.results(inputs, features, outputs, **options)
         for number, tokens in truncated_tokens(features):
             results[number].setdefault("truncated", tokens)
@@ -120,6 +126,11 @@ class Pipeline(ABC, Generic[Input]):
     def bad_input(self, value: Any, wanted: str) -> DataError:
         """Return the error for a value that is no input."""
         return DataError("bad-input", f"{_short.repr(value)} is not {wanted}", f"for example {self.example!r}")
+
+
+def _parts(output: Any) -> Iterable[Any]:
+    """Return the arrays of one sequence's output."""
+    return output if isinstance(output, tuple) else (output,)
 
 
 def is_text(value: Any) -> TypeGuard[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unicodedata import normalize
 
 from albertkit.inference.pipeline import Pipeline
 from albertkit.inference.pretrained import MASK, FillMask
@@ -52,6 +53,8 @@ def check_request(kind: str, values: Sequence[Any], characters: int, options: Ma
     if kind == FillMask.kind:
         guesses = sum(value.count(MASK) for value in values) * options.get("top", 5)
         check_size(guesses, MOST_GUESSES, "guesses", "send fewer texts or masks, or a smaller `top`")
-    elif kind in ("tag", "tokenize") and characters > MOST_TAGGED:
+    elif kind == "tokenize" and characters <= MOST_TAGGED:  # a ligature may stand for 18 characters
+        characters = sum(len(normalize("NFKC", value)) for value in values)
+    if kind in ("tag", "tokenize") and characters > MOST_TAGGED:
         fact = f"the texts have {characters:,} characters, at most {MOST_TAGGED:,} are split at once"
         raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)

@@ -8,20 +8,24 @@ import time
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 20.0  # from the first byte of a request, or from the start of a connection, to the end of its headers
-MOST_HEAD = 65_536  # bytes of an address and its headers, which httptools would read without end
+TAKING_SECONDS = 30.0  # in which a client must take some of an answer that waits for it
 
 _LINGER = 1.0  # seconds in which the rest of a request that is no HTTP is dropped
 
 
-class Connection(HttpToolsProtocol):
-    """Send answers at once, close silent connections, and answer bad requests in JSON."""
+class Connection(H11Protocol):
+    """Send answers at once, close connections whose client neither speaks nor listens, and answer bad requests in JSON.
+
+    h11, although httptools makes a request cheaper (0.84 for 1.17 ms of one core): httptools reads no body after `Upgrade`, which
+    lets a second request hide in it, takes trailers for headers, and has no limit for either.
+    """
 
     _waiting: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
     _is_refused = False
-    _unfinished = 0  # bytes that came of headers which are not at their end
 
     def connection_made(self, transport: Any) -> None:
         """Send small answers at once.
@@ -40,22 +44,23 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
-            return
-        if self._waiting is None:
+        elif self._waiting is None:
             self._wait_for_headers()
-        self._unfinished += len(data)
-        if self._unfinished > MOST_HEAD and not self._is_refused:
-            self.send_400_response("the headers are too large")
 
-    def on_headers_complete(self) -> None:
-        """Begin to answer, unless the headers are too large; an error here is HTTP 400."""
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MOST_HEAD:
-            raise ValueError("the headers are too large")
-        super().on_headers_complete()
+    def pause_writing(self) -> None:
+        """Give the client time to take what waits for it."""
+        super().pause_writing()
+        self._wait_for_taking(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """The client has taken it."""
+        self._stop_taking()
+        super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the time for headers."""
+        """Forget the time for headers and for answers."""
         self._stop_waiting()
+        self._stop_taking()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -66,7 +71,7 @@ class Connection(HttpToolsProtocol):
             if self.cycle.response_started:
                 self.transport.close()
                 return
-        error = {"slug": "bad-input", "message": msg, "hint": "send HTTP/1.1, and headers of at most 64 KB"}
+        error = {"slug": "bad-input", "message": msg, "hint": "send HTTP/1.1, and headers of at most 16 KB"}
         body = json.dumps({"error": error}).encode()
         head = (
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
@@ -80,8 +85,23 @@ class Connection(HttpToolsProtocol):
     def _wait_for_headers(self) -> None:
         self._waiting = self.loop.call_later(HEADER_SECONDS, self.transport.close)
 
+    def _wait_for_taking(self, waiting_bytes: int) -> None:
+        self._taking = self.loop.call_later(TAKING_SECONDS, self._check_taken, waiting_bytes)
+
+    def _check_taken(self, waiting_bytes: int) -> None:
+        """End the connection of a client that has taken nothing of its answer: its memory would be held for ever."""
+        rest = self.transport.get_write_buffer_size()
+        if rest < waiting_bytes:
+            self._wait_for_taking(rest)
+        else:
+            self.transport.abort()
+
+    def _stop_taking(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
     def _stop_waiting(self) -> None:
-        self._unfinished = 0
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from albertkit.errors import MachineError
@@ -92,6 +93,8 @@ class Observed:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            status = status or _GONE
         except Exception:
             log.exception("internal error", extra={"request_id": request_id.decode()})
             if not status:

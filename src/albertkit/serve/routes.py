@@ -205,7 +205,8 @@ def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
     tokenizer, room = pipeline.tokenizer, pipeline.encoder.max_length - 2
     for row in rows:
         if not 0 <= min(row) <= max(row) < tokenizer.vocab_size:
-            fact = f"ids from {min(row)} to {max(row)}, the tokenizer has {tokenizer.vocab_size:,} tokens"
+            wrong = min(row) if min(row) < 0 else max(row)
+            fact = f"{str(wrong)[:20]} is no id of the tokenizer, it has {tokenizer.vocab_size:,} tokens"
             raise DataError("bad-input", fact, "send texts, or ids of this model's tokenizer")
     made = [np.array([tokenizer.cls_id, *row[:room], tokenizer.sep_id], np.int32) for row in rows]
     left_out = np.array([max(len(row) - room, 0) for row in rows], np.int64)

@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 _PACKAGES = {
     "fastapi": "fastapi",
     "uvicorn": "uvicorn",
-    "httptools": "httptools",
     "python_multipart": "python-multipart",
     "prometheus_client": "prometheus-client",
 }

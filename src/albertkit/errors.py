@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+_NAMES = 1000  # names of a folder that a misspelt one is compared with
 _LISTED = 40  # words in a hint: a table may have a thousand columns, a folder a thousand files
 
 
@@ -86,6 +87,23 @@ def near_miss(word: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(known[:_LISTED])}{rest}"
 
 
+def near_path(path: str | os.PathLike[str], otherwise: str) -> str:
+    """Return a hint for a path where nothing is: the existing one that is probably meant; `otherwise` if no name is near."""
+    wanted = Path(path)
+    try:
+        if wanted.exists():
+            return otherwise
+        parent = next((place for place in wanted.parents if place.is_dir()), Path("."))
+        wrong, *rest = wanted.relative_to(parent).parts
+        close = get_close_matches(wrong, sorted(os.listdir(parent))[:_NAMES], n=1, cutoff=0.7)
+    except (OSError, ValueError):  # a folder that cannot be read; a zero byte in the name
+        return otherwise
+    if not close:
+        return otherwise
+    whole = parent.joinpath(close[0], *rest)
+    return f"did you mean `{whole if whole.exists() else parent / close[0]}`?"
+
+
 def explain(error: BaseException) -> AlbertKitError | None:
     """State an error of the operating system, or want of memory, as one of ours; None if we cannot explain it."""
     if isinstance(error, AlbertKitError):
@@ -108,7 +126,9 @@ def explain(error: BaseException) -> AlbertKitError | None:
                 "no-permission", f"no permission to use{where}", "choose a folder you own, or change its permissions"
             )
         if error.errno == errno.ENOENT:
-            return DataError("not-found", f"no such file or folder:{where}", "check the path; globs need quotes")
+            hint = "check the path; globs need quotes"
+            hint = near_path(error.filename, hint) if isinstance(error.filename, str) else hint
+            return DataError("not-found", f"no such file or folder:{where}", hint)
         if error.errno == errno.EISDIR:
             return DataError("wrong-kind", f"a file was expected, this is a folder:{where}", "name the file")
         if error.errno in (errno.ENOTDIR, errno.EEXIST):

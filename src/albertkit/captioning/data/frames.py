@@ -13,7 +13,7 @@ from albertkit.captioning.data.items import PARSING
 from albertkit.captioning.data.tsv import TsvFile
 from albertkit.captioning.video.decode import Frames, sample_frames
 from albertkit.captioning.video.sampling import FrameSampling, Squares
-from albertkit.errors import DataError, MissingExtraError
+from albertkit.errors import DataError, MissingExtraError, near_path
 from albertkit.files import sha256_file
 
 
@@ -27,7 +27,7 @@ def read_features(file: Path) -> np.ndarray:
         float16 [M, D].
     """
     if not file.is_file():
-        raise DataError("not-found", f"no such file: `{file}`", "check the path")
+        raise DataError("not-found", f"no such file: `{file}`", near_path(file, "check the path"))
     values = _read(file)
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
         fact = f"`{file}` holds {values.dtype} {list(values.shape)}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albertkit.errors import DataError
+from albertkit.errors import DataError, near_path
 from albertkit.files import atomic_file
 
 _CHUNK = 1 << 24
@@ -21,7 +21,7 @@ class TsvFile:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise DataError("not-found", f"no such file: `{path}`", "check the path")
+            raise DataError("not-found", f"no such file: `{path}`", near_path(path, "check the path"))
         self.path = path
         self._ends = _row_ends(path)
 
@@ -29,7 +29,7 @@ class TsvFile:
     def opened(path: Path) -> "TsvFile":
         """Return the file, opened once as long as it stays the same."""
         if not path.is_file():
-            raise DataError("not-found", f"no such file: `{path}`", "check the path")
+            raise DataError("not-found", f"no such file: `{path}`", near_path(path, "check the path"))
         status = path.stat()
         return _opened(path, status.st_size, status.st_mtime_ns)
 

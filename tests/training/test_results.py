@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from albertkit.frame.plots import TRAIN
-from albertkit.frame.rendering import to_terminal
+from albertkit.frame.rendering import to_html, to_markdown, to_terminal
 from albertkit.frame.values import plain
 from albertkit.tasks.metrics.classification import class_scores, class_table, confusion
 from albertkit.training.results import result_sections, save_results
@@ -44,9 +44,13 @@ def test_terminal_shows_scores_classes_matrix_and_notes(monkeypatch: pytest.Monk
     lines = shown(results, "matthews_correlation").splitlines()
     assert lines[1].split()[:2] == ["matthews", "correlation"]  # the score that counts comes first
     assert f"{results['accuracy']:.4f}  0.5000 to 0.7500" in "\n".join(lines)
-    matrix = [line.split()[1:] for line in lines[-5:-3]]
+    assert lines[0].split() == ["score", "95%", "interval"]
+    matrix = [line.split()[1:] for line in lines[-4:-2]]
     assert matrix == [[str(count) for count in row] for row in results["confusion"]["counts"]]
     assert lines[-1] == "! a [strange] note"
+    legend = "Stronger is a larger share of the label"  # only a page has backgrounds
+    assert [legend in text for text in (shown(results), to_markdown(result_sections(results)))] == [False, False]
+    assert legend in to_html(result_sections(results))
 
 
 def test_many_classes_show_the_most_frequent_mistakes() -> None:

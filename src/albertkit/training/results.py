@@ -106,7 +106,7 @@ def score_table(
 ) -> Table:
     """Return scores with their 95 % intervals, the one that counts first."""
     names = sorted(scores, key=lambda name: name != metric)
-    columns = ["", "score", "95 % interval"] if intervals else ["", "score"]
+    columns = ["", "score", "95% interval"] if intervals else ["", "score"]
     rows = []
     for name in names:
         interval = [" to ".join(map(number, intervals[name])) if name in intervals else None] if intervals else []
@@ -150,8 +150,8 @@ def confusion_table(confusion: Confusion) -> Table:
         tones = ["strong" if column == row else "" if count else "muted" for column, count in enumerate(line)]
         cells = [Cell(count or "·", tone, count / total) for count, tone in zip(line, tones, strict=True)]  # type: ignore[arg-type]
         rows.append([label, *cells])
-    note = "Stronger is a larger share of the label's examples."
-    return Table(["label ↓  predicted →", *heads], rows, "Labels and predictions", note)
+    legend = "Stronger is a larger share of the label's examples."
+    return Table(["label ↓  predicted →", *heads], rows, "Labels and predictions", legend=legend)
 
 
 def save_results(results: Mapping[str, Any], folder: str | os.PathLike[str], title: str = "") -> list[Path]:

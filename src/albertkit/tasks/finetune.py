@@ -37,7 +37,7 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 from albertkit.training.hardware import describe
 from albertkit.training.loop import LoopSettings, LossPart, Recipe, no_losses
-from albertkit.training.results import result_sections
+from albertkit.training.results import guessing_note, result_sections
 from albertkit.training.run import Best, Run, RunResult, open_run
 from albertkit.training.state import TrainingState
 
@@ -104,6 +104,8 @@ class FinetuneResult(RunResult):
             notes.append(
                 f"nothing learned: {self.collapsed}; try --retries 2, a lower --lr, a longer --warmup or another --seed"
             )
+        elif self.scores and (note := guessing_note({**self.scores, **self.details})):
+            notes.append(note)
         return {**self.scores, **self.details, "notes": [*notes, *self.notes()], "heading": self._heading()}
 
     def _heading(self) -> str:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from albertkit.captioning.generation import CaptionIds, GenerationSettings, generate
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
-from albertkit.captioning.model.masks import caption_mask
 from albertkit.config import AlbertConfig
 from benchmarks.harness import (
     TIMING,
@@ -121,6 +120,23 @@ def from_everything(model: AlbertForImageCaptioning, visual: Tensor, words: int)
         logits[:, [IDS.start, IDS.mask, IDS.padding]] = -torch.inf
         ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], 1)
     return ids[0, 1 : words + 1]
+
+
+def caption_mask(caption: Tensor, visual: Tensor) -> Tensor:
+    """Return SwinBERT's whole table for padded rows, the caption before the video; `captioning/model/masks.py` shows it.
+
+    Args:
+        caption: bool [B, T], False at padding.
+        visual: bool [B, M], False at padding.
+
+    Returns:
+        bool [B, 1, N, N] with N = T + M, True where a row may look; rows and columns of padding are False.
+    """
+    real, words = torch.cat([caption, visual], 1), caption.shape[1]
+    table = torch.ones(real.shape[1], real.shape[1], dtype=torch.bool)
+    table[:words, :words] = table[:words, :words].tril()
+    table[words:, :words] = False
+    return (table & real[:, :, None] & real[:, None, :])[:, None]
 
 
 def _transformers_again(config: AlbertConfig, visual_tokens: int, words: int) -> partial[None]:

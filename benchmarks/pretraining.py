@@ -125,9 +125,10 @@ def pretrain(*, text: Text = TEXT, steps: int = 1, device: str = "cpu", timing: 
         for work in works(timing, place):
             with scratch_folder() as scratch:
                 batches = natural_batches(inputs, work, steps, scratch) if work.natural else full_batches(work, steps)
-                yield from (_rows if device == "cpu" else _rows_on_device)(
-                    work, batches, timing.rounds or 3, scratch, place
-                )
+                if device == "cpu":
+                    yield from _rows(work, batches, timing.rounds or 3, scratch)
+                else:
+                    yield from _rows_on_device(work, batches, timing.rounds or 3, place)
 
 
 def natural_batches(inputs: Inputs, work: Work, steps: int, scratch: Path) -> list[PackedBatch]:
@@ -248,13 +249,13 @@ def describe_work(work: Work, batches: list[PackedBatch]) -> tuple[float, dict[s
     }
 
 
-def _rows(work: Work, batches: list[PackedBatch], rounds: int, scratch: Path, device: torch.device) -> Iterator[Row]:
+def _rows(work: Work, batches: list[PackedBatch], rounds: int, scratch: Path) -> Iterator[Row]:
     """Measure us in bf16, where the processor multiplies it faster, and in fp32, compared with the Trainer."""
     torch.manual_seed(0)
     model, dtypes = AlbertForPreTraining(work.config), precisions()
     gflop, details = describe_work(work, batches)
     tokens = float(details["tokens"])
-    ours = {n: Contender(f"albertkit {n}", _our_steps(model, batches, device, d), tokens) for n, d in dtypes.items()}
+    ours = {n: Contender(f"albertkit {n}", _our_steps(model, batches, CPU, d), tokens) for n, d in dtypes.items()}
     peaks = {name: matmul_peak(dtype) for name, dtype in dtypes.items()}
     peers, equal = [], {}
     if TRAINER.installed:
@@ -281,9 +282,7 @@ def _rows(work: Work, batches: list[PackedBatch], rounds: int, scratch: Path, de
 # --- one device ---------------------------------------------------------------------------------------------------------
 
 
-def _rows_on_device(
-    work: Work, batches: list[PackedBatch], rounds: int, scratch: Path, device: torch.device
-) -> Iterator[Row]:
+def _rows_on_device(work: Work, batches: list[PackedBatch], rounds: int, device: torch.device) -> Iterator[Row]:
     """Measure us as `pretrain` runs by default and, if that is compiled, eager, compared with transformers in a plain loop."""
     dtype = choose_precision("auto", device)
     torch.manual_seed(0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import fsspec
 
-from albertkit.errors import AlbertKitError, DataError, MachineError
+from albertkit.errors import AlbertKitError, DataError, MachineError, MissingExtraError
 
 _PACKAGES = {  # that fsspec needs: its name, and the protocols it is for
     protocol: package
@@ -43,7 +43,7 @@ def reaching(url: str) -> Iterator[None]:
     except ImportError as error:
         package = _PACKAGES.get(url.split("://")[0])
         hint = f"pip install {package}" if package else "install the package it names"
-        raise DataError("not-installed", f"`{url}` cannot be opened: {error}", hint) from None
+        raise MissingExtraError("not-installed", f"`{url}` cannot be opened: {error}", hint) from None
     except ValueError as error:
         if isinstance(error, AlbertKitError):
             raise
@@ -60,7 +60,7 @@ def _unreachable(url: str, error: BaseException | None) -> MachineError:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """fsspec's file system of an address, and the path in it."""
+    """Return fsspec's file system of an address, and the path in it."""
     with reaching(url):
         system, path = fsspec.core.url_to_fs(url)
         return system, path.rstrip("/")

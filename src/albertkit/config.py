@@ -105,7 +105,7 @@ class AlbertConfig:
     foreign: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Fields never change once they are set (use `replace`); a foreign key may be set, as transformers' Trainer does."""
+        """Refuse to change a field once it is set (use `replace`); a foreign key may be set, as transformers' Trainer does."""
         if name in FOREIGN_KEYS:
             self.foreign[name] = value
         elif name in self.__dict__ or name not in self.__dataclass_fields__:
@@ -128,6 +128,20 @@ class AlbertConfig:
                 "32: attention learns poorly and runs slowly; use fewer heads",
                 stacklevel=3,
             )
+
+    def check_length(self, length: int, source: str = "the model") -> None:
+        """Refuse sequences that are longer than the model's positions.
+
+        Args:
+            length: Tokens.
+            source: The model, as the message names it.
+
+        Raises:
+            ConfigError: bad-value.
+        """
+        if length > (most := self.max_position_embeddings):
+            fact = f"length {length} exceeds the {most} positions of {source}"
+            raise ConfigError("bad-value", fact, f"use --length {most}")
 
     @property
     def head_size(self) -> int:

@@ -61,7 +61,7 @@ def _traditional(text: str) -> float:
 
 
 def _cyrillic(text: str) -> float:
-    """Share of the words beyond ASCII that are Cyrillic throughout, in lower case but for the first letter.
+    """Return the share of the words beyond ASCII that are Cyrillic throughout, in lower case but for the first letter.
 
     Words of one letter say nothing: the French "à" is one.
     """

@@ -1,4 +1,4 @@
-"""Errors a person can act on.
+"""Errors that a user can act on.
 
 Every error that reaches a user carries a slug (a heading in `docs/errors.md`), the fact with the value and where it came
 from, and one hint with something that works. The command line prints them without a traceback.
@@ -6,7 +6,7 @@ from, and one hint with something that works. The command line prints them witho
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class DataError(AlbertKitError, ValueError):
 
 
 class CheckpointError(AlbertKitError, ValueError):
-    """A model, tokenizer or run folder that does not fit."""
+    """A model, tokenizer or run folder that does not fit, or an output that exists already."""
 
 
 class MachineError(AlbertKitError, RuntimeError):
@@ -58,7 +58,7 @@ class MachineError(AlbertKitError, RuntimeError):
 
 
 class MissingExtraError(AlbertKitError, ImportError):
-    """A feature whose optional dependency is not installed."""
+    """A package, compiler or program that is not installed."""
 
     @classmethod
     def of(cls, package: str, extra: str, purpose: str) -> "MissingExtraError":
@@ -81,10 +81,20 @@ def _constraints() -> str:
 def near_miss(word: str, known: Iterable[str]) -> str:
     """Return the known word closest to a misspelt one, as a hint, or the list of them, at most `_LISTED`."""
     known = sorted(known)
-    if close := get_close_matches(str(word), known, n=1, cutoff=0.6):
-        return f"did you mean `{close[0]}`?"
-    rest = f", … ({len(known):,} in all)" if len(known) > _LISTED else ""
-    return f"known: {', '.join(known[:_LISTED])}{rest}"
+    if close := closest(word, known):
+        return f"did you mean `{close}`?"
+    return f"known: {listed(known, _LISTED)}"
+
+
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known word closest to a misspelt one; None if all are less alike than `cutoff`, of 1."""
+    return next(iter(get_close_matches(str(word), list(known), n=1, cutoff=cutoff)), None)
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Return names as a list in a sentence, at most `most` of them, and how many more there are: "a, b and 3 more"."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def near_path(path: str | os.PathLike[str], otherwise: str) -> str:
@@ -95,13 +105,13 @@ def near_path(path: str | os.PathLike[str], otherwise: str) -> str:
             return otherwise
         parent = next((place for place in wanted.parents if place.is_dir()), Path("."))
         wrong, *rest = wanted.relative_to(parent).parts
-        close = get_close_matches(wrong, sorted(os.listdir(parent))[:_NAMES], n=1, cutoff=0.7)
+        close = closest(wrong, sorted(os.listdir(parent))[:_NAMES], 0.7)
     except (OSError, ValueError):  # a folder that cannot be read; a zero byte in the name
         return otherwise
-    if not close:
+    if close is None:
         return otherwise
-    whole = parent.joinpath(close[0], *rest)
-    return f"did you mean `{whole if whole.exists() else parent / close[0]}`?"
+    whole = parent.joinpath(close, *rest)
+    return f"did you mean `{whole if whole.exists() else parent / close}`?"
 
 
 def explain(error: BaseException) -> AlbertKitError | None:

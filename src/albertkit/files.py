@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, checksums, the lock of a folder, and files of other people read safely.
+"""Files that appear whole or not at all, checksums, the lock of a folder, and files of others read safely.
 
 Everything albertkit leaves behind is written under a temporary name in the same folder, flushed to the disk and renamed,
 so that a process killed at any moment leaves either the old file or the new one.
@@ -15,7 +15,7 @@ import stat
 import tempfile
 import tomllib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -222,8 +222,19 @@ def _is_open(folder: Path, descriptor: int) -> bool:
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write JSON atomically: UTF-8, indented, keys in the order given, newline at the end."""
+    with atomic_file(path) as stream:
+        stream.write(json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return JSON as `write_json` writes it."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def write_lines(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
+    """Write JSON lines atomically: UTF-8, a record a line."""
     with atomic_file(path, "w") as stream:
-        stream.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def plain_file(path: str | os.PathLike[str], what: str = "file") -> Path:
@@ -244,12 +255,18 @@ def plain_file(path: str | os.PathLike[str], what: str = "file") -> Path:
     return Path(path)
 
 
+def check_not_folder(path: str | os.PathLike[str]) -> None:
+    """Refuse a folder where a file is expected."""
+    if os.path.isdir(path):
+        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{path}`", "name the file")
+
+
 def check_new_file(path: str | os.PathLike[str]) -> Path:
     """Refuse an output file that is there already: nothing of a user's is overwritten."""
     if os.path.lexists(path):
         fact = f"`{path}` exists already, and is not overwritten"
         hint = f"choose another --out, or keep it under another name: mv -n {shlex.quote(str(path))} {shlex.quote(f'{path}.old')}"
-        raise DataError("exists", fact, hint)
+        raise CheckpointError("exists", fact, hint)
     return Path(path)
 
 
@@ -262,13 +279,27 @@ def check_new_folder(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
+def check_other_files(folder: str | os.PathLike[str], ours: Sequence[str], what: str) -> None:
+    """Refuse an output folder that holds other files than ours, which could be overwritten.
+
+    Args:
+        folder: The folder; it need not exist.
+        ours: Patterns of the names that may be there.
+        what: What they are part of, for the message: "a run".
+    """
+    others = sorted(file.name for file in Path(folder).glob("*") if not any(map(file.match, ours)))
+    if others:
+        listed = ", ".join(others[:5]) + " …" * (len(others) > 5)
+        fact = f"`{folder}` holds files that are not part of {what}: {listed}"
+        raise CheckpointError("exists", fact, "choose an empty folder, or one that does not exist")
+
+
 def check_page_file(path: str | os.PathLike[str]) -> Path:
     """Refuse an output page that would overwrite something other than a page; a page is replaced by a new one."""
     if Path(path).suffix.lower() not in (".html", ".htm"):
         fact = f"`{path}` does not end in .html, and one HTML page is written"
         raise ConfigError("bad-value", fact, f"name it {Path(path).with_suffix('.html')}")
-    if os.path.isdir(path):
-        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{path}`", "name another file")
+    check_not_folder(path)
     if os.path.isfile(path):
         with open(path, "rb") as stream:
             if stream.read(64).lstrip().lower().startswith((b"<!doctype html", b"<html")):
@@ -342,7 +373,7 @@ def write_checksums(folder: str | os.PathLike[str]) -> None:
 
 
 def changed_files(folder: str | os.PathLike[str], patterns: Sequence[str] = ("*",)) -> list[str]:
-    """Files of a folder that are not what `write_checksums` saw, or are gone; none where it has not been.
+    """List files of a folder that differ from its `SHA256SUMS` or are missing; none if there is no such file.
 
     Args:
         folder: The folder.
@@ -362,11 +393,11 @@ def changed_files(folder: str | os.PathLike[str], patterns: Sequence[str] = ("*"
 
 
 def sha256_bytes(data: bytes) -> str:
-    """SHA-256 as 64 hexadecimal digits."""
+    """Return the SHA-256 as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file as 64 hexadecimal digits, read in chunks."""
+    """Return the SHA-256 of a file as 64 hexadecimal digits, read in chunks."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,6 +1,5 @@
 """The whole life of an ALBERT in minutes: text, tokenizer, store, pretraining, evaluation, a report."""
 
-import math
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -15,8 +14,8 @@ from albertkit.config import AlbertConfig
 from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents, write_builtin_corpus
 from albertkit.corpus.layout import settings_for
 from albertkit.data.inputs import find_inputs
-from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.files import read_json, remove_leftovers, write_json
+from albertkit.errors import CheckpointError, DataError
+from albertkit.files import check_other_files, read_json, remove_leftovers, write_json
 from albertkit.frame.card import settings_sections, versions
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import write_page
@@ -137,8 +136,6 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
         DataError: as `build_store`. ConfigError: bad-value.
     """
     started = time.monotonic()
-    if not 0 < options.minutes < math.inf:
-        raise ConfigError("bad-value", f"minutes is {options.minutes}", "use a number above 0, for example 4")
     out = Path(options.out)
     _claim(out, options)
     inputs = _text(out, options)
@@ -223,9 +220,9 @@ def _claim(out: Path, options: QuickstartOptions) -> None:
         if read_json(recorded) != chosen:
             hint = "choose another --out, or remove the folder"
             raise CheckpointError("changed", f"`{out}` was made with other arguments", hint)
-    elif not recorded.exists() and out.exists() and any(out.iterdir()):
-        raise CheckpointError("exists", f"`{out}` holds other files", "choose another --out")
     else:
+        if not recorded.exists():
+            check_other_files(out, [], "a quickstart")
         write_json(recorded, chosen)
 
 

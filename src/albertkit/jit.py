@@ -1,8 +1,11 @@
-"""The decorator of all compiled loops, and LLVM's functions that numba has no name for."""
+"""The decorator of all compiled loops, threads to run them in, and LLVM's functions that numba has no name for."""
 
 import logging
+import os
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import Any
 
 import numba
@@ -50,6 +53,31 @@ def compiled(function: Callable[..., Any], fastmath: bool | set[str] = False) ->
     except RuntimeError:  # numba found no writable folder for the cache
         warnings.warn("no folder to cache compiled loops in (set NUMBA_CACHE_DIR): they are compiled at every start")
         return numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+
+
+class Helpers:
+    """Threads that help the calling one with compiled loops.
+
+    Attributes:
+        free: Held by a caller that wants the threads for itself.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Begin anew: a fork has none of the threads, and would find the lock as it was."""
+        self.free, self._size = Lock(), 0
+        self._executor: ThreadPoolExecutor | None = None
+
+    def submit(self, size: int, work: Callable[..., None], *arguments: Any) -> Future[None]:
+        """Let one of at least `size` threads call work(*arguments)."""
+        if self._executor is None or self._size < size:
+            self._executor, self._size = ThreadPoolExecutor(size, self._name), size
+        return self._executor.submit(work, *arguments)
 
 
 @numba.njit(inline="always")

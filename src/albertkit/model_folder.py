@@ -10,13 +10,21 @@ import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatch
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
+from albertkit.errors import (
+    AlbertKitError,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    MachineError,
+    MissingExtraError,
+    closest,
+    listed,
+)
 from albertkit.files import load, write_json
 
 MODELS = ("best", "final")  # of a run: the one to use first
@@ -128,8 +136,7 @@ def _check_no_data(folder: Path) -> None:
     if any(fnmatch(name, pattern) for name in names for pattern in _MODEL_FILES):
         return
     if data := [name for name in names if any(fnmatch(name, pattern) for pattern in _DATA_FILES)]:
-        listed = ", ".join(data[:4]) + ", …" * (len(data) > 4)
-        raise DataError("wrong-kind", f"`{folder}` holds data ({listed}), not a model", _ANY_MODEL)
+        raise DataError("wrong-kind", f"`{folder}` holds data ({listed(data, 4)}), not a model", _ANY_MODEL)
 
 
 def or_model_of_run(folder: str | Path) -> Path:
@@ -140,6 +147,12 @@ def or_model_of_run(folder: str | Path) -> Path:
 def is_captioner_folder(folder: str | Path) -> bool:
     """Return whether a folder is a captioner's, or a run that left one."""
     return (or_model_of_run(folder) / CAPTIONER).exists()
+
+
+def captioner_error(folder: str | Path) -> CheckpointError:
+    """Return the error for a captioner where a model of texts is needed."""
+    fact = f"`{folder}` is a captioner: it reads a video, not a text alone"
+    return CheckpointError("wrong-model", fact, f"ask it for captions: albertkit caption predict {folder} VIDEO")
 
 
 @dataclass(frozen=True)
@@ -199,13 +212,12 @@ def _nearest(path: Path) -> str:
         there = sorted(place.name for place in parent.iterdir() if place.is_dir()) if parent != Path("/") else []
     except (OSError, ValueError):
         wrong, there = path.name, []
-    if close := get_close_matches(wrong, there, n=1, cutoff=0.6):
-        return f"did you mean `{parent / close[0]}`?"
+    if close := closest(wrong, there):
+        return f"did you mean `{parent / close}`?"
     if there and parent != Path("."):
-        rest = f", … ({len(there):,} in all)" if len(there) > 12 else ""
-        listed = f"the folders in `{parent}`: {', '.join(there[:12])}{rest}"
+        folders = f"the folders in `{parent}`: {listed(there, 12)}"
         here = not path.is_absolute() and len(path.parts) == 2
-        return listed + f"; names of the hub are not looked up where there is a folder `{path.parts[0]}`" * here
+        return folders + f"; names of the hub are not looked up where there is a folder `{path.parts[0]}`" * here
     return _ANY_MODEL
 
 

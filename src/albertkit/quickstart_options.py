@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from albertkit.frame.command import SEVERAL
+from albertkit.frame.command import SEVERAL, Range
 
 
 @dataclass(frozen=True)
@@ -28,5 +28,5 @@ class QuickstartOptions:
     corpus: Annotated[tuple[str, ...], SEVERAL] = ()
     vocab_size: int = 4000
     text_rules: Literal["google", "multilingual", "none"] = "google"
-    minutes: float = 3.75
+    minutes: Annotated[float, Range(above=0)] = 3.75
     seed: int = 0

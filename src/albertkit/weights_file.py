@@ -18,7 +18,7 @@ _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}  # counters 
 
 
 def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfig) -> tuple[dict[str, int], int]:
-    """Parameters by part of the model, each shared one counted once, and how many numbers the file stores for them.
+    """Count parameters by part of the model, each shared one counted once, and how many numbers the file stores for them.
 
     Args:
         header: Parameter name, as transformers names them, to shape and type.
@@ -47,7 +47,7 @@ def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfi
 
 
 def read_header(file: Path) -> dict[str, tuple[list[int], str]]:
-    """Shape and type of every tensor in a safetensors file."""
+    """Read shape and type of every tensor in a safetensors file."""
     if not file.exists():
         others = [name for name in OTHER_WEIGHTS if (file.parent / name).exists()]
         raise CheckpointError(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from small_models import shaken
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
@@ -39,14 +40,6 @@ TINY = dict(
 def without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests here are about files; `test_verify.py` is about running the other side."""
     monkeypatch.setattr("albertkit.conversion.convert.compare_outputs", lambda *_: (None, "not run"))
-
-
-def shaken(model: PretrainedAlbert) -> PretrainedAlbert:
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
-    return model.eval()
 
 
 @pytest.fixture
@@ -489,7 +482,7 @@ def test_a_folder_with_something_in_it_is_not_overwritten(folder: Path, tmp_path
         with pytest.raises(CheckpointError, match="holds"):
             convert(folder, home, overwrite=overwrite)
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="is a file"):
+    with pytest.raises(CheckpointError, match="exists already"):
         convert(folder, tmp_path / "file")
     assert not list(tmp_path.glob(".partial*"))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from small_models import Tensors, padded_inputs, shaken
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
@@ -22,23 +23,14 @@ TINY = dict(
 
 def saved(folder: Path, name: str = "BertForPreTraining", **changes: object) -> torch.nn.Module:
     torch.manual_seed(0)
-    model = getattr(transformers, name)(transformers.BertConfig(**{**TINY, **changes})).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.05 * torch.randn_like(parameter)
+    model = shaken(getattr(transformers, name)(transformers.BertConfig(**{**TINY, **changes})), 0.05)
     model.save_pretrained(folder)
     return model
 
 
 @pytest.fixture
-def inputs() -> dict[str, torch.Tensor]:
-    torch.manual_seed(1)
-    mask = torch.arange(20) < torch.tensor([20, 7, 13])[:, None]
-    return {
-        "input_ids": torch.randint(5, 60, (3, 20)),
-        "attention_mask": mask.long(),
-        "token_type_ids": torch.randint(0, 2, (3, 20)),
-    }
+def inputs() -> Tensors:
+    return padded_inputs(60)
 
 
 def states(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from small_models import shaken
 
 from albertkit import model as classes
 from albertkit.config import AlbertConfig
@@ -185,10 +186,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
         torch.manual_seed(len(made))
         tokenizer = tokenizers[kind]
         config = AlbertConfig.from_dict({**TINY, **SHAPES[shape], **changes, "vocab_size": tokenizer.vocab_size + 3})
-        model = getattr(classes, model_class)(config).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter += 0.1 * torch.randn_like(parameter)
+        model = shaken(getattr(classes, model_class)(config), 0.1)
         model.save_pretrained(root / name, tokenizer)
         inputs = tokenizer(TEXTS, PAIRS, return_tensors="pt")
         inputs |= labels_of(model_class, config, inputs["input_ids"], inputs["attention_mask"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from small_models import padded_inputs
 from small_store import build_small_store
 
 from albertkit.config import AlbertConfig
@@ -29,16 +30,6 @@ SHARINGS = {
     "none": {"parameter_sharing": "none", "num_hidden_groups": 4},
 }
 GROUP = "albert.encoder.albert_layer_groups"
-
-
-def padded_inputs() -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(2)
-    mask = torch.arange(20) < torch.tensor([20, 7, 13])[:, None]
-    return {
-        "input_ids": torch.randint(5, 90, (3, 20), generator=generator) * mask,
-        "attention_mask": mask.long(),
-        "token_type_ids": torch.zeros(3, 20, dtype=torch.int64),
-    }
 
 
 def train(model: AlbertForPreTraining, updates: int = 12) -> list[float]:

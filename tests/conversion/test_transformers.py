@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_models import Tensors, padded_inputs, shaken
 
 from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
@@ -28,23 +29,9 @@ SHAPES = [
 ]
 
 
-def shaken(model: torch.nn.Module) -> torch.nn.Module:
-    """Every parameter random, so that none can be swapped or left out unnoticed."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    return model.eval()
-
-
 @pytest.fixture
-def inputs() -> dict[str, torch.Tensor]:
-    torch.manual_seed(0)
-    mask = torch.arange(20) < torch.tensor([20, 7, 13])[:, None]
-    return {
-        "input_ids": torch.randint(5, 90, (3, 20)),
-        "attention_mask": mask.long(),
-        "token_type_ids": torch.randint(0, 2, (3, 20)),
-    }
+def inputs() -> Tensors:
+    return padded_inputs()
 
 
 def assert_same(ours: PretrainedAlbert, theirs: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> None:

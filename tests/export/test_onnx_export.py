@@ -394,7 +394,7 @@ def test_no_model_no_place_no_precision(folder, tmp_path):
 def test_a_captioner_is_not_exported(folder, tmp_path):
     source = folder(AlbertModel)
     (source / "captioner.json").write_text("{}")
-    assert refused(tmp_path, source).slug == "not-expressible"
+    assert refused(tmp_path, source).slug == "wrong-model"
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])

@@ -1,6 +1,7 @@
 """The frame of commands: options, help, exit status, JSON, and the same function in Python."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from cyclopts import App, CycloptsError
 
 from albertkit.errors import ConfigError
 from albertkit.frame import command as frame
-from albertkit.frame.command import SEVERAL, Command, takes
+from albertkit.frame.command import SEVERAL, Command, Range, out_of_range, takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class CountOptions:
     words: Annotated[list[str], SEVERAL]
     out: str | Path
     _: KW_ONLY
-    at_least: int = 0
+    at_least: Annotated[int, Range(0)] = 0
     rules: Rules = Rules()
     progress: bool = False
 
@@ -79,7 +80,7 @@ class ShareOptions:
 
     out: str | Path
     _: KW_ONLY
-    at_least: int = 0
+    at_least: Annotated[int, Range(0)] = 0
     rules: Rules = Rules()
     shares: tuple[float, ...] = ()
     order: Literal["first", "last"] | None = None
@@ -120,6 +121,33 @@ def test_people_get_lines_progress_and_warnings(run, capsys):
     assert run("one", "--out", "o", "--at-least", "4") == 1
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("0 letters\n", "warning: nothing to count\n")
+
+
+def test_a_number_out_of_its_range_is_refused_on_the_command_line_and_in_python(run):
+    with pytest.raises(ConfigError, match="at_least is -1, it must be at least 0"):
+        run("one", "--out", "o", "--at-least", "-1")
+    with pytest.raises(ConfigError, match="at_least is -1, it must be at least 0"):
+        count(["one"], "o", at_least=-1)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    share: Annotated[float, Range(0, below=1)] = 0.0
+    rate: Annotated[float | None, Range(above=0, most=2000)] = None
+    steps: Annotated[int, Range(1)] | None = None
+
+
+def test_ranges_and_their_words():
+    assert out_of_range(Ranges()) == out_of_range(Ranges(0.999, 2000, 1)) == []
+    assert out_of_range(Ranges(1, 0, 0)) == [
+        "share is 1, it must be at least 0 and below 1",
+        "rate is 0, it must be above 0 and at most 2,000",
+        "steps is 0, it must be at least 1",
+    ]
+    assert out_of_range(Ranges(math.nan, math.inf)) == [
+        "share is nan, it must be finite",
+        "rate is inf, it must be finite",
+    ]
 
 
 def test_a_wrong_choice_is_refused(run):

@@ -6,13 +6,14 @@ import math
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from albertkit.frame.card import Card
-from albertkit.frame.rendering import cell, to_html, to_markdown, to_page, to_terminal
+from albertkit.frame.rendering import cell, to_markdown, to_page, to_terminal
 from albertkit.frame.result import Result
 from albertkit.frame.section import (
     Bar,
@@ -88,7 +89,9 @@ def test_code_in_markdown_ends_where_it_ends():
     assert text == "````python\na\n```\n# not a heading\n````\n"
 
 
-@pytest.mark.parametrize("render", [printed, to_html, to_markdown, lambda sections: json.dumps(to_json(sections))])
+@pytest.mark.parametrize(
+    "render", [printed, partial(to_page, ""), to_markdown, lambda sections: json.dumps(to_json(sections))]
+)
 def test_every_kind_is_shown_everywhere(render):
     shown = render(one_of_each("word"))
     assert shown.count("word") >= 15
@@ -180,7 +183,7 @@ def test_a_narrow_terminal_loses_nothing(width):
 @pytest.mark.parametrize("sections", [[], [Table(["a"], [])], [Facts({})], [Bars([])], [Text("")], [Panel()]])
 def test_nothing_is_no_error(sections):
     printed(sections)
-    to_html(sections)
+    to_page("", sections)
     assert to_markdown(sections).strip() == ""
 
 

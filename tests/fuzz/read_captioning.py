@@ -37,11 +37,10 @@ def make_videos(folder: Path) -> None:
 
 
 def see(folder: Path):
-    """Facts and frames of every video, of the whole and of a part."""
-    from albertkit.captioning.video import FrameSampling, probe, sample_frames
+    """Frames of every video, of the whole and of a part."""
+    from albertkit.captioning.video import FrameSampling, sample_frames
 
     def frames(file: Path, start: float | None, end: float | None):
-        probe(file).to_dict()
         return sample_frames(file, FrameSampling(num_frames=4, size=16), start, end).pixels.shape
 
     parts = itertools.product(sorted(folder.iterdir()), ((None, None), (0.3, 1.2)))

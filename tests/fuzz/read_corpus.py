@@ -6,6 +6,7 @@ import json
 import lzma
 import random
 from pathlib import Path
+from typing import get_args
 
 from hostile import Reader, read_each
 
@@ -48,7 +49,7 @@ def read_texts(folder: Path):
 
 def read_as_anything(folder: Path):
     """A file as what it is not: a text is no Parquet, so there is a problem at least with that."""
-    from albertkit.corpus.options import FORMATS, BuildSettings
+    from albertkit.corpus.options import BuildSettings, Format
     from albertkit.corpus.readers import DocumentFile
     from albertkit.data.inputs import find_inputs
     from albertkit.errors import AlbertKitError
@@ -57,7 +58,7 @@ def read_as_anything(folder: Path):
     good = file.is_file() and file.read_bytes() == TEXT.encode()
     try:
         (found,) = find_inputs([file])
-        read_each(lambda f=f: list(DocumentFile(found, BuildSettings(f), "replace")) for f in FORMATS)
+        read_each(lambda f=f: list(DocumentFile(found, BuildSettings(f), "replace")) for f in get_args(Format))
     except AlbertKitError:
         if not good:
             raise

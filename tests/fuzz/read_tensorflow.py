@@ -156,10 +156,10 @@ def other_examples(rng: random.Random, folder: Path) -> str:
     """Records with good checksums whose examples are damaged messages, or other numbers."""
     import numpy as np
 
-    from albertkit.conversion.tensorflow.records import example, read_example, read_records, write_records
+    from albertkit.conversion.tensorflow.records import RecordFile, example, frame, read_example
 
     (file,) = [path for path in (folder / "records").iterdir() if "tfrecord" in path.name]
-    payloads = list(read_records(file))
+    payloads = list(RecordFile(file))
     place = rng.randrange(len(payloads))
     if rng.randrange(2):
         payloads[place] = damage.protobuf(rng, payloads[place])
@@ -181,7 +181,7 @@ def other_examples(rng: random.Random, folder: Path) -> str:
             del features[name]
         payloads[place] = example(features)
     file.unlink()
-    write_records(file, payloads)
+    file.write_bytes(b"".join(map(frame, payloads)))
     return f"record {place} is other"
 
 

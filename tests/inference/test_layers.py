@@ -10,6 +10,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import cosine_similarity, paired_cosine_distances
+from small_models import shaken
 
 from albertkit.config import AlbertConfig
 from albertkit.inference.layers import look_inside, sample_texts, trace_layers
@@ -37,11 +38,7 @@ def tokenizer(tmp_path_factory):
 def drawn(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
     """Every parameter random, also those that start as 0 or 1."""
     torch.manual_seed(0)
-    model = model_class(CONFIG.replace(**changes))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.2 * torch.randn_like(parameter)
-    return model.eval()
+    return shaken(model_class(CONFIG.replace(**changes)))
 
 
 def theirs(model: PretrainedAlbert, folder: Path, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -127,9 +127,9 @@ def test_a_captioner_captions(captioner):
 
 
 def test_a_captioner_asked_about_text_names_the_command_for_videos(captioner):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(CheckpointError) as caught:
         ask(captioner[0], ["a red circle"])
-    assert caught.value.slug == "bad-value"
+    assert caught.value.slug == "wrong-model"
     assert "albertkit caption predict" in caught.value.hint
 
 

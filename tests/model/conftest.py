@@ -5,30 +5,12 @@ from functools import partial
 
 import pytest
 import torch
+from small_models import shaken, tiny_config
 
-from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.pretrained import PretrainedAlbert
 
 LENGTHS = (9, 1, 17, 9, 4)
-
-
-def tiny_config(**changes: object) -> AlbertConfig:
-    """Two heads of 32, three layers, 90 pieces."""
-    values = dict(
-        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
-        intermediate_size=96, max_position_embeddings=24,
-    )  # fmt: skip
-    return AlbertConfig.from_dict({**values, **changes})
-
-
-def shaken(model: torch.nn.Module, seed: int = 1) -> torch.nn.Module:
-    """The model with every parameter random, so that no bias, norm or table can be left out unnoticed."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
-    return model
 
 
 @pytest.fixture
@@ -37,7 +19,7 @@ def make_class() -> Callable[..., PretrainedAlbert]:
 
     def make(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
         torch.manual_seed(0)
-        return shaken(model_class(tiny_config(**changes))).eval()
+        return shaken(model_class(tiny_config(**changes)))
 
     return make
 

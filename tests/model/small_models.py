@@ -1,9 +1,11 @@
-"""What several tests of models use: the classes, a batch of any lengths, gradients by name."""
+"""What several tests of models use: the classes, small random ones, batches of any lengths, gradients by name."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
+from albertkit.config import AlbertConfig
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
     AlbertForMaskedLM,
@@ -17,6 +19,7 @@ from albertkit.model import (
 )
 from albertkit.model.pretrained import PretrainedAlbert
 
+Module = TypeVar("Module", bound=torch.nn.Module)
 Make = Callable[..., PretrainedAlbert]
 Tensors = dict[str, torch.Tensor]
 WITH_HEADS = [
@@ -24,6 +27,35 @@ WITH_HEADS = [
     AlbertForQuestionAnswering, AlbertForMultipleChoice, AlbertForBeamQuestionAnswering,
 ]  # fmt: skip
 CLASSES = [AlbertModel, *WITH_HEADS]
+
+
+def tiny_config(**changes: object) -> AlbertConfig:
+    """Two heads of 32, three layers, 90 tokens."""
+    values = dict(
+        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
+        intermediate_size=96, max_position_embeddings=24,
+    )  # fmt: skip
+    return AlbertConfig.from_dict({**values, **changes})
+
+
+def shaken(model: Module, scale: float = 0.2) -> Module:
+    """The model in evaluation mode, every parameter random, so that none can be swapped or left out unnoticed."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += scale * torch.randn(parameter.shape, generator=generator)
+    return model.eval()
+
+
+def padded_inputs(vocab_size: int = 90) -> Tensors:
+    """Three padded rows of 20, 7 and 13 tokens."""
+    generator = torch.Generator().manual_seed(2)
+    mask = torch.arange(20) < torch.tensor([20, 7, 13])[:, None]
+    return {
+        "input_ids": torch.randint(5, vocab_size, (3, 20), generator=generator) * mask,
+        "attention_mask": mask.long(),
+        "token_type_ids": torch.randint(0, 2, (3, 20), generator=generator) * mask,
+    }
 
 
 def sequences(lengths: tuple[int, ...]) -> PackedBatch:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from small_models import CLASSES, Tensors
+from small_models import CLASSES, Tensors, shaken
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
@@ -48,11 +48,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
 def tiny(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
     torch.manual_seed(0)
-    model = model_class(AlbertConfig.from_dict({**TINY, **changes}))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    return model.eval()
+    return shaken(model_class(AlbertConfig.from_dict({**TINY, **changes})), 0.1)
 
 
 def inputs_for(model_class: type[PretrainedAlbert]) -> Tensors:

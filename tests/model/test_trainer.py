@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_models import tiny_config
 
-from albertkit.config import AlbertConfig
 from albertkit.model import (
     AlbertForMaskedLM,
     AlbertForPreTraining,
@@ -24,13 +24,7 @@ CLASSES = [
 
 def tiny(model_class: type[PretrainedAlbert]) -> PretrainedAlbert:
     torch.manual_seed(0)
-    config = AlbertConfig.from_dict(
-        dict(
-            vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
-            intermediate_size=96, max_position_embeddings=24, classifier_dropout_prob=0.0, num_labels=3,
-        )
-    )  # fmt: skip
-    return model_class(config)
+    return model_class(tiny_config(num_hidden_layers=2, classifier_dropout_prob=0.0, num_labels=3))
 
 
 def examples(model_class: type[PretrainedAlbert]) -> list[dict[str, torch.Tensor]]:

@@ -12,7 +12,7 @@ import torch
 from fault_moments import ends_the_same_when_killed
 from small_store import ALONE
 
-from albertkit.conversion.tensorflow.records import read_example, read_records
+from albertkit.conversion.tensorflow.records import RecordFile, read_example
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import changed_files
 from albertkit.frame.job import Job
@@ -31,7 +31,7 @@ def contents(folder):
 
 def in_order(folder):
     """The features of all records in the order they were dealt to the files."""
-    files = [list(read_records(file)) for file in find_records(folder)]
+    files = [list(RecordFile(file)) for file in find_records(folder)]
     rounds = max(map(len, files))
     return [read_example(file[n]) for n in range(rounds) for file in files if n < len(file)]
 
@@ -112,7 +112,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path, store):
 
 def test_the_report_is_what_is_there(tmp_path, store):
     report = export_records(store, tmp_path / "out", SMALL)
-    sizes = [len(list(read_records(file))) for file in find_records(tmp_path / "out")]
+    sizes = [len(list(RecordFile(file))) for file in find_records(tmp_path / "out")]
     assert sum(sizes) == report.instances
     assert max(sizes) - min(sizes) <= 1
     assert report.bytes == sum(map(len, contents(tmp_path / "out").values()))
@@ -217,7 +217,7 @@ def test_tensorflow_reads_the_records_as_the_original_does(tmp_path, store):
         [python, "-c", READ_AS_THE_ORIGINAL, "32", "20", *files], capture_output=True, text=True, check=True
     )
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    ours = [{n: v.tolist() for n, v in read_example(r).items()} for file in files for r in read_records(file)]
+    ours = [{n: v.tolist() for n, v in read_example(r).items()} for file in files for r in RecordFile(file)]
     assert found == ours
     assert len(found) > 400
     found[3]["masked_lm_ids"][0] += 1

@@ -13,11 +13,11 @@ from torch.nn.functional import cross_entropy
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.tensorflow.records import (
+    RecordFile,
     begins_with_record,
     example,
+    frame,
     read_example,
-    read_records,
-    write_records,
 )
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
@@ -84,7 +84,7 @@ def test_losses_are_the_originals_on_the_padded_features(tmp_path, golden, alber
     theirs = transformers.AlbertForPreTraining(transformers.AlbertConfig(vocab_size=30000, **sizes)).eval()
     theirs.save_pretrained(tmp_path)
     ours = AlbertForPreTraining.from_pretrained(tmp_path)
-    features = [read_example(payload) for payload in islice(read_records(path), 12)]
+    features = [read_example(payload) for payload in islice(RecordFile(path), 12)]
     padded = {name: torch.from_numpy(np.stack([each[name] for each in features])) for name in features[0]}
     records = TrainingRecords(path, albert_tokenizer)
     with torch.inference_mode():
@@ -114,9 +114,9 @@ def test_a_folder_a_glob_or_a_file(path, exported, records, store):
 def test_the_model_gardens_names_and_missing_boundaries_are_known(tmp_path, exported, records, store):
     """Its use_v2_feature_names renames two features, and it writes no token_boundary."""
     names = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
-    features = [read_example(payload) for file in find_records(exported) for payload in read_records(file)]
+    features = [read_example(payload) for file in find_records(exported) for payload in RecordFile(file)]
     renamed = [{names.get(n, n): v for n, v in each.items() if n != "token_boundary"} for each in features]
-    write_records(tmp_path / "v2.tfrecord", map(example, renamed))
+    (tmp_path / "v2.tfrecord").write_bytes(b"".join(map(frame, map(example, renamed))))
     found = TrainingRecords(tmp_path / "v2.tfrecord", store.tokenizer())
     for number in (0, 17):
         one, two = (each.batch(np.array([number])) for each in (found, records))
@@ -204,7 +204,7 @@ def test_evaluation_is_one_pass_over_what_is_held_out(records):
 
 
 def test_frequencies_are_those_of_the_text_before_masking(exported, records):
-    features = [read_example(payload) for file in find_records(exported) for payload in read_records(file)]
+    features = [read_example(payload) for file in find_records(exported) for payload in RecordFile(file)]
     expected = np.zeros(48, np.int64)
     for each in features:
         text = each["input_ids"].copy()
@@ -239,7 +239,7 @@ def test_a_run_is_resumed_only_with_its_own_records_and_tokenizer(tmp_path, expo
     assert pretrain(exported, tmp_path / "run", replace(settings, steps=3), resume=True).steps == 3
     shutil.copytree(exported, tmp_path / "other")
     file = tmp_path / "other" / "records-00001-of-00003.tfrecord"
-    write_records(file, list(read_records(file))[::-1])
+    file.write_bytes(b"".join(map(frame, list(RecordFile(file))[::-1])))
     assert slug_of(pretrain, tmp_path / "other", tmp_path / "run", replace(settings, steps=3), resume=True) == "changed"
 
 
@@ -250,11 +250,11 @@ def test_the_estimate_trains_nothing(exported, settings):
 
 
 def test_without_pairs_order_labels_are_not_needed(tmp_path, exported, settings):
-    features = [read_example(payload) for file in find_records(exported) for payload in read_records(file)]
+    features = [read_example(payload) for file in find_records(exported) for payload in RecordFile(file)]
     for each in features:
         del each["next_sentence_labels"]
     shutil.copytree(exported / "tokenizer", tmp_path / "tokenizer")
-    write_records(tmp_path / "single.tfrecord", map(example, features))
+    (tmp_path / "single.tfrecord").write_bytes(b"".join(map(frame, map(example, features))))
     with pytest.raises(DataError) as caught:
         pretrain(tmp_path / "single.tfrecord", tmp_path / "run", replace(settings, steps=2))
     assert caught.value.slug == "bad-row"
@@ -281,8 +281,8 @@ def test_what_cannot_be_trained_on_is_reported_before_anything_is_written(tmp_pa
     assert slug(file, settings, tokenizer=tmp_path / "nothing") == "not-found"
     assert slug(tmp_path / "empty.tfrecord", settings, tokenizer=tokenizer) == "too-little-data"
     wide = [{n: np.pad(v, (0, 600 - 32)) if len(v) == 32 else v for n, v in read_example(r).items()}
-            for r in islice(read_records(file), 20)]  # fmt: skip
-    write_records(tmp_path / "wide.tfrecord", map(example, wide))
+            for r in islice(RecordFile(file), 20)]  # fmt: skip
+    (tmp_path / "wide.tfrecord").write_bytes(b"".join(map(frame, map(example, wide))))
     assert slug(tmp_path / "wide.tfrecord", settings, tokenizer=tokenizer) == "bad-value"
 
 
@@ -326,11 +326,11 @@ FAULTS = {
 
 @pytest.mark.parametrize(("slug", "break_it"), [(slug, one) for slug, several in FAULTS.items() for one in several])
 def test_a_broken_record_is_named(tmp_path, exported, store, slug, break_it):
-    features = [read_example(payload) for payload in read_records(find_records(exported)[0])]
+    features = [read_example(payload) for payload in RecordFile(find_records(exported)[0])]
     number = 101  # the first hundred are looked at when records are opened
     features[number] = break_it(features[number])
     path = tmp_path / "broken.tfrecord"
-    write_records(path, map(example, features))
+    path.write_bytes(b"".join(map(frame, map(example, features))))
     records = TrainingRecords(path, store.tokenizer())
     records.batch(np.array([number - 1]))
     with pytest.raises(DataError) as caught:
@@ -341,7 +341,7 @@ def test_a_broken_record_is_named(tmp_path, exported, store, slug, break_it):
 
 
 def test_a_payload_that_is_no_example_is_named(tmp_path, store):
-    write_records(tmp_path / "other.tfrecord", [b"\xff\xff\xff"])
+    (tmp_path / "other.tfrecord").write_bytes(b"".join(map(frame, [b"\xff\xff\xff"])))
     with pytest.raises(DataError) as caught:
         TrainingRecords(tmp_path / "other.tfrecord", store.tokenizer())
     assert caught.value.slug == "corrupt"

@@ -248,7 +248,7 @@ def test_evaluation_repeats_itself_and_loses_nothing():
     assert all(equal(a, b) for a, b in zip(batches, evaluation, strict=True))
     assert all(batch.num_tokens <= 128 for batch in batches)
     alone = [s for batch in batches for s in sequences(batch)]
-    assert len(alone) == evaluation.num_examples == len(evaluation.plan.examples)
+    assert len(alone) == len(evaluation.plan.examples)
     divided = [
         s for rank in range(3)
         for batch in EvaluationStream(store, store.all_documents(), rank=rank, world_size=3, **how)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_models import tiny_config
 from torch import Tensor
 
 from albertkit.config import AlbertConfig
@@ -38,11 +39,7 @@ LOGITS: dict[type[PretrainedAlbert], Callable[[PretrainedAlbert], Tensor]] = {
 
 def tiny(model_class: type[PretrainedAlbert] = AlbertForSequenceClassification, **changes: object) -> PretrainedAlbert:
     torch.manual_seed(0)
-    values = dict(
-        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
-        intermediate_size=96, max_position_embeddings=24, initializer_range=0.2,
-    )  # fmt: skip
-    return model_class(AlbertConfig.from_dict({**values, **changes})).eval()
+    return model_class(tiny_config(initializer_range=0.2, **changes)).eval()
 
 
 def trained(lora: PretrainedAlbert) -> PretrainedAlbert:

@@ -237,8 +237,6 @@ def test_what_finetune_would_train_on(start: Path, table: Path, tmp_path: Path) 
         "1 row cannot be used, finetune will stop at it unless --on-error skip: "
         "`train.tsv`, line 302: 1 field, but the table has 2 columns"
     )
-    with pytest.raises(AlbertKitError, match=r"\[bad-row\]"):
-        check_task("classify", start, folder, columns=columns, on_error="stop")
 
 
 def test_the_check_refuses_what_finetune_refuses(start: Path, table: Path) -> None:

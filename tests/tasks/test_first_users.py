@@ -89,8 +89,8 @@ def test_a_number_that_is_none_is_a_missing_label(start):
 
 
 def test_a_bad_row_is_a_stop_or_skipped_and_nothing_else(start):
-    with pytest.raises(ConfigError, match="`on_error` is 'raise'"):
-        check_task("classify", start, rows_of(["1", "0"] * 4), SETTINGS, columns=COLUMNS, on_error="raise")
+    with pytest.raises(ConfigError, match="on_error cannot be `raise`"):
+        finetune("classify", start, rows_of(["1", "0"] * 4), "unused", SETTINGS, columns=COLUMNS, on_error="raise")
 
 
 def test_one_text_that_is_a_whole_book_is_pointed_at(start):

@@ -416,10 +416,10 @@ def test_settings_that_cannot_work(make, slug):
         make()
 
 
-def test_pairs_that_are_not_swapped():
-    task_of(text="sentence1", pair="sentence2")
-    task_of(text="question", pair="sentence")
-    task_of(text="s2", pair="t1")
+@pytest.mark.parametrize(("text", "pair"), [("sentence1", "sentence2"), ("question", "sentence"), ("s2", "t1")])
+def test_pairs_that_are_not_swapped(text, pair):
+    task = task_of(text=text, pair=pair)
+    assert (task.text_column, task.pair_column) == (text, pair)
 
 
 # --- data that are wrong ----------------------------------------------------------------------------------------------

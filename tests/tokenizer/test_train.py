@@ -150,7 +150,7 @@ def test_a_tokenizer_is_replaced_only_when_asked(tmp_path):
     assert AlbertTokenizer.from_pretrained(tmp_path).fingerprint == before
     assert train_tokenizer(sentences(), tmp_path, vocab_size=200, overwrite=True).vocab_size == 200
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="is a file"):
+    with pytest.raises(CheckpointError, match="exists already"):
         train_tokenizer(sentences(), tmp_path / "file", vocab_size=200)
 
 

@@ -260,7 +260,7 @@ def test_errors(pieces: list[str], data: Path, tmp_path: Path, slug_of) -> None:
         with pytest.raises(AlbertKitError, match=r"(?s)\[wrong-tokenizer\].*\[MASK\].*hint: "):
             AlbertTokenizer.from_pretrained(write(tmp_path / str(number), wrong, None))
     (good / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
-    assert slug_of(AlbertTokenizer.from_pretrained, good) == "bad-file"
+    assert slug_of(AlbertTokenizer.from_pretrained, good) == "bad-encoding"
     write(tmp_path / "taken", pieces, None)
     (tmp_path / "taken" / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
     assert slug_of(WordPieceTokenizer(pieces).save_pretrained, tmp_path / "taken") == "ambiguous"

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from albertkit.errors import MachineError
+from albertkit.errors import MissingExtraError
 from albertkit.training import hardware
 from albertkit.training.hardware import bf16_peak, choose_compiled, peak_flops, repeatable
 
@@ -39,11 +39,11 @@ def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     assert not choose_compiled("auto", CUDA)
     for device, missing in ((CPU, r"a C\+\+ compiler"), (CUDA, "a C compiler")):
-        with pytest.raises(MachineError, match=missing) as caught:
+        with pytest.raises(MissingExtraError, match=missing) as caught:
             choose_compiled("on", device)
         assert caught.value.slug == "not-installed"
     monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(MachineError, match="triton"):
+    with pytest.raises(MissingExtraError, match="triton"):
         choose_compiled("on", CUDA)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from albertkit.frame.plots import TRAIN
-from albertkit.frame.rendering import to_html, to_markdown, to_terminal
+from albertkit.frame.rendering import to_markdown, to_page, to_terminal
 from albertkit.frame.values import plain
 from albertkit.tasks.finetune import FinetuneResult
 from albertkit.tasks.metrics.classification import class_scores, class_table, confusion
@@ -52,7 +52,7 @@ def test_terminal_shows_scores_classes_matrix_and_notes(monkeypatch: pytest.Monk
     assert lines[-1] == "! a [strange] note"
     legend = "Stronger is a larger share of the label"  # only a page has backgrounds
     assert [legend in text for text in (shown(results), to_markdown(result_sections(results)))] == [False, False]
-    assert legend in to_html(result_sections(results))
+    assert legend in to_page("results", result_sections(results))
 
 
 def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy_near_it_is_noted() -> None:

@@ -20,12 +20,10 @@ class WordAttention:
         words: L words.
         shares: float64 [L, F], rows that add up to 1: attention at the place where the word's tokens are predicted, mean over
             layers, heads and tokens, summed over the places in a frame; F frames of visual tokens.
-        of_video: float64 [L], the share of all attention that goes to visual tokens; the rest goes to the caption itself.
     """
 
     words: tuple[str, ...]
     shares: np.ndarray
-    of_video: np.ndarray
 
 
 @torch.inference_mode()
@@ -51,8 +49,7 @@ def word_attention(captioner: VideoCaptioner, context: Context, caption: Caption
     to_video = torch.stack([row[:tokens] for row in looked]).view(len(looked), frames, -1).sum(-1).cpu().numpy()
     words, starts = _words(captioner, caption)
     total = np.add.reduceat(to_video, starts, axis=0)
-    tokens_of_word = np.diff([*starts, len(looked)])
-    return WordAttention(words, total / total.sum(1, keepdims=True), total.sum(1) / tokens_of_word)
+    return WordAttention(words, total / total.sum(1, keepdims=True))
 
 
 def _words(captioner: VideoCaptioner, caption: Caption) -> tuple[tuple[str, ...], list[int]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from albertkit.errors import MissingExtraError
+from albertkit.errors import MissingExtraError, listed
 from albertkit.frame.plots import GRID, INK, MUTED
 
 if TYPE_CHECKING:
@@ -99,9 +99,8 @@ class _Sheet:
         if score is not None:
             strips.append(self._text(f"score {score:.3f}", self.small, MUTED))
         if self.lacking:
-            codes = ", ".join(f"U+{ord(letter):04X}" for letter in self.lacking[:8])
-            more = f" and {len(self.lacking) - 8} more" if len(self.lacking) > 8 else ""
-            note = f"No known font of this machine has all letters of this caption; the one used lacks {codes}{more}. "
+            codes = listed([f"U+{ord(letter):04X}" for letter in self.lacking])
+            note = f"No known font of this machine has all letters of this caption; the one used lacks {codes}. "
             note += "Noto Sans has most scripts; Noto Sans CJK and Nanum Gothic have Hangul."
             strips.append(self._text(note, self.small, MUTED))
         if self.shares is not None:
@@ -184,7 +183,7 @@ class _Sheet:
 
 
 def _clock(seconds: float) -> str:
-    """1.24 s, 2:03.4, 1:02:03.4, or nothing where it is not known."""
+    """Return a time as 1.24 s, 2:03.4 or 1:02:03.4; an empty text if it is not known."""
     if not np.isfinite(seconds):
         return ""
     if seconds < 59.995:

@@ -1,6 +1,5 @@
 """Evaluate a captioner on prepared clips with references."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.captioning.options import EvaluateCaptionerOptions
 from albertkit.errors import CheckpointError, DataError
-from albertkit.files import atomic_file, check_new_file
+from albertkit.files import check_new_file, write_lines
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section
@@ -132,9 +131,7 @@ def evaluate_captioner(options: EvaluateCaptionerOptions) -> CaptionEvaluation:
     captioner.model.eval()
     captions = evaluator.captions(captioner)
     if out is not None:
-        with atomic_file(out, "w") as stream:
-            for key, text in captions.items():
-                stream.write(json.dumps({"key": key, "caption": text}, ensure_ascii=False) + "\n")
+        write_lines(out, ({"key": key, "caption": text} for key, text in captions.items()))
     scores, full = caption_scores(evaluator.references, captions)
     bleu = {name.lower(): value for name, value in full.items() if name.startswith("Bleu") and name != "Bleu_4"}
     return CaptionEvaluation({**scores, **bleu}, captions, len(captions))

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from albertkit.captioning.generation.settings import GenerationSettings
-from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL, check_values
+from albertkit.frame.command import SEVERAL, Positive, check_values
 
 Rounding = Literal["floor", "round", "middle"]
 OnError = Literal["stop", "skip"]
@@ -29,21 +28,15 @@ class PreparationOptions:
         progress: Show progress on stderr.
     """
 
-    max_tokens: int = 196
+    max_tokens: Positive = 196
     train_backbone: bool = False
-    batch_size: int = 8
-    workers: int | None = None
+    batch_size: Positive = 8
+    workers: Positive | None = None
     on_error: OnError = "skip"
     progress: bool = False
 
     def __post_init__(self) -> None:
         check_values(self)
-        for name in ("batch_size", "workers", "max_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(
-                    "bad-value", f"{name} is {value}, it must be at least 1", "leave it out for the default"
-                )
 
 
 @dataclass(frozen=True)

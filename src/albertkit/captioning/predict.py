@@ -1,6 +1,5 @@
 """Captions of videos on the disk, with a picture of what the captioner saw."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from albertkit.captioning.options import PredictCaptionsOptions
 from albertkit.captioning.video.decode import Frames
 from albertkit.data.bad_rows import BadRow, BadRows
 from albertkit.errors import AlbertKitError, ConfigError, DataError
-from albertkit.files import atomic_file, check_new_file
+from albertkit.files import atomic_file, check_new_file, write_lines
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Text
@@ -124,9 +123,7 @@ def predict_captions(options: PredictCaptionsOptions) -> PredictReport:
     if not found:
         raise skipped[0][1] if skipped else DataError("empty", "no clip is named", "name videos")
     if out is not None:
-        with atomic_file(out, "w") as stream:
-            for predicted in found:
-                stream.write(json.dumps(predicted.to_dict(), ensure_ascii=False) + "\n")
+        write_lines(out, (predicted.to_dict() for predicted in found))
     return PredictReport(found, skipped)
 
 

@@ -11,11 +11,11 @@ from albertkit.captioning.data.clip import as_span, spanned
 from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.captioning.options import ScoreCaptionsOptions
 from albertkit.data.bad_rows import counted
-from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.inputs import ByteStream, find_file
 from albertkit.data.lines import not_json
 from albertkit.encodings import SAMPLE_BYTES, encoding_advice
 from albertkit.errors import DataError
-from albertkit.files import atomic_file, check_new_file, plain_file
+from albertkit.files import check_new_file, plain_file, write_lines
 from albertkit.frame.command import takes
 
 File = str | os.PathLike[str]
@@ -58,10 +58,10 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
     candidates, gold = _candidates(given), _references(truths)
     scores = score_captions(gold, candidates, java=options.java)
     if details is not None:
-        with atomic_file(details, "w") as stream:
-            for key, values in scores.each.items():
-                record = {"key": key, "caption": candidates[key], "references": gold[key], **values}
-                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+        each = scores.each.items()
+        write_lines(
+            details, ({"key": k, "caption": candidates[k], "references": gold[k], **values} for k, values in each)
+        )
     return scores
 
 
@@ -76,7 +76,7 @@ def read_caption_file(file: File) -> CaptionFile:
     """
     text = _read(file)
     if not text:
-        raise DataError("bad-label", f"`{file}` is empty", "name a file of captions")
+        raise DataError("empty", f"`{file}` is empty", "name a file of captions")
     lines = [(number, line.removesuffix("\r")) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
     filled = [(number, line) for number, line in lines if line.strip()]
     first = filled[0][1] if filled else ""
@@ -98,9 +98,7 @@ def read_caption_file(file: File) -> CaptionFile:
 
 
 def _read(file: File) -> str:
-    if os.path.isdir(file):
-        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{file}`", "name the file")
-    (found,) = find_inputs([file])[:1]
+    found = find_file(file)
     if "://" not in found.path:
         plain_file(found.path, "captions")  # read whole: a pipe or a device might never end
     with ByteStream(found) as stream:
@@ -120,7 +118,7 @@ def _tsv_row(file: File, number: int, line: str) -> CaptionRow:
 
 
 def _json_rows(file: File, content: Any) -> Iterator[CaptionRow]:
-    """Rows of one JSON document: a list of records, COCO's annotations, one record, or keys with captions."""
+    """Yield rows of one JSON document: a list of records, COCO's annotations, one record, or keys with captions."""
     if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
         for key, captions in content.items():
             yield _row(file, f"`{key}`", key, _listed(captions))
@@ -183,7 +181,7 @@ def _bad(file: File, where: str, reason: str) -> DataError:
 
 
 def _candidates(given: CaptionFile) -> dict[str, str]:
-    """One caption a clip. The same one again is passed over: processes that share clips unevenly caption some twice."""
+    """Return one caption a clip. The same one again is ignored: processes that share clips unevenly caption some twice."""
     found: dict[str, str] = {}
     for key, captions, where in given.rows:
         if given.layout != "tsv" and len(captions) > 1:

@@ -80,7 +80,7 @@ def _use_settings_file(arguments: list[str]) -> None:
 
 
 def _with_streams(arguments: list[str]) -> list[str]:
-    """The arguments with "-" as a word of its own named as a file: standard input, after --out standard output.
+    """Replace "-" as an argument of its own by the name of a file: standard input, after --out standard output.
 
     Elsewhere a "-" after an option is a value, such as a text.
     """
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> None:
         log.addHandler(printing)
         log.setLevel(logging.INFO)
     before: Any = None
-    with suppress(ValueError):  # not in the main thread: nobody sends it signals
+    with suppress(ValueError):  # not in the main thread, which alone gets signals
         before = signal.signal(signal.SIGTERM, _stopped)
     try:
         _use_settings_file(arguments)

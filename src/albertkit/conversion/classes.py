@@ -10,11 +10,11 @@ from albertkit import model as public
 from albertkit.config import AlbertConfig
 from albertkit.conversion import names
 from albertkit.conversion.found import FoundModel
-from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.errors import CheckpointError, ConfigError, listed, near_miss
 from albertkit.model.folder import read_tensors
 from albertkit.model.matching import PREFIX, match
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_folder import local_folder
+from albertkit.model_folder import captioner_error, local_folder
 
 # What --head may say, and the class it means.
 HEADS: dict[str, type[PretrainedAlbert]] = {
@@ -39,14 +39,13 @@ def load_model(folder: str | Path) -> PretrainedAlbert:
     config = AlbertConfig.from_pretrained(path)
     architecture = next(iter(config.foreign.get("architectures") or []), "")
     if architecture == _CAPTIONER:
-        fact = f"`{folder}` is a captioner: it reads a video, not a text alone"
-        raise CheckpointError("wrong-model", fact, f"ask it for captions: albertkit caption predict {folder} VIDEO")
+        raise captioner_error(folder)
     found = FoundModel("checkpoint folder", config, dict(read_tensors(path)), path, architecture)
     return HEADS[choose_head(found, None, str(folder))].from_pretrained(path, strict=True)
 
 
 def choose_head(source: FoundModel, head: str | None, path: str) -> str:
-    """The key of `HEADS` that fits: the one named, or that of the configuration, or what the heads' names leave no doubt of."""
+    """Return the key of `HEADS` that fits: the one named, else the configuration's, else the only one that the tensors allow."""
     if head is not None:
         if head not in HEADS:
             raise ConfigError("bad-value", f"there is no head `{head}`", near_miss(head, HEADS))
@@ -157,6 +156,5 @@ def _both_names(name: str) -> str:
     return f"{name} ({found[0]})" if found else name
 
 
-def _listed(what: str, listed: list[str]) -> str:
-    rest = f" and {len(listed) - 20} more" if len(listed) > 20 else ""
-    return f"; {what}: {', '.join(listed[:20])}{rest}" if listed else ""
+def _listed(what: str, names: list[str]) -> str:
+    return f"; {what}: {listed(names, 20)}" if names else ""

@@ -12,7 +12,7 @@ from albertkit.conversion.sources import open_source
 from albertkit.conversion.targets import carry_tokenizer, check_expressible, drop_unknown_heads, write
 from albertkit.conversion.verify import compare_outputs, reread
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, atomic_folder
+from albertkit.files import atomic_file, atomic_folder, check_new_file
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import to_markdown
 from albertkit.frame.result import Result
@@ -78,7 +78,7 @@ class ConversionReport(Result):
 
 @takes(ConvertOptions)
 def convert(options: ConvertOptions) -> ConversionReport:
-    """Convert a model and verify the result: written, read again, compared, and run where somebody else can run it.
+    """Convert a model and verify the result: written, read again, compared, and run where another program can run it.
 
     Returns:
         The report; the same is in the target's README.md.
@@ -91,7 +91,7 @@ def convert(options: ConvertOptions) -> ConversionReport:
     target = Path(options.target)
     _check_target(Path(options.source), target, options.overwrite)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "head size")  # advice to somebody who chooses it
+        warnings.filterwarnings("ignore", "head size")  # advice to a user who chooses it
         return _convert(str(options.source), target, options)
 
 
@@ -156,8 +156,8 @@ def _write_card(folder: Path, report: ConversionReport, original: Path) -> None:
 
 
 def _check_target(source: Path, target: Path, overwrite: bool) -> None:
-    if target.exists() and not target.is_dir():
-        raise CheckpointError("exists", f"`{target}` is a file", "give the name of a folder to write")
+    if not target.is_dir():
+        check_new_file(target)
     if source.exists():
         inside = source.resolve() if source.is_dir() else source.resolve().parent
         if target.resolve() == inside or target.resolve() in inside.parents:

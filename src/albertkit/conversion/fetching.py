@@ -20,8 +20,9 @@ from typing import Any
 from filelock import FileLock
 
 from albertkit.addresses import cache_folder, file_system, reaching
-from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError
+from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError
 from albertkit.files import load, sha256_bytes, sha256_file, write_json
+from albertkit.frame.progress import Progress
 
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|npz)$")
 _TFHUB = re.compile(r"https?://(?:www\.)?(?:tfhub\.dev|tfhub\.google\.cn)/([^?#]+?)/?(?:\?[^#]*)?$")
@@ -76,7 +77,7 @@ def _fetch(url: str, folder: Path, name: str) -> tuple[Path, str]:
         system, path = file_system(url)
         with reaching(url):
             info = system.info(path)
-    except (MachineError, DataError) as error:
+    except (MachineError, MissingExtraError) as error:
         if whole and error.slug in ("unreachable", "not-installed"):
             return file, f"`{url}` cannot be reached: the copy of {record.date} in `{folder}` was used"
         raise
@@ -88,7 +89,7 @@ def _fetch(url: str, folder: Path, name: str) -> tuple[Path, str]:
         partial.unlink(missing_ok=True)  # of another file that lay at this address
     write_json(noted, asdict(_Download(url, same)))
     _download(system, path, url, partial, info.get("size"))
-    _check(partial, url, info, folder)
+    _check(partial, url, info)
     os.replace(partial, file)
     write_json(noted, asdict(_Download(url, same, file.stat().st_size, sha256_file(file), str(date.today()))))
     return file, f"downloaded `{url}`"
@@ -96,30 +97,25 @@ def _fetch(url: str, folder: Path, name: str) -> tuple[Path, str]:
 
 def _download(system: Any, path: str, url: str, partial: Path, size: int | None) -> None:
     """Read a file to its end, from where an earlier attempt stopped if the server can begin there."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    shown = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    shown = Progress(partial.name.removeprefix(".partial-"), size or 0, "bytes", enabled=sys.stderr.isatty())
     with reaching(url), open(partial, "ab") as target, shown:
-        task = shown.add_task(partial.name.removeprefix(".partial-"), total=size)
         with system.open(path, "rb", block_size=_STEP) as source:
-            begin = target.tell()
-            if begin:
+            done = target.tell()
+            if done:
                 try:
-                    source.seek(begin)
+                    source.seek(done)
                 except (ValueError, OSError, NotImplementedError):  # a server that has only one beginning
                     target.truncate(0)
-                    begin = 0
-            shown.update(task, completed=begin)
+                    done = 0
             while block := source.read(_STEP):
                 target.write(block)
-                shown.advance(task, len(block))
+                done += len(block)
+                shown.update(done, f"{done / 1e6:,.0f} MB")
         target.flush()
         os.fsync(target.fileno())
 
 
-def _check(file: Path, url: str, info: dict[str, Any], folder: Path) -> None:
+def _check(file: Path, url: str, info: dict[str, Any]) -> None:
     """Compare a download with what the server states of it; a broken one is removed."""
     problem = ""
     size, stated = file.stat().st_size, _stated_md5(info, url)

@@ -151,14 +151,14 @@ _TF2_OPTIMIZER = re.compile(r"(?:^|/)_?optimizer/|/\.OPTIMIZER_SLOT/")
 
 
 def of_variable(variable: str) -> tuple[str, Layout] | None:
-    """transformers' name of a variable of TensorFlow 1 or 2, and its layout; None for one that is not in the table."""
+    """Return transformers' name of a variable of TensorFlow 1 or 2, and its layout; None for one that is not in the table."""
     pattern, (group, inner) = _without_numbers(_HUB_MODULE.sub("", variable), _TF1_BLOCK, "group_{g}/inner_group_{i}/")
     row = _BY_VARIABLE.get(pattern)
     return None if row is None else (row.name.format(g=group, i=inner), row.layout)
 
 
 def tf1_variable(name: str) -> tuple[str, Layout] | None:
-    """TensorFlow 1's name of a parameter, and its layout; None for one that is not in the table."""
+    """Return TensorFlow 1's name of a parameter, and its layout; None for one that is not in the table."""
     pattern, (group, inner) = _without_numbers(name, _BLOCK, "albert_layer_groups.{g}.albert_layers.{i}.")
     row = _BY_NAME.get(pattern)
     return None if row is None else (row.tf1.format(g=group, i=inner), row.layout)

@@ -23,7 +23,7 @@ from albertkit.addresses import is_remote
 from albertkit.conversion import bert, names, tensorflow_source
 from albertkit.conversion.fetching import fetch_archive
 from albertkit.conversion.found import FoundModel
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, listed
 from albertkit.files import load
 from albertkit.model.albert import TIED
 from albertkit.model.folder import OLD_WEIGHTS, WEIGHTS, read_tensors
@@ -75,7 +75,7 @@ def _unknown(path: Path) -> CheckpointError:
     other = next((_NOT_READ[name] for name in there if name in _NOT_READ), None)
     return CheckpointError(
         "wrong-kind",
-        f"no weights that can be read in `{path}` (there: {', '.join(there[:12]) or 'nothing'}{' …' * (len(there) > 12)})",
+        f"no weights that can be read in `{path}` (there: {listed(there, 12) or 'nothing'})",
         f"{other} weights of transformers are not read: load them there (before version 5) and save them again for PyTorch"
         if other
         else "give the folder of a model.safetensors, a pytorch_model.bin, a TensorFlow checkpoint or a SavedModel",

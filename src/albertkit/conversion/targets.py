@@ -86,7 +86,7 @@ def drop_unknown_heads(found: FoundModel, to: str, lossy: bool) -> None:
 def write_transformers(
     folder: Path, tensors: Mapping[str, Tensor], config: AlbertConfig, model_class: type[PretrainedAlbert]
 ) -> None:
-    """`config.json` and `model.safetensors`; every tensor is kept, also those that the class has no use for."""
+    """Write `config.json` and `model.safetensors`; every tensor is kept, also those that the class has no use for."""
     bare = all(name.startswith(PREFIX) for name in tensors)  # the encoder alone has no prefix
     write_tensors(folder / WEIGHTS, {name.removeprefix(PREFIX) if bare else name: t for name, t in tensors.items()})
     foreign = {key: value for key, value in config.foreign.items() if key != "torch_dtype"}

@@ -15,14 +15,14 @@ from albertkit.conversion import names
 from albertkit.conversion.found import FoundModel
 from albertkit.conversion.tensorflow.bundle import TensorBundle
 from albertkit.conversion.tensorflow.saved_model import open_saved_model
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, listed
 from albertkit.files import load
 from albertkit.model.keywords import make_config
 
 NPZ = "model.npz"  # what a conversion to npz writes
 _TF2_KEY = "/.ATTRIBUTES/"  # in every key of an object-graph checkpoint
 
-# What the shapes show of a configuration, for somebody who has none: key, parameter, dimension.
+# What the shapes show of a configuration, for a user who has none: key, parameter, dimension.
 _SHOWN = (
     ("vocab_size", "albert.embeddings.word_embeddings.weight", 0),
     ("embedding_size", "albert.embeddings.word_embeddings.weight", 1),
@@ -102,7 +102,7 @@ def _read(
         else:
             known[key] = found
     if not known:
-        fact = f"`{path}` holds no variable of an ALBERT (there: {', '.join(sorted(unknown)[:8]) or 'none'})"
+        fact = f"`{path}` holds no variable of an ALBERT (there: {listed(sorted(unknown)) or 'none'})"
         raise CheckpointError(
             "wrong-kind", fact, "give a checkpoint of google-research/albert or of the TensorFlow Model Garden"
         )
@@ -142,7 +142,7 @@ def _check_heads(
     config: AlbertConfig,
     path: Path,
 ) -> None:
-    """The Model Garden splits its kernels into heads: a trace that the configuration must agree with."""
+    """Refuse kernels that the Model Garden split into another number of heads than the configuration's."""
     shown = {names.heads_of(shapes[key], layout) for key, (_, layout) in known.items()} - {None}
     if shown - {config.num_attention_heads}:
         fact = (
@@ -155,7 +155,7 @@ def _check_heads(
 
 
 def _check_groups(variables: Mapping[str, str], config: AlbertConfig, path: Path) -> None:
-    """The Model Garden's converter drops all but the first group without a word; what it wrote is no whole model."""
+    """Refuse several blocks: the Model Garden's converter silently drops all but the first."""
     blocks = config.num_hidden_groups * config.inner_group_num
     if blocks > 1 and any(_TF2_KEY in key for key in variables):
         fact = (

@@ -1,16 +1,15 @@
 """Verify a conversion: every tensor is read again, and outputs are compared with transformers' where it is installed."""
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from albertkit.conversion.sources import open_source
 from albertkit.errors import MachineError
+from albertkit.frame.quiet import quiet_transformers
 from albertkit.model import AlbertForMultipleChoice
 from albertkit.model.matching import PREFIX
 from albertkit.model.pretrained import PretrainedAlbert
@@ -50,7 +49,7 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
         return None, f"transformers has no {name}: tensors were compared, outputs were not"
     who = f"transformers {transformers.__version__}"
     try:
-        with _quiet(transformers):
+        with quiet_transformers(), warnings.catch_warnings(action="ignore"):
             theirs = their_class.from_pretrained(folder, dtype=torch.float32).eval()
     except Exception as error:  # whatever another program's loader raises; the tensors are compared already
         return None, f"{who} does not load the folder, outputs were not compared: {type(error).__name__}: {error}"
@@ -84,20 +83,3 @@ def _random_inputs(model: PretrainedAlbert) -> dict[str, Tensor]:
         "input_ids": torch.randint(config.vocab_size, shape, generator=generator),
         "token_type_ids": torch.randint(config.type_vocab_size, shape, generator=generator),
     }
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars and no warnings of tensors that a class has no use for."""
-    logging = transformers.utils.logging
-    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(before)
-        if bars:
-            logging.enable_progress_bar()

@@ -24,7 +24,7 @@ from albertkit.corpus.store_format import KINDS, MANIFEST, UNFINISHED, token_dty
 from albertkit.corpus.writer import StoreWriter, write_manifest
 from albertkit.data.inputs import find_inputs
 from albertkit.errors import DataError
-from albertkit.files import read_json, sha256_bytes
+from albertkit.files import check_other_files, read_json, sha256_bytes
 from albertkit.frame.command import takes
 from albertkit.frame.job import Job, check_made_from
 from albertkit.tokenizer import AlbertTokenizer
@@ -47,8 +47,8 @@ def build_store(options: BuildOptions) -> BuildReport:
     Raises:
         ConfigError: bad-value, unknown-name.
         MissingExtraError: not-installed, without Ray.
-        DataError: bad input (`readers.DocumentFile`), doubtful, empty, exists, changed.
-        MachineError: disk-full, worker-died, in-use, unreachable, machines-differ, corrupt.
+        DataError: bad input (`readers.DocumentFile`), doubtful, empty, changed.
+        MachineError: disk-full, worker-died, in-use, unreachable, machines-differ. CheckpointError: corrupt, exists.
     """
     tokenizer = options.tokenizer
     if isinstance(tokenizer, str | os.PathLike):
@@ -143,8 +143,7 @@ class _Build:
             if not self.options.overwrite:
                 check_made_from(out, _short(read_json(out / MANIFEST).get("made_from")), _short(self._made_from()))
             return not self.options.overwrite
-        if any(file.name != UNFINISHED for file in out.iterdir()):
-            raise DataError("exists", f"`{out}` holds other files and no store", "choose a new folder for --out")
+        check_other_files(out, [UNFINISHED], "a store")
         return False
 
     def _changed_since(self, manifest: Path) -> list[str]:

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from albertkit.corpus.sentences import split_sentences
-from albertkit.errors import MachineError
+from albertkit.errors import MissingExtraError
 from albertkit.files import atomic_file
 
 _TOPICS = "pydoc_data/topics.py"
@@ -48,7 +48,7 @@ def builtin_documents() -> Iterator[list[str]]:
             some = True
             yield sentences
     if not some:
-        raise MachineError(
+        raise MissingExtraError(
             "not-installed",
             f"this Python came without the sources of its library (`{library}`)",
             "give text of your own",

@@ -116,7 +116,7 @@ def _encode_part(part: Part, reference: list[Any]) -> Iterator[tuple[Batch, Enco
             yield replace(batch, texts=[], rules=[]), encoded
     except OSError as error:
         path = error.filename or part.files[0].path
-        raise DataError(
+        raise MachineError(
             "machines-differ",
             f"the node `{_node_name()}` cannot read `{path}`: {error.strerror or error}",
             "keep the inputs where every node sees them under this name: a shared folder, or s3://…",

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL, check_values
+from albertkit.frame.command import SEVERAL, Range, check_values
 
 Errors = Literal["strict", "replace"]
 Format = Literal["text", "jsonl", "parquet", "wiki", "paragraphs", "pairs"]
-FORMATS = get_args(Format)
 SEPARATOR = ";$;"  # between the sentences of a line of `pairs`
 
 
@@ -36,14 +35,12 @@ class BuildSettings:
     separator: str = SEPARATOR
     sentences: Literal["lines", "split", "kiwi"] | None = None
     language: str = "en"
-    shard_tokens: int = 1 << 29
+    shard_tokens: Annotated[int, Range(1, 1 << 31)] = 1 << 29
 
     def __post_init__(self) -> None:
         check_values(self)
         if not self.separator.strip(" "):
             raise ConfigError("bad-value", "the separator is empty", "use a sign that no sentence holds, like ;$;")
-        if not 0 < self.shard_tokens <= 1 << 31:
-            raise ConfigError("bad-value", f"shard_tokens is {self.shard_tokens:,}", "use 1 to 2^31")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from albertkit.addresses import cache_folder, file_system, reaching
 from albertkit.corpus.store_format import KINDS, MANIFEST
-from albertkit.errors import DataError
+from albertkit.errors import CheckpointError, DataError
 from albertkit.files import atomic_file, read_json, remove_leftovers, sha256_bytes, sha256_file
 from albertkit.frame.job import Job
 
@@ -43,7 +43,7 @@ def remote_manifest(url: str) -> bytes | None:
         with suppress(FileNotFoundError):
             foreign = [name for name in _names(system, root) if not _NAME.match(name) and _PARTIAL not in name]
             if foreign:
-                raise DataError(
+                raise CheckpointError(
                     "exists",
                     f"`{url}` holds other files and no store, such as `{foreign[0]}`",
                     "choose a new folder for --out",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from albertkit.errors import MachineError
+from albertkit.errors import CheckpointError
 
 DIGEST_BYTES = 16
 _AT_ONCE = 1 << 20  # hashes that are sorted and inserted at a time: in order, inserting takes a tenth of the time
@@ -59,7 +59,7 @@ class SeenDocuments:
             name = getattr(error, "sqlite_errorname", "")
             code = _CODES.get(name, errno.EIO if name.startswith("SQLITE_IOERR") else None)
             if code is None:
-                raise MachineError("corrupt", f"`{self._path}`: {error}", "run the same command again") from None
+                raise CheckpointError("corrupt", f"`{self._path}`: {error}", "run the same command again") from None
             raise OSError(code, os.strerror(code), str(self._path)) from None
 
     def __enter__(self) -> "SeenDocuments":

@@ -1,12 +1,12 @@
 """Write shards of a store: growing files of a job, document after document."""
 
-import json
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from albertkit.corpus.store_format import FORMAT_VERSION, KINDS, MANIFEST, shard_file, signed, token_dtype
+from albertkit.files import json_bytes
 from albertkit.frame.job import Job
 
 
@@ -76,4 +76,4 @@ def write_manifest(job: Job, shards: list[dict[str, int]], facts: dict[str, Any]
     files = {name: job.files[name]._asdict() for name in names}
     manifest = signed({"albertkit_store": FORMAT_VERSION, **facts, "shards": shards, "files": files})
     with job.part(MANIFEST) as stream:
-        stream.write((json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
+        stream.write(json_bytes(manifest))

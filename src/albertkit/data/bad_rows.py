@@ -88,7 +88,7 @@ class BadRows:
 
 
 def first_of(lines: Sequence[str], where: str) -> tuple[str, ...]:
-    """Return the first lines of a list for people, and how many more there are and where all of them stand."""
+    """Return the first lines of a list for the user, and how many more there are and where all of them stand."""
     more = len(lines) - _SHOWN
     return (*lines[:_SHOWN], f"and {more:,} more; {where}") if more > 0 else tuple(lines)
 

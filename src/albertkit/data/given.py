@@ -153,7 +153,7 @@ def named_as_given(text: str) -> str:
 
 
 def file_name(file: Path) -> str:
-    """Return the name of a file of data, for people."""
+    """Return the name of a file of data, for messages."""
     return "rows in memory" if is_made_of_rows(str(file)) else file.name
 
 

@@ -8,14 +8,14 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import IO, Any, cast
 
 import fsspec
 import zstandard
 
 from albertkit.addresses import file_system, is_remote, reaching
-from albertkit.errors import DataError, near_path
+from albertkit.errors import DataError, closest, listed, near_path
+from albertkit.files import check_not_folder
 
 _CLOSE, _LISTED = 0.75, 5  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`; files in a hint
 _READ_BYTES = 1 << 20
@@ -63,6 +63,15 @@ def find_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[InputFile]:
     return list(found.values())
 
 
+def find_file(item: str | os.PathLike[str]) -> InputFile:
+    """Return the one file that a path, glob or URL names; a folder is refused."""
+    check_not_folder(item)
+    files = find_inputs([item])
+    if len(files) > 1:
+        raise DataError("ambiguous", f"`{os.fspath(item)}` names {len(files)} files", "give them one by one")
+    return files[0]
+
+
 def _local(name: str) -> list[InputFile]:
     path = os.path.abspath(os.path.expanduser(name))
     if os.path.exists(path):
@@ -98,10 +107,9 @@ def _neighbour(path: str) -> str:
     if not os.path.isdir(folder):
         return near_path(path, otherwise)
     there = sorted(os.listdir(folder))
-    if close := get_close_matches(name, there[:1000], n=1, cutoff=_CLOSE):
-        return f"did you mean `{close[0]}`?"
-    listed = ", ".join(there[:_LISTED]) + f", … ({len(there):,} in all)" * (len(there) > _LISTED)
-    return f"`{folder}` holds {listed}" if there else f"the folder `{folder}` is empty"
+    if close := closest(name, there[:1000], _CLOSE):
+        return f"did you mean `{close}`?"
+    return f"`{folder}` holds {listed(there, _LISTED)}" if there else f"the folder `{folder}` is empty"
 
 
 def _remote(url: str) -> list[InputFile]:

@@ -5,11 +5,10 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 
 from albertkit.data.tables import EXTENSIONS, PACKINGS, Quoting, Table
-from albertkit.errors import DataError, near_path
+from albertkit.errors import DataError, closest, listed, near_path
 
 TABLE_FILES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
 
@@ -79,8 +78,7 @@ def split_files(data: Path, find: Callable[[Path], dict[str, Path]], wanted: str
     if found := find(data):
         return found
     there = sorted(os.listdir(data))
-    listed = f"{', '.join(there[:10]) or 'nothing'}{' …' * (len(there) > 10)}"
-    raise DataError("missing-file", f"`{data}` has {wanted}; it holds {listed}", hint)
+    raise DataError("missing-file", f"`{data}` has {wanted}; it holds {listed(there, 10) or 'nothing'}", hint)
 
 
 def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "") -> dict[str, Path]:
@@ -96,9 +94,9 @@ def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "
                 parent, _, stem = name.rpartition("/")
                 paths = _tables(Path(os.path.normpath(data / parent)))[stem]
                 if len(paths) > 1:
-                    listed = " and ".join(f"`{path.name}`" for path in paths)
+                    both = " and ".join(f"`{path.name}`" for path in paths)
                     raise DataError(
-                        "ambiguous", f"`{data}` has {listed} for {split}", "keep one, or name the file itself"
+                        "ambiguous", f"`{data}` has {both} for {split}", "keep one, or name the file itself"
                     )
                 if paths and paths[0] not in found.values():
                     found[split] = paths[0]
@@ -148,12 +146,12 @@ def choose_form(
     with_header = [form for form in forms if not form.header]
     nearest = max(with_header, key=lambda form: len(set(form.wanted(labelled)) & set(table.columns)))
     missing = [column for column in nearest.wanted(labelled) if column not in table.columns]
-    listed = ", ".join(f"`{column[:40]}`" for column in table.columns)
+    names = ", ".join(f"`{column[:40]}`" for column in table.columns)
     hint = _columns_hint(table, nearest, missing, labelled)
     alike = [other for other, theirs in (others or {}).items() if any(_fits(form, table) for form in theirs)]
     if alike:
         hint = f"these are the columns of {', '.join(alike[:3])}; or {hint}"
-    raise DataError("missing-column", f"`{table.path}`: no column `{missing[0]}` for {name}, only {listed}", hint)
+    raise DataError("missing-column", f"`{table.path}`: no column `{missing[0]}` for {name}, only {names}", hint)
 
 
 def _fits(form: Form, table: Table) -> bool:
@@ -163,8 +161,8 @@ def _fits(form: Form, table: Table) -> bool:
 def _columns_hint(table: Table, form: Form, missing: Sequence[str], labelled: bool) -> str:
     """Return a hint for a table that lacks columns of its nearest form."""
     only_label = missing == [form.label]
-    if close := get_close_matches(missing[0], table.columns, n=1, cutoff=_CLOSE_LABEL if only_label else _CLOSE):
-        return f"did you mean `{close[0]}`?"
+    if close := closest(missing[0], table.columns, _CLOSE_LABEL if only_label else _CLOSE):
+        return f"did you mean `{close}`?"
     if only_label:
         return (
             "is it a file without labels? It can be predicted, not trained on or scored; "

@@ -97,11 +97,6 @@ class ExampleStream:
         self._batch_tokens, self._rank, self._world_size = batch_tokens, rank, world_size
         self._order = EpochOrder("examples", len(self._lengths), batch_size, seed, world_size)
 
-    @property
-    def num_examples(self) -> int:
-        """Return the number of examples in an epoch."""
-        return len(self._lengths)
-
     def __next__(self) -> list[LabelledBatch]:
         examples = next(self._order)
         update = examples[np.argsort(self._lengths[examples], kind="stable")]

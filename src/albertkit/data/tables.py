@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 from albertkit.data.bad_rows import BadRows
-from albertkit.data.inputs import ByteStream, find_inputs
+from albertkit.data.inputs import ByteStream, find_file
 from albertkit.data.lines import LONGEST, NOT_UTF8, has_half_characters, lines, not_json, not_utf8
 from albertkit.data.parquet import ParquetFile
 from albertkit.encodings import conversion
@@ -83,9 +83,7 @@ class Table:
         bad_rows: BadRows | None = None,
         lines_unless: Sequence[Sequence[str]] = (),
     ) -> None:
-        if os.path.isdir(file):
-            raise DataError("wrong-kind", f"a file was expected, this is a folder: `{file}`", "name the table")
-        self._stream = ByteStream(find_inputs([file])[0])
+        self._stream = ByteStream(find_file(file))
         self.path = self._stream.file.path
         self._bad_rows = bad_rows if bad_rows is not None else BadRows()
         self._number = 0

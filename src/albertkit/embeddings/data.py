@@ -15,7 +15,7 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
-from albertkit.data.inputs import ByteStream, InputFile, find_inputs
+from albertkit.data.inputs import ByteStream, InputFile, find_file
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_utf8
 from albertkit.data.tables import EXTENSIONS, Table
 from albertkit.errors import ConfigError, DataError
@@ -141,7 +141,7 @@ _KINDS: tuple[tuple[str, Callable[[str], object]], ...] = (
 
 
 def refuse_other_columns(file: Path, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
-    """Refuse a table of which not all K columns are sentences, where nobody has named the columns to read."""
+    """Refuse a table of which not all K columns are sentences, unless the columns to read are named."""
     found = {k: reason for k in range(len(names)) if (reason := _other_than_sentences([row[k] for row in rows]))}
     if not found:
         return
@@ -298,18 +298,14 @@ class TextInput:
 
     def found(self) -> InputFile:
         """Return the file, with size and time of the last change."""
-        if os.path.isdir(self.file):
-            raise DataError("wrong-kind", f"a file was expected, this is a folder: `{self.file}`", "name the file")
-        files = find_inputs([self.file])
-        if len(files) > 1:
-            raise DataError("ambiguous", f"`{self.file}` names {len(files)} files", "encode them one by one")
-        if "://" not in files[0].path and not os.path.isfile(files[0].path):
+        found = find_file(self.file)
+        if "://" not in found.path and not os.path.isfile(found.path):
             raise DataError(
                 "wrong-kind",
                 f"`{self.file}` is not a plain file, and it must be read more than once",
                 "put the texts into a file",
             )
-        return files[0]
+        return found
 
     def texts(self, bad_rows: BadRows) -> Iterator[Text]:
         """Yield the texts, in order; bad rows are added to `bad_rows`."""

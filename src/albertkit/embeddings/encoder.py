@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
@@ -28,6 +26,7 @@ from albertkit.engines import Engine, load_engine
 from albertkit.engines.engine import Precision
 from albertkit.engines.onnx_model import OnnxModel
 from albertkit.errors import ConfigError, near_miss
+from albertkit.frame.progress import Progress
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.tasks.texts.features import text_features
 from albertkit.tokenizer import AlbertTokenizer
@@ -134,13 +133,7 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         Raises:
             ConfigError: bad-value if `max_length` exceeds the model's positions.
         """
-        positions = self.config.max_position_embeddings
-        if self.max_length > positions:
-            raise ConfigError(
-                "bad-value",
-                f"length {self.max_length} exceeds the {positions} positions of the model",
-                f"use at most {positions}",
-            )
+        self.config.check_length(self.max_length)
         if self.prompt:
             texts = [self.prompt + text for text in texts]
         if self.lower_case:  # character by character, as tokenizers' Lowercase: no final sigma
@@ -276,9 +269,10 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         runs = runs_of_like_length(features.lengths, batch_tokens)
         if batch_size is not None:
             runs = [part for run in runs for part in np.split(run, range(batch_size, len(run), batch_size))]
-        shown = track(runs, "encoding", console=Console(stderr=True)) if show_progress else runs
-        for run in shown:
-            vectors[run] = self.encode_run(features, run, engine, dimension, normalize)
+        with Progress("encoding", features.num_sequences, "texts", show_progress) as shown:
+            for run in runs:
+                vectors[run] = self.encode_run(features, run, engine, dimension, normalize)
+                shown.update(shown.done + len(run))
         return vectors
 
     def kept(self, dimension: int | None) -> int:

@@ -8,7 +8,6 @@ E texts, vectors of D numbers.
 
 import copy
 import io
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -26,8 +25,8 @@ from albertkit.embeddings.models import EmbeddingModel, embedding_folder, open_m
 from albertkit.embeddings.options import EncodeOptions
 from albertkit.embeddings.unknown_words import LOOKED_AT, unknown_note
 from albertkit.engines import Engine
-from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
-from albertkit.files import read_json, sha256_file
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
+from albertkit.files import check_not_folder, json_bytes, read_json, sha256_file
 from albertkit.frame.command import takes
 from albertkit.frame.job import Job, check_made_from
 from albertkit.frame.result import Result
@@ -93,9 +92,9 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
 
     Raises:
         ConfigError: bad-value, unknown-name, conflicting-options.
-        DataError: bad-row, empty, exists, changed, and what reading raises.
-        CheckpointError: what loading raises. MissingExtraError: not-installed, for Parquet.
-        MachineError: in-use, corrupt, not-finite.
+        DataError: bad-row, empty, changed, and what reading raises.
+        CheckpointError: exists, corrupt, and what loading raises. MissingExtraError: not-installed, for Parquet.
+        MachineError: in-use, not-finite.
     """
     began = time.perf_counter()
     check_not_swapped(options.model, options.input)
@@ -104,7 +103,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     file = source.found()
     world = join_world(options.device)
     if world.size > 1:
-        raise ConfigError("conflicting-options", f"{world.size} processes", "encoding runs in one process")
+        raise ConfigError("bad-value", f"encode was started with {world.size} processes", "start it with one process")
     encoder = _encoder(options, str(world.device))
     engine = encoder.to(world.device).engine(options.precision) if isinstance(encoder, SentenceEncoder) else None
     width, bad_rows = encoder.kept(options.dimension), BadRows(options.on_error)
@@ -174,8 +173,7 @@ def _encoder(options: EncodeOptions, device: str) -> SentenceEncoder | Embedding
 def _target(out: Path, input: str | Path) -> Path:
     if out.suffix not in (".npy", ".parquet"):
         raise ConfigError("bad-value", f"`{out}` ends in neither .npy nor .parquet", "name such a file")
-    if out.is_dir():
-        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{out}`", "name another file")
+    check_not_folder(out)
     if out.exists() and Path(input).exists() and out.samefile(input):
         raise ConfigError("bad-value", f"`{out}` is the input", "choose another name for the vectors")
     if out.suffix == ".parquet":
@@ -271,7 +269,7 @@ class _Encoding:
         """Make sure that the file is there, and what an equal call has written; return how many texts it has cut."""
         known = read_json(self._record) if self._record.exists() else None
         if not isinstance(known, dict) or known.get("file") != [self.target.stat().st_size, sha256_file(self.target)]:
-            raise DataError(
+            raise CheckpointError(
                 "exists",
                 f"`{self.target}` exists, and there is no record of what it was made with",
                 "choose another --out, or replace it with --overwrite",
@@ -332,7 +330,7 @@ class _Encoding:
             "file": list(job.files[self.target.name]),
         }
         with job.part(self._record.name) as stream:
-            stream.write((json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
+            stream.write(json_bytes(facts))
 
 
 def _windows(texts: Iterator[Text]) -> Iterator[list[str]]:

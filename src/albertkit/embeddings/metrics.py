@@ -94,7 +94,7 @@ def f1_scores(alike: np.ndarray, values: np.ndarray, threshold: float) -> dict[s
 
 
 def constants(a: np.ndarray, b: np.ndarray, labels: np.ndarray | None = None) -> list[str]:
-    """Say what is constant, so that nothing can correlate with it; mostly nothing."""
+    """List constant inputs, for which a correlation is undefined; usually there is none."""
     found = []
     if len(a) < 2:
         return ["one pair: there is nothing to compare"]

@@ -17,8 +17,9 @@ from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.pooling import check_pooling
 from albertkit.embeddings.unknown_words import unknown_note
 from albertkit.engines.engine import Precision
-from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
 from albertkit.files import read_json, sha256_bytes, sha256_file
+from albertkit.frame.quiet import quiet_transformers
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.ragged import RaggedIds, ragged
@@ -63,7 +64,7 @@ class EmbeddingModel:
         """Return vectors of E texts, fp32 [E, D]."""
         vectors = self.compute(texts)
         if bad := int((~np.isfinite(vectors).all(1)).sum()):
-            raise CheckpointError(
+            raise MachineError(
                 "not-finite",
                 f"`{self.name}` gives {bad:,} of {len(texts):,} texts a vector that is not finite",
                 "its weights hold NaN or infinity, or its training diverged: use an earlier checkpoint",
@@ -171,17 +172,11 @@ def model_in_package(name: str) -> Path | None:
 
 
 def open_sentence_transformer(source: str, device: str | None = None) -> Any:
-    """Load a model of a folder or of the hub by sentence-transformers, without transformers' short progress bar."""
+    """Load a model of a folder or of the hub by sentence-transformers."""
     from sentence_transformers import SentenceTransformer
-    from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
+    with quiet_transformers(keep_warnings=True):
         return SentenceTransformer(source, device=device)
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _with_engine(

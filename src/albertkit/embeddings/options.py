@@ -1,6 +1,5 @@
 """Options of the commands `albertkit embed …`; without torch, so that `--help` is quick."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from albertkit.data.columns import Columns
 from albertkit.data.given import Data
 from albertkit.embeddings.settings import DistillSettings, EmbedSettings
 from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL, check_values
+from albertkit.frame.command import SEVERAL, Positive, Range, check_values
 
 OnError = Literal["stop", "skip"]
 Precision = Literal["auto", "fp32", "bf16", "int8"]
@@ -150,8 +149,8 @@ class AugmentOptions(TableOptions):
     texts: Path | None = None
     sampler: Literal["bm25", "semantic", "random", "mixed"] = "bm25"
     encoder: str | Path | None = None
-    top_k: int = 3
-    balance: float = 2.0
+    top_k: Positive = 3
+    balance: Annotated[float, Range(0)] = 2.0
     force: bool = False
     seed: int = 0
     batch_tokens: int = 8192
@@ -170,10 +169,6 @@ class AugmentOptions(TableOptions):
             )
         if self.encoder is not None and self.sampler in ("bm25", "random"):
             raise ConfigError("bad-value", f"--sampler {self.sampler} uses no encoder", "leave --encoder out")
-        if self.top_k < 1:
-            raise ConfigError("bad-value", f"--top-k {self.top_k}", "use 1 or more")
-        if not 0 <= self.balance < math.inf:
-            raise ConfigError("bad-value", f"--balance {self.balance}", "use 0 for no limit, or a number above it")
         if (self.cross_encoder is None) == (self.bi_encoder is None):
             raise ConfigError(
                 "bad-value",
@@ -277,7 +272,7 @@ class EncodeOptions(PromptOptions):
     dimension: int | None = None
     normalize: bool = False
     dtype: Literal["float32", "float16"] = "float32"
-    batch_tokens: int = 8192
+    batch_tokens: Positive = 8192
     precision: Precision = "auto"
     device: str = "auto"
     length: int | None = None
@@ -286,10 +281,6 @@ class EncodeOptions(PromptOptions):
 
     def __post_init__(self) -> None:
         check_values(self)
-        if self.batch_tokens < 1:
-            raise ConfigError(
-                "bad-value", f"batch_tokens is {self.batch_tokens}, it must be at least 1", "leave it out for 8192"
-            )
 
 
 @dataclass(frozen=True)
@@ -322,5 +313,5 @@ class StaticOptions:
     store: str | Path
     out: Path
     _: KW_ONLY
-    dimension: int = 256
+    dimension: Annotated[int, Range(1, 4096)] = 256  # a table of 30,000 tokens then takes at most 500 MB
     seed: int = 0

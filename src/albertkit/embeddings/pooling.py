@@ -1,4 +1,4 @@
-"""From the states of a text's tokens to one vector: sentence-transformers' poolings, on packed tokens, and its `Dense`.
+"""Pool the states of a text's tokens into one vector: sentence-transformers' poolings, on packed tokens, and its `Dense`.
 
 T tokens of N texts, H numbers a state.
 """

@@ -3,10 +3,11 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
+from albertkit.frame.command import NotNegative, Range, Share
 from albertkit.tasks.presets import default_rate
 from albertkit.training.settings import EpochSettings
 
@@ -60,10 +61,10 @@ class EncoderSettings(EpochSettings):
 
     pooling: Literal["mean", "cls", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens"] | None = None
     matryoshka: str | None = None
-    length: int | None = None
+    length: Annotated[int | None, Range(3)] = None
     prompt_name: str | None = None
-    held_out: float = 0.1
-    warmup: float = _WARMUP
+    held_out: Share = 0.1
+    warmup: Share = _WARMUP
     language: str | None = None
     license: str | None = None
 
@@ -79,27 +80,21 @@ class EncoderSettings(EpochSettings):
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        found = [*super().problems(), *self.out_of_range({"length": 3}, ("held_out",))]
+        found = super().problems()
         if not all(part.isdecimal() and int(part) > 0 for part in _listed(self.matryoshka)):
             found.append(f"matryoshka must be whole numbers above 0, such as 256,128,64, it is {self.matryoshka}")
         return found
 
     def _resolved(self, recipe: Recipe, config: AlbertConfig, length: int, num_examples: int) -> tuple[Self, list[str]]:
         """Return the settings with every default a number, and where each is from; `length` is what the model is used with."""
-        positions = config.max_position_embeddings
-        if self.length is not None and self.length > positions:
-            raise ConfigError(
-                "bad-value",
-                f"length {self.length} exceeds the model's {positions} positions",
-                f"use --length {positions}",
-            )
+        config.check_length(self.length or 0)
         batch_size, epochs = self.batch_size or recipe.batch_size, self.epochs or recipe.epochs
         steps = max(1, math.ceil(epochs * num_examples / batch_size))
         source = "" if self.epochs else f" ({recipe.source})"
         dropout, of_dropout = config.hidden_dropout_prob, "the model's own"
         if recipe.dropout is not None:
             dropout, of_dropout = recipe.dropout, _SIMCSE_DROPOUT.format(own=dropout)
-        longest = min(length, positions)
+        longest = min(length, config.max_position_embeddings)
         settings, reasons = self.filled(
             {
                 "batch_size": (batch_size, f"{batch_size} ({recipe.source})"),
@@ -129,19 +124,17 @@ class EmbedSettings(EncoderSettings):
     """
 
     loss: EmbeddingLoss | None = None
-    scale: float | None = None
-    projection: int = 0
-    start_weights: float = 0.0
+    scale: Annotated[float | None, Range(above=0)] = None
+    projection: NotNegative = 0
+    start_weights: Share = 0.0
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        found = [*super().problems(), *self.out_of_range({"projection": 0}, ("start_weights",))]
+        found = super().problems()
         if self.start_weights and self.projection:
             found.append(
                 "start_weights keeps weights of the start, and a fresh projection has none: set one of them to 0"
             )
-        if self.scale is not None and not 0 < self.scale < math.inf:
-            found.append(f"scale must be above 0, it is {self.scale:g}")
         return found
 
     def loss_for(self, kind: str) -> EmbeddingLoss:

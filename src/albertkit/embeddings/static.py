@@ -10,7 +10,7 @@ from albertkit.corpus import TokenStore
 from albertkit.corpus.cooccurrence import cooccurrence_vectors, documents_of
 from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.options import StaticOptions
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import DataError
 from albertkit.files import atomic_folder, check_new_folder, write_json
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
@@ -19,7 +19,6 @@ from albertkit.model.folder import write_tensors
 # Share of the tokens at which a token counts half. English Wikipedia, vectors of 256: 1e-4 has a Spearman correlation of 57.3 on
 # STS-B's test file, 1e-3 55.6; vectors of their own length instead of 1 54.1; without the common direction 56.4.
 _HALVED_AT = 1e-4
-_MOST_NUMBERS = 4096  # of a vector; a table of 30,000 then takes 500 MB
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,6 @@ def static_embeddings(options: StaticOptions) -> StaticReport:
 
     Source: Arora, Liang and Ma 2017, "A simple but tough-to-beat baseline for sentence embeddings", for the weights.
     """
-    if not 1 <= options.dimension <= _MOST_NUMBERS:
-        fact = f"dimension is {options.dimension}, it must be at least 1 and at most {_MOST_NUMBERS:,}"
-        raise ConfigError("bad-value", fact, "leave it out for 256")
     store, out = TokenStore.open(options.store), check_new_folder(options.out)
     nothing_left_out = [np.zeros(len(offsets) - 1, np.bool_) for offsets in store.document_offsets]
     counts = sum(

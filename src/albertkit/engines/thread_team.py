@@ -7,9 +7,7 @@ begun and not done is done again by whoever has nothing else to do. That is safe
 equal work gives equal bits, and of two results the first counts.
 """
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -19,7 +17,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from albertkit.engines.arithmetic import within
-from albertkit.jit import call_llvm
+from albertkit.jit import Helpers, call_llvm
 
 FIRST_PATIENCE = 10_000_000  # cycles: some milliseconds, longer than any task
 # A member that has nothing to do waits this part of the time that a task takes it, and then helps. One text of 128 tokens in int8
@@ -153,14 +151,7 @@ class ThreadTeam:
     """Threads that wait for work, one call at a time."""
 
     def __init__(self) -> None:
-        self._forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
-        """Begin anew: a fork has none of the threads, and would find the lock as it was."""
-        self._free, self._size = Lock(), 0
-        self._executor: ThreadPoolExecutor | None = None
+        self._helpers = Helpers("albertkit-team")
 
     def run(self, work: Callable[[int, int], None], members: int, left: Callable[[], None]) -> None:
         """Call work(member, members) for every member, this thread being the first; alone if the others are busy.
@@ -172,7 +163,7 @@ class ThreadTeam:
             members: How many at most.
             left: Called once, when no member is in `work` any more.
         """
-        if members > 1 and not self._free.acquire(blocking=False):
+        if members > 1 and not self._helpers.free.acquire(blocking=False):
             members = 1
         inside, counting = members, Lock()
 
@@ -190,7 +181,7 @@ class ThreadTeam:
         try:
             for member in range(1, members):
                 try:
-                    self._others(members - 1).submit(enter, member)
+                    self._helpers.submit(members - 1, enter, member)
                 except RuntimeError:  # no thread can be started, or the main thread has ended: those who came do all
                     with counting:
                         inside -= members - member
@@ -198,9 +189,4 @@ class ThreadTeam:
             enter(0)
         finally:
             if members > 1:
-                self._free.release()
-
-    def _others(self, size: int) -> ThreadPoolExecutor:
-        if self._executor is None or self._size < size:
-            self._executor, self._size = ThreadPoolExecutor(size, "albertkit-team"), size
-        return self._executor
+                self._helpers.free.release()

@@ -235,7 +235,7 @@ def _spans(g: Graph, model: AlbertForQuestionAnswering) -> dict[str, Output]:
 
 
 def _beams(g: Graph, model: AlbertForBeamQuestionAnswering) -> dict[str, Output]:
-    """`p_mask` may be given, too: 1 where no answer may lie."""
+    """Add the beam head; `p_mask` may be given, too: 1 where no answer may lie."""
     rows, size = read_rows(g), model.config.hidden_size
     g.store(g.input("p_mask", "rows_of_p_mask", "places_of_p_mask"), np.zeros((1, 1), np.int64))
     hidden = encode(g, model.albert, rows)

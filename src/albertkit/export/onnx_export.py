@@ -10,16 +10,16 @@ from albertkit.conversion.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines.onnx_model import ONNX_FILE, REPORT, OnnxModel, load_onnx, tokenizer_of
-from albertkit.errors import CheckpointError, MachineError, MissingExtraError
+from albertkit.errors import MachineError, MissingExtraError
 from albertkit.export.options import ExportOnnxOptions
-from albertkit.files import atomic_folder, write_json
+from albertkit.files import atomic_folder, check_new_folder, write_json
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section
 from albertkit.frame.values import plain
 from albertkit.inference.comparison import Comparison, compare, largest_difference, outputs_of, sample_batches
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_folder import is_captioner_folder, local_folder
+from albertkit.model_folder import captioner_error, is_captioner_folder, local_folder
 from albertkit.tasks.loading import TASK
 from albertkit.tokenizer.folder_files import TOKENIZER_FILES
 
@@ -83,8 +83,7 @@ def export_onnx(options: ExportOnnxOptions) -> ExportReport:
         MissingExtraError: not-installed.
     """
     precision, target, data = options.precision, Path(options.target), options.data
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise CheckpointError("exists", f"`{target}` is there already", "choose a new folder")
+    check_new_folder(target)
     folder = local_folder(options.model)
     model = _load(folder)
     graph = build_onnx(model, precision)
@@ -132,8 +131,7 @@ def count_products(model: "onnx.ModelProto") -> dict[str, int]:
 
 def _load(folder: Path) -> PretrainedAlbert | SentenceEncoder:
     if is_captioner_folder(folder):
-        hint = "captioners are run by `albertkit caption predict`"
-        raise CheckpointError("not-expressible", f"`{folder}` holds a captioner", hint)
+        raise captioner_error(folder)
     return SentenceEncoder.from_pretrained(folder) if is_encoder_folder(folder) else load_model(folder)
 
 

@@ -12,11 +12,13 @@ to this file.
         Attributes:
             file: Text, UTF-8.
             blank: Count blank lines, too.
+            longest: Longest line that counts, in characters.
         '''
 
         file: Path
         _: KW_ONLY
         blank: bool = True
+        longest: Positive = 80
 
     @takes(CountOptions)
     def count_lines(options: CountOptions) -> Counted: ...
@@ -30,6 +32,7 @@ import dataclasses
 import functools
 import inspect
 import json as json_module
+import math
 import os
 import re
 import reprlib
@@ -67,6 +70,7 @@ Returned = TypeVar("Returned")
 Taken = TypeVar("Taken", contravariant=True)
 Gives = TypeVar("Gives", covariant=True)
 
+
 SEVERAL = Parameter(consume_multiple=True)  # of a field: `--words a b c`, or all further arguments
 _FLATTENED = Parameter(name="*", negative_bool="no-")
 _CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags override it."
@@ -81,6 +85,42 @@ _IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", st
 
 
 @dataclass(frozen=True)
+class Range:
+    """Finite numbers that a field takes: `length: Annotated[int, Range(8)]`.
+
+    Attributes:
+        least: Smallest number.
+        most: Largest number.
+        above: Bound that every number exceeds.
+        below: Bound that no number reaches.
+    """
+
+    least: float | None = None
+    most: float | None = None
+    _: KW_ONLY
+    above: float | None = None
+    below: float | None = None
+
+    def __contains__(self, number: float) -> bool:
+        return (
+            abs(number) < math.inf  # not NaN either
+            and (self.least is None or number >= self.least)
+            and (self.most is None or number <= self.most)
+            and (self.above is None or number > self.above)
+            and (self.below is None or number < self.below)
+        )
+
+    def __str__(self) -> str:
+        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        return " and ".join(f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None)
+
+
+Positive = Annotated[int, Range(1)]
+NotNegative = Annotated[int, Range(0)]
+Share = Annotated[float, Range(0, below=1)]
+
+
+@dataclass(frozen=True)
 class Command:
     """One line of the table of commands.
 
@@ -88,7 +128,7 @@ class Command:
         name: As it is typed, with the name of its group: "corpus build".
         options: `module:Dataclass` of its options; the module imports no torch.
         run: `module:function` that takes them.
-        show: `module:function` that prints the result for people. Default: the result's own sections.
+        show: `module:function` that prints the result for a reader. Default: the result's own sections.
         json: Whether there is `--json`.
     """
 
@@ -181,8 +221,8 @@ def takes(
 ) -> Callable[[Callable[[Options], Returned]], Taking[Given, Options, Returned]]:
     """Let a function of one dataclass of options be called with its fields, or with the dataclass itself.
 
-    Type checkers see the dataclass's own signature. `function.takes` is the dataclass. Its fields have the types and the
-    choices that it names, and a field `seed` is one that torch and NumPy both take, or None.
+    Type checkers see the dataclass's own signature. `function.takes` is the dataclass. Its fields have the types, the choices
+    and the ranges that it names, and a field `seed` is one that torch and NumPy both take, or None.
     """
 
     def wrap(function: Callable[[Options], Returned]) -> Taking[Given, Options, Returned]:
@@ -209,7 +249,7 @@ def seed_problems(seed: Any) -> list[str]:
 
 
 def check_values(options: Any) -> None:
-    """Refuse what the command line would not take: values of another type, impossible seeds, choices that do not exist.
+    """Refuse values of another type, impossible seeds, choices that do not exist and numbers out of their range.
 
     Settings (`settings_of`) check themselves, with everything else that is wrong with them.
     """
@@ -221,6 +261,7 @@ def check_values(options: Any) -> None:
         raise ConfigError("bad-value", found[0], "pass a value of that type, or leave the argument out for its default")
     for name, value, choices in wrong_choices(options)[:1]:
         raise ConfigError("unknown-name", f"{name} cannot be `{value}`", near_miss(value, map(str, choices)))
+    check_ranges(options)
 
 
 def wrong_types(given: Any) -> list[str]:
@@ -242,6 +283,30 @@ def wrong_choices(given: Any) -> list[tuple[str, Any, list[Any]]]:
             if value not in choices and (value is not None or NoneType not in kinds):
                 found.append((name, value, choices))
     return found
+
+
+def out_of_range(given: Any) -> list[str]:
+    """List the numbers of a dataclass that are outside of the `Range` of their field; None is in every range."""
+    return [
+        f"{name} is {value:,}, it must be {limit if abs(value) < math.inf else 'finite'}"
+        for name, limit, value in _limited_values(given)
+        if value is not None and value not in limit
+    ]
+
+
+def check_ranges(given: Any) -> None:
+    """Refuse numbers of a dataclass that are outside of the `Range` of their field."""
+    if found := out_of_range(given):
+        raise ConfigError("bad-value", "; ".join(found), "change it, or leave it out for its default")
+
+
+def _limited_values(given: Any) -> Iterator[tuple[str, Range, Any]]:
+    hints = get_type_hints(type(given), include_extras=True)
+    return ((name, limit, getattr(given, name)) for name, kind in hints.items() for limit in _ranges(kind))
+
+
+def _ranges(kind: Any) -> list[Range]:
+    return [kind] if isinstance(kind, Range) else [found for one in get_args(kind) for found in _ranges(one)]
 
 
 def _typed_values(given: Any) -> Iterator[tuple[str, Any, Any]]:

@@ -18,8 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import IO, Any, NamedTuple, Self, TypedDict, TypeVar
 
-from albertkit.errors import AlbertKitError, DataError, MachineError
-from albertkit.files import CHECKSUMS, atomic_file, only_writer, remove_leftovers, sync_folder
+from albertkit.errors import AlbertKitError, CheckpointError, DataError
+from albertkit.files import (
+    CHECKSUMS,
+    atomic_file,
+    only_writer,
+    remove_leftovers,
+    sha256_bytes,
+    sha256_file,
+    sync_folder,
+)
 from albertkit.frame.progress import Progress
 
 COMMIT_SECONDS = 10.0  # how often `is_due` says that work should be committed
@@ -372,9 +380,9 @@ def check_made_from(place: Path | str, before: Any, now: Mapping[str, Any], *, u
         )
 
 
-def corrupt(path: Path, what: str, hint: str = _AGAIN) -> MachineError:
+def corrupt(path: Path, what: str, hint: str = _AGAIN) -> CheckpointError:
     """Return the error for a file that is not as it was written."""
-    return MachineError("corrupt", f"`{path}` is corrupted: {what}", hint)
+    return CheckpointError("corrupt", f"`{path}` is corrupted: {what}", hint)
 
 
 def _read_log(log: Path) -> Iterator[_Commit]:
@@ -405,7 +413,7 @@ def _decoded(text: str) -> _Commit:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return sha256_bytes(text.encode())[:16]
 
 
 def _verified(path: Path, committed: Committed) -> Any:
@@ -425,8 +433,7 @@ def _verified(path: Path, committed: Committed) -> Any:
 
 
 def _committed(path: Path) -> Committed:
-    with open(path, "rb") as stream:
-        return Committed(path.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
+    return Committed(path.stat().st_size, sha256_file(path))
 
 
 def _sync(stream: IO[bytes]) -> None:

@@ -181,11 +181,6 @@ def environment(package: str = "albertkit.frame") -> Any:
     return made
 
 
-def to_html(sections: Iterable[Section]) -> str:
-    """Return sections as the inside of a page's body."""
-    return str(environment().get_template("sections.html.j2").module.all(list(sections)))
-
-
 def to_page(
     title: str,
     sections: Iterable[Section],
@@ -193,7 +188,7 @@ def to_page(
     warnings: Sequence[str] = (),
     footer: str = "",
 ) -> str:
-    """Return a whole HTML page that needs nothing else, for light and dark, for a desk and a telephone."""
+    """Return a whole HTML page that needs nothing else, for light and dark, for wide and narrow screens."""
     template = environment().get_template("page.html.j2")
     return str(
         template.render(title=title, sections=list(sections), subtitle=subtitle, warnings=warnings, footer=footer)

@@ -1,4 +1,4 @@
-"""Results of commands: plain values for programs, sections for people."""
+"""Results of commands: plain values for programs, sections for readers."""
 
 import dataclasses
 from typing import Any
@@ -22,6 +22,6 @@ class Result:
         return {field.name: plain(getattr(self, field.name)) for field in fields}
 
     def sections(self) -> list[Section]:
-        """Return what a person is shown: by default every field but the warnings."""
+        """Return what is printed: by default every field but the warnings."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return [Facts({field.name: getattr(self, field.name) for field in fields if field.name != "warnings"})]

@@ -15,12 +15,12 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u20
 
 
 def label(name: str) -> str:
-    """Return a name for people: no underscores, and no unit that stands beside the number."""
+    """Return a name for readers: no underscores, and no unit that stands beside the number."""
     return name.replace("_", " ").removesuffix(" mb")
 
 
 def value_text(value: Any, name: str = "") -> str:
-    """Return a value for people.
+    """Return a value for readers.
 
     Args:
         value: Anything.

@@ -83,7 +83,7 @@ def run_predict(options: PredictCommandOptions) -> Answers | PredictReport | Non
     given = (options.text, options.pair, options.question, options.choice)
     if any(given):
         if options.input is not None or options.out is not None:
-            fact = "--text with a file to read or to write"
+            fact = "--text cannot be combined with INPUT or --out"
             raise ConfigError("conflicting-options", fact, "leave one of them out")
         answers = ask(
             options.model,
@@ -130,7 +130,7 @@ def values_of(
         return [{"question": question, "context": texts[0]} for question in questions]
     if pairs:
         if len(pairs) != len(texts):
-            fact = f"{len(pairs)} --pair for {len(texts)} --text"
+            fact = f"{len(pairs)} --pair values for {len(texts)} --text values"
             raise ConfigError("bad-value", fact, "name a --pair for every --text")
         return list(zip(texts, pairs, strict=True))
     return list(texts)

@@ -111,7 +111,7 @@ class Comparison(Result):
         return 1 if self.problems else 0
 
     def facts(self) -> dict[str, Any]:
-        """Return what a person reads, name to text; without `problems` and `notes`."""
+        """Return what the report lists, name to text; without `problems` and `notes`."""
         shown = {
             "compared on": f"{self.source}, {self.texts:,} texts",
             "cosine": f"{self.cosine_mean:.5f} on average, {self.cosine_min:.5f} at worst",

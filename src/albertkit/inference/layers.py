@@ -17,7 +17,7 @@ from torch import Tensor
 from albertkit.conversion.own_tokenizer import check_vocabulary
 from albertkit.corpus import builtin_documents
 from albertkit.data.packing import PackedBatch
-from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.errors import ConfigError, DataError, MachineError
 from albertkit.frame.result import Result
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
@@ -218,7 +218,7 @@ def states_of(model: PretrainedAlbert, ids: list[int]) -> tuple[Tensor, Tensor]:
     states = torch.stack(trace.hidden_states).double().cpu()
     attention = torch.stack([of_layer[0] for of_layer in trace.attentions]).double().cpu()
     if not (states.isfinite().all() and attention.isfinite().all()):
-        raise CheckpointError(
+        raise MachineError(
             "not-finite", "the model's hidden states are not finite", "its weights are broken: copy them again"
         )
     return states, attention

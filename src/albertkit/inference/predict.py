@@ -6,7 +6,6 @@ Rows come from a task's table or from lines; both are answered a chunk at a time
 import csv
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,7 +28,7 @@ from albertkit.data.given import (
     listed,
     with_added_columns,
 )
-from albertkit.data.inputs import ByteStream, InputFile, find_inputs
+from albertkit.data.inputs import ByteStream, InputFile, find_file
 from albertkit.data.layouts import TABLE_FILES
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
 from albertkit.data.tables import EXTENSIONS
@@ -41,7 +40,7 @@ from albertkit.frame.result import Result as CommandResult
 from albertkit.frame.section import Facts, Section
 from albertkit.inference.loading import load_pipeline
 from albertkit.inference.pipeline import Pipeline, Result
-from albertkit.model_folder import is_captioner_folder, local_folder
+from albertkit.model_folder import captioner_error, is_captioner_folder, local_folder
 from albertkit.tasks.data import file_of
 from albertkit.tasks.evaluation import predict_examples, ready_model, truncation_line
 from albertkit.tasks.loading import TaskModel, check_not_swapped, is_task_model
@@ -123,7 +122,7 @@ def predict(options: PredictOptions) -> PredictReport:
     Of a fine-tuned model a record has the example's `id` first, of other models, or with `kind`, the number of its `line`.
 
     Raises:
-        CheckpointError: wrong-model, exists, and what loading raises. DataError: bad-row, exists, missing-file, and what
+        CheckpointError: wrong-model, exists, and what loading raises. DataError: bad-row, missing-file, and what
             reading raises. ConfigError: bad-value, conflicting-options, no-device, unknown-name.
     """
     check_not_swapped(options.model, options.input)
@@ -142,10 +141,8 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     folder = target if kind not in (".jsonl", *_SEPARATORS) else None
     if target is not None:
         check_new_file(target) if folder is None else check_new_folder(folder)
-    if top is not None and top < 1:
-        raise ConfigError("bad-value", f"top is {top}, it must be at least 1", "leave --top out for all probabilities")
     bad_rows = BadRows(options.on_error)
-    loaded = ready_model(options.model, options.precision, options.device, bad_rows, options.input)
+    loaded = ready_model("predict", options.model, options.precision, options.device, bad_rows, options.input)
     loaded = loaded._replace(task=with_columns(loaded.task, options.columns))
     task = loaded.task
     if top is not None and task.kind in ("regression", "tagging"):
@@ -230,7 +227,7 @@ def _predict(options: PredictOptions) -> PredictReport:
         given = options.input
         if is_in_memory(given):
             given = stack.enter_context(as_files(given))
-        file = _only_file(STANDARD_INPUT if given == "-" else given)
+        file = find_file(STANDARD_INPUT if given == "-" else given)
         pipeline = text_pipeline(options.model, options.kind, options.precision, options.device)
         bad_rows, asked = BadRows(options.on_error), top_options(pipeline, options.top)
         for note in pipeline.notes:
@@ -325,9 +322,11 @@ def top_options(pipeline: Pipeline[Any], top: int | None) -> dict[str, int]:
 
 def text_pipeline(model: str | Path, kind: str | None, precision: Precision, device: str) -> Pipeline[Any]:
     """Load a pipeline as `load_pipeline`, of a model that answers text."""
-    if kind == "caption" or (kind is None and is_captioner_folder(local_folder(model))):
-        fact = f"`{model}` is to caption videos, and was asked about text"
+    if kind == "caption":
+        fact = "the kind caption reads videos, not text"
         raise ConfigError("bad-value", fact, f"albertkit caption predict {model} VIDEO")
+    if kind is None and is_captioner_folder(local_folder(model)):
+        raise captioner_error(model)
     return load_pipeline(model, kind, precision=precision, device=device)
 
 
@@ -370,15 +369,6 @@ def _parsed(pipeline: Pipeline[Any], rows: Iterator[Row], path: str, bad_rows: B
             yield row._replace(value=pipeline.parse(row.value))
         except DataError as error:
             _add(bad_rows, path, row.line, error)
-
-
-def _only_file(input: str | os.PathLike[str]) -> InputFile:
-    if os.path.isdir(input):
-        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{input}`", "name the file")
-    files = find_inputs([input])
-    if len(files) > 1:
-        raise DataError("ambiguous", f"`{input}` names {len(files)} files", "answer them one by one")
-    return files[0]
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

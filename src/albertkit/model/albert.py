@@ -49,12 +49,12 @@ class AlbertForPreTraining(PretrainedAlbert):
         return self.predictions.decoder
 
     def packed_logits(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-        """Logits [P, V] at the batch's masked positions, or [T, V] if it has none given; and of the order, [N, 2]."""
+        """Return logits [P, V] at the batch's masked positions, or [T, V] if it has none given; and of the order, [N, 2]."""
         hidden, pooled = self.albert.encode(batch, positions=batch.masked_positions)
         return self.predictions(hidden), self.sop_classifier(pooled)
 
     def pretraining_losses(self, batch: PackedBatch) -> PretrainingLosses:
-        """Both losses of a packed batch; the masked-LM head sees only the masked positions.
+        """Return both losses of a packed batch; the masked-LM head sees only the masked positions.
 
         Args:
             batch: With `masked_positions` and `masked_labels`; `sentence_order_labels` may be None.
@@ -132,7 +132,7 @@ class AlbertForMaskedLM(PretrainedAlbert):
         return self.predictions.decoder
 
     def packed_logits(self, batch: PackedBatch) -> Tensor:
-        """Logits [P, V] at the batch's masked positions, or [T, V] if it has none given."""
+        """Return logits [P, V] at the batch's masked positions, or [T, V] if it has none given."""
         return self.predictions(self.albert.encode(batch, positions=batch.masked_positions).hidden)
 
     def packed_loss(self, batch: PackedBatch) -> SummedLoss:

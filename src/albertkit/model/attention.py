@@ -38,7 +38,7 @@ _VARLEN_DEVICES = ("cuda",)
 
 
 def _varlen_attention() -> Callable[..., Any] | None:
-    """torch's packed attention, or None before torch 2.10. Imported on first use: it brings torch._dynamo, 1.1 s.
+    """Return torch's packed attention, or None before torch 2.10. Imported on first use: it brings torch._dynamo, 1.1 s.
 
     An import statement, which a compiler follows; it does not follow `import_module`.
     """
@@ -51,7 +51,7 @@ def _varlen_attention() -> Callable[..., Any] | None:
 
 @cache
 def varlen_fault(device: torch.device) -> str:
-    """Why torch's packed attention cannot be used on a device; empty if a trial works, with its gradient."""
+    """Return why torch's packed attention cannot be used on a device; empty if a trial works, with its gradient."""
     attend = _varlen_attention()
     if attend is None:
         return f"torch {torch.__version__} has none, 2.10 is the first that does"
@@ -68,7 +68,7 @@ def varlen_fault(device: torch.device) -> str:
 
 
 def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: int, dropout: float = 0.0) -> Tensor:
-    """Scaled dot-product attention; a token sees the tokens of its own sequence.
+    """Compute scaled dot-product attention; a token sees the tokens of its own sequence.
 
     Args:
         qkv: [T, 3H], queries, keys and values side by side, each as A heads of width D.
@@ -128,7 +128,7 @@ def _cheapest(lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, with
 
 
 def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float) -> Tensor:
-    """All sequences at once, the little padding there is hidden by a large negative score.
+    """Compute all sequences at once, their little padding hidden by a large negative score.
 
     That is added by the product itself: 32 of 96 to 128, H 384, bf16, forward and backward 20 to 25 ms; filled in afterwards 25
     to 29, the same bits.
@@ -171,7 +171,7 @@ def attention_probabilities(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_h
 
 
 def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Views [A, S, D] of the queries, keys and values in [S, 3H]."""
+    """Return views [A, S, D] of the queries, keys and values in [S, 3H]."""
     query, key, value = qkv.view(len(qkv), 3, num_heads, -1).permute(1, 2, 0, 3)
     return query, key, value
 
@@ -182,7 +182,7 @@ def _padded_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: 
 
 
 def _masked_attention(qkv: Tensor, mask: Tensor, num_heads: int, dropout: float) -> Tensor:
-    """[B, S, 3H] to [B, S, H]: every token attends, none to places where the mask [B, S] is False."""
+    """Map [B, S, 3H] to [B, S, H]: every token attends, none to places where the mask [B, S] is False."""
     query, key, value = qkv.view(*mask.shape, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None], dropout_p=dropout)
     return context.transpose(1, 2).flatten(2)

@@ -28,7 +28,7 @@ class StartLogits(nn.Module):
         self.dense = nn.Linear(config.hidden_size, 1)
 
     def forward(self, states: Tensor) -> Tensor:
-        """[B, S, H] to [B, S]."""
+        """Map [B, S, H] to [B, S]."""
         return linear(states.dtype, self.dense)(states).squeeze(-1)
 
 
@@ -42,7 +42,7 @@ class EndLogits(nn.Module):
         self.dense_1 = nn.Linear(config.hidden_size, 1)
 
     def forward(self, states: Tensor, starts: Tensor) -> Tensor:
-        """States [B, S, H] and places [B, K] of starts to logits [B, K, S]."""
+        """Map states [B, S, H] and places [B, K] of starts to logits [B, K, S]."""
         dtype, (rows, width, hidden_size), beams = states.dtype, states.shape, starts.shape[1]
         start_states = states.gather(1, starts[..., None].expand(-1, -1, hidden_size))
         pair = (states[:, None].expand(-1, beams, -1, -1), start_states[:, :, None].expand(-1, -1, width, -1))
@@ -51,7 +51,7 @@ class EndLogits(nn.Module):
 
 
 class AnswerClass(nn.Module):
-    """Is there an answer? From the expected start and the first token."""
+    """Predict whether there is an answer, from the expected start and the first token."""
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class AnswerClass(nn.Module):
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
 
     def forward(self, states: Tensor, start_log_probs: Tensor, first: Tensor) -> Tensor:
-        """States [B, S, H], log-probabilities [B, S] and the place [B] of the first token to logits [B]."""
+        """Map states [B, S, H], log-probabilities [B, S] and the place [B] of the first token to logits [B]."""
         expected = torch.einsum("bs,bsh->bh", start_log_probs.exp().to(states.dtype), states)
         first_states = states[torch.arange(states.shape[0], device=states.device), first]
         inner = torch.tanh(linear(states.dtype, self.dense_0)(torch.cat([expected, first_states], -1)))
@@ -137,7 +137,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         )
 
     def _packed_rows(self, batch: PackedBatch, p_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """States [N, longest, H], where answers may lie [N, longest], and the place [N] of the first token."""
+        """Return states [N, longest, H], where answers may lie [N, longest], and the place [N] of the first token."""
         mask = batch.padding_mask()
         allowed = mask if p_mask is None else mask & (batch.unpack(p_mask) == 0)
         hidden = as_head_input(self.albert.encode(batch).hidden, self.start_logits)

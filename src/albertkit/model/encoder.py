@@ -40,7 +40,7 @@ class AlbertEmbeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, batch: PackedBatch | PaddedBatch, words: Tensor | None = None) -> Tensor:
-        """[T, E]; `words` [T, E] stand in for the word embeddings of `input_ids`."""
+        """Return embeddings [T, E]; `words` [T, E] replace the word embeddings of `input_ids`."""
         self._check_length(batch)
         try:
             embedded = self.word_embeddings(batch.input_ids) if words is None else words
@@ -158,7 +158,7 @@ class AlbertLayer(nn.Module):
 
 
 def _compiled_rest(layer: AlbertLayer, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
-    """`AlbertLayer.after_attention`, compiled once for all layers, models and numbers of tokens.
+    """Return `AlbertLayer.after_attention`, compiled once for all layers, models and numbers of tokens.
 
     This is all of a layer that can be fused: biases, activation, dropout, residuals and norms around three matrix products.
     Attention stays outside, which brings its own kernels and needs the sequences' lengths; the one size that varies is T.

@@ -43,7 +43,7 @@ def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
-    """Names and tensors of a folder's weights, as they are in its file, or in the files that an index names."""
+    """Return the tensors by name of a folder's weights, as they are in its file, or in the files that an index names."""
     path = Path(folder)
     for name in (WEIGHTS, OLD_WEIGHTS):
         if (path / name).exists():
@@ -92,7 +92,7 @@ def _read_shards(index: Path) -> Mapping[str, Tensor]:
 
 
 def read_tensor_file(file: Path, within: str = "") -> Mapping[str, Tensor]:
-    """Names and tensors of a safetensors file, or of a file of `torch.save`, which is read without unpickling objects."""
+    """Return the tensors by name of a safetensors file, or of a file of `torch.save`, read without unpickling objects."""
     plain_file(file, "file of weights")
     try:
         if file.suffix == ".safetensors":

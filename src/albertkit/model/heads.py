@@ -51,7 +51,7 @@ class MaskedLMHead(nn.Module):
         self.decoder.out_features = len(self.bias)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """[P, H] to [P, E]; in the dtype of the states in training, of the parameters in evaluation.
+        """Map [P, H] to [P, E]; in the dtype of the states in training, of the parameters in evaluation.
 
         The products over the vocabulary are a large part of an update, and rounding averages out over its predictions: in
         bf16 they take half the time (see above). An evaluation makes them once, and compares models by them.
@@ -62,12 +62,12 @@ class MaskedLMHead(nn.Module):
         return layer_norm(hidden.dtype, self.LayerNorm)(inner)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [..., V] for hidden states [..., H]."""
+        """Return logits [..., V] for hidden states [..., H]."""
         inner = self.transform(hidden)
         return linear(inner.dtype, self.decoder)(inner)
 
     def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Sum of the cross-entropies in fp32, and how many predictions are right; logits are computed in chunks.
+        """Return the sum of the cross-entropies in fp32, and how many predictions are right; logits are computed in chunks.
 
         Compiled, or with a decoder that was replaced, they are computed as a whole.
 
@@ -89,7 +89,7 @@ class SentenceOrderHead(nn.Module):
         self.classifier = nn.Linear(config.hidden_size, 2)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """[N, H] to [N, 2]: 0 original order, 1 swapped."""
+        """Map [N, H] to [N, 2]: 0 original order, 1 swapped."""
         pooled = as_head_input(pooled, self.classifier)
         return linear(pooled.dtype, self.classifier)(pooled)
 

@@ -6,9 +6,8 @@ gradient 2.0 (5.9), largest, exponentials and sums of 614 x 30,000 logits 6.9 (4
 forward and backward 2.8 (8.3). Bits do not depend on the number of threads.
 """
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from typing import Any
@@ -20,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from albertkit.jit import compiled, from_bfloat16
+from albertkit.jit import Helpers, compiled, from_bfloat16
 
 # No "nnan": a training looks for what is not finite, and such numbers must stay what they are.
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -304,22 +303,11 @@ def _attend_backward(qkv, starts, num_heads, grad, out, begin, end):
 
 # --- threads ----------------------------------------------------------------------------------------------------------
 
-_executor: ThreadPoolExecutor | None = None
-
-
-def _forget() -> None:
-    """Begin anew: a fork has none of the threads."""
-    global _executor
-    _executor = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+_HELPERS = Helpers("albertkit-loops")
 
 
 def _in_parts(work: Callable[[int, int], None], size: int) -> None:
     """Call work(begin, end) until 0 to size is done, in as many threads as torch uses; work releases the GIL."""
-    global _executor
     threads = torch.get_num_threads()
     parts = min(size, _PARTS * threads if threads > 1 else 1)
     numbers = count()
@@ -330,9 +318,7 @@ def _in_parts(work: Callable[[int, int], None], size: int) -> None:
 
     others: list[Future[None]] = []
     if threads > 1:
-        if _executor is None or _executor._max_workers < threads - 1:
-            _executor = ThreadPoolExecutor(threads - 1, "albertkit-loops")
-        others = [_executor.submit(take) for _ in range(threads - 1)]
+        others = [_HELPERS.submit(threads - 1, take) for _ in range(threads - 1)]
     take()
     for other in others:
         if not other.cancel():  # it has begun: it may be at the last part

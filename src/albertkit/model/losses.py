@@ -12,7 +12,7 @@ from albertkit.model.outputs import SummedLoss
 
 
 def class_loss(logits: Tensor, labels: Tensor) -> SummedLoss:
-    """Cross-entropy of logits [M, C] where labels [M] are not -100."""
+    """Return the cross-entropy of logits [M, C] where labels [M] are not -100."""
     logits = _exact(logits)
     there = labels != IGNORED
     loss_sum = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
@@ -20,21 +20,21 @@ def class_loss(logits: Tensor, labels: Tensor) -> SummedLoss:
 
 
 def regression_loss(values: Tensor, targets: Tensor) -> SummedLoss:
-    """Squared error of values [M, C] against targets [M, C], or [M] where C is 1; each of the M·C counts."""
+    """Return the squared error of values [M, C] against targets [M, C], or [M] where C is 1; each of the M·C counts."""
     values = _exact(values)
     targets = targets.reshape(values.shape).to(values.dtype)
     return SummedLoss(F.mse_loss(values, targets, reduction="sum"), None, _count(values))
 
 
 def multi_label_loss(logits: Tensor, labels: Tensor) -> SummedLoss:
-    """Binary cross-entropy of logits [M, C] against labels [M, C], 0 or 1; each of the M·C decisions counts."""
+    """Return the binary cross-entropy of logits [M, C] against labels [M, C], 0 or 1; each of the M·C decisions counts."""
     logits = _exact(logits)
     loss_sum = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
     return SummedLoss(loss_sum, ((logits > 0) == (labels > 0.5)).sum(), _count(logits))
 
 
 def span_loss(logits: Tensor, positions: Tensor) -> SummedLoss:
-    """Cross-entropy over the places of each row.
+    """Return the cross-entropy over the places of each row.
 
     Args:
         logits: [N, S], one logit a place.

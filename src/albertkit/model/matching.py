@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, listed
 
 # Buffers that old files of transformers hold; they are counters, not weights.
 BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
@@ -117,7 +117,7 @@ def _is_unused_head(name: str, wanted: Mapping[str, Tensor]) -> bool:
 
 
 def _differing_copies(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """Names that are one parameter in the model, and whose tensors in the file are not equal."""
+    """List names that are one parameter in the model, but whose tensors in the file differ."""
     first_name: dict[int, str] = {}
     differing = []
     for name, parameter in wanted.items():
@@ -130,7 +130,5 @@ def _differing_copies(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor])
 
 
 def _listed(what: str, names: Iterable[str]) -> str:
-    """Return the names after a word, at most eight of them; empty if there are none."""
-    names = sorted(names)
-    rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return f"{what}: {', '.join(names[:8])}{rest}" if names else ""
+    """Return the names after a word; empty if there are none."""
+    return f"{what}: {listed(names)}" if (names := sorted(names)) else ""

@@ -152,7 +152,7 @@ class PaddedPass:
         return PaddedBatch(input_ids.flatten(), token_type_ids.flatten(), position_ids.flatten(), self.mask)
 
     def _tokens(self, values: Tensor) -> Tensor:
-        """[B, S, ...] to [T, ...]."""
+        """Map [B, S, ...] to [T, ...]."""
         return values[self.mask] if self.packed else values.flatten(0, 1)
 
     def labels(self, labels: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ class PaddedPass:
         return self._tokens(labels if self.packed else labels.masked_fill(~self.mask, IGNORED))
 
     def rows(self, values: Tensor) -> Tensor:
-        """[T, ...] to [B, S, ...], zeros at padding."""
+        """Map [T, ...] to [B, S, ...], zeros at padding."""
         if self.packed:
             return unpack(values, self.mask)
         rows = values.view(*self.mask.shape, *values.shape[1:])
@@ -183,7 +183,7 @@ class PaddedPass:
         return output if self.return_dict else output.to_tuple()  # type: ignore[return-value]
 
     def _attention_rows(self, probabilities: list[Tensor] | Tensor) -> Tensor:
-        """[B, A, S, S], zeros wherever padding is involved."""
+        """Return [B, A, S, S], zeros wherever padding is involved."""
         if isinstance(probabilities, Tensor):
             return probabilities * (self.mask[:, None, :, None] & self.mask[:, None, None])
         rows, width = self.mask.shape

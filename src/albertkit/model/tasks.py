@@ -36,7 +36,7 @@ class Classifier(PretrainedAlbert):
         self.initialize(ready=self.albert.parameters())
 
     def packed_logits(self, batch: PackedBatch, trace: Trace | None = None) -> Tensor:
-        """Logits of a packed batch: [N, C], of token classification [T, C], of multiple choice [N, 1].
+        """Return logits of a packed batch: [N, C], of token classification [T, C], of multiple choice [N, 1].
 
         A pooled head reads the first token of each sequence alone, so the last layer computes no other. At 128 tokens that
         makes a training step 1.06 times as fast with base's 12 layers, 1.47 times with 2 of width 256.

@@ -1,4 +1,4 @@
-"""From planned examples to packed batches: tokens copied out of the memory-mapped store, then segments and masks."""
+"""Turn planned examples into packed batches: tokens copied out of the memory-mapped store, then segments and masks."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from albertkit.data.packing import PackedBatch
-from albertkit.errors import DataError
 from albertkit.jit import compiled
-from albertkit.pretraining.examples import LABELS, EpochPlan, Store, lengths_of, plain
+from albertkit.pretraining.examples import LABELS, EpochPlan, Store, foreign_id, lengths_of, plain
 from albertkit.pretraining.masking import MaskSettings, mask_sequences, mask_tables
 from albertkit.pretraining.randomness import MASKS, make_key
 from albertkit.pretraining.segments import SINGLE
@@ -56,12 +55,12 @@ def _copy_segments(
 
 @dataclass(frozen=True)
 class Assembled:
-    """A packed batch as it was before masking, and how it was masked; for people and for tests.
+    """A packed batch as it was before masking, and how it was masked; for readers and for tests.
 
     Attributes:
         batch: The packed batch.
         original_ids: int64 [T], before masking.
-        ngrams: int32 [rows, 6], one row an n-gram drawn; columns as in `masking.NGRAM_LOG`.
+        ngrams: int32 [rows, 6], one row an n-gram drawn: sequence, drawn, accepted, units, tokens, across_sep (`masking`).
     """
 
     batch: PackedBatch
@@ -100,11 +99,7 @@ class Assembler:
         for shard in np.unique(np.concatenate([examples["a_shard"], examples["b_shard"]])):
             _copy_segments(self._tokens[shard], int(shard), examples, offsets, input_ids)
         if (largest := int(input_ids.max(initial=0))) >= self._vocab_size:  # the masking loops look ids up unchecked
-            raise DataError(
-                "corrupt",
-                f"the store holds the id {largest:,}, its tokenizer has {self._vocab_size:,} tokens",
-                "copy the store again, or build it again with --overwrite",
-            )
+            raise foreign_id(largest, self._vocab_size)
         original_ids = input_ids.copy() if log_rows else input_ids
 
         budgets = self.masks.budgets(lengths)

@@ -75,7 +75,7 @@ class Estimate(Result):
         return {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(self).items()}
 
     def sections(self) -> list[Section]:
-        """Return the same values for a person."""
+        """Return the same values for the reader."""
         return [Facts(self.to_dict())]
 
 

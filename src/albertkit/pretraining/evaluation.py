@@ -12,7 +12,7 @@ from albertkit.errors import DataError
 from albertkit.frame.result import Result
 from albertkit.jit import compiled
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.pretraining.examples import plain
+from albertkit.pretraining.examples import foreign_id, plain
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.training.distributed import World
 from albertkit.training.metrics import wilson_interval
@@ -103,11 +103,7 @@ class Unigram:
 def _count(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     counts = np.zeros(vocab_size, np.int64)
     if (foreign := int(_add_counts(plain(tokens), counts))) >= 0:
-        raise DataError(
-            "corrupt",
-            f"the store holds the id {foreign:,}, its tokenizer has {vocab_size:,} tokens",
-            "copy the store again, or build it again with --overwrite",
-        )
+        raise foreign_id(foreign, vocab_size)
     return counts
 
 

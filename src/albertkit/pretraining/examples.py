@@ -26,11 +26,12 @@ shards are put in another random order and cut into blocks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.frame.command import Range, check_ranges
 from albertkit.pretraining.randomness import BLOCKS, ORDER, SEGMENTS, make_key, shuffle_rows, subkey
 from albertkit.pretraining.segments import EXAMPLE, PENDING, Rule, plan_shard, read_random_segments
 
@@ -55,7 +56,7 @@ class Store(Protocol):
     document_offsets: Sequence[np.ndarray]
 
     def tokenizer(self) -> Any:
-        """The `AlbertTokenizer` that the ids belong to."""
+        """Return the `AlbertTokenizer` that the ids belong to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +72,8 @@ class ExampleSettings:
             document.
     """
 
-    max_length: int = 512
-    short_seq_prob: float = 0.1
+    max_length: Annotated[int, Range(5, 65535)] = 512
+    short_seq_prob: Annotated[float, Range(0, 1)] = 0.1
     pair_task: str = "sop"
     sop_pairs: str = "pure"
 
@@ -82,10 +83,7 @@ class ExampleSettings:
                 raise ConfigError(
                     "bad-value", f"{name} is {getattr(self, name)!r}", near_miss(str(getattr(self, name)), allowed)
                 )
-        if not 5 <= self.max_length <= 65535:
-            raise ConfigError("bad-value", f"max_length is {self.max_length}", "use a length from 5 to 65535 tokens")
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ConfigError("bad-value", f"short_seq_prob is {self.short_seq_prob}", "use a probability from 0 to 1")
+        check_ranges(self)
 
     @property
     def num_specials(self) -> int:
@@ -115,7 +113,7 @@ class EpochPlan:
         return self.num_specials == 3
 
     def lengths(self, indices: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Lengths of examples (default: all) in tokens, specials included: int64 [N]."""
+        """Return the lengths of examples (default: all) in tokens, specials included: int64 [N]."""
         return lengths_of(self.examples[indices], self.num_specials)
 
 
@@ -245,6 +243,15 @@ def _no_examples(documents: int, skipped: int) -> DataError:
         "too-little-data",
         f"no examples can be made of {documents:,} documents",
         "add text, or set aside a smaller share for evaluation",
+    )
+
+
+def foreign_id(largest: int, vocab_size: int) -> DataError:
+    """Return the error for a store that holds an id which its tokenizer does not have."""
+    return DataError(
+        "corrupt",
+        f"the store holds the id {largest:,}, its tokenizer has {vocab_size:,} tokens",
+        "copy the store again, or build it again with --overwrite",
     )
 
 

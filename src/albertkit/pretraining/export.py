@@ -1,4 +1,4 @@
-"""From a token store to Google's pretraining records: the examples and masks that training would draw, written out.
+"""Write a token store as Google's pretraining records: the examples and masks that training would draw.
 
 Epoch d of a training on the store is duplicate d of the export. As in create_pretraining_data.py of google-research/albert,
 example number i of the whole goes into file i mod N and everything is padded with zeros. That script shuffles all
@@ -6,7 +6,6 @@ duplicates together; here they follow one another, each in its own order, so tha
 original's holds 100 records) does not meet the same text twice in a short time, and one duplicate at a time is in memory.
 """
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -20,8 +19,7 @@ from numpy.typing import NDArray
 from albertkit.conversion.tensorflow.records import example, frame
 from albertkit.corpus import TokenStore
 from albertkit.data.packing import PackedBatch
-from albertkit.errors import DataError
-from albertkit.files import load
+from albertkit.files import check_other_files, json_bytes, load
 from albertkit.frame.command import takes
 from albertkit.frame.job import Job, check_made_from
 from albertkit.frame.result import Result
@@ -92,7 +90,7 @@ def export_records(options: ExportOptions) -> ExportReport:
     ) as job:
         if not job.resumed and not options.overwrite and any(file.name != UNFINISHED for file in folder.iterdir()):
             if not (folder / REPORT).exists():
-                raise DataError("exists", f"`{folder}` holds other files", "choose another --out")
+                check_other_files(folder, [UNFINISHED], "exported records")
             check_made_from(folder, load(folder / REPORT, _Made).key, job.key)
             return load(folder / REPORT, _Report).report
         if not job.finished:
@@ -110,7 +108,7 @@ def export_records(options: ExportOptions) -> ExportReport:
                 seconds=round(time.monotonic() - began, 3),
             )
             with job.part(REPORT) as stream:
-                stream.write((json.dumps({**asdict(made), "report": report.to_dict()}, indent=2) + "\n").encode())
+                stream.write(json_bytes({**asdict(made), "report": report.to_dict()}))
             job.add_checksums()
         job.publish(REPORT, ["records-*.tfrecord", "tokenizer/*"])
     return load(folder / REPORT, _Report).report

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from albertkit.corpus import TokenStore
-from albertkit.errors import ConfigError
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
 from albertkit.frame.section import Bar, Bars, Facts, Panel, Section, Span, Text, Tone
@@ -128,8 +127,6 @@ class Inspection(Result):
 def inspect_examples(options: InspectStoreOptions) -> Inspection:
     """Look at the first epoch of a store."""
     how = ExampleSettings(max_length=options.length, pair_task=options.pair_task, sop_pairs=options.sop_pairs)
-    if options.masked_lm_prob == 0:
-        raise ConfigError("bad-value", "masked_lm_prob is 0: nothing is masked", "use a share above 0 and below 1")
     masks = MaskSettings(masked_lm_prob=options.masked_lm_prob)
     return inspect_store(TokenStore.open(options.store), options.number, options.seed, how, masks)
 

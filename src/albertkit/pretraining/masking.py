@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albertkit.errors import ConfigError
+from albertkit.frame.command import Positive, Share, check_ranges
 from albertkit.jit import compiled
 from albertkit.pretraining.randomness import below, bits, subkey, uniform
 from albertkit.pretraining.segments import SINGLE
 
-# Columns of the n-gram log; `accepted` is the n used after shortening, or one of the two reasons for none.
-NGRAM_LOG = ("sequence", "drawn", "accepted", "units", "tokens", "across_sep")
+# Columns of the n-gram log: sequence, drawn, accepted, units, tokens, across_sep. `accepted` is the n used after shortening, or
+# one of two reasons for none:
 OVER_BUDGET, COVERED = 0, -1
 
 
@@ -44,31 +44,24 @@ class MaskSettings:
         random_specials: Random pieces may be [CLS], <pad> and their like, as in Google's code.
     """
 
-    masked_lm_prob: float = 0.15
-    max_predictions: int | None = None
-    max_ngram: int = 3
+    masked_lm_prob: Share = 0.15
+    max_predictions: Positive | None = None
+    max_ngram: Positive = 3
     favor_shorter_ngram: bool = True
     whole_word: bool = True
     random_specials: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.masked_lm_prob < 1:
-            raise ConfigError(
-                "bad-value", f"masked_lm_prob is {self.masked_lm_prob}", "use a share of at least 0 and below 1"
-            )
-        for name in ("max_predictions", "max_ngram"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError("bad-value", f"{name} is {value}", "use a whole number of at least 1")
+        check_ranges(self)
 
     def ngram_probabilities(self) -> np.ndarray:
-        """Probability of n = 1, 2, ... max_ngram: float64 [max_ngram]."""
+        """Return the probability of n = 1, 2, ... max_ngram: float64 [max_ngram]."""
         inverse = 1.0 / np.arange(1, self.max_ngram + 1)
         shares = inverse / inverse.sum()
         return shares if self.favor_shorter_ngram else shares[::-1].copy()
 
     def budgets(self, lengths: np.ndarray) -> np.ndarray:
-        """Predictions asked of sequences of these lengths (specials counted): int64, same shape."""
+        """Return the number of predictions asked of sequences of these lengths (specials counted): int64, same shape."""
         shares = np.asarray(lengths, np.float64) * self.masked_lm_prob
         wanted = np.rint(shares).astype(np.int64)  # half to even, as Python
         return np.clip(wanted, 1, self.max_predictions) if self.masked_lm_prob else wanted
@@ -124,7 +117,7 @@ def _choose(
     key: np.uint64,
     order: np.ndarray,  # int32 [>= number], scratch
     covered: np.ndarray,  # uint8 [C], zeros; set to 1 at the tokens chosen
-    log: np.ndarray,  # int32 [rows, 6] to note every n-gram in (NGRAM_LOG), or no rows
+    log: np.ndarray,  # int32 [rows, 6] to note every n-gram in, or no rows
     sequence: int,  # for the log
     a_length: int,
     logged: int,  # rows of the log in use

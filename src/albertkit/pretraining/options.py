@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from albertkit.errors import ConfigError
-from albertkit.frame.command import check_values
+from albertkit.frame.command import Positive, Range, Share, check_values
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
 
 
@@ -71,15 +70,13 @@ class EvaluatePretrainedOptions:
     _: KW_ONLY
     length: int | None = None
     batch_tokens: int = 16_384
-    held_out: float | None = None
+    held_out: Annotated[float | None, Range(above=0, most=1)] = None
     seed: int | None = None
     precision: str = "fp32"
     device: str = "auto"
 
     def __post_init__(self) -> None:
         check_values(self)
-        if self.held_out is not None and not 0 < self.held_out <= 1:
-            raise ConfigError("bad-value", f"held_out is {self.held_out}", "use a share above 0 and at most 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +92,10 @@ class ExportSettings(MaskingOptions):
         seed: Random seed.
     """
 
-    dupe_factor: int = 10
-    files: int = 1
+    dupe_factor: Positive = 10
+    files: Positive = 1
     pair_task: Literal["sop", "nsp"] = "sop"
-    held_out: float = 0.0
+    held_out: Share = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -106,9 +103,9 @@ class ExportSettings(MaskingOptions):
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        found = [*super().problems(), *self.out_of_range({"dupe_factor": 1, "files": 1})]
+        found = super().problems()
         if self.masked_lm_prob == 0:
-            found.append("masked_lm_prob must be above 0, it is 0: Google's records hold predictions")
+            found.append("masked_lm_prob is 0, it must be above 0: Google's records hold predictions")
         return found
 
 
@@ -156,4 +153,4 @@ class InspectStoreOptions:
     length: int = 128
     pair_task: Literal["sop", "nsp", "none"] = "sop"
     sop_pairs: Literal["pure", "google"] = "pure"
-    masked_lm_prob: float = 0.15
+    masked_lm_prob: Annotated[float, Range(above=0, below=1)] = 0.15

@@ -49,7 +49,7 @@ class Prepared:
         began: The model that it begins with, and where that comes from.
         model: The same model on its device.
         trained: The part of it that is trained.
-        notes: Lines for people: what was derived, and what they should know.
+        notes: Lines for the user: what was derived, and what to know.
         seconds: Time that the start from text took.
     """
 

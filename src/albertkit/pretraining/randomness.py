@@ -25,7 +25,7 @@ SEGMENTS, ORDER, MASKS, BLOCKS = 1, 2, 3, 4
 
 @compiled
 def mix(word: np.uint64) -> np.uint64:
-    """A bijection of 64-bit words in which every input bit changes every output bit with probability about one half."""
+    """Map 64-bit words one to one, so that every input bit changes every output bit with probability about one half."""
     word = (word ^ (word >> np.uint64(30))) * _FIRST
     word = (word ^ (word >> np.uint64(27))) * _SECOND
     return word ^ (word >> np.uint64(31))
@@ -33,25 +33,25 @@ def mix(word: np.uint64) -> np.uint64:
 
 @compiled
 def subkey(key: np.uint64, index: int) -> np.uint64:
-    """The key of part `index` of what `key` stands for."""
+    """Return the key of part `index` of what `key` stands for."""
     return mix(mix(np.uint64(key)) + (np.uint64(index) + _ONE) * _GAMMA)
 
 
 @compiled
 def bits(key: np.uint64, counter: int) -> np.uint64:
-    """64 random bits: draw number `counter` under `key`."""
+    """Return 64 random bits: draw number `counter` under `key`."""
     return mix(np.uint64(key) + (np.uint64(counter) + _ONE) * _GAMMA)
 
 
 @compiled
 def uniform(key: np.uint64, counter: int) -> float:
-    """A multiple of 2⁻⁵³ in [0, 1)."""
+    """Return a multiple of 2⁻⁵³ in [0, 1)."""
     return np.float64(bits(key, counter) >> np.uint64(11)) * 2.0**-53
 
 
 @compiled
 def below(key: np.uint64, counter: int, bound: int) -> np.int64:
-    """A whole number in [0, bound), each with exactly the same probability; 1 <= bound <= 2³².
+    """Return a whole number in [0, bound), each with exactly the same probability; 1 <= bound <= 2³².
 
     Lemire, "Fast random integer generation in an interval" (2019). A rejected word is hashed again, so that a draw
     takes one counter whatever happens.

@@ -6,7 +6,6 @@ comes. How long a record is without its padding is known only then, so batches a
 `batch_tokens // S` records of S padded tokens.
 """
 
-import hashlib
 from collections.abc import Iterator
 from glob import glob
 from pathlib import Path
@@ -20,6 +19,7 @@ from albertkit.conversion.tensorflow.records import RecordFile, read_example
 from albertkit.corpus.store import document_hash
 from albertkit.data.packing import PackedBatch
 from albertkit.errors import DataError
+from albertkit.files import sha256_bytes
 from albertkit.pretraining.randomness import ORDER, make_key, shuffle_rows
 from albertkit.pretraining.stream import Batching, EpochStream
 
@@ -53,7 +53,7 @@ class TrainingRecords:
         if not len(self):
             raise DataError("too-little-data", f"there is no record in `{path}`", _WRITTEN_BY)
         fingerprints = [tokenizer.fingerprint, *(file.fingerprint for file in self._files)]
-        self.fingerprint = hashlib.sha256("".join(fingerprints).encode()).hexdigest()
+        self.fingerprint = sha256_bytes("".join(fingerprints).encode())
         self._names = (*FEATURES, ORDER_LABEL) if pairs else FEATURES
         self._form: list[tuple[str, int]] = []  # type and size of each, known when the first record has been read
         self.length = len(self._features(0)[0])

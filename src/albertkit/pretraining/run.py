@@ -265,9 +265,7 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
         batch_tokens=options.batch_tokens,
     )
     settings.check()
-    if settings.length > (longest := model.config.max_position_embeddings):
-        fact = f"length {settings.length} exceeds the model's {longest}"
-        raise ConfigError("bad-value", fact, f"use --length {longest}")
+    model.config.check_length(settings.length)
     # Another seed must not choose other documents of this store: the model was trained on those.
     seed = trained.seed if trained.store == store.fingerprint else settings.seed
     share = trained.share(store.fingerprint, options)

@@ -84,7 +84,7 @@ def _write(
 
 @compiled
 def _chunk_end(sentences: np.ndarray, first: int, last: int, target: int, pure: bool) -> int:
-    """The sentence before which the chunk that starts at `first` ends; `last` is the end of the document."""
+    """Return the sentence before which the chunk that starts at `first` ends; `last` is the end of the document."""
     end = first + 1
     while end < last and (np.int64(sentences[end]) - np.int64(sentences[first]) < target or (pure and end - first < 2)):
         end += 1
@@ -109,7 +109,7 @@ def _kind(rule: Rule, lone: bool, coin: bool) -> int:
 
 @compiled
 def _other_document(key: np.uint64, num_documents: int, own: int) -> int:
-    """A random document other than `own`, if ten tries find one."""
+    """Return a random document other than `own`, if ten tries find one."""
     other = own
     for attempt in range(10):
         other = below(key, attempt, num_documents)

@@ -5,18 +5,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.training.settings import MOST_STEPS, ComputeOptions, LoopOptions, Settings
+from albertkit.frame.command import NotNegative, Positive, Range, Share
+from albertkit.training.settings import ComputeOptions, LoopOptions, Settings
 
 PAPER_STEPS = 125_000
 WARMUP_SHARE = 0.025  # of the updates, or of the time
 LATEST_WARMUP = 0.1  # share of the time in which `warmup_steps` updates are cut short
-
-_LEAST_ONE = "batch_tokens batch_size accumulation processes steps log_every keep new_rows_from start_layers".split()
-_LEAST_ZERO = ("warmup_steps", "eval_every", "save_every", "clip_norm")
 
 Size = Literal["tiny", "small", "base", "large", "xlarge", "xxlarge", "base-v1", "large-v1", "xlarge-v1"]
 
@@ -40,23 +38,16 @@ class MaskingOptions(Settings):
         held_out: Share of documents held out for evaluation.
     """
 
-    length: int = 512
+    length: Annotated[int, Range(8)] = 512
     pair_task: Literal["sop", "nsp", "none"] = "sop"
     sop_pairs: Literal["pure", "google"] = "pure"
-    masked_lm_prob: float = 0.15
-    max_predictions: int = 0
-    max_ngram: int = 3
+    masked_lm_prob: Share = 0.15
+    max_predictions: NotNegative = 0
+    max_ngram: Positive = 3
     favor_shorter_ngram: bool = True
     mask_units: Literal["words", "pieces"] = "words"
-    short_seq_prob: float = 0.1
-    held_out: float = 0.01
-
-    def problems(self) -> list[str]:
-        """List what is impossible."""
-        return [
-            *super().problems(),
-            *self.out_of_range({"max_ngram": 1, "max_predictions": 0}, ("masked_lm_prob", "held_out")),
-        ]
+    short_seq_prob: Share = 0.1
+    held_out: Share = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,25 +91,22 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
     size: Size | None = None
     config: Path | None = None
     initial_weights: Literal["random", "text"] = "random"
-    start_layers: int | None = None
-    start_share: float = 0.7
+    start_layers: Positive | None = None
+    start_share: Share = 0.7
     train_only: Literal["all", "new-rows"] = "all"
-    new_rows_from: int | None = None
-    batch_tokens: int = 16_384
-    batch_size: int | None = None
-    accumulation: int = 1
-    processes: int | None = None
-    pair_lr_factor: float = 1.0
+    new_rows_from: Positive | None = None
+    batch_tokens: Positive = 16_384
+    batch_size: Positive | None = None
+    accumulation: Positive = 1
+    processes: Positive | None = None
+    pair_lr_factor: Annotated[float, Range(above=0, below=10)] = 1.0
     compile: Literal["auto", "on", "off"] = "auto"
 
     def problems(self) -> list[str]:
         """List what is impossible."""
         from albertkit.training.optimizers import known_optimizers  # loads torch, which a help page does without
 
-        at_least = {"length": 8} | dict.fromkeys(_LEAST_ONE, 1) | dict.fromkeys(_LEAST_ZERO, 0)
-        above_zero = {"steps": MOST_STEPS, "lr": 10, "poly_power": math.inf, "minutes": math.inf, "pair_lr_factor": 10}
-        shares = ("short_seq_prob", "ema_decay", "start_share")
-        found = [*super().problems(), *self.out_of_range(at_least, shares, above_zero)]
+        found = super().problems()
         if self.optimizer not in (known := known_optimizers()):
             found.append(f"optimizer must be one of {', '.join(known)}, it is {self.optimizer}")
         if self.masked_lm_prob == 0 and self.pair_task == "none":
@@ -128,7 +116,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         if self.new_rows_from is not None and self.train_only == "all":
             found.append("new_rows_from means something with train_only new-rows only")
         if not 0 <= self.end_lr <= (self.lr or 10):
-            found.append(f"end_lr must be at least 0 and at most lr, it is {self.end_lr}")
+            found.append(f"end_lr is {self.end_lr}, it must be at least 0 and at most lr")
         if self.plan is not None and (self.minutes is not None or self.steps is not None):
             found.append("a plan decides how many updates there are: leave out steps and minutes")
         if self.batch_size is not None and self.batch_tokens != PretrainSettings.batch_tokens:
@@ -266,10 +254,5 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         from albertkit.conversion.initial import config_for  # loads torch, which a help page does without
 
         config = config_for(self.config, vocab_size, ids)
-        if config.max_position_embeddings < self.length:
-            raise ConfigError(
-                "bad-value",
-                f"length {self.length} exceeds max_position_embeddings {config.max_position_embeddings}",
-                f"use --length {config.max_position_embeddings}",
-            )
+        config.check_length(self.length, f"`{self.config}`")
         return config

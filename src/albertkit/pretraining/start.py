@@ -10,7 +10,7 @@ import torch
 from albertkit.config import AlbertConfig
 from albertkit.conversion.initial import special_ids
 from albertkit.conversion.own_tokenizer import own_tokenizer
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.errors import CheckpointError
 from albertkit.files import load, sha256_file
 from albertkit.model import AlbertForPreTraining
 from albertkit.model.folder import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS, read_tensors
@@ -36,7 +36,7 @@ class Start:
     Attributes:
         model: On the CPU.
         continued: What `provenance.json` says of the model that is continued; empty for initialised weights.
-        notes: What a person should know.
+        notes: Lines for the user.
     """
 
     model: AlbertForPreTraining
@@ -81,12 +81,7 @@ def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: Pre
     """
     path = local_folder(source)
     config = AlbertConfig.from_pretrained(path)
-    if settings.length > config.max_position_embeddings:
-        raise ConfigError(
-            "bad-value",
-            f"length {settings.length} exceeds the {config.max_position_embeddings} positions of `{source}`",
-            f"use --length {config.max_position_embeddings}",
-        )
+    config.check_length(settings.length, f"`{source}`")
     before = own_tokenizer(path, config, source)
     notes = _check_vocabulary(source, before, tokenizer)
     own = {key: value for key, value in config.foreign.items() if key not in _TASK_KEYS}

@@ -301,11 +301,6 @@ class EvaluationStream:
         self._indices = np.arange(rank, len(self.plan.examples), world_size)
 
     @property
-    def num_examples(self) -> int:
-        """Examples this process gives out in one pass."""
-        return len(self._indices)
-
-    @property
     def size(self) -> tuple[int, int]:
         """Examples and masked tokens of one pass, of all processes."""
         return len(self.plan.examples), int(self._assembler.masks.budgets(self.plan.lengths()).sum())

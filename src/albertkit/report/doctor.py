@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import ConfigError, MachineError, MissingExtraError
+from albertkit.errors import ConfigError, MissingExtraError
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import to_markdown, to_terminal
 from albertkit.frame.result import Result
@@ -126,10 +126,10 @@ class Examination(Result):
 def doctor(options: DoctorOptions) -> Result:
     """Examine this machine and this installation, or verify the files in a folder."""
     if options.markdown and options.json:
-        raise ConfigError("conflicting-options", "--markdown and --json at once", "choose one of them")
+        raise ConfigError("conflicting-options", "--markdown and --json cannot be combined", "choose one of them")
     if options.warm:
         if options.folder is not None:
-            raise ConfigError("conflicting-options", "a folder and --warm at once", "leave the folder out")
+            raise ConfigError("conflicting-options", "--warm and a folder cannot be combined", "leave the folder out")
         from albertkit.report.warming import warm  # imports torch
 
         return warm()
@@ -149,7 +149,7 @@ def show(result: Result) -> None:
 
 
 def as_markdown(result: Result) -> str:
-    """Return the result as Markdown for a public issue: the home folder, which names a person, becomes `~`."""
+    """Return the result as Markdown for a public issue: the home folder, which names the user, becomes `~`."""
     return to_markdown(result.sections(), level=3).replace(str(Path.home()), "~")
 
 
@@ -158,7 +158,7 @@ def examine(markdown: bool = False) -> Examination:
     try:
         version, requirements = importlib.metadata.version("albertkit"), importlib.metadata.requires("albertkit")
     except importlib.metadata.PackageNotFoundError:
-        raise MachineError(
+        raise MissingExtraError(
             "not-installed", "albertkit runs from a folder and is not installed, so nothing says what it needs",
             "pip install -c constraints.txt -e .",
         ) from None  # fmt: skip
@@ -190,7 +190,7 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
     try:
         from packaging.requirements import Requirement
     except ImportError:
-        raise MachineError("not-installed", "the package `packaging` is not installed", CORE_INSTALL) from None
+        raise MissingExtraError("not-installed", "the package `packaging` is not installed", CORE_INSTALL) from None
     core: list[dict[str, Any]] = []
     by_extra: dict[str, list[dict[str, Any]]] = {}
     for requirement in map(Requirement, requirements):

@@ -194,11 +194,13 @@ def inspect_folder(source: str | Path, length: int | None = None) -> Inspection:
 
 
 def _checked_length(length: int | None, provenance: dict[str, Any], config: AlbertConfig) -> int:
-    longest, trained = config.max_position_embeddings, provenance.get("length")
+    trained = provenance.get("length")
     if length is None:
-        length = (trained if type(trained) is int else 0) or min(512, longest)
-    if not 0 < length <= longest:
-        raise ConfigError("bad-value", f"length is {length}, the model reads 1 to {longest}", f"use --length {longest}")
+        length = (trained if type(trained) is int else 0) or min(512, config.max_position_embeddings)
+    if length < 1:
+        fact = f"length is {length}, it must be at least 1"
+        raise ConfigError("bad-value", fact, f"use --length {config.max_position_embeddings}")
+    config.check_length(length)
     return length
 
 

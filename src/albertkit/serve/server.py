@@ -37,7 +37,7 @@ def serve(options: ServeOptions) -> None:
             raise MissingExtraError.of(package, "serve", "albertkit serve")
     if os.name == "nt":
         fact = "albertkit serve hands a socket to the process of its models, which Windows cannot"
-        raise MachineError("unsupported", fact, "run it in the Windows Subsystem for Linux: wsl --install")
+        raise ConfigError("unsupported", fact, "run it in the Windows Subsystem for Linux: wsl --install")
     with ExitStack() as held:
         listener = held.enter_context(_listening(options.host, options.port))
         log_to_stderr(options.log_level)  # first: it says which model a run stands for
@@ -105,10 +105,11 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        slug, hint = "in-use", "choose another port: --port 8001, or --port 0 for any free one"
+        fact = f"cannot listen on {host} port {port}: {reason}"
         if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
-            slug, hint = "bad-value", "give an address of this machine: --host 127.0.0.1, or --host 0.0.0.0 for all"
-        raise ConfigError(slug, f"cannot listen on {host} port {port}: {reason}", hint) from None
+            hint = "give an address of this machine: --host 127.0.0.1, or --host 0.0.0.0 for all"
+            raise ConfigError("bad-value", fact, hint) from None
+        raise MachineError("in-use", fact, "choose another port: --port 8001, or --port 0 for any free one") from None
     with listener:
         yield listener
 

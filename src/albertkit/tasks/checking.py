@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,12 +20,13 @@ from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.columns import Columns
 from albertkit.data.features import Features
 from albertkit.data.given import Data
+from albertkit.errors import listed
 from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Table, Text
 from albertkit.model_folder import local_folder
 from albertkit.tasks.data import configured, read_given
 from albertkit.tasks.findings import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
-from albertkit.tasks.loading import check_length, check_order
+from albertkit.tasks.loading import check_order
 from albertkit.tasks.metrics.regression import regression_scores
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
@@ -84,7 +85,7 @@ class CheckReport(Result):
         task: Name.
         length: Tokens that a sequence may have.
         splits: Of each split.
-        findings: A sentence for each thing that a person should look at.
+        findings: A sentence for each thing that the user should look at.
         counting: What counting tokens alone reaches on dev, see `counting_baseline`; empty for other kinds of tasks.
     """
 
@@ -118,18 +119,17 @@ def check_task(
     *,
     columns: Columns | None = None,
     dev: Data = None,
-    on_error: Literal["stop", "skip"] = "skip",
 ) -> CheckReport:
     """Look at the data that `finetune` with the same arguments would train on; nothing is trained."""
     check_order(task, model, data)
-    settings, bad_rows, folder = settings or FinetuneSettings(), BadRows(on_error), local_folder(model)
+    settings, bad_rows, folder = settings or FinetuneSettings(), BadRows("skip"), local_folder(model)
     settings.check()
     found = task if isinstance(task, Task) else find_task(task, columns)
     read = read_given(found, data, dev, settings.held_out, False, bad_rows)
     config = AlbertConfig.from_pretrained(folder)
     resolved, _ = settings.resolve(read.task.name, config, len(read.train))
     ready = configured(read.task, resolved)
-    check_length(ready, config, model)
+    config.check_length(ready.length, f"`{model}`")
     examples = {"train": read.train, "dev": read.dev}
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     report = check_data(ready, examples, tokenizer)
@@ -140,10 +140,10 @@ def check_task(
 def _unusable(found: Sequence[BadRow]) -> Iterator[str]:
     """Yield a finding about rows that cannot be used."""
     if found:
-        listed = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in found[:MOST_SHOWN])
+        shown = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in found[:MOST_SHOWN])
         more = f"; and {len(found) - MOST_SHOWN:,} more" if len(found) > MOST_SHOWN else ""
         rows, them = counted(len(found), "row"), "it" if len(found) == 1 else "the first of them"
-        yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {listed}{more}"
+        yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {shown}{more}"
 
 
 def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> CheckReport:
@@ -229,8 +229,8 @@ def _repeated_ids(examples: Mapping[str, Sequence[Any]]) -> Iterator[str]:
     for split, rows in examples.items():
         repeated = [name for name, count in Counter(example.id for example in rows).items() if count > 1]
         if repeated:
-            listed = ", ".join(f"`{name}`" for name in repeated[:MOST_SHOWN])
-            yield f"{counted(len(repeated), 'id')} of {split} there more than once: {listed}"
+            names = listed([f"`{name}`" for name in repeated], MOST_SHOWN)
+            yield f"{counted(len(repeated), 'id')} of {split} there more than once: {names}"
 
 
 def _overlap(train: Sequence[Key], other: Sequence[Key]) -> dict[str, Any]:

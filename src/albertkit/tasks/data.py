@@ -32,7 +32,7 @@ class TaskData:
     dev: list[Any]  # examples that choose the best model
     # examples kept from training for a decision such as the threshold for "no answer"; mostly none
     calibration: list[Any]
-    notes: list[str]  # a line for each thing that a person should know
+    notes: list[str]  # a line for each thing that the user should know
     dev_file: str = "dev"  # name of the dev file, or what the dev examples are a share of
 
 

@@ -291,10 +291,8 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     """Measure accuracy and speed of early exit; see `EarlyExitOptions`.
 
     Raises:
-        ConfigError: bad-value for fewer than one round. CheckpointError: wrong-model. DataError: what reading raises.
+        ConfigError: bad-value. CheckpointError: wrong-model. DataError: what reading raises.
     """
-    if options.rounds < 1:
-        raise ConfigError("bad-value", f"rounds is {options.rounds}, it must be at least 1", "leave it out for 3")
     rules = [ExitRule.parse(text) for text in map(str, options.rule)]
     task, loaded, tokenizer = load_task_model(options.model)
     with as_files(options.data) as given:

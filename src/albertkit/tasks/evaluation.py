@@ -38,7 +38,7 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     if options.out is not None:
         check_new_folder(options.out)
     bad_rows = BadRows(options.on_error)
-    loaded = ready_model(options.model, options.precision or "auto", options.device, bad_rows, options.data)
+    loaded = ready_model("evaluate", options.model, options.precision or "auto", options.device, bad_rows, options.data)
     task = with_columns(loaded.task, options.columns)
     with as_files(options.data) as given:
         file, split = file_of(task, given, options.split)
@@ -72,13 +72,17 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     return result
 
 
-def ready_model(model: str | Path, precision: Precision, device: str, bad_rows: BadRows, data: Data) -> TaskModel:
-    """Load the model of a folder on an engine; what the engine fell back from is noted."""
+def ready_model(
+    command: str, model: str | Path, precision: Precision, device: str, bad_rows: BadRows, data: Data
+) -> TaskModel:
+    """Load the model of a folder on an engine for a command; what the engine fell back from is noted."""
     check_not_swapped(model, data)
     loaded = load_task_model(model)
     world = join_world(device)
     if world.size > 1:
-        raise ConfigError("bad-value", f"{world.size} processes", "predict and evaluate run in one process")
+        raise ConfigError(
+            "bad-value", f"{command} was started with {world.size} processes", "start it with one process"
+        )
     loaded.model.to(world.device)
     engine = load_engine(loaded.model, precision)
     for note in engine.notes:

@@ -1,7 +1,7 @@
 """Texts, labels and odd values of each kind of task, for the check of data."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from albertkit.data.bad_rows import counted
 from albertkit.data.features import Features
 from albertkit.data.layouts import is_number
+from albertkit.errors import listed
 from albertkit.tasks.answers.windows import UNHELD, count_reasons, unrecoverable
 from albertkit.tasks.label_names import named_counts, sorted_labels
 from albertkit.tasks.metrics.tagging import spans
@@ -79,7 +80,7 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known
     missing = {name: count for name, count in train.items() if name.lower() in _MISSING}
     if missing and kind in ("classification", "multilabel"):
         examples = counted(int(sum(missing.values())), "training example")
-        yield f"{_listed(list(missing))}: the label of {examples}; or is it missing there?"
+        yield f"{_listed(missing)}: the label of {examples}; or is it missing there?"
     rare = [name for name, count in train.items() if count < FEW]
     if rare and kind in ("classification", "multilabel", "tagging"):
         yield f"{_listed(rare)}: fewer than {FEW} training examples"
@@ -90,7 +91,7 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known
         if refused and kind in ("classification", "multilabel", "tagging"):
             yield f"finetune will stop: labels of {split} that train lacks: {named_counts(refused)}"
         elif unknown and kind != "answers":
-            yield f"{_listed(list(unknown))}: in {split}, but not in train"
+            yield f"{_listed(unknown)}: in {split}, but not in train"
     if kind == "classification" and len(train) >= MANY_NUMBERS and all(map(is_number, train)):
         yield f"the labels are {len(train):,} different numbers: is this a regression (`regress`)?"
     if kind == "choice":
@@ -135,10 +136,10 @@ def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Itera
             yield f"{split}: {counted(moved, 'answer')} not where the file says, and taken from the nearest place in the text"
         reasons = count_reasons(list(unrecoverable(rows, features[split])))
         if reasons:
-            listed = ", ".join(f"{reason} ({count:,})" for reason, count in reasons.items())
+            shown = ", ".join(f"{reason} ({count:,})" for reason, count in reasons.items())
             hint = "; with a smaller --stride windows overlap more" if UNHELD in reasons else ""
             many = counted(sum(reasons.values()), "answer")
-            yield f"{split}: {many} that cannot be had back exactly from the tokens: {listed}{hint}"
+            yield f"{split}: {many} that cannot be had back exactly from the tokens: {shown}{hint}"
 
 
 def _length_ratio(pairs: Sequence[tuple[str, str]]) -> float:
@@ -147,6 +148,5 @@ def _length_ratio(pairs: Sequence[tuple[str, str]]) -> float:
     return float(np.log(first / second))
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:5])
-    return f"labels {shown}" + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+def _listed(names: Iterable[str]) -> str:
+    return f"labels {listed([f'`{name}`' for name in names], 5)}"

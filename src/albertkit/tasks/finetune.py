@@ -1,7 +1,6 @@
 """`finetune`: a task's examples and any ALBERT to the best model on dev, with its predictions, results and card."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.data.stream import ExampleStream
 from albertkit.errors import ConfigError
-from albertkit.files import atomic_file
+from albertkit.files import write_lines
 from albertkit.frame.command import takes
 from albertkit.frame.section import Facts, Section
 from albertkit.frame.values import plain
@@ -41,7 +40,7 @@ from albertkit.training.results import guessing_note, result_sections
 from albertkit.training.run import Best, Run, RunResult, open_run
 from albertkit.training.state import TrainingState
 
-EXAMPLES, ERRORS = "examples.jsonl", "errors.jsonl"  # of dev, for people who look at a run
+EXAMPLES, ERRORS = "examples.jsonl", "errors.jsonl"  # of dev, for readers of a run
 _MOST, _MOST_ERRORS = 20, 50
 
 
@@ -54,7 +53,7 @@ class EvaluatedData:
     step: int | None = None  # of the training, the update after which the model was saved; None outside of one
 
 
-_EVERY_EXAMPLE = "pairs"  # of a regression: 40 kB for 1,500 examples, which nobody wants on a terminal
+_EVERY_EXAMPLE = "pairs"  # of a regression: 40 kB for 1,500 examples, too much for a terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +330,5 @@ def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions
     errors = [task.error(example, prediction) for example, prediction in zip(examples, predictions, strict=True)]
     worst = sorted((n for n, error in enumerate(errors) if error > 0), key=lambda n: -errors[n])
     for name, numbers in ((EXAMPLES, list(range(min(_MOST, len(examples))))), (ERRORS, worst[:_MOST_ERRORS])):
-        with atomic_file(folder / name, "w") as stream:
-            for number in numbers:
-                shown = {**task.shown(examples[number]), "error": round(errors[number], 6)}
-                stream.write(json.dumps(plain({**predictions[number], **shown}), ensure_ascii=False) + "\n")
+        shown = ({**predictions[n], **task.shown(examples[n]), "error": round(errors[n], 6)} for n in numbers)
+        write_lines(folder / name, map(plain, shown))

@@ -8,10 +8,10 @@ import numpy as np
 
 from albertkit.data.bad_rows import counted
 from albertkit.data.layouts import is_number
-from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.errors import ConfigError, DataError, listed, near_miss
 
 NO_NUMBER = "if the labels are names of classes, the task is `classify`; else correct the row, or --on-error skip"
-MOST_NAMED = 5  # labels in a message
+_MOST_NAMED = 5  # labels in a message
 
 
 def named_outputs(labels: Sequence[str], problem_type: str) -> dict[str, Any]:
@@ -48,8 +48,7 @@ def labels_of(examples: Sequence[Any], name: str = "label", missing: Any = None)
 def named_counts(counts: Mapping[str, int]) -> str:
     """Return labels and how many there are of each, the most frequent first: "`a` (12), `b` (1) and 3 more"."""
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"`{label}` ({count:,})" for label, count in most[:MOST_NAMED])
-    return shown + (f" and {len(most) - MOST_NAMED:,} more" if len(most) > MOST_NAMED else "")
+    return listed([f"`{label}` ({count:,})" for label, count in most], _MOST_NAMED)
 
 
 def label_indices(labels: Sequence[str], known: Sequence[str]) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from albertkit.config import AlbertConfig
 from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.engines.onnx_model import is_onnx_folder, load_onnx
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.errors import CheckpointError
 from albertkit.files import read_json, write_json
 from albertkit.model.folder import read_tensors
 from albertkit.model.matching import HEADS
@@ -35,7 +35,7 @@ def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[Pretra
     """
     path = local_folder(folder)
     before = AlbertConfig.from_pretrained(path)
-    check_length(task, before, folder)
+    before.check_length(task.length, f"`{folder}`")
     tokenizer = own_tokenizer(path, before, folder)
     config = before.with_changes(**task.head(), **changes)
     tensors = dict(read_tensors(path))
@@ -52,16 +52,6 @@ def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[Pretra
     if any("pooler" in name for name in matched.fresh):
         notes.append(f"pooler: fresh, `{folder}` has none")
     return model, tokenizer, notes
-
-
-def check_length(task: Task, config: AlbertConfig, folder: str | Path) -> None:
-    """Refuse sequences longer than the model's."""
-    if task.length > config.max_position_embeddings:
-        raise ConfigError(
-            "bad-value",
-            f"length {task.length} exceeds the {config.max_position_embeddings} positions of `{folder}`",
-            f"use --length {config.max_position_embeddings}",
-        )
 
 
 def save_task_model(folder: str | Path, model: PretrainedAlbert, tokenizer: AlbertTokenizer, task: Task) -> None:
@@ -134,5 +124,5 @@ def _check_task(task: Task, model: PretrainedAlbert, path: Path) -> None:
             "bad-file",
             f"the task of `{path}` has {named} labels and {task.length} tokens, "
             f"the model {config.num_labels} labels and {config.max_position_embeddings} positions",
-            "put the task.json back that belongs to these weights",
+            "restore the task.json of this model",
         )

@@ -1,4 +1,4 @@
-"""From scores of starts and ends to the best answers of a question, for both heads, and to the record that is written of them.
+"""Find the best answers of a question from scores of starts and ends, for both heads, and their records.
 
 N sequences, W windows of a question, C candidates of a window. Sources: `accumulate_predictions_*` and `write_predictions_*` of
 google-research/albert `squad_utils.py`; for "no answer" of the span head transformers' `utils_qa.py`

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from albertkit.data.columns import Columns
+from albertkit.frame.command import Positive
 from albertkit.tasks.settings import FinetuneSettings
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
@@ -39,7 +40,7 @@ class PredictOptions:
     out: str | Path | None = None
     _: KW_ONLY
     kind: str | None = None
-    top: int | None = None
+    top: Positive | None = None
     split: str = "test"
     on_error: OnError = "stop"
     batch_tokens: int = 8192
@@ -147,7 +148,7 @@ class EarlyExitOptions:
     rule: tuple[str, ...] = ()
     precision: Precision = "auto"
     batch_tokens: int = 8192
-    rounds: int = 3
+    rounds: Positive = 3
     allowed: float = 0.005
 
 

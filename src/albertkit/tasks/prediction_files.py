@@ -10,7 +10,7 @@ from albertkit.data.bad_rows import counted
 from albertkit.data.columns import IDS
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.tables import Table
-from albertkit.errors import DataError
+from albertkit.errors import DataError, listed
 from albertkit.tasks.label_names import named_counts
 
 File = str | os.PathLike[str]
@@ -35,9 +35,9 @@ def read_predictions(
             table.without_header(("id", value_columns[0])[-len(table.columns) :])
             value = value_columns[0]
         if value is None:
-            listed = ", ".join(f"`{name}`" for name in table.columns[:8])
+            names = listed([f"`{name}`" for name in table.columns])
             hint = f"call it `{value_columns[0]}`; a file of predictions begins with the names of its columns"
-            raise DataError("missing-column", f"`{file}` has no column of predictions, only {listed}", hint)
+            raise DataError("missing-column", f"`{file}` has no column of predictions, only {names}", hint)
         name = next((name for name in id_columns if name in table.columns and name != value), None)
         rows = table.rows([value, *([name] if name else [])])
         return [Predicted(row.values[name] if name else None, row.values[value], row.line) for row in rows]
@@ -96,7 +96,7 @@ def list_of(text: str, file: File) -> list[str]:
 def wrong_label(file: File, strange: Iterable[str], known: Sequence[str]) -> DataError:
     """Return the error for predicted labels that are none, each as often as it is predicted."""
     fact = f"`{file}`: predicted, but no label: {named_counts(Counter(strange))}"
-    return DataError("bad-label", fact, f"the labels are {', '.join(known[:12])}{' …' * (len(known) > 12)}")
+    return DataError("bad-label", fact, f"the labels are {listed(known, 12)}")
 
 
 def read_object(file: File) -> Any:

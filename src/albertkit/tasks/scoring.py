@@ -10,7 +10,7 @@ from albertkit.data.columns import IDS, Columns
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.layouts import Form
 from albertkit.data.tables import Table
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import ConfigError, DataError, listed
 from albertkit.files import check_new_folder
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import to_terminal
@@ -132,7 +132,7 @@ def _score_table(
     predicted = [label for record in records for label in _several(record.get("labels", record.get("label")))]
     if own.isdisjoint(predicted):
         raise wrong_label(file, predicted, sorted(own))
-    strange = ", ".join(f"`{label}`" for label in sorted({*predicted} - own)[:12])
+    strange = listed([f"`{label}`" for label in sorted({*predicted} - own)], 12)
     note = f"predicted, but the label of no example: {strange}" if strange else ""
     return _results(task.with_changes(labels=sorted_labels({*own, *predicted})), examples, records, note)
 

@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from albertkit.config import AlbertConfig
+from albertkit.frame.command import NotNegative, Positive, Range, Share
 from albertkit.tasks import presets
 from albertkit.training.settings import EpochSettings
 
@@ -34,27 +35,24 @@ class FinetuneSettings(EpochSettings):
         exits: Train a classifier after every layer for early exit (PABEE's loss).
     """
 
-    length: int | None = None
+    length: Annotated[int | None, Range(8)] = None
     long_texts: Literal["truncate", "windows"] = "truncate"
-    stride: int | None = None
+    stride: Positive | None = None
     qa_head: Literal["spans", "beam"] | None = None
     threshold_from: Literal["train", "dev"] = "train"
-    held_out: float = 0.1
-    batch_tokens: int = 8192
+    held_out: Share = 0.1
+    batch_tokens: Positive = 8192
     class_weights: Literal["none", "balanced"] = "none"
     freeze: bool = False
-    lora: int = 0
+    lora: NotNegative = 0
     teacher: Path | None = None
-    teacher_weight: float = 0.5
-    teacher_hidden: float = 0.0
+    teacher_weight: Annotated[float, Range(0, 1)] = 0.5
+    teacher_hidden: Annotated[float, Range(0)] = 0.0
     exits: bool = False
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        at_least = dict(length=8, stride=1, batch_tokens=1, lora=0, teacher_hidden=0)
-        found = [*super().problems(), *self.out_of_range(at_least, ("held_out",))]
-        if not 0 <= self.teacher_weight <= 1:
-            found.append(f"teacher_weight must be from 0 to 1, it is {self.teacher_weight}")
+        found = super().problems()
         if self.exits and self.teacher is not None:
             found.append("exits and teacher are both given; a student has one loss")
         if self.freeze and self.lora:

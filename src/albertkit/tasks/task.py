@@ -185,7 +185,7 @@ class Task(ABC, Generic[AnyExample]):
         return 0.0
 
     def shown(self, example: AnyExample) -> dict[str, Any]:
-        """Return an example for people: its `texts` in the order in which they are read, and its label, `gold`, as text."""
+        """Return an example for readers: its `texts` in the order in which they are read, and its label, `gold`, as text."""
         return {"texts": [], "gold": ""}
 
     # --- files --------------------------------------------------------------------------------------------------------

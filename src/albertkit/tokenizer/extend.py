@@ -20,6 +20,7 @@ from functools import cache
 import numpy as np
 
 from albertkit.errors import ConfigError, DataError
+from albertkit.frame.command import check_ranges
 from albertkit.tokenizer.digit_comma import SPACE
 from albertkit.tokenizer.model_file import rebuilt_model, with_unused
 from albertkit.tokenizer.morphemes import Analyser, find_analyser
@@ -103,7 +104,7 @@ def extend_tokenizer(
     that of the best segmentation it had, so that it is used. A character's is the lowest of the model. (With scores of 0 new
     tokens beat nearly every other way to cut a word.) A hundred thousand lines are plenty.
     """
-    _check(settings)
+    check_ranges(settings)
     coverage = settings.coverage
     facts = read_facts(tokenizer.model)
     lines = [line for text in texts if (line := tokenizer.normalized(text).replace(SPACE, " ").strip())]
@@ -141,14 +142,6 @@ def extend_tokenizer(
     occurrences = np.bincount(extended.encode_batch(texts).ids, minlength=extended.vocab_size)
     frequencies = np.maximum(occurrences[first:], 0.5) / max(occurrences.sum(), 1)
     return Extension(extended, first, len(characters), len(given), len(found), unused, left_out, frequencies)
-
-
-def _check(settings: SearchSettings) -> None:
-    coverage = settings.coverage
-    if settings.max_new < 1 or settings.min_count < 1 or settings.multiple_of < 1 or not 0 < coverage <= 1:
-        numbers = f"max_new {settings.max_new}, min_count {settings.min_count}, multiple_of {settings.multiple_of}"
-        hint = "the first three are 1 or more, the coverage is above 0 and at most 1"
-        raise ConfigError("bad-value", f"{numbers}, coverage {coverage}", hint)
 
 
 def _missing_characters(lines: Sequence[str], there: set[str], coverage: float) -> list[str]:

@@ -26,7 +26,7 @@ def fix_tokenizer(given: Any) -> Any:
         A `PreTrainedTokenizerFast`; `save_pretrained` writes a folder that `AutoTokenizer` reads with the same ids.
 
     Raises:
-        CheckpointError: missing-file where nobody knows the SentencePiece model, and what reading it raises.
+        CheckpointError: missing-file if the SentencePiece model is unknown, and what reading it raises.
         MissingExtraError: not-installed.
     """
     try:

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from albertkit.frame.command import SEVERAL
+from albertkit.frame.command import SEVERAL, NotNegative, Positive, Range
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 
 # Google's list for 30k-clean. No string, since SentencePiece reads a string as CSV, in which the quotation mark opens a
@@ -40,15 +40,15 @@ class TokenizerSettings:
 
     _: KW_ONLY
     text_rules: str = "google"
-    coverage: float = 0.99995
+    coverage: Annotated[float, Range(0.98, 1)] = 0.99995  # SentencePiece takes no other
     morphemes: Literal["none", "boundary", "spaces"] = "none"
     analyser: Literal["mecab", "kiwi"] = "mecab"
     byte_fallback: bool = False
     split_digits: bool = False
-    reserve: int = 0
+    reserve: NotNegative = 0
     special_pieces: tuple[str, str, str, str, str] = SPECIAL_PIECES
     user_defined_symbols: Annotated[Sequence[str], SEVERAL] = GOOGLE_SYMBOLS
-    max_sentences: int = 10_000_000
+    max_sentences: Positive = 10_000_000
     seed: int = 0
     num_threads: int = 0
     overwrite: bool = False
@@ -71,7 +71,7 @@ class TrainTokenizerOptions(TokenizerSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """How the text of files is read.
+    """Options of reading text files.
 
     Attributes:
         format: Input format: `text`, `jsonl`, `parquet` or `wiki`. Default: detected for each file.
@@ -167,9 +167,9 @@ class SearchSettings:
     """
 
     _: KW_ONLY
-    max_new: int = 8000
-    min_count: int = 5
-    coverage: float = 0.9995
+    max_new: Positive = 8000
+    min_count: Positive = 5
+    coverage: Annotated[float, Range(above=0, most=1)] = 0.9995
     analyser: Literal["mecab", "kiwi"] | None = None
     recut: bool = False
-    multiple_of: int = 1
+    multiple_of: Positive = 1

@@ -8,7 +8,7 @@ SentencePiece's own defaults put `<unk>` at 0, `<s>` at 1 and `</s>` at 2, and w
 from dataclasses import dataclass
 from pathlib import Path
 
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, listed
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.folder_files import SPECIAL_ROLES, added_tokens, find_model, read_settings, special_names
 from albertkit.tokenizer.model_file import Piece, rebuilt_model
@@ -91,7 +91,7 @@ def _added(folder: Path, size: int) -> list[Piece]:
     if others or [number for number, _ in beyond] != list(range(size, size + len(beyond))):
         raise CheckpointError(
             "wrong-tokenizer",
-            f"`{folder}` adds {len(beyond)} tokens to {size:,} others ({', '.join(token for _, token in beyond[:5])}); only "
+            f"`{folder}` adds {len(beyond)} tokens to {size:,} others ({listed([token for _, token in beyond], 5)}); only "
             "special tokens that follow the last one without a gap can become part of it",
             "load it with transformers, which matches such tokens itself",
         )

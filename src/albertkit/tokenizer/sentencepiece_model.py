@@ -24,7 +24,7 @@ UNIGRAM = 1
 
 @dataclass
 class ModelFacts:
-    """The parts of a model file that albertkit looks at (sentencepiece_model.proto). Shared: nobody changes them.
+    """The parts of a model file that albertkit looks at (sentencepiece_model.proto). Shared: never changed.
 
     Attributes:
         pieces: Text, score and type of each piece.

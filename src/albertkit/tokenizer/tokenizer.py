@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.errors import CheckpointError, ConfigError, listed
 from albertkit.files import atomic_file, write_json
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer.digit_comma import SPACE
@@ -100,7 +100,7 @@ class AlbertTokenizer(ABC):
         Raises:
             CheckpointError: no-tokenizer, ambiguous, bad-file, wrong-tokenizer.
             ConfigError: unknown-name, bad-value.
-            DataError: bad-file.
+            DataError: bad-file, bad-encoding.
         """
         names = {"pad": pad_token, "unk": unk_token, "cls": cls_token, "sep": sep_token, "mask": mask_token}
         flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
@@ -140,7 +140,7 @@ class AlbertTokenizer(ABC):
                 raise CheckpointError(
                     "wrong-tokenizer",
                     f"`{folder}` adds {len(beyond)} tokens to its vocabulary of {tokenizer.vocab_size:,} "
-                    f"({' '.join(beyond[:5])}{' …' * (len(beyond) > 5)}); only a {JSON_NAME} says where they match",
+                    f"({listed(beyond, 5)}); only a {JSON_NAME} says where they match",
                     f"write one with transformers: AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')",
                 )
             tokenizer = cls._of_kind(folder, settings, None, only_json=True)

@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
-from albertkit.files import atomic_folder, check_writable
-from albertkit.frame.command import takes
+from albertkit.files import atomic_folder, check_new_file, check_other_files, check_writable
+from albertkit.frame.command import check_ranges, takes
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
 from albertkit.tokenizer.digit_comma import SPACE
@@ -84,6 +84,7 @@ def train_on(
 
 
 def _check(settings: TokenizerSettings, vocab_size: int) -> None:
+    check_ranges(settings)
     rules.check(settings.text_rules)
     names = list(settings.special_pieces)
     wrong = [name for place, name in enumerate(names) if not name.strip() or role_of(name) not in (None, place)]
@@ -91,30 +92,18 @@ def _check(settings: TokenizerSettings, vocab_size: int) -> None:
         needed = "needed are five names, for padding, unknown, start, separation, mask"
         what = f"special_pieces is {' '.join(names)}; {needed}"
         raise ConfigError("bad-value", what, "use [PAD] [UNK] [CLS] [SEP] [MASK], for example")
-    if settings.max_sentences < 1:
-        what = f"max_sentences is {settings.max_sentences}"
-        raise ConfigError("bad-value", what, "use 1 or more; 10_000_000 bounds the memory")
-    if not 0.98 <= settings.coverage <= 1:  # SentencePiece takes no other
-        what = f"coverage is {settings.coverage}, not a share from 0.98 to 1"
-        raise ConfigError("bad-value", what, "use 0.99995, or 1.0 for little text")
     symbols = len(settings.user_defined_symbols)
     least = len(SPECIAL_PIECES) + symbols + settings.reserve + 256 * settings.byte_fallback
-    if settings.reserve < 0 or vocab_size <= least + 1:
+    if vocab_size <= least + 1:
         what = f"vocab_size is {vocab_size}; special tokens, symbols and reserved tokens alone take {least}"
         raise ConfigError("bad-value", what, "use 8000 or more")
 
 
 def check_folder(out: Path, overwrite: bool) -> None:
     """Refuse to replace a tokenizer unasked, and a model's ever: ids mean nothing without their tokenizer."""
-    if out.exists() and not out.is_dir():
-        raise CheckpointError("exists", f"`{out}` is a file", "give the name of a folder to write")
-    others = sorted(f.name for f in out.glob("*") if not any(map(f.match, TOKENIZER_FILES))) if out.is_dir() else []
-    if others:
-        raise CheckpointError(
-            "exists",
-            f"`{out}` holds files that are not part of a tokenizer: {', '.join(others[:5])}{' …' * (len(others) > 5)}",
-            "choose an empty folder, or one that does not exist",
-        )
+    if not out.is_dir():
+        check_new_file(out)
+    check_other_files(out, TOKENIZER_FILES, "a tokenizer")
     there = sorted(file.name for name in ("*.model", "vocab.txt", "tokenizer.json") for file in out.glob(name))
     if there and not overwrite:
         raise CheckpointError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.files import read_json
+from albertkit.frame.quiet import quiet_transformers
 from albertkit.tokenizer.comparison import Comparison, compare, with_names
 from albertkit.tokenizer.folder_files import CONFIG_NAME, JSON_NAME, MODEL_NAME
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -30,9 +31,7 @@ def read_by_others(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str
         import transformers
     except ImportError:
         return [Comparison("transformers", False, skipped="transformers is not installed")]
-    verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # sentences longer than 512 tokens are no news
-    try:
+    with quiet_transformers():
         found = []
         for name in CLASSES:
             label = f"transformers.{name}"
@@ -54,8 +53,6 @@ def read_by_others(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str
                 alone = "transformers.AutoTokenizer, model alone"
                 found += _reading(alone, partial(_open, CLASSES[0], Path(copy)), tokenizer, texts)
         found += _by_sentence_transformers(folder, tokenizer, texts)
-    finally:
-        transformers.logging.set_verbosity(verbosity)
     return found
 
 

@@ -90,7 +90,7 @@ def _piece(node):
 
 @compiled
 def _build_trie(text, ends, numbers, nodes):
-    """Node by node in the order of their depth; a node stands for a run of the sorted pieces that begin alike."""
+    """Build the trie node by node in the order of their depth; a node stands for a run of the sorted pieces that begin alike."""
     trie = np.zeros(8 * nodes + 4096, dtype=np.int64)
     taken = np.zeros(len(trie), dtype=np.bool_)  # bases; one base a node makes the byte proof enough of a child
     places, firsts, lasts, depths = np.zeros((4, nodes), dtype=np.int64)

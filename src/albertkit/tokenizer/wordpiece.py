@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import plain_file, read_json, sha256_bytes
+from albertkit.files import read_json, read_text, sha256_bytes
 from albertkit.tokenizer.batch import available_cores, filled, in_chunks
 from albertkit.tokenizer.folder_files import (
     CONFIG_NAME,
@@ -64,12 +64,8 @@ def bert_rules(settings: Mapping[str, Any]) -> BertRules:
 
 def read_vocabulary(file: Path) -> list[str]:
     """Return the lines of a `vocab.txt`; the number of a line is its id."""
-    try:
-        # Lines end in \n, \r\n or \r. U+2028, which is a piece of such vocabularies, ends none.
-        text = plain_file(file).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise CheckpointError("bad-file", f"`{file}` is not UTF-8 (byte {error.start:,})", "fetch it again") from None
-    return text.removesuffix("\n").split("\n")
+    # Lines end in \n, \r\n or \r. U+2028, which is a token of such vocabularies, ends none.
+    return read_text(file).removesuffix("\n").split("\n")
 
 
 def bert_vocabulary(content: Any) -> tuple[list[str], BertRules] | None:

@@ -204,7 +204,7 @@ def _draw_sentence_order(axis: Any, metrics: RunMetrics) -> None:
 
 
 def draw_learning_rate(axis: Any, metrics: RunMetrics) -> None:
-    """The rate over the steps."""
+    """Draw the rate over the steps."""
     steps, rates = metrics.series("step", "learning_rate")
     axis.plot(steps, rates, color=TRAIN, linewidth=1.4, marker="o" if len(steps) == 1 else "", markersize=4)
     axis.set_ylim(bottom=0)
@@ -213,7 +213,7 @@ def draw_learning_rate(axis: Any, metrics: RunMetrics) -> None:
 
 
 def draw_training(axis: Any, steps: list[int], values: list[float], ceiling: float = math.inf) -> None:
-    """The raw values faintly and the running mean of those below the ceiling; a handful of points as points only."""
+    """Draw raw values faintly, and the running mean of those below the ceiling; a handful of points as points only."""
     if not any(math.isfinite(value) for value in values):
         return
     if len(values) < FEW_POINTS:
@@ -226,7 +226,7 @@ def draw_training(axis: Any, steps: list[int], values: list[float], ceiling: flo
 
 
 def draw_evaluations(axis: Any, steps: list[int], values: list[float]) -> None:
-    """Points on a thin line."""
+    """Draw points on a thin line."""
     if any(math.isfinite(value) for value in values):
         axis.plot(
             steps,
@@ -242,7 +242,7 @@ def draw_evaluations(axis: Any, steps: list[int], values: list[float]) -> None:
 
 
 def _smooth(values: list[float]) -> list[float]:
-    """Running mean over 1/50 of the run around each value, leaving out what is not a number.
+    """Return the running mean over 1/50 of the run around each value, leaving out what is not a number.
 
     The window is narrower at the start, so that the first steep fall is not drawn late or too low.
     """
@@ -264,7 +264,7 @@ def _smooth(values: list[float]) -> list[float]:
 
 
 def _thin(steps: list[int], values: list[float]) -> tuple[list[int], list[float]]:
-    """At most `MOST_POINTS` points that look the same: the lowest and the highest of every stretch, in order."""
+    """Return at most `MOST_POINTS` points that look the same: the lowest and the highest of every stretch, in order."""
     if len(values) <= MOST_POINTS:
         return steps, values
     stretch = math.ceil(2 * len(values) / MOST_POINTS)
@@ -277,7 +277,7 @@ def _thin(steps: list[int], values: list[float]) -> tuple[list[int], list[float]
 
 
 def _loss_limits(losses: list[float], others: list[float]) -> tuple[float, float, int]:
-    """Bottom and top of the loss axis, and how many points lie above: one wild step must not flatten the curve."""
+    """Return the bottom and top of the loss axis, and how many points lie above: one wild step must not flatten the curve."""
     known = sorted(value for value in losses if math.isfinite(value))
     fixed = [value for value in others if math.isfinite(value)]
     if not known and not fixed:

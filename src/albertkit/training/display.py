@@ -120,7 +120,7 @@ class Display:
                     self._board.add_scalar(f"{record['event']}/{name}", value, record["step"])
 
     def _seconds_left(self, step: int, total_steps: int) -> float:
-        """From the pace since the first report of this process: the first steps are slow and a resumed run starts late."""
+        """Estimate from the pace since this process's first report: first steps are slow and a resumed run starts late."""
         now = time.monotonic()
         if self._first is None or step <= self._first[0]:
             self._first = (step, now)
@@ -146,7 +146,7 @@ class Display:
 
 
 def _recorded(value: Any) -> Any:
-    """Return a number to six decimals, or to six significant digits where those are more: a learning rate may be 1e-06.
+    """Round a number to six decimals, or to six significant digits where those are more: a learning rate may be 1e-06.
 
     Null stands for what JSON has no number for, such as the gradient norm of a skipped update.
     """
@@ -158,7 +158,7 @@ def _recorded(value: Any) -> Any:
 
 
 def _tensorboard(run: Path) -> Any:
-    """A TensorBoard writer, or None where the extra `report` is not installed."""
+    """Return a TensorBoard writer, or None where the extra `report` is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -160,7 +160,7 @@ def join_world(device: str = "auto") -> World:
 
 
 def leave_world() -> None:
-    """Part from the other processes; happens by itself when a process ends."""
+    """Leave the other processes; this happens by itself when a process ends."""
     if dist.is_initialized():
         dist.destroy_process_group()
 

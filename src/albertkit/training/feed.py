@@ -18,10 +18,10 @@ class Batch(Protocol):
         """Real tokens; 0 of an empty one."""
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Self:
-        """The batch on a device."""
+        """Return the batch on a device."""
 
     def pin_memory(self) -> Self:
-        """The batch in page-locked memory."""
+        """Return the batch in page-locked memory."""
 
 
 AnyBatch = TypeVar("AnyBatch", bound=Batch)
@@ -64,7 +64,7 @@ class Feed(Generic[AnyBatch]):
         self._given: list[AnyBatch] = []  # held until `reuse` is called
 
     def __next__(self) -> list[AnyBatch]:
-        """The next update's micro-batches, on the device."""
+        """Return the next update's micro-batches, on the device."""
         if self._copies is None:
             return [batch.to(self._device) for batch in next(self._stream)]
         self.send_next()

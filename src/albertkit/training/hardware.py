@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from albertkit.engines.processor import faster_bf16
-from albertkit.errors import ConfigError, MachineError
+from albertkit.errors import ConfigError, MissingExtraError
 from albertkit.model.attention import varlen_fault
 from albertkit.model.pretrained import PretrainedAlbert
 
@@ -42,7 +42,9 @@ def choose_compiled(wanted: str, device: torch.device) -> bool:
     operations wait for memory and their launches for the host."""
     missing = _lacking_compiler(device)
     if wanted == "on" and missing:
-        raise MachineError("not-installed", f"torch.compile needs {missing} for {device.type}", "use --compile off")
+        raise MissingExtraError(
+            "not-installed", f"torch.compile needs {missing} for {device.type}", "use --compile off"
+        )
     return wanted == "on" or (wanted == "auto" and device.type == "cuda" and not missing)
 
 
@@ -71,19 +73,19 @@ def describe(model: PretrainedAlbert, device: torch.device) -> str:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Dense bf16 peak of the device in FLOP/s if its data sheet is known; None otherwise (CPUs: clocks vary too much)."""
+    """Return the device's dense bf16 peak in FLOP/s if its data sheet is known; else None (CPUs: clocks vary too much)."""
     return bf16_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
 
 
 def bf16_peak(name: str) -> float | None:
-    """Dense bf16 FLOP/s by the data sheet of a GPU, given the name that its driver reports; None for one that is not known."""
+    """Return the dense bf16 FLOP/s in the data sheet of a GPU, by the name that its driver reports; None for an unknown one."""
     known = (1e12 * tflops for part, tflops in _BF16_PEAKS.items() if re.search(rf"\b{part}\b", name))
     return next(known, None)
 
 
 @contextmanager
 def repeatable(device: torch.device) -> Iterator[None]:
-    """Within it, a GPU computes the same bits from the same numbers, as a CPU does anyway.
+    """Make a GPU's results repeatable within this context, as a CPU's are anyway.
 
     Attention's gradient and sums by index otherwise add in the order in which threads come. Memory that is written anyway
     need not be filled first. cuBLAS must know a workspace before its first product in this process:

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from albertkit.errors import CheckpointError, MachineError
+from albertkit.errors import MachineError
 from albertkit.files import write_json
 from albertkit.model.folder import PROVENANCE
 from albertkit.training.display import Display
@@ -58,10 +58,10 @@ class Objective(Protocol[Taken]):
         """Number of targets of each loss, known on the host before anything is computed."""
 
     def losses(self, batch: Taken) -> dict[str, LossPart]:
-        """The same losses, computed; of an empty batch zeros (`no_losses`)."""
+        """Compute the same losses; of an empty batch zeros (`no_losses`)."""
 
     def flops(self, batch: Taken) -> float:
-        """Floating-point operations of a training step on this micro-batch."""
+        """Return the floating-point operations of a training step on this micro-batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +90,13 @@ class LoopSettings(LoopOptions):
 
     @classmethod
     def of(cls, options: LoopOptions, **more: Any) -> "LoopSettings":
-        """Those of resolved settings that name every option of the loop."""
+        """Copy the loop's fields from resolved settings."""
         shared = {f.name: getattr(options, f.name) for f in dataclasses.fields(LoopOptions)}
         return cls(**shared | dict(lr=options.lr or 0.0, warmup_steps=options.warmup_steps or 0), **more)
 
     @classmethod
     def over_epochs(cls, settings: EpochSettings, **more: Any) -> "LoopSettings":
-        """Those of a training over epochs, resolved: AdamW with bias correction, and ten evaluations where none are asked for."""
+        """Copy the loop's fields from resolved settings of a training over epochs, with AdamW and bias correction."""
         steps = settings.steps or 1
         every = settings.eval_every or steps
         own = {name: getattr(settings, name) for name in ("warmup_steps", "seed", "patience")}
@@ -121,7 +121,7 @@ class Recipe(Generic[AnyBatch]):
         describe: Writes the card of the best model from its metrics.
         before_update: Called with the share of the training that is done; what it changes must follow from that number alone.
         doubts: What is wrong with a model of these metrics after so many updates, in words.
-        notes: Lines for a person, shown when the training begins.
+        notes: Lines for the user, printed when the training begins.
         seconds_before: Seconds of the training's time that were spent before its first update.
         repeatable: On a GPU, compute the same bits again; costs speed.
     """
@@ -340,7 +340,7 @@ def train(
             meter.seconds += seconds
             state.seconds += seconds
 
-            # What a person wants to know, and what must not be lost.
+            # What a user wants to know, and what must not be lost.
             plan = _plan(pace, state.step, bool(planned), world, display)
             evaluating = plan is not None and plan.evaluate
             last = pace.is_over(state.step)
@@ -460,7 +460,7 @@ def _check_together(state: TrainingState, run: Path, world: World, display: Disp
     steps = world.gather(state.step)
     if len(set(steps)) > 1:
         other = next(rank for rank, step in enumerate(steps) if step != steps[0])
-        raise CheckpointError(
+        raise MachineError(
             "machines-differ",
             f"process 0 finds step {steps[0]} in `{run}`, process {other} step {steps[other]}",
             "put --out on a filesystem that all machines share",

@@ -125,7 +125,7 @@ class DecoupledAdam(torch.optim.Optimizer):
         first: list[Tensor],
         second: list[Tensor],
     ) -> None:
-        """The same in torch's one-pass kernel: 7 ms in place of 66 for base on one core, where memory is what it waits for.
+        """Compute the same in torch's one-pass kernel: 7 ms in place of 66 for base on one core, limited by memory.
 
         The kernel corrects bias and adds ε to the corrected root; Keras's ε, added to the uncorrected one, is a larger ε
         there, and at an update far enough along there is no bias left to correct.
@@ -161,7 +161,7 @@ class DecoupledAdam(torch.optim.Optimizer):
             group["lr"] = lr * group["lr_factor"]
 
     def tensors(self) -> dict[str, Tensor]:
-        """The moments under `<parameter name>/m` and `/v`, for saving."""
+        """Return the moments under `<parameter name>/m` and `/v`, for saving."""
         return {
             f"{self.names[id(p)]}/{slot}": tensor for p, slots in self.state.items() for slot, tensor in slots.items()
         }
@@ -195,14 +195,14 @@ def register_optimizer(name: str, make: Callable[..., Any]) -> None:
 
 
 def known_optimizers() -> tuple[str, ...]:
-    """The names that `make_optimizer` takes, those that were registered among them."""
+    """List the names that `make_optimizer` takes, registered ones too."""
     return (*OPTIMIZERS, *_OWN)
 
 
 def make_optimizer(
     name: str, named_parameters: Iterable[tuple[str, Tensor]], lr: float, **options: Any
 ) -> DecoupledAdam:
-    """LAMB, AdamW or one that was registered, by name; `options` go to its class."""
+    """Make LAMB, AdamW or a registered optimizer, by name; `options` go to its class."""
     if name in _OWN:
         return _OWN[name](named_parameters, lr, **options)
     if name not in OPTIMIZERS:
@@ -211,7 +211,7 @@ def make_optimizer(
 
 
 def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
-    """The global norm of all gradients, 0-d, on their device; parameters without a gradient do not count."""
+    """Return the global norm of all gradients, 0-d, on their device; parameters without a gradient do not count."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
 

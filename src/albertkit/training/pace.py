@@ -87,12 +87,12 @@ class Pace:
         return None
 
     def adopt(self, plan: Plan) -> str | None:
-        """Go on by a plan; return a line for people if it is news."""
+        """Go on by a plan; return a line for the user if it is news."""
         return None
 
     @contextmanager
     def pause(self, step: int) -> Iterator[None]:
-        """Within it a model is evaluated or saved, after so many updates."""
+        """Exclude the time of an evaluation or a checkpoint, after so many updates."""
         yield
 
 
@@ -185,7 +185,7 @@ class ClockPace(PlannedPace):
         return step >= min(last.step + ahead, last.total_steps)
 
     def _interval(self, plan: Plan) -> float:
-        """Seconds until the plan after this one: shorter towards the end, which is to be met exactly."""
+        """Return the seconds until the plan after this one: shorter towards the end, which is to be met exactly."""
         return min(self._budget / _PARTS, max((self._budget - plan.seconds) / 4, plan.seconds_per_step))
 
     def plan(self, step: int) -> Plan:
@@ -204,11 +204,11 @@ class ClockPace(PlannedPace):
         return Plan(step, round(used, 3), self.progress(step), total, speed, evaluate and total > step)
 
     def _active(self) -> float:
-        """Seconds used by this process for updates."""
+        """Return the seconds used by this process for updates."""
         return self.seconds_used() - self._paused
 
     def _speed(self, step: int) -> float:
-        """Seconds of an update, over the last few plans."""
+        """Return the seconds of an update, over the last few plans."""
         here = self._active(), step
         known = [one for one in self._speeds[-_REMEMBERED:] if one[1] < step]
         self._speeds.append(here)

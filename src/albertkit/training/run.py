@@ -101,7 +101,7 @@ class RunResult(Result):
         return self.to_dict()
 
     def notes(self) -> list[str]:
-        """Return lines for a person about retries and seeds."""
+        """Return lines for the reader about retries and seeds."""
         notes = [f"begun again: {why}" for why in self.retries]
         if self.seeds:
             low, *_, high = sorted(self.seeds.values())
@@ -123,7 +123,7 @@ class Best(Generic[Model, AnyResult]):
         unfinished: The result of a run that a signal stopped: what is known of it without a model.
         load: Reads the model from its folder.
         score: Scores it, in all processes, and returns the result but for what the run knows itself.
-        write: Writes what a person looks at, such as predictions and the model card; in one process.
+        write: Writes what a user looks at, such as predictions and the model card; in one process.
     """
 
     unfinished: AnyResult
@@ -280,7 +280,7 @@ class Run(Generic[AnySettings]):
         return dataclasses.replace(self, folder=self.folder / name, settings=settings, retries=retries)
 
     def _promoted(self, result: AnyResult, names: Sequence[str]) -> AnyResult:
-        """Copy the model of a run inside this one, and save its results, where a person looks for them."""
+        """Copy the model of a run inside this one, and save its results, where a user looks for them."""
         if result.model is None:
             return result
         promoted = dataclasses.replace(result, model=self.folder / "best")
@@ -329,5 +329,5 @@ def place(model: PretrainedAlbert, settings: ComputeOptions, world: World) -> No
 
 
 def _difference(name: str, before: object, now: object) -> str:
-    fingerprint = isinstance(now, str) and len(now) == 64  # SHA-256: means nothing to a person
+    fingerprint = isinstance(now, str) and len(now) == 64  # SHA-256: means nothing to a reader
     return f"other {name} than now" if fingerprint else f"{before}, not on {now}"

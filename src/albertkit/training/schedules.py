@@ -16,7 +16,7 @@ def learning_rate(
     power: float = 1.0,
     start_warmup_step: int = 0,
 ) -> float:
-    """The learning rate of update `step`, counted from 0, as Google's and Model Garden's optimization.py compute it.
+    """Return the learning rate of update `step`, counted from 0, as Google's and Model Garden's optimization.py compute it.
 
     The decay runs from step 0, not from the end of the warm-up, so with the paper's settings the rate drops from
     0.00176 to 0.001716 where the warm-up ends. The first update of a warm-up has rate 0.

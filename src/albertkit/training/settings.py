@@ -5,20 +5,31 @@ import json
 import math
 import reprlib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tomli_w
 import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, near_miss
-from albertkit.files import atomic_file, plain_file
-from albertkit.frame.command import MOST_SEED, seed_problems, wrong_choices, wrong_types
+from albertkit.files import atomic_file, check_other_files, plain_file
+from albertkit.frame.command import (
+    MOST_SEED,
+    NotNegative,
+    Positive,
+    Range,
+    Share,
+    out_of_range,
+    seed_problems,
+    wrong_choices,
+    wrong_types,
+)
 
 _YAML = (".yaml", ".yml")
-MOST_STEPS = 1e9
+MOST_STEPS = 1_000_000_000
+LearningRate = Annotated[float | None, Range(above=0, below=10)]
+Updates = Annotated[int | None, Range(1, below=MOST_STEPS)]
 _ALWAYS_ON_CARD = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")
 
 # What may lie in the folder of a run before there is one: what the parts of a command wrote before they were killed, the
@@ -42,34 +53,14 @@ class Settings:
             raise ConfigError("bad-value", "; ".join(found), "change these settings")
 
     def problems(self) -> list[str]:
-        """List what is impossible: here, a seed and choices that do not exist; the command line checks them, Python does not."""
+        """List what is impossible: here, a seed, choices that do not exist, and numbers out of their range."""
         found = seed_problems(getattr(self, "seed", None))
         for name, value, choices in wrong_choices(self):
             found.append(f"{name} must be one of {', '.join(map(str, choices))}, it is {value}")
-        return found
-
-    def out_of_range(
-        self,
-        at_least: Mapping[str, float],
-        below_one: Sequence[str] = (),
-        above_zero: Mapping[str, float] = MappingProxyType({}),
-    ) -> list[str]:
-        """List numbers below their least value, shares not in [0, 1), and what is not between 0 and a bound; None is right."""
-        found = []
-        for name, least in at_least.items():
-            if getattr(self, name) is not None and not getattr(self, name) >= least:
-                found.append(f"{name} must be at least {least:g}, it is {getattr(self, name)}")
-        for name in below_one:
-            if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
-                found.append(f"{name} must be at least 0 and below 1, it is {getattr(self, name)}")
-        for name, bound in above_zero.items():
-            if getattr(self, name) is not None and not 0 < getattr(self, name) < bound:
-                limit = f" and below {bound:g}" if bound < math.inf else ""
-                found.append(f"{name} must be above 0{limit}, it is {getattr(self, name)}")
-        return found
+        return found + out_of_range(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, None left out."""
+        """Return plain values, None left out."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {k: str(v) if isinstance(v, Path) else v for k, v in values.items() if v is not None}
 
@@ -106,7 +97,7 @@ class Settings:
 
         Args:
             path: The file.
-            pipe: It may be a pipe, which a person names; a run's own file may not.
+            pipe: It may be a pipe, which a user names; a run's own file may not.
 
         Raises:
             DataError: not-found, wrong-kind.
@@ -174,23 +165,23 @@ class LoopOptions(Settings):
         keep: Number of checkpoints to keep.
     """
 
-    steps: int | None = None
-    minutes: float | None = None
+    steps: Updates = None
+    minutes: Annotated[float | None, Range(above=0)] = None
     plan: Path | None = None
-    lr: float | None = None
+    lr: LearningRate = None
     optimizer: str = "lamb"
     bias_correction: bool = False
-    clip_norm: float = 1.0
-    warmup_steps: int | None = None
+    clip_norm: Annotated[float, Range(0)] = 1.0
+    warmup_steps: NotNegative | None = None
     schedule: Literal["polynomial", "cosine", "constant"] = "polynomial"
-    poly_power: float = 1.0
+    poly_power: Annotated[float, Range(above=0)] = 1.0
     end_lr: float = 0.0
-    ema_decay: float = 0.0
+    ema_decay: Share = 0.0
     seed: int = 0
-    log_every: int = 10
-    eval_every: int | None = None
-    save_every: int | None = None
-    keep: int = 2
+    log_every: Positive = 10
+    eval_every: NotNegative | None = None
+    save_every: NotNegative | None = None
+    keep: Positive = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,23 +204,21 @@ class EpochSettings(ComputeOptions):
 
     free: ClassVar[frozenset[str]] = frozenset({"device"})
 
-    epochs: float | None = None
-    steps: int | None = None
-    lr: float | None = None
-    warmup: float | None = None
-    batch_size: int | None = None
-    dropout: float | None = None
-    patience: int = 0
-    eval_every: int | None = None
+    epochs: Annotated[float | None, Range(above=0, below=MOST_STEPS)] = None
+    steps: Updates = None
+    lr: LearningRate = None
+    warmup: Share | None = None
+    batch_size: Positive | None = None
+    dropout: Share | None = None
+    patience: NotNegative = 0
+    eval_every: Positive | None = None
     seed: int = 0
-    seeds: int = 1
-    retries: int = 0
+    seeds: Positive = 1
+    retries: NotNegative = 0
 
     def problems(self) -> list[str]:
         """List what is impossible, of the settings named here, too."""
-        own = dict(steps=1, batch_size=1, patience=0, eval_every=1, seeds=1, retries=0)
-        above_zero = {"epochs": MOST_STEPS, "steps": MOST_STEPS, "lr": 10}
-        found = [*super().problems(), *self.out_of_range(own, ("warmup", "dropout"), above_zero)]
+        found = super().problems()
         if not found and self.seed + self.seeds > MOST_SEED:
             found.append(f"seed must be below 2^63, it is {self.seed}")
         if self.epochs is not None and self.steps is not None:
@@ -265,12 +254,7 @@ class EpochSettings(ComputeOptions):
 
 def check_no_stranger(run: Path) -> None:
     """Refuse to begin a run in a folder that holds something else: its files could be written over."""
-    found = sorted(file.name for file in run.glob("*") if not any(map(file.match, _BEFORE_A_RUN)))
-    if found:
-        listed = ", ".join(found[:5]) + " …" * (len(found) > 5)
-        raise CheckpointError(
-            "exists", f"`{run}` holds other files and no run: {listed}", "choose a new folder for --out"
-        )
+    check_other_files(run, _BEFORE_A_RUN, "a run")
 
 
 _LARGEST_FILE = 1_000_000  # bytes; the longest run.toml has under 2,000

@@ -88,7 +88,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
     Old tokens keep their ids, old rows their bits.
 
     Raises:
-        CheckpointError: unsupported, wrong-tokenizer, exists, and what opening a checkpoint raises.
+        CheckpointError: unsupported, wrong-tokenizer, exists, corrupt, and what opening a checkpoint raises.
         ConfigError: bad-value, unknown-name. DataError: empty, and what reading the files raises.
         MachineError: internal-error.
     """
@@ -172,7 +172,7 @@ def _grow(
     check_vocabulary(size, len(words_VE))
     if not words_VE.isfinite().all():
         raise CheckpointError(
-            "not-finite", "the model's word embeddings are not finite", "its weights are broken: copy them again"
+            "corrupt", "the model's word embeddings are not finite", "its weights are broken: copy them again"
         )
     maker = RowMaker(words_VE, old, extension.tokenizer, torch.Generator().manual_seed(options.seed))
     new = maker.make(options.rows, model.found.config.initializer_range, texts)

@@ -242,9 +242,8 @@ def test_features_of_somebody_else(tmp_path: Path) -> None:
     clips = [Clip(key=name, source=tmp_path / name, captions=("x",)) for name in names]
     write_manifest(tmp_path / "train.jsonl", clips)
     report = prepare_data(tmp_path / "train.jsonl", tmp_path / "out", backbone="features")
-    broken, infinite = "bad-file", "not-finite"
     slugs = [clip.slug for clip in report.skipped]
-    assert slugs == ["bad-row", infinite, infinite, *[broken] * 6], [clip.reason for clip in report.skipped]
+    assert slugs == ["bad-row", *["bad-file"] * 8], [clip.reason for clip in report.skipped]
     prepared = PreparedClips.open(tmp_path / "out")
     assert (prepared.backbone, prepared.sampling, prepared.grid, prepared.width) == ("features", None, None, 6)
     for number, array in enumerate(arrays):

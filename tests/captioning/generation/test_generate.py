@@ -8,9 +8,9 @@ import torch
 
 from albertkit.captioning.generation import CaptionIds, GenerationSettings, generate
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
-from albertkit.captioning.model.masks import caption_mask
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
+from benchmarks.captioning import caption_mask
 
 IDS = CaptionIds(start=2, end=3, mask=4, padding=0)
 

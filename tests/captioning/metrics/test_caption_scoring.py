@@ -158,7 +158,7 @@ GOOD = "1\t" + json.dumps([{"caption": "a"}]) + "\n2\t" + json.dumps([{"caption"
         ("a\nb", GOOD, "predictions-mismatch", "`given` is plain lines"),
         (GOOD, "a\nb", "predictions-mismatch", "`truth` is plain lines"),
         ("a\nb", "a\nb\nc", "predictions-mismatch", "`given` has 2 lines, `truth` has 3"),
-        ("", "a", "bad-label", "`given` is empty"),
+        ("", "a", "empty", "`given` is empty"),
         ("{}", "{}", "bad-label", "there are no captions"),
         ('{"1": ["a", "b"]}', '{"1": ["a"]}', "bad-row", "2 captions of clip `1`"),
         ('{"1": "a"}', '{"1": []}', "bad-row", "`truth`, `1`: it has no caption"),

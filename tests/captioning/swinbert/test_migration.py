@@ -270,7 +270,7 @@ def test_what_was_edited_since_is_not_lost(checkout, files_of):
     edited = migrated.replace(b"get_albert_model(args)", b"get_albert_model(args, 1)")
     script.write_bytes(edited)
     for action in ("revert", "apply"):
-        with pytest.raises(DataError, match=r"\[exists\]"):
+        with pytest.raises(CheckpointError, match=r"\[exists\]"):
             migrate(checkout, **{action: True})
         assert script.read_bytes() == edited
     script.write_bytes(migrated)
@@ -278,7 +278,7 @@ def test_what_was_edited_since_is_not_lost(checkout, files_of):
     report = migrate(checkout, apply=True)
     assert report.notes == (f"left as it was edited: {config.relative_to(checkout).as_posix()}",)
     assert config.read_text() == "{}"
-    with pytest.raises(DataError, match=r"\[exists\]"):
+    with pytest.raises(CheckpointError, match=r"\[exists\]"):
         migrate(checkout, revert=True)
     assert migrate(checkout, revert=True, force=True).notes == report.notes
     assert config.read_text() == "{}"
@@ -291,7 +291,7 @@ def test_a_file_in_the_way(checkout, files_of):
     loader = checkout / "src/modeling/load_albert.py"
     loader.write_text("def get_albert_model(args): pass\n")
     before = files_of(checkout)
-    with pytest.raises(DataError, match=r"\[exists\]"):
+    with pytest.raises(CheckpointError, match=r"\[exists\]"):
         migrate(checkout, apply=True)
     assert files_of(checkout) == before
     migrate(checkout, apply=True, force=True)
@@ -303,7 +303,7 @@ def test_a_file_in_the_way(checkout, files_of):
 def test_what_is_no_checkout(tmp_path, checkout):
     with pytest.raises(DataError, match="not-found"):
         migrate(tmp_path)
-    with pytest.raises(ConfigError, match="--apply and --revert at once"):
+    with pytest.raises(ConfigError, match="--apply and --revert cannot be combined"):
         migrate(checkout, apply=True, revert=True)
     (checkout / "src/configs/VidSwinBert/local_debug.json").write_text('{"a": 1, // as in the guide of 2024\n}')
     with pytest.raises(DataError, match="bad-file"):
@@ -368,4 +368,4 @@ def test_check_tells_by_its_exit_status(checkout, run_command):
     assert (report["action"], report["migrated"], len(report["removed"])) == ("revert", False, 10)
     refused = run("--apply", "--revert")
     assert refused.status == 2
-    assert "--apply and --revert at once" in refused.err
+    assert "--apply and --revert cannot be combined" in refused.err

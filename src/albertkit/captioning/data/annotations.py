@@ -179,7 +179,7 @@ def _each(
 
 
 def _joined(videos: list[Any], sentences: list[Any], name: str, owner: str, report: Report) -> Iterator[Record]:
-    """MSR-VTT's and COCO's two lists: videos, and sentences that name them."""
+    """Read the two lists of MSR-VTT and COCO: videos, and sentences that name them."""
     known = {str(video[name]) for video in videos if isinstance(video, dict) and video.get(name) is not None}
     captions: dict[str, list[str]] = defaultdict(list)
     for number, sentence in enumerate(sentences, 1):
@@ -232,7 +232,7 @@ def _msvd(split: str, rows: list[Any], report: Report) -> Iterator[Record]:
 
 
 def _youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[Record]:
-    """Steps of whole videos; files are the videos, or the steps cut out of them as SwinBERT's data has it.
+    """Read steps of whole videos; files are the videos, or the steps cut out of them as SwinBERT's data has it.
 
     Those of the test have no captions.
     """
@@ -251,7 +251,7 @@ def _youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[Record]:
 
 
 def _tvc(rows: list[Any], report: Report) -> Iterator[Record]:
-    """Moments of episodes; those of the public test have no captions."""
+    """Read moments of episodes; those of the public test have no captions."""
 
     def read(number: int, where: str, row: Any) -> Iterator[Record]:
         name, span = str(_get(row, "vid_name")), _get(row, "ts")

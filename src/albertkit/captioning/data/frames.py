@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import hashlib
 import io
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from albertkit.captioning.data.items import PARSING
 from albertkit.captioning.data.tsv import TsvFile
 from albertkit.captioning.video.decode import Frames, sample_frames
 from albertkit.captioning.video.sampling import FrameSampling, Squares
-from albertkit.errors import DataError, MissingExtraError, near_path
-from albertkit.files import sha256_file
+from albertkit.errors import DataError, MissingExtraError
+from albertkit.files import plain_file, sha256_bytes, sha256_file
 
 
 def read_features(file: Path) -> np.ndarray:
@@ -26,9 +25,7 @@ def read_features(file: Path) -> np.ndarray:
     Returns:
         float16 [M, D].
     """
-    if not file.is_file():
-        raise DataError("not-found", f"no such file: `{file}`", near_path(file, "check the path"))
-    values = _read(file)
+    values = _read(plain_file(file))
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
         fact = f"`{file}` holds {values.dtype} {list(values.shape)}"
         raise DataError("bad-file", fact, "features of a clip are floats [tokens, width]")
@@ -36,7 +33,7 @@ def read_features(file: Path) -> np.ndarray:
         features = values.astype(np.float16)
     if not np.isfinite(features).all():
         fact = f"`{file}` holds numbers that are not finite in float16, or above 65,504"
-        raise DataError("not-finite", fact, "normalise the features, or make them again")
+        raise DataError("bad-file", fact, "normalise the features, or make them again")
     return features
 
 
@@ -113,4 +110,4 @@ def content_hash(clip: Clip) -> str:
     if clip.row is None:
         return sha256_file(clip.source)
     columns = TsvFile.opened(clip.source).row(clip.row)[1:]
-    return hashlib.sha256(b"\t".join(columns)).hexdigest()
+    return sha256_bytes(b"\t".join(columns))

@@ -1,6 +1,5 @@
 """Items: one array a file, named by the hash of what it was made from, so that nothing is computed twice."""
 
-import hashlib
 import json
 import math
 import os
@@ -14,7 +13,7 @@ import google_crc32c
 import numpy as np
 
 from albertkit.errors import DataError
-from albertkit.files import atomic_file, load, plain_file, remove_leftovers, write_json
+from albertkit.files import atomic_file, load, plain_file, remove_leftovers, sha256_bytes, write_json
 
 ITEMS = "items"
 _AGAIN = "run the same `albertkit caption prepare` again: it makes what is missing or broken"
@@ -26,7 +25,7 @@ PARSING = Lock()
 
 def item_name(facts: dict[str, Any]) -> str:
     """Hash everything that decides an item's numbers to 64 hex digits."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return sha256_bytes(json.dumps(facts, sort_keys=True).encode())
 
 
 def item_file(folder: Path, name: str) -> Path:
@@ -68,7 +67,7 @@ def read_notes(folder: Path, name: str) -> list[str]:
 
 
 def _digest(notes: Any) -> str:
-    return hashlib.sha256(json.dumps(notes).encode()).hexdigest()
+    return sha256_bytes(json.dumps(notes).encode())
 
 
 def item_shape(folder: Path, name: str, dtype: str) -> tuple[int, ...] | None:

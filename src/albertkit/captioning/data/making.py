@@ -107,7 +107,7 @@ def _groups(items: Mapping[str, Clip], size: int) -> Iterator[Group]:
 def _read_ahead(
     recipe: Recipe, groups: Iterator[Group], folder: Path, pool: ThreadPoolExecutor, most: int
 ) -> Iterator[tuple[Group, Group, list[Future[Read]]]]:
-    """Groups, what of each is missing, and that being read; of `most` clips and one group at a time."""
+    """Yield groups, what each lacks, and the reading of it; of `most` clips and one group at a time."""
     waiting: deque[tuple[Group, Group, list[Future[Read]]]] = deque()
     for group in groups:
         missing = [pair for pair in group if not _is_there(recipe, folder, pair[0])]

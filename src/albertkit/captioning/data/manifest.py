@@ -10,7 +10,7 @@ from albertkit.captioning.data.clip import FEATURE_ENDINGS, Clip, as_captions, a
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.lines import not_json
 from albertkit.errors import DataError, near_miss
-from albertkit.files import atomic_file, plain_file
+from albertkit.files import plain_file, write_lines
 
 _SOURCES = ("video", "features", "frames")
 _NAMES = (*_SOURCES, "row", "key", "start", "end", "captions", "caption")
@@ -74,14 +74,17 @@ def _clip(record: Any, folder: Path) -> Clip:
 
 def write_manifest(path: str | Path, clips: Iterable[Clip]) -> None:
     """Write clips as a manifest, whole or not at all."""
-    target = Path(path)
-    keys: set[str] = set()
-    with atomic_file(target, "w") as stream:
-        for clip in clips:
-            if clip.key in keys:
-                raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
-            keys.add(clip.key)
-            stream.write(json.dumps(_record(clip, target.parent), ensure_ascii=False) + "\n")
+    target, clips, keys = Path(path), list(clips), set[str]()
+    for clip in clips:
+        add_key(keys, clip)
+    write_lines(target, (_record(clip, target.parent) for clip in clips))
+
+
+def add_key(keys: set[str], clip: Clip) -> None:
+    """Add the key of a clip to the keys of others; refuse one that is there already."""
+    if clip.key in keys:
+        raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
+    keys.add(clip.key)
 
 
 def _record(clip: Clip, folder: Path) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def _one(place: Path, found: dict[str, _T], split: str | None) -> dict[str, _T]:
 
 
 def _standard(name: str) -> str:
-    """dev for val, validate and so on."""
+    """Return the standard name of a split: dev for val, validate and so on."""
     return next((split for split, names in SPLITS.items() if name in names), name)
 
 

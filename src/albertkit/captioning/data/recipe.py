@@ -59,7 +59,7 @@ class Recipe:
         }
 
     def check(self, clip: Clip) -> None:
-        """Is the clip of the kind that the recipe takes?"""
+        """Refuse a clip of another kind."""
         if (clip.source.suffix.lower() in FEATURE_ENDINGS) != (self.backbone is None):
             what, say = ("frames", "conv3d or hf:FOLDER") if self.backbone is None else ("features", "features")
             name = "features" if self.backbone is None else self.backbone.name

@@ -12,7 +12,7 @@ import yaml
 from albertkit.captioning.data.clip import Clip, as_captions, as_key, as_span, find_above, spanned
 from albertkit.captioning.data.tsv import TsvFile
 from albertkit.data.bad_rows import BadRows
-from albertkit.errors import DataError, near_path
+from albertkit.errors import DataError
 from albertkit.files import plain_file
 
 _READ = ("img", "label", "caption", "caption_linelist", "caption_coco_format", "composite")
@@ -57,8 +57,6 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise DataError("not-found", f"no such file: `{path}`", near_path(path, "check the path"))
     try:
         settings = yaml.safe_load(plain_file(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:

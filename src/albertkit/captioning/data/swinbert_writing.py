@@ -12,6 +12,7 @@ import yaml
 
 from albertkit.captioning.data.clip import FEATURE_ENDINGS, Clip, spanned
 from albertkit.captioning.data.frames import frames_of
+from albertkit.captioning.data.manifest import add_key
 from albertkit.captioning.data.tsv import TsvFile, write_tsv
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.errors import DataError
@@ -58,8 +59,6 @@ def write_swinbert(clips: Iterable[Clip], folder: str | Path, split: str, frames
         with atomic_file(linelist, "w") as stream:
             stream.write("\n".join(lines))
         names["caption_linelist"] = _LINELIST
-    else:
-        linelist.unlink(missing_ok=True)  # of an earlier albertkit
     with atomic_file(base.with_name(f"{split}.caption_coco_format.json"), "w") as stream:
         json.dump(_coco(captions), stream)
     target = base.with_name(f"{split}.yaml")
@@ -83,9 +82,7 @@ def swinbert_rows(clips: Iterable[Clip], split: str, with_frames: bool) -> list[
             raise DataError(
                 "not-expressible", f"the clip `{clip.key}` is features", "SwinBERT reads videos and frames only"
             )
-        if clip.key in keys:
-            raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
-        keys.add(clip.key)
+        add_key(keys, clip)
         rows[clip.key if with_frames or clip.row is not None else str(clip.source.absolute())].append(clip)
     if not rows:
         raise DataError("empty", "there are no clips to write", "name data with clips")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from albertkit.errors import DataError, near_path
-from albertkit.files import atomic_file
+from albertkit.errors import DataError
+from albertkit.files import atomic_file, plain_file
 
 _CHUNK = 1 << 24
 
@@ -20,17 +20,13 @@ class TsvFile:
     """The rows of a TSV by number, for any number of threads; its index is checked, without one its lines are searched once."""
 
     def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise DataError("not-found", f"no such file: `{path}`", near_path(path, "check the path"))
-        self.path = path
+        self.path = plain_file(path)
         self._ends = _row_ends(path)
 
     @staticmethod
     def opened(path: Path) -> "TsvFile":
         """Return the file, opened once as long as it stays the same."""
-        if not path.is_file():
-            raise DataError("not-found", f"no such file: `{path}`", near_path(path, "check the path"))
-        status = path.stat()
+        status = plain_file(path).stat()
         return _opened(path, status.st_size, status.st_mtime_ns)
 
     def __len__(self) -> int:
@@ -86,7 +82,7 @@ def _index_files(path: Path) -> tuple[Path, Path]:
 
 
 def _row_ends(path: Path) -> np.ndarray:
-    """int64 [N+1]: where the rows begin, and the size of the file."""
+    """Return where the rows begin, and the size of the file: int64 [N+1]."""
     size = path.stat().st_size
     index, binary = _index_files(path)
     found: list[tuple[Path, np.ndarray]] = []
@@ -116,7 +112,7 @@ def _row_ends(path: Path) -> np.ndarray:
 
 
 def _searched(path: Path, size: int) -> np.ndarray:
-    """int64 [N]: where the lines of a file begin."""
+    """Search a file for the beginnings of its lines: int64 [N]."""
     found, place = [np.zeros(1, np.int64)], 0
     with open(path, "rb") as stream:
         while chunk := stream.read(_CHUNK):

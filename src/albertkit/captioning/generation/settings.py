@@ -1,9 +1,10 @@
 """Settings of caption generation."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from albertkit.errors import ConfigError
+from albertkit.frame.command import NotNegative, Positive, Range, out_of_range
 
 
 class CaptionIds(NamedTuple):
@@ -38,29 +39,21 @@ class GenerationSettings:
             last word.
     """
 
-    max_length: int | None = None
-    num_beams: int = 4
-    num_captions: int = 1
-    length_penalty: float = 1.0
-    repetition_penalty: float = 1.0
+    max_length: Annotated[int | None, Range(2)] = None
+    num_beams: Positive = 4
+    num_captions: Positive = 1
+    length_penalty: Annotated[float, Range(above=0)] = 1.0
+    repetition_penalty: Annotated[float, Range(above=0)] = 1.0
     sample: bool = False
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
+    temperature: Annotated[float, Range(above=0)] = 1.0
+    top_k: NotNegative = 0
+    top_p: Annotated[float, Range(above=0, most=1)] = 1.0
+    seed: NotNegative = 0
     bad_endings: tuple[str, ...] = ()
     swinbert: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        found = []
-        for name, least in {"max_length": 2, "num_beams": 1, "num_captions": 1, "top_k": 0, "seed": 0}.items():
-            if (value := getattr(self, name)) is not None and value < least:
-                found.append(f"{name} is {value}, it must be at least {least}")
-        for name in ("length_penalty", "repetition_penalty", "temperature", "top_p"):
-            if not getattr(self, name) > 0:
-                found.append(f"{name} is {getattr(self, name)}, it must be above 0")
-        if self.top_p > 1:
-            found.append(f"top_p is {self.top_p}, it must be at most 1")
+        found = out_of_range(self)
         if not self.sample and self.num_captions > self.num_beams:
             found.append(f"num_captions {self.num_captions} is more than num_beams {self.num_beams}")
         if found:

@@ -18,7 +18,7 @@ Score = tuple[float, list[float]]  # of the corpus, and of each item
 def java_scores(
     candidates: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[dict[str, Score], dict[str, str]]:
-    """METEOR 1.5 and SPICE. Java is started here; nothing is fetched from the network."""
+    """Compute METEOR 1.5 and SPICE. Java is started here; nothing is fetched from the network."""
     candidates = [_line(caption) for caption in candidates]
     references = [[_line(caption) for caption in group] for group in references]
     found: dict[str, Score] = {}

@@ -14,7 +14,7 @@ _BETA = 1.2  # recall weighs more than precision
 
 
 def rouge_l(candidate: str, references: Sequence[str]) -> float:
-    """F of the longest common subsequence: the best precision over the references with the best recall over them.
+    """Compute F of the longest common subsequence: the best precision over the references with the best recall over them.
 
     The two may come from different references; so the original.
     """
@@ -133,7 +133,7 @@ def bleu(counts: NgramCounts) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bleu(right: np.ndarray, guessed: np.ndarray, length: np.ndarray, reference_length: np.ndarray) -> np.ndarray:
-    """[4] or [4, I] of n-grams that are right and that were guessed, and lengths of one corpus or of I items."""
+    """Compute BLEU from n-grams that are right and that were guessed, [4] or [4, I], and lengths of a corpus or of I items."""
     sizes = np.arange(1, len(right) + 1).reshape(-1, *[1] * (right.ndim - 1))
     precisions = np.cumprod((right + _TINY) / (guessed + _SMALL), axis=0) ** (1 / sizes)
     ratio = (length + _TINY) / (reference_length + _SMALL)
@@ -153,7 +153,7 @@ _SCALE = 10.0
 
 
 def cider(counts: NgramCounts) -> np.ndarray:
-    """CIDEr-D of each item; that of the corpus is the mean.
+    """Compute CIDEr-D of each item; that of the corpus is the mean.
 
     N-grams weigh by how few of the items' references have them, so the score of an item depends on the other items, and
     that of a single item is 0.
@@ -171,7 +171,7 @@ def cider(counts: NgramCounts) -> np.ndarray:
 
 
 def _similarity(counts: NgramCounts, rows: NgramRows) -> np.ndarray:
-    """Clipped cosine of each reference with its candidate, float64 [R], for n-grams of one size."""
+    """Return the clipped cosine of each reference with its candidate, float64 [R], for n-grams of one size."""
     items, keys, of_candidate = counts.num_items, counts.keys(rows), rows.caption < counts.num_items
     items_with = np.bincount(np.unique(keys[~of_candidate]) % max(rows.num_ngrams, 1), minlength=rows.num_ngrams)
     weights = rows.times * (np.log(items) - np.log(np.maximum(items_with, 1)))[rows.ngram]

@@ -19,30 +19,6 @@ from albertkit.errors import ConfigError
 NEVER = -10_000.0
 
 
-def caption_mask(caption: Tensor, visual: Tensor, second_text: Tensor | None = None, diagonal: bool = False) -> Tensor:
-    """Return the whole table for padded rows, in the order caption, second text, video.
-
-    Args:
-        caption: bool [B, T], False at padding.
-        visual: bool [B, M], False at padding.
-        second_text: bool [B, S].
-        diagonal: Visual tokens see no other visual token.
-
-    Returns:
-        bool [B, 1, N, N] with N = T + S + M, True where a row may look; rows and columns of padding are False.
-    """
-    if second_text is None:
-        second_text = caption.new_zeros(len(caption), 0)
-    real = torch.cat([caption, second_text, visual], 1)
-    t, s, m = caption.shape[1], second_text.shape[1], visual.shape[1]
-    table = torch.ones(t + s + m, t + s + m, dtype=torch.bool, device=caption.device)
-    table[:t, :t] = torch.ones(t, t, dtype=torch.bool, device=caption.device).tril()
-    table[t:, :t] = False
-    if diagonal:
-        table[t + s :, t + s :] = torch.eye(m, dtype=torch.bool, device=caption.device)
-    return (table & real[:, :, None] & real[:, None, :])[:, None]
-
-
 def score_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return what a mask adds to attention scores: (1 - mask) * -10000, as SwinBERT and the first BERTs.
 

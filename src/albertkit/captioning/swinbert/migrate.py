@@ -85,7 +85,7 @@ def migrate(options: MigrateOptions) -> MigrationReport:
     """
     asked = [action for action in get_args(Action) if getattr(options, action)]
     if len(asked) > 1:
-        raise ConfigError("bad-value", f"--{' and --'.join(asked)} at once", "choose one of them")
+        raise ConfigError("bad-value", f"--{' and --'.join(asked)} cannot be combined", "choose one of them")
     action: Action = asked[0] if asked else "diff"
     root, force = Path(options.checkout), options.force
     if not (root / "src" / "tasks").is_dir():
@@ -134,7 +134,7 @@ def _originals(
             raise DataError("not-found", f"no `{root / path}`", "name the folder of a checkout of SwinBERT")
         try:
             found[path] = stored.original(path, content)
-        except DataError:
+        except CheckpointError:
             if not force and (action == "revert" or path in (*TASK_SCRIPTS, *PORTABLE)):
                 raise
             notes.append(f"left as it was edited: {path}")
@@ -174,7 +174,7 @@ def _check_additions(root: Path, before: Contents, after: Contents, force: bool)
     for path, content in after.items():
         original = before.get(path, _read(root / path))
         if path not in (*TASK_SCRIPTS, *PORTABLE) and original not in (None, content) and not force:
-            raise DataError(
+            raise CheckpointError(
                 "exists",
                 f"`{path}` is there already, with another content",
                 "move it away, or write over it with --force; --revert brings it back",
@@ -270,7 +270,7 @@ class StoredPatches:
                     return (Path(folder) / path).read_bytes() if (Path(folder) / path).exists() else None
         if not patches:
             return content
-        raise DataError(
+        raise CheckpointError(
             "exists",
             f"`{path}` was edited since the migration, in the places that it changed",
             "keep a copy of your edits and restore the file with your version control, or go on without it by --force",

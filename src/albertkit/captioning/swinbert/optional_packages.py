@@ -137,7 +137,7 @@ class _PlainFloat32:
 
     @staticmethod
     def load_state_dict(state: dict) -> None:
-        """Nothing was kept."""
+        """Ignore saved state: there is none."""
 
 
 class _NoRun:
@@ -148,7 +148,7 @@ class _NoRun:
         return cls()
 
     def log(self, name: str, value: Any, **options: Any) -> None:
-        """Nobody listens."""
+        """Discard the record."""
 
 
 _STAND_INS = {

@@ -18,7 +18,7 @@ from torch import Tensor
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.conversion import bert
 from albertkit.conversion.names import MAPPING_IN
-from albertkit.errors import CheckpointError, DataError
+from albertkit.errors import CheckpointError, DataError, listed
 from albertkit.files import load
 from albertkit.model.folder import PROVENANCE
 
@@ -121,7 +121,7 @@ def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
     if unknown:
         raise CheckpointError(
             "weights-mismatch",
-            f"`{file}` has {len(unknown)} names that SwinBERT has not: {', '.join(unknown[:8])}",
+            f"`{file}` has {len(unknown)} names that SwinBERT has not: {listed(unknown)}",
             "take out what your changes of SwinBERT added, or give it a place in the code",
         )
     _check_projection(found, file)

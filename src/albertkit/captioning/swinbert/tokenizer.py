@@ -86,7 +86,7 @@ class SwinBertTokenizer:
         return [self.vocab.get(token, unknown) for token in tokens]
 
     def get_random_token(self) -> str:
-        """Any token, by Python's generator, which SwinBERT seeds; BERT's sometimes drew one past the last."""
+        """Draw any token with Python's generator, which SwinBERT seeds; BERT's sometimes drew one past the last."""
         return self.tokens[random.randrange(self.vocab_size)]
 
     def decode(

@@ -94,7 +94,7 @@ def write_swinbert(captioner: str | Path, out: str | Path) -> WrittenSwinBert:
             stored.save_pretrained(made / MODEL)
         else:
             write_json(made / MODEL / "config.json", _bert_config(model.config))
-        write_json(made / ARGS, _arguments(source, captioner, folder, body, notes))
+        write_json(made / ARGS, _arguments(source, captioner, folder, notes))
         largest = _difference(made, source)
     return WrittenSwinBert(folder / CHECKPOINT, body, len(swin) + len(text), largest, tuple(notes))
 
@@ -123,7 +123,7 @@ def _check(captioner: VideoCaptioner, name: str | Path) -> None:
         )
 
 
-def _arguments(captioner: VideoCaptioner, source: str | Path, out: Path, body: str, notes: list[str]) -> dict[str, Any]:
+def _arguments(captioner: VideoCaptioner, source: str | Path, out: Path, notes: list[str]) -> dict[str, Any]:
     """Return SwinBERT's arguments: those it was converted with, and what has changed since."""
     assert isinstance(captioner.backbone, VideoSwinBackbone)
     assert captioner.sampling is not None

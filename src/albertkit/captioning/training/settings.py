@@ -3,8 +3,9 @@
 import math
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from albertkit.frame.command import NotNegative, Positive, Range, Share
 from albertkit.training.settings import EpochSettings
 
 _LR = 1e-4  # SwinBERT's 3e-4 lets CIDEr fall to 0 after a few epochs (its issue 13), 3e-5 does not
@@ -39,29 +40,22 @@ class CaptionSettings(EpochSettings):
 
     objective: Literal["mlm", "causal"] | None = None
     video_attention: Literal["full", "diagonal", "log", "legacy"] | None = None
-    sparsity_weight: float = 0.5
-    mask_prob: float = 0.5
-    max_masked: int = 45
-    shift: int = 0
-    length: int = 50
-    label_smoothing: float = 0.0
-    drop_worst_ratio: float = 0.0
-    drop_worst_after: int = 0
-    lr: float = _LR
-    backbone_lr_factor: float = 0.05
-    weight_decay: float = 0.05
-    warmup: float = 0.1
-    batch_size: int = 32
-    micro_batch: int = 32
+    sparsity_weight: Annotated[float, Range(0)] = 0.5
+    mask_prob: Share = 0.5
+    max_masked: Positive = 45
+    shift: NotNegative = 0
+    length: Annotated[int, Range(3)] = 50
+    label_smoothing: Share = 0.0
+    drop_worst_ratio: Share = 0.0
+    drop_worst_after: NotNegative = 0
+    lr: Annotated[float, Range(above=0, below=10)] = _LR
+    backbone_lr_factor: Annotated[float, Range(0)] = 0.05
+    weight_decay: Annotated[float, Range(0)] = 0.05
+    warmup: Share = 0.1
+    batch_size: Positive = 32
+    micro_batch: Positive = 32
     metric: Literal["cider", "bleu_4", "rouge_l", "exact_match"] = "cider"
-    num_beams: int = 1
-
-    def problems(self) -> list[str]:
-        """List what is impossible."""
-        at_least = dict(max_masked=1, length=3, micro_batch=1, num_beams=1)
-        at_least |= dict(sparsity_weight=0, shift=0, drop_worst_after=0, backbone_lr_factor=0, weight_decay=0)
-        shares = ("mask_prob", "label_smoothing", "drop_worst_ratio")
-        return [*super().problems(), *self.out_of_range(at_least, shares)]
+    num_beams: Positive = 1
 
     def resolve(self, num_captions: int) -> tuple["CaptionSettings", list[str]]:
         """Fill in what was left open."""

@@ -32,9 +32,7 @@ def start_captioner(
     """Return a captioner for prepared clips."""
     path = local_folder(model)
     before = AlbertConfig.from_pretrained(path)
-    if settings.length > before.max_position_embeddings:
-        fact = f"length is {settings.length}, the model in `{model}` has {before.max_position_embeddings} positions"
-        raise ConfigError("bad-value", fact, f"use --length {before.max_position_embeddings} or less")
+    before.check_length(settings.length, f"`{model}`")
     tokenizer = own_tokenizer(path, before, model)
     objective, attention, notes = _method(path, before, settings)
     backbone_of_clips = _backbone(path, clips, backbone, notes)

@@ -229,7 +229,7 @@ def _data_notes(rows: CaptionRows, clips: PreparedClips, split: str) -> list[str
 
 
 def _part_sizes(captioner: VideoCaptioner, world: World) -> list[str]:
-    """Parameters by part, and what is computed how."""
+    """Describe the parameters of each part, and how it is computed."""
     parts = {"ALBERT": captioner.model, "backbone": captioner.backbone}
     lines = []
     for name, part in parts.items():

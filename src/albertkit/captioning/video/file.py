@@ -64,7 +64,7 @@ class VideoFile:
 
     def _opened(self, av: Any) -> Any:
         if self.path.exists() and not self.path.is_file():  # a pipe or a device might never end
-            raise DataError("wrong-kind", f"a file was expected, `{self.path}` is none", "name a file of video")
+            raise DataError("wrong-kind", f"`{self.path}` is not a regular file", "name a file of video")
         try:
             with open(self.path, "rb") as file:
                 begins = file.read(1)
@@ -209,7 +209,7 @@ class VideoFile:
 
 
 def _limit() -> dict[str, str]:
-    """FFmpeg's option against frames whose size is only known when they are decoded; it counts what decoders add."""
+    """Return FFmpeg's option against frames whose size is only known when they are decoded; it counts what decoders add."""
     return {"max_pixels": str(2 * MOST_PIXELS)}
 
 

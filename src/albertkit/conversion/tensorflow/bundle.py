@@ -71,11 +71,11 @@ class TensorBundle:
         return cls(prefix, entries, shards)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor; () is a scalar."""
+        """Return the shape of a tensor; () is a scalar."""
         return self._entries[name].shape
 
     def dtype(self, name: str) -> str:
-        """TensorFlow's name of a tensor's type: "float32", "bfloat16", "int64", "string", …"""
+        """Return TensorFlow's name of a tensor's type: "float32", "bfloat16", "int64", "string", …"""
         return type_name(self._entries[name].dtype)
 
     def read(self, name: str) -> NDArray[Any]:

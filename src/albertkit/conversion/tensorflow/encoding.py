@@ -39,7 +39,7 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 def crc32c(*parts: bytes | NDArray[np.uint8]) -> int:
-    """CRC-32C (Castagnoli) of parts laid end to end, about 11 GB/s a core."""
+    """Compute the CRC-32C (Castagnoli) of parts laid end to end, about 11 GB/s a core."""
     checksum = 0
     for part in parts:
         checksum = google_crc32c.extend(checksum, part)

@@ -29,12 +29,12 @@ _NUMBERS = {name: number for number, name, storage in _TYPES if storage}
 
 
 def type_name(number: int) -> str:
-    """TensorFlow's name of a type, or "type N" for one that is not known."""
+    """Return TensorFlow's name of a type, or "type N" for one that is not known."""
     return _NAMES.get(number, f"type {number}")
 
 
 def type_number(values: NDArray[Any]) -> int | None:
-    """TensorFlow's number of an array's type; None for one that cannot be written."""
+    """Return TensorFlow's number of an array's type; None for one that cannot be written."""
     if values.dtype.kind == "O" and all(isinstance(value, bytes) for value in values.flat):
         return STRING
     return _NUMBERS.get(values.dtype.name)

@@ -88,7 +88,7 @@ def write_object_graph(variables: Iterable[Variable]) -> bytes:
 
 
 def read_variable_names(graph: NDArray[Any]) -> dict[str, str]:
-    """Checkpoint key to variable name."""
+    """Read the variable names by checkpoint key."""
     if graph.shape != () or not isinstance(graph.item(), bytes):
         raise MalformedError(f"has an object graph that is not one string but {graph.dtype} {list(graph.shape)}")
     if len(graph.item()) > MAX_GRAPH_BYTES:

@@ -7,7 +7,7 @@ are masked CRC-32C. Source: tensorflow/core/lib/io/record_reader.h and tensorflo
 import hashlib
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from albertkit.conversion.tensorflow.encoding import crc32c, define_messages, masked
 from albertkit.errors import DataError
-from albertkit.files import atomic_file
 
 _HEAD, _FOOT = struct.Struct("<QI"), struct.Struct("<I")  # length and its checksum; checksum of the payload
 _GZIP = b"\x1f\x8b"
@@ -133,22 +132,10 @@ def _is_head(head: bytes) -> bool:
     return len(head) == _HEAD.size and masked(crc32c(head[:8])) == _HEAD.unpack(head)[1]
 
 
-def read_records(file: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Return the payloads of a TFRecord file in order, each verified."""
-    return iter(RecordFile(file))
-
-
 def frame(payload: bytes) -> bytes:
     """Return a payload as a record: with its length and the two checksums."""
     length = struct.pack("<Q", len(payload))
     return b"".join((length, _FOOT.pack(masked(crc32c(length))), payload, _FOOT.pack(masked(crc32c(payload)))))
-
-
-def write_records(file: str | os.PathLike[str], payloads: Iterable[bytes]) -> None:
-    """Write a TFRecord file, whole or not at all."""
-    with atomic_file(file) as stream:
-        for payload in payloads:
-            stream.write(frame(payload))
 
 
 def read_example(payload: bytes) -> dict[str, NDArray[Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.models import embedding_folder, is_albert, open_sentence_transformer
 from albertkit.engines.engine import Precision
-from albertkit.errors import ConfigError, DataError, MissingExtraError, near_miss
+from albertkit.errors import ConfigError, MachineError, MissingExtraError, near_miss
 
 
 def find_tasks(names: Sequence[str]) -> list[Any]:
@@ -32,7 +32,7 @@ def mteb_scores(model: str | Path, tasks: Sequence[Any], precision: Precision) -
     An ALBERT runs as our encoder, any other model as a SentenceTransformer.
 
     Raises:
-        DataError: unreachable if the data of a task are neither at hand nor to be had.
+        MachineError: unreachable if the data of a task are neither at hand nor to be had.
     """
     import mteb
 
@@ -51,7 +51,7 @@ def mteb_scores(model: str | Path, tasks: Sequence[Any], precision: Precision) -
         except Exception as error:  # of datasets and the network: they share no base class
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             hint = f"where there is a network, once: python -c \"import mteb; mteb.get_task('{name}').load_data()\""
-            raise DataError("unreachable", f"mteb cannot load the data of `{name}`: {reason}", hint) from None
+            raise MachineError("unreachable", f"mteb cannot load the data of `{name}`: {reason}", hint) from None
         result = mteb.evaluate(subject, task, cache=None, show_progress_bar=False)[0]
         parts = {
             f"{split}, {part['hf_subset']}": part["main_score"]

@@ -59,7 +59,7 @@ def read_scored(name: str, path: Path, bad_rows: BadRows) -> Examples:
     """Read scored pairs of an official task, with scores as they stand there: a file, or the dev file of a folder."""
     scored = [known for known, kind in KINDS.items() if kind == "scores" and known not in TABLES]
     if name not in scored:
-        raise ConfigError("unknown-name", f"`{name}` has no scores in a form of its own", f"use {', '.join(scored)}")
+        raise ConfigError("unknown-name", f"`{name}` is not a format with scores", f"use {', '.join(scored)}")
     source = _Source(name, "scores", Columns(), bad_rows)
     return source.read(source.dev_file(path), "dev")
 

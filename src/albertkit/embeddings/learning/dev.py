@@ -25,6 +25,7 @@ from albertkit.embeddings.metrics import (
 from albertkit.files import sha256_bytes
 from albertkit.tasks.data import fingerprint
 from albertkit.training.distributed import World
+from albertkit.training.metrics import wilson_interval
 
 _BATCH_TOKENS = 8192  # most tokens of dev texts computed at once
 Metric = Literal["spearman", "retrieval", "negative_mse"]
@@ -49,7 +50,7 @@ class ScoredDev:
         return correlation_intervals(self.scores, row_cosines(vectors[:, 0], vectors[:, 1]))
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """Say what is constant, so that nothing can correlate with it."""
+        """List constant inputs, for which a correlation is undefined."""
         return constants(vectors[:, 0], vectors[:, 1], self.scores)
 
 
@@ -75,17 +76,11 @@ class PairDev:
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
         """Return 95 % intervals of the shares, by Wilson's formula."""
-        from scipy.stats import binomtest
-
-        count, intervals = len(vectors), {}
-        for name, share in self.score(vectors).items():
-            if name != self.metric:
-                found = binomtest(round(share * count), count).proportion_ci(method="wilson")
-                intervals[name] = (float(found.low), float(found.high))
-        return intervals
+        shares, count = self.score(vectors), len(vectors)
+        return {name: wilson_interval(round(shares[name] * count), count) for name in shares if name != self.metric}
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """Say what is constant, so that nothing can be found."""
+        """List constant inputs, for which retrieval is undefined."""
         return constants(vectors[:, 0], vectors[:, 1])
 
 
@@ -108,7 +103,7 @@ class TeacherDev:
         return {}
 
     def constant(self, vectors: np.ndarray) -> list[str]:
-        """Say what is constant."""
+        """List constant inputs, for which the measure is undefined."""
         return constants(vectors[:, 0], np.roll(vectors[:, 0], 1, axis=0))
 
 

@@ -1,1 +1,1 @@
-"""Pairs that nobody scored: found, scored by a cross-encoder, balanced."""
+"""Silver pairs: found, scored by a cross-encoder, balanced."""

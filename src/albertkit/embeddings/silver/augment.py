@@ -221,7 +221,7 @@ class AugmentReport(Result):
         dev: Of the cross-encoder on gold dev pairs: pairs, pearson, spearman, mse.
         resumed: Pairs that an earlier, killed call had scored.
         made_with: kind, gold, cross_encoder, bi_encoder, encoder, texts, sampler, top_k, balance, seed.
-        notes: A line for each thing that a person should know.
+        notes: A line for each thing that the user should know.
     """
 
     written: tuple[Path, ...]
@@ -336,7 +336,7 @@ def _target(path: Path, overwrite: bool) -> Path:
     if path.suffix != ".tsv":
         raise ConfigError("bad-value", f"`{path}` does not end in .tsv", f"--out {path.with_suffix('.tsv')}")
     if path.exists() and not overwrite:
-        raise DataError("exists", f"`{path}` exists", "choose another --out, or replace it with --overwrite")
+        raise CheckpointError("exists", f"`{path}` exists", "choose another --out, or replace it with --overwrite")
     return path
 
 

@@ -113,7 +113,7 @@ def best_threshold(scores: Sequence[float], null_odds: Sequence[float], answerab
 def hold_out_articles(
     examples: Sequence[QuestionExample], share: float, seed: int
 ) -> tuple[list[QuestionExample], list[QuestionExample]]:
-    """Part questions by whole articles: what is chosen on the second part must not have been trained on.
+    """Divide questions by whole articles: what is chosen on the second part must not have been trained on.
 
     The second, smaller part is empty if there is one article only.
     """

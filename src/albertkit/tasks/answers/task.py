@@ -11,6 +11,7 @@ from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
 from albertkit.files import write_json
+from albertkit.frame.command import Positive, out_of_range
 from albertkit.tasks.answers.questions import QuestionExample, find_files, read_questions
 from albertkit.tasks.answers.scoring import (
     answer_details,
@@ -65,10 +66,10 @@ class AnswerTask(Task[QuestionExample]):
     head_kind: Literal["spans", "beam"] = "spans"
     length: int = 384
     metric: str = "f1"
-    stride: int = 128
-    max_query_length: int = 64
-    n_best_size: int = 20
-    max_answer_length: int = 30
+    stride: Positive = 128
+    max_query_length: Positive = 64
+    n_best_size: Positive = 20
+    max_answer_length: Positive = 30
     threshold: float | None = None
     threshold_from: str = "train"
 
@@ -81,9 +82,7 @@ class AnswerTask(Task[QuestionExample]):
         smallest = SPECIAL_TOKENS + SMALLEST_ROOM + 1
         if self.length < smallest:
             found.append(f"length is {self.length}, a question and a text need {smallest}")
-        for name in ("stride", "max_query_length", "n_best_size", "max_answer_length"):
-            if getattr(self, name) < 1:
-                found.append(f"{name} must be at least 1, it is {getattr(self, name)}")
+        found += out_of_range(self)
         if found:
             raise ConfigError("bad-value", "; ".join(found), "change these settings")
 

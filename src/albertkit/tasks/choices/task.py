@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch, tokens_for_text
 from albertkit.data.layouts import TABLE_FILES, find_files
 from albertkit.errors import ConfigError
-from albertkit.files import atomic_file, write_json
+from albertkit.files import atomic_file, write_json, write_lines
 from albertkit.tasks.choices.reading import LEVELS, ChoiceExample, race_files, read_choices, read_race
 from albertkit.tasks.label_names import labels_of
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
@@ -188,8 +187,7 @@ class ChoiceTask(Task[ChoiceExample]):
         line. ARC: `predictions.csv`, `id,label`.
         """
         records = folder / "predictions.jsonl"
-        with atomic_file(records, "w") as stream:
-            stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in predictions)
+        write_lines(records, predictions)
         if self.name == "race":
             answers: dict[str, list[str]] = {}
             for record in predictions:

@@ -134,7 +134,7 @@ def _word_f1(predicted: list[str], gold: list[str], version: Version) -> float:
 
 
 def _percent(scores: Scores, names: Iterable[str]) -> float:
-    """Added one by one as the scripts do: the built-in sum compensates rounding since Python 3.12, and would differ."""
+    """Add one by one, as the scripts do: the built-in sum compensates rounding since Python 3.12, and would differ."""
     values = [scores[name] for name in names]
     return float(100.0 * np.cumsum(values)[-1] / len(values))
 

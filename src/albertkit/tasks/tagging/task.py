@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from albertkit.data import IGNORED
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import DataError
-from albertkit.files import atomic_file
+from albertkit.files import atomic_file, write_lines
 from albertkit.tasks.label_names import label_indices, named_outputs
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.tagging import span_scores, span_scores_of, span_table, spans
@@ -184,8 +183,7 @@ class TaggingTask(Task[TaggedExample]):
     def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and `predictions.conll`: word, tab, tag; an empty line after each sentence."""
         records, columns = folder / "predictions.jsonl", folder / "predictions.conll"
-        with atomic_file(records, "w") as stream:
-            stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in predictions)
+        write_lines(records, predictions)
         with atomic_file(columns, "w") as stream:
             for record in predictions:
                 stream.writelines(f"{word}\t{tag}\n" for word, tag in zip(record["words"], record["tags"], strict=True))
@@ -217,7 +215,7 @@ def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[
     """Return entity and character macro F1.
 
     Spaces are left out first. Entities are read strictly: an `I-` that continues no entity is none. The mean over characters
-    is over all 13 tags, `O` included; a tag that nobody uses counts 1. The baseline also counts its [CLS] and [SEP] as two
+    is over all 13 tags, `O` included; an unused tag counts 1. The baseline also counts its [CLS] and [SEP] as two
     characters a sentence, which only moves the F1 of `O`.
 
     Returns:

@@ -1,9 +1,11 @@
 """MODEL and TOKENIZER mean the same in every command: a folder, a run's recommended model, or a name of the hub."""
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -260,3 +262,54 @@ def test_the_commands_after_a_pretraining_name_the_run_and_its_recommended_model
         f"albertkit evaluate {run} {place / 'store'}", f"score {run / 'best'}, step 1,200, masked lm loss 7.091",
     )  # fmt: skip
     assert all(str(run) in command and "final" not in command for command, _ in commands)
+
+
+# --- paths of another kind, misspelt paths, arguments in another order ------------------------------------------------
+
+# Command line in the folder of the fixture, what the error says, its hint.
+WRONG_PATHS = (
+    ("inspect store", "error[wrong-kind]: `store` is a token store, not a model", "pretrain store --out RUN"),
+    ("serve store --port 0", "error[wrong-kind]: `store` is a token store, not a model", ""),
+    ("inspect data", "error[wrong-kind]: `data` holds data (dev.tsv, train.tsv), not a model", "give the path of"),
+    ("serve data --port 0", "error[wrong-kind]: `data` holds data", ""),
+    ("finetune cola data data --out x", "error[wrong-kind]: `data` holds data", ""),
+    ("inspect pretraining/best/model.safetensors", "is a file, a model is a folder", "its folder: pretraining/best"),
+    ("pretrain pretraining --out x", "error[wrong-kind]: `pretraining` is a run, not a token store", "--out STORE"),
+    ("pretrain pretraining/best --out x", "`pretraining/best` is a model, not a token store", "--tokenizer"),
+    ("pretrain stor --out x", "error[not-found]: no store at `stor`", "did you mean `store`?"),
+    ("evaluate pretraining stor", "error[not-found]: no such file or folder: `stor`", "did you mean `store`?"),
+    ("evaluate fine-tuning lables.tsv", "error[not-found]", "did you mean `labels.tsv`?"),
+    ("finetune cola pretraining dtaa --out x", "error[not-found]", "did you mean `data`?"),
+    ("finetune cola pretraining dtaa/train.tsv --out x", "error[not-found]", "did you mean `data/train.tsv`?"),
+    ("pretrain store --out x --config-file pretraining/run.tml", "no settings file", "`pretraining/run.toml`?"),
+    ("report pretrainin", "error[not-found]: no run folder at", "did you mean `pretraining`?"),
+    ("embed train stsb data pretraining --out x", "error[doubtful]: `pretraining` is a run", "pretraining data"),
+    ("embed train pretraining stsb data --out x", "given as the name of a task", "stsb pretraining data"),
+    ("embed encode text.txt embedding/best --out x.npy", "error[doubtful]: `embedding/best` is a model", "best text.txt"),
+    ("embed map text.txt embedding --out x.html", "error[doubtful]: `embedding` is a run", "embedding text.txt"),
+    ("finetune pretraining cola data --out x", "given as the name of a task", "cola pretraining data"),
+    ("finetune pretraining cola data --check", "given as the name of a task", "cola pretraining data"),
+    ("predict text.txt fine-tuning", "error[doubtful]: `fine-tuning` is a run", "fine-tuning text.txt"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "fact", "hint"), WRONG_PATHS)
+def test_a_path_of_the_wrong_kind_or_place_is_answered_with_what_it_is(
+    place: Path, monkeypatch: pytest.MonkeyPatch, run_command: Callable[..., Any], command: str, fact: str, hint: str
+) -> None:
+    (place / "data").mkdir(exist_ok=True)
+    for name in ("train", "dev"):
+        (place / "data" / f"{name}.tsv").write_text("sentence\tlabel\na fox\t1\na dog\t0\n")
+    monkeypatch.chdir(place)
+    done = run_command(*command.split())
+    said, _, hinted = done.err.partition("hint: ")
+    assert done.status == 2
+    assert fact in said
+    assert hint in hinted
+    assert not (place / "x").exists()
+
+
+def test_a_folder_that_holds_more_than_data_is_not_refused(tmp_path: Path) -> None:
+    for name in ("train.tsv", "vocab.txt"):
+        (tmp_path / name).write_text("")
+    assert local_folder(tmp_path) == tmp_path

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+_NAMES = 1000  # names of a folder that a misspelt one is compared with
 _LISTED = 40  # words in a hint: a table may have a thousand columns, a folder a thousand files
 
 
@@ -96,6 +97,23 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
+def near_path(path: str | os.PathLike[str], otherwise: str) -> str:
+    """Return a hint for a path where nothing is: the existing one that is probably meant; `otherwise` if no name is near."""
+    wanted = Path(path)
+    try:
+        if wanted.exists():
+            return otherwise
+        parent = next((place for place in wanted.parents if place.is_dir()), Path("."))
+        wrong, *rest = wanted.relative_to(parent).parts
+        close = closest(wrong, sorted(os.listdir(parent))[:_NAMES], 0.7)
+    except (OSError, ValueError):  # a folder that cannot be read; a zero byte in the name
+        return otherwise
+    if close is None:
+        return otherwise
+    whole = parent.joinpath(close, *rest)
+    return f"did you mean `{whole if whole.exists() else parent / close}`?"
+
+
 def explain(error: BaseException) -> AlbertKitError | None:
     """State an error of the operating system, or want of memory, as one of ours; None if we cannot explain it."""
     if isinstance(error, AlbertKitError):
@@ -118,7 +136,9 @@ def explain(error: BaseException) -> AlbertKitError | None:
                 "no-permission", f"no permission to use{where}", "choose a folder you own, or change its permissions"
             )
         if error.errno == errno.ENOENT:
-            return DataError("not-found", f"no such file or folder:{where}", "check the path; globs need quotes")
+            hint = "check the path; globs need quotes"
+            hint = near_path(error.filename, hint) if isinstance(error.filename, str) else hint
+            return DataError("not-found", f"no such file or folder:{where}", hint)
         if error.errno == errno.EISDIR:
             return DataError("wrong-kind", f"a file was expected, this is a folder:{where}", "name the file")
         if error.errno in (errno.ENOTDIR, errno.EEXIST):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from albertkit.encodings import SAMPLE_BYTES, encoding_advice
-from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError
+from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, near_path
 
 _TEMPORARY = ".partial-"
 _OLD = f"{_TEMPORARY}old-"  # a folder that another takes the place of
@@ -242,7 +242,7 @@ def plain_file(path: str | os.PathLike[str], what: str = "file") -> Path:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        raise DataError("not-found", f"no {what} at `{path}`", "check the path") from None
+        raise DataError("not-found", f"no {what} at `{path}`", near_path(path, "check the path")) from None
     except ValueError:  # a zero byte in the name
         raise DataError("not-found", f"no {what} can be called {str(path)!r}", "check the path") from None
     except OSError as error:

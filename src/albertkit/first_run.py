@@ -197,8 +197,9 @@ def next_commands(out: Path) -> list[tuple[str, str]]:
     """Return commands to try next, and what each does."""
     model, store, run = out / "run" / "final", out / "store", out / "run"
     longer = f"albertkit pretrain {store} --out {out / 'longer'} --config-file {run / 'run.toml'} --minutes 30"
+    masking = f"--length {SETTINGS.length} --masked-lm-prob {SETTINGS.masked_lm_prob}"
     return [
-        (f"albertkit corpus inspect {store}", "look at masked examples"),
+        (f"albertkit corpus inspect {store} {masking}", "look at masked examples"),
         (f"albertkit evaluate {model} {store}", "the four numbers again"),
         (longer, "train longer"),
         (f"albertkit quickstart --corpus YOUR-FILES --out {out.parent / 'mine'}", "the same on your own text"),

@@ -10,6 +10,7 @@ import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,18 @@ _HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 # Until 2023 Google's models had no organisation on the hub; transformers redirects the old names.
 _OLD_NAME = re.compile(r"albert-(base|large|xlarge|xxlarge)-v[12]")
 _TOKENIZER_FILES = ["*.json", "*.model", "vocab*.txt"]
+# Patterns of files of a model or a tokenizer, of any origin: a folder with one of them is not refused as data.
+_MODEL_FILES = (
+    "*config.json", "*.model", "*vocab*", "tokenizer*.json", "*.safetensors", "*.bin", "*.pt", "*.pth", "*.onnx", "*.h5",
+    "*.index", "*.meta", "*.data-*", "*.pb", "checkpoint", "modules.json", CAPTIONER,
+)  # fmt: skip
+_DATA_FILES = ("*.tsv", "*.csv", "*.txt", "*.jsonl", "*.parquet", "train*", "dev*")
+_OF_A_RUN = ("run.toml", *(f"{name}/{CONFIG}" for name in MODELS))
+_MANIFEST_BYTES = 4096  # its first key says that it is of a store
+_ANY_MODEL = (
+    "give the path of a folder with a config.json, a run, or a model of the hub with its organisation: "
+    "albert/albert-base-v2"
+)
 _FILES = [*_TOKENIZER_FILES, "model.safetensors", "backbone.safetensors", "*_Dense/*"]
 
 logger = logging.getLogger(__name__)
@@ -64,9 +77,15 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
     if path.is_dir():
         of_run = model_of_run(path)
         if of_run is None:
+            if weights:
+                _check_no_data(path)
             return path
         logger.info("model  %s", describe_model(of_run))
         return of_run
+    if path.is_file():
+        fact = f"`{source}` is a file, a model is a folder"
+        hint = f"name its folder: {path.parent}" if (path.parent / CONFIG).exists() else _ANY_MODEL
+        raise DataError("wrong-kind", fact, hint)
     name = f"albert/{source}" if _OLD_NAME.fullmatch(str(source)) else str(source)
     if path.exists() or not _HUB_NAME.fullmatch(name) or _begins_here(path):
         raise DataError("not-found", f"no checkpoint folder at `{source}`", _nearest(path))
@@ -98,6 +117,26 @@ def model_of_run(folder: str | Path) -> Path | None:
     hint = f"look at its newest checkpoint: {steps[-1]}" if steps else "wait for its first evaluation"
     hint = f"name the model of one of its seeds: {seeds[0]}" if seeds else hint
     raise DataError("not-found", f"the run `{path}` has no model yet, neither best/ nor final/", hint)
+
+
+def model_kind(folder: str | os.PathLike[str]) -> str:
+    """Return "a model", "a run" or "": what lies in a folder."""
+    path = Path(folder)
+    if (path / CONFIG).is_file():
+        return "a model"
+    return "a run" if any((path / name).is_file() for name in _OF_A_RUN) else ""
+
+
+def _check_no_data(folder: Path) -> None:
+    """Refuse a token store, and a folder of data in which no file is one of a model or a tokenizer."""
+    names = sorted(file.name for file in folder.iterdir() if file.is_file())
+    if "manifest.json" in names and b'"albertkit_store"' in (folder / "manifest.json").read_bytes()[:_MANIFEST_BYTES]:
+        fact, hint = "is a token store, not a model", f"train a model on it: albertkit pretrain {folder} --out RUN"
+        raise DataError("wrong-kind", f"`{folder}` {fact}", hint)
+    if any(fnmatch(name, pattern) for name in names for pattern in _MODEL_FILES):
+        return
+    if data := [name for name in names if any(fnmatch(name, pattern) for pattern in _DATA_FILES)]:
+        raise DataError("wrong-kind", f"`{folder}` holds data ({listed(data, 4)}), not a model", _ANY_MODEL)
 
 
 def or_model_of_run(folder: str | Path) -> Path:
@@ -179,10 +218,7 @@ def _nearest(path: Path) -> str:
         folders = f"the folders in `{parent}`: {listed(there, 12)}"
         here = not path.is_absolute() and len(path.parts) == 2
         return folders + f"; names of the hub are not looked up where there is a folder `{path.parts[0]}`" * here
-    return (
-        "give the path of a folder with a config.json, a run, or a model of the hub with its organisation: "
-        "albert/albert-base-v2"
-    )
+    return _ANY_MODEL
 
 
 def _begins_here(path: Path) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 import albertkit
 from albertkit.cli import app, main
+from albertkit.cli.commands import COMMANDS
 from albertkit.cli.usage import COMING_FROM
 from albertkit.errors import ConfigError, DataError
 from albertkit.pretraining import PretrainSettings
@@ -158,3 +159,15 @@ def test_commands_that_train_keep_freed_memory_unless_the_environment_says_other
 def test_the_package_is_a_command_too():
     done = subprocess.run([sys.executable, "-m", "albertkit", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == albertkit.__version__
+
+
+@pytest.mark.parametrize("command", [command.name for command in COMMANDS])
+def test_help_names_every_argument_and_speaks_of_the_command_line(capsys, command):
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    shown = capsys.readouterr().out
+    usage = shown.partition("\n")[0]
+    assert usage.startswith(f"Usage: albertkit {command}")
+    assert "[ARGS]" not in usage
+    assert {"inspect": "[OPTIONS] [MODEL]", "predict": "[OPTIONS] MODEL [INPUT]"}.get(command, "") in usage
+    assert "In Python" not in shown

@@ -98,7 +98,17 @@ def test_every_kind_is_shown_everywhere(render):
 
 
 def test_facts_have_units_and_leave_out_what_is_not_known():
-    facts = Facts({"seconds": 61.0, "peak_memory_mb": 32.25, "masked_lm_accuracy": 0.5, "none": None, "empty": []})
+    facts = Facts(
+        {
+            "seconds": 61.0,
+            "peak_memory_mb": 32.25,
+            "masked_lm_accuracy": 0.5,
+            "none": None,
+            "empty": [],
+            "notes": (),
+            "text": "",
+        }
+    )
     assert facts.rows() == [("seconds", "1 min 01 s"), ("peak memory", "32.2 MB"), ("masked lm accuracy", "50.00%")]
 
 

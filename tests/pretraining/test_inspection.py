@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from memory_store import MemoryStore
 
+from albertkit import first_run
 from albertkit.corpus import build_store
 from albertkit.frame.rendering import to_terminal
 from albertkit.pretraining.examples import ExampleSettings
@@ -61,6 +62,14 @@ def test_the_command(data, tmp_path, run_command):
         done = run_command(*arguments, *more)
         assert done.status == 0
         assert expected in done.out
+    masked = [
+        run_command(*arguments, "--masked-lm-prob", share, "--json").json["masked_share"] for share in ("0.15", "0.4")
+    ]
+    assert masked == pytest.approx([0.15, 0.4], abs=0.05)
+    for share in (0, 1.5):
+        assert "error[bad-value]: masked_lm_prob is" in run_command(*arguments, "--masked-lm-prob", share).err
+    command = first_run.next_commands(tmp_path)[0][0].split()[1:]
+    assert run_command(*command, "--json").json["masked_share"] == pytest.approx(0.4, abs=0.05)
 
 
 def test_plain_output_says_everything_and_json_is_plain(found):

@@ -221,6 +221,25 @@ def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path):
     refused(tmp_path / "old", "bad-value", "--length 40", length=0)
 
 
+@pytest.mark.parametrize(
+    ("provenance", "words", "share"),
+    [
+        ('{"masked_lm_prob": 0.4}', "40 % of the tokens predicted", 0.4),
+        ("{}", "15 % of the tokens predicted, as is usual", 0.15),
+    ],
+)
+def test_a_pretraining_step_predicts_the_share_that_the_model_was_trained_with(tmp_path, provenance, words, share):
+    classes.AlbertForPreTraining(TINY).save_pretrained(tmp_path)
+    (tmp_path / "provenance.json").write_text(provenance)
+    facts, shown = inspect_folder(tmp_path), io.StringIO()
+    to_terminal(facts.sections(), shown, width=120)
+    assert f"{words}\n" in shown.getvalue() if share == 0.4 else f"{words}; the folder does not say" in shown.getvalue()
+    assert facts.flops["train_per_token"] == TINY.train_flops_per_token(40, share)
+    (tmp_path / "provenance.json").write_text('{"masked_lm_prob": "much"}')
+    with pytest.raises(AlbertKitError, match="not a share of the tokens"):
+        inspect_folder(tmp_path)
+
+
 def test_torch_is_not_imported(tmp_path):
     classes.AlbertForMaskedLM(TINY).save_pretrained(tmp_path)
     code = "import sys; from albertkit.cli.commands import inspect; inspect(sys.argv[1]); assert 'torch' not in sys.modules"

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 import albertkit.serve
+from albertkit.serve.service import _too_long
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -307,6 +309,33 @@ def test_an_answer_that_is_not_in_the_text(opened, stub, nbest, told):
     assert panel.get_by_text(told).is_visible()
     assert rows(panel, VERDICT) == ["It is not in the text."]
     assert panel.locator("mark").count() == 0
+
+
+@pytest.mark.parametrize(("kinds", "count"), [(["classify", "passes"], 0), (["fill-mask", "passes"], 1)])
+def test_layers_promise_words_only_of_models_that_have_them(opened, stub, kinds, count):
+    stub.models = [model("one", kinds)]
+    panel = opened("passes")
+    assert panel.get_by_text("how far each token moves").count() == 1
+    assert panel.get_by_text("would say if it stopped there").count() == count
+
+
+def test_a_text_that_is_too_long_can_be_cut(complaining, opened, stub):
+    features = SimpleNamespace(sequences_of=lambda count: np.arange(count + 1), lengths=np.array([24]))
+    error = _too_long(np.array([7]), features)
+    answer = stub.answers["classify"]
+    cut = {**answer, "results": [{**answer["results"][0], "tokens": 31, "truncated": 7}]}
+
+    def refuse(route):
+        wants_cut = route.request.post_data_json.get("truncate")
+        said = {"slug": error.slug, "message": error.message, "hint": error.hint}
+        route.fulfill(status=200 if wants_cut else 422, json=cut if wants_cut else {"error": said})
+
+    complaining.route("**/classify", refuse)
+    panel = opened("classify")
+    assert rows(panel, ".fault .hint") == ["Hint: send it in parts"]
+    panel.get_by_role("button", name="Cut the text").click()
+    panel.locator(".verdict").wait_for()
+    assert rows(panel, ".results .note") == ["7 tokens at the end not read: the text is longer than the model reads."]
 
 
 def test_several_labels(opened, stub, answered):
@@ -647,6 +676,13 @@ def test_only_tabs_of_what_is_served_and_a_choice_of_models(opened, page, stub, 
     assert stub.bodies[-1][1]["model"] == "two"
     assert panel.get_by_text("int8 is emulated").is_visible()
     assert panel.get_by_text("trained on pairs").is_visible()
+    assert panel.get_by_text("Only for models of pairs").count() == 0
+    with answered("classify"):
+        panel.get_by_label("Second text").fill("another")
+    assert panel.get_by_text("trained on pairs").count() == 0
+    with answered("classify"):
+        panel.get_by_label("Model").select_option(label="one · fp32")
+    assert panel.get_by_text("Only for models of pairs").is_visible()
     page.get_by_role("tab", name="Classify").focus()
     page.keyboard.press("ArrowRight")
     assert page.locator("#panel-embed").is_visible()

@@ -1,6 +1,7 @@
 """The loop on a small regression-like task: accumulation, resume, signals, the guard against gradients that are not finite."""
 
 import json
+import math
 import os
 import signal
 from functools import partial
@@ -10,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from small_loop import WORLD, CountingStream, killed, make_model, stopped, train_small, weights
 
+from albertkit.training.display import Display
 from albertkit.training.loop import LossPart, Meter
 from albertkit.training.state import list_checkpoints
 from albertkit.training.stopping import exit_status
@@ -27,6 +29,15 @@ def test_it_learns_and_records(tmp_path):
     assert losses[-1] < losses[0] / 2
     assert {r["event"] for r in records} == {"step", "eval"}
     assert records[-2]["tokens"] == 120 * 15
+
+
+def test_small_numbers_are_recorded_with_six_significant_digits(tmp_path):
+    record = {"loss": 6.123456789, "learning_rate": 1.23456789e-06, "share": 0.0, "mfu": -0.123456789, "norm": math.nan}
+    with Display(tmp_path, silent=True) as display:
+        display.update(1, 2, record)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {
+        "event": "step", "step": 1, "loss": 6.123457, "learning_rate": 1.23457e-06, "share": 0.0, "mfu": -0.123457, "norm": None,
+    }  # fmt: skip
 
 
 def test_a_loss_that_is_no_classification_has_no_accuracy():

@@ -3,16 +3,18 @@
 import builtins
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from albertkit.frame.plots import TRAIN
-from albertkit.frame.rendering import to_terminal
+from albertkit.frame.rendering import to_markdown, to_page, to_terminal
 from albertkit.frame.values import plain
+from albertkit.tasks.finetune import FinetuneResult
 from albertkit.tasks.metrics.classification import class_scores, class_table, confusion
-from albertkit.training.results import result_sections, save_results
+from albertkit.training.results import guessing_note, largest_class, result_sections, save_results
 
 image = pytest.importorskip("matplotlib.image")
 
@@ -44,9 +46,33 @@ def test_terminal_shows_scores_classes_matrix_and_notes(monkeypatch: pytest.Monk
     lines = shown(results, "matthews_correlation").splitlines()
     assert lines[1].split()[:2] == ["matthews", "correlation"]  # the score that counts comes first
     assert f"{results['accuracy']:.4f}  0.5000 to 0.7500" in "\n".join(lines)
-    matrix = [line.split()[1:] for line in lines[-5:-3]]
+    assert lines[0].split() == ["score", "95%", "interval"]
+    matrix = [line.split()[1:] for line in lines[-4:-2]]
     assert matrix == [[str(count) for count in row] for row in results["confusion"]["counts"]]
     assert lines[-1] == "! a [strange] note"
+    legend = "Stronger is a larger share of the label"  # only a page has backgrounds
+    assert [legend in text for text in (shown(results), to_markdown(result_sections(results)))] == [False, False]
+    assert legend in to_page("results", result_sections(results))
+
+
+def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy_near_it_is_noted() -> None:
+    """Numbers of MRPC's 1,725 test examples and a model that answers 1 to all but 43 of them."""
+    classes = [{"name": "0", "support": 578}, {"name": "1", "support": 1147}]
+    details = {"classes": classes, "intervals": {"accuracy": [0.6522, 0.6939]}}
+    result = FinetuneResult(
+        model=Path("m"), task="mrpc", metric="accuracy", value=0.6736, scores={"accuracy": 0.6736}, details=details
+    )
+    out = io.StringIO()
+    to_terminal(result.sections(), out)
+    assert ["largest", "class", "0.6649"] in [line.split() for line in out.getvalue().splitlines()]
+    note = "not clearly better than always answering `1`: accuracy 0.6736, the largest class 0.6649"
+    assert result.results()["notes"] == [note]
+    better = replace(result, details={**details, "intervals": {"accuracy": [0.67, 0.70]}})
+    collapsed = replace(result, collapsed="all 1,725 predictions are `1`")
+    assert better.results()["notes"] == []
+    assert [one[:15] for one in collapsed.results()["notes"]] == ["nothing learned"]
+    assert largest_class({}) is None
+    assert guessing_note({"accuracy": 0.5, "intervals": {"accuracy": [None, None]}, "classes": classes}) == ""
 
 
 def test_many_classes_show_the_most_frequent_mistakes() -> None:

@@ -1,6 +1,7 @@
 """The command line: the app of all commands, and `main`. A command is imported only when it is called."""
 
 import ctypes
+import inspect
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
+from cyclopts.help import format_usage
 from rich.console import Console
 
 from albertkit import __version__
@@ -125,6 +127,21 @@ def _read_summaries(arguments: list[str]) -> None:
             _GROUPS[words][name]  # resolves what is registered by its place
 
 
+def _name_arguments(arguments: list[str]) -> None:
+    """Name the optional arguments in the usage line of the command whose help is asked for; cyclopts writes [ARGS]."""
+    called = next((one for one in COMMANDS if arguments[: one.name.count(" ") + 1] == one.name.split()), None)
+    if called is None or not {"--help", "-h"} & {*arguments}:
+        return
+    words, place = called.name.split(), app
+    for word in words:
+        place = place[word]
+    assert place.default_command is not None
+    parameters = inspect.signature(place.default_command).parameters.values()
+    optional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty]
+    named = " ".join(f"[{name.upper().replace('_', '-')}]" for name in optional)
+    place.usage = str(format_usage(app, words)).rstrip().replace("[ARGS]", named)
+
+
 def _bound_spinning() -> None:
     """Let OpenMP's threads that wait spin for some 30 microseconds and then sleep; what the environment says wins.
 
@@ -174,6 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _use_settings_file(arguments)
         _read_summaries(arguments)
+        _name_arguments(arguments)
         try:
             result = app(_with_streams(arguments))
         except CycloptsError as error:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from albertkit.corpus.remote import fetch_store
 from albertkit.corpus.store_format import FORMAT_VERSION, MANIFEST, UNFINISHED, is_signed, shard_file
-from albertkit.errors import DataError
+from albertkit.errors import DataError, near_path
 from albertkit.files import read_json, sha256_file
+from albertkit.model_folder import model_kind
 from albertkit.tokenizer import AlbertTokenizer
 
 
@@ -89,7 +90,8 @@ class TokenStore:
         path = Path(folder)
         build = f"albertkit corpus build INPUTS --tokenizer DIR --out {path}"
         if not path.exists():
-            raise DataError("not-found", f"no store at `{path}`", f"check the path, or make one with `{build}`")
+            hint = near_path(path, f"check the path, or make one with `{build}`")
+            raise DataError("not-found", f"no store at `{path}`", hint)
         if path.is_file():
             raise DataError(
                 "wrong-kind",
@@ -103,6 +105,9 @@ class TokenStore:
                     f"the build of `{path}` has not finished",
                     "run the same build command again to go on",
                 )
+            if kind := model_kind(path):
+                hint = f"make a store first: `albertkit corpus build INPUTS --tokenizer {path} --out STORE`"
+                raise DataError("wrong-kind", f"`{path}` is {kind}, not a token store", hint)
             raise DataError("wrong-kind", f"`{path}` holds no {MANIFEST}", f"make a store with `{build}`")
         manifest = read_json(path / MANIFEST, "store manifest")
         version = manifest.get("albertkit_store") if isinstance(manifest, dict) else None

@@ -14,7 +14,7 @@ import fsspec
 import zstandard
 
 from albertkit.addresses import file_system, is_remote, reaching
-from albertkit.errors import DataError, closest, listed
+from albertkit.errors import DataError, closest, listed, near_path
 from albertkit.files import check_not_folder
 
 _CLOSE, _LISTED = 0.75, 5  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`; files in a hint
@@ -101,8 +101,11 @@ def _files_below(folder: str) -> list[str]:
 
 def _neighbour(path: str) -> str:
     folder, name = os.path.split(path)
-    if any(sign in name for sign in "*?[") or not os.path.isdir(folder):
-        return "check the path; quote a glob if the shell should leave it alone"
+    otherwise = "check the path; quote a glob if the shell should leave it alone"
+    if any(sign in name for sign in "*?["):
+        return otherwise
+    if not os.path.isdir(folder):
+        return near_path(path, otherwise)
     there = sorted(os.listdir(folder))
     if close := closest(name, there[:1000], _CLOSE):
         return f"did you mean `{close}`?"

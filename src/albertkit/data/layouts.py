@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from albertkit.data.tables import EXTENSIONS, PACKINGS, Quoting, Table
-from albertkit.errors import DataError, closest, listed
+from albertkit.errors import DataError, closest, listed, near_path
 
 TABLE_FILES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
 
@@ -74,7 +74,7 @@ def split_files(data: Path, find: Callable[[Path], dict[str, Path]], wanted: str
     if data.is_file():
         return {"train": data}
     if not data.is_dir():
-        raise DataError("not-found", f"no such file or folder: `{data}`", "check the path")
+        raise DataError("not-found", f"no such file or folder: `{data}`", near_path(data, "check the path"))
     if found := find(data):
         return found
     there = sorted(os.listdir(data))

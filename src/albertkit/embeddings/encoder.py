@@ -421,7 +421,7 @@ def _listed(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, Mapping | set | frozenset | bytes) or is_frame or is_scalar or not hasattr(texts, "__len__"):
         raise ConfigError(
             "bad-value",
-            f"a {type(texts).__name__} is not a list of texts",
+            f"a list of texts is expected, this is of the type {type(texts).__name__}",
             "give a list, of a frame one column; for texts that do not fit into memory there is `encode_file`",
         )
     listed = list(texts)

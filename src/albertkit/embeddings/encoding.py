@@ -31,6 +31,7 @@ from albertkit.frame.command import takes
 from albertkit.frame.job import Job, check_made_from
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section
+from albertkit.tasks.loading import check_not_swapped
 from albertkit.training.distributed import join_world
 
 WINDOW = 100_000  # texts sorted together; with batches of 8192 tokens hardly a batch then holds two lengths
@@ -96,6 +97,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
         MachineError: in-use, not-finite.
     """
     began = time.perf_counter()
+    check_not_swapped(options.model, options.input)
     target = _target(Path(options.out), options.input)
     source = TextInput(str(options.input), options.text, options.id, options.columns, options.quoted)
     file = source.found()

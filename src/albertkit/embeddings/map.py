@@ -20,6 +20,7 @@ from albertkit.files import atomic_file, check_page_file, sha256_bytes
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import environment
 from albertkit.frame.result import Result
+from albertkit.tasks.loading import check_not_swapped
 from albertkit.tokenizer.text_files import read_lines
 
 MOST_POINTS = 5000  # more are a cloud in which nothing can be pointed at
@@ -63,6 +64,7 @@ def embedding_map(options: MapOptions) -> MapReport:
         ConfigError: bad-value, missing-column, conflicting-options.
         DataError: too-little-data, wrong-kind, and what reading raises.
     """
+    check_not_swapped(options.model, options.input)
     input, given = Path(options.input), options.columns
     check_page_file(options.out)
     bad_rows = BadRows(options.on_error)

@@ -34,6 +34,7 @@ import inspect
 import json as json_module
 import math
 import os
+import re
 import reprlib
 import sys
 import threading
@@ -74,6 +75,9 @@ SEVERAL = Parameter(consume_multiple=True)  # of a field: `--words a b c`, or al
 _FLATTENED = Parameter(name="*", negative_bool="no-")
 _CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags override it."
 _JSON = "Print the result as one JSON object, and no progress."
+_ONLY_IN_PYTHON = re.compile(
+    r"\s*In Python also [^.]*\."
+)  # a sentence of a docstring, which may go on in the next line
 _SILENCE = 1.0  # seconds
 MOST_SEED = 2**63 - 1  # what torch takes
 _TAKEN: dict[Any, Any] = {int: Integral, float: Real, str: str | os.PathLike, Path: str | os.PathLike}
@@ -200,7 +204,7 @@ class Command:
                 name = line.strip().partition(":")[0]
             if name in known:
                 lines.append(line)
-        return f"{summary.strip()}\n\nArgs:\n" + "\n".join(lines)
+        return f"{summary.strip()}\n\nArgs:\n" + _ONLY_IN_PYTHON.sub("", "\n".join(lines))
 
 
 class Taking(Protocol[Given, Taken, Gives]):

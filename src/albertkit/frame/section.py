@@ -31,8 +31,13 @@ class Facts:
         """Return label and text of every value."""
         if self.exact:
             return [(name, exact_text(value)) for name, value in flatten(self.values).items()]
-        known = {name: value for name, value in flatten(self.values).items() if value is not None and value != []}
+        known = {name: value for name, value in flatten(self.values).items() if not _is_nothing(value)}
         return [(label(name), value_text(value, name)) for name, value in known.items()]
+
+
+def _is_nothing(value: Any) -> bool:
+    """Return whether a value is None, or an empty list, tuple or text."""
+    return value is None or (isinstance(value, list | tuple | str) and not value)
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Table:
         rows: As many cells each; plain values or `Cell`. None is an empty cell.
         title: Heading; may be empty.
         note: A line below.
+        legend: A line below about the backgrounds of cells, which a page alone has.
         strong: Index of a row to emphasise.
     """
 
@@ -67,6 +73,7 @@ class Table:
     title: str = ""
     note: str = ""
     strong: int | None = None
+    legend: str = ""
 
     def cells(self) -> list[list[Cell]]:
         """Return every cell with its value as text."""

@@ -127,12 +127,19 @@ class Inspection(Result):
 def inspect_examples(options: InspectStoreOptions) -> Inspection:
     """Look at the first epoch of a store."""
     how = ExampleSettings(max_length=options.length, pair_task=options.pair_task, sop_pairs=options.sop_pairs)
-    return inspect_store(TokenStore.open(options.store), options.number, options.seed, how)
+    masks = MaskSettings(masked_lm_prob=options.masked_lm_prob)
+    return inspect_store(TokenStore.open(options.store), options.number, options.seed, how, masks)
 
 
-def inspect_store(store: Store, number: int = 3, seed: int = 0, examples: ExampleSettings | None = None) -> Inspection:
+def inspect_store(
+    store: Store,
+    number: int = 3,
+    seed: int = 0,
+    examples: ExampleSettings | None = None,
+    masks: MaskSettings | None = None,
+) -> Inspection:
     """Plan the first epoch of a store, mask it, and count; `number` examples are kept to be shown."""
-    examples, masks = examples or ExampleSettings(max_length=128), MaskSettings()
+    examples, masks = examples or ExampleSettings(max_length=128), masks or MaskSettings()
     sentences = [np.diff(np.asarray(offsets)) for offsets in store.document_offsets]
     included = [np.ones(len(counts), bool) for counts in sentences]
     plan = plan_epoch(store, included, examples, seed, epoch=0)

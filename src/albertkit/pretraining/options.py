@@ -143,6 +143,7 @@ class InspectStoreOptions:
         pair_task: Task of the two segments: `sop` (sentence order), `nsp` (next sentence) or `none` (one segment).
         sop_pairs: Sentence-order pairs where a chunk has one sentence: `pure` avoids them, `google` adds a sentence of another
             document.
+        masked_lm_prob: Share of tokens to predict, above 0.
     """
 
     store: str
@@ -152,3 +153,4 @@ class InspectStoreOptions:
     length: int = 128
     pair_task: Literal["sop", "nsp", "none"] = "sop"
     sop_pairs: Literal["pure", "google"] = "pure"
+    masked_lm_prob: Annotated[float, Range(above=0, below=1)] = 0.15

@@ -55,7 +55,7 @@ class Inspection(Result):
         config: `AlbertConfig.to_dict()`.
         parameters: By part, `total`, and how many the file `stored`.
         weights: File, bytes, and numbers by type.
-        flops: Operations of a token in a sequence of `length`.
+        flops: Operations of a token in a sequence of `length`; in training `predicted_share` of the tokens are predicted.
         memory: Bytes, as `albertkit.report.sizes.memory`.
         compared: Rows of `compared_sizes`.
         tokenizer: Kind, number of tokens, text rules and fingerprint; None without one.
@@ -90,9 +90,13 @@ class Inspection(Result):
         length, state = self.flops["length"], self.training or {}
         known = {f"trained {name}": state[name] for name in ("step", "tokens", "seconds") if name in state}
         card = {"model card": "README.md" if self.card else "none"}
+        share, recorded = self.flops["predicted_share"], "masked_lm_prob" in (self.provenance or {})
+        predicted = f"{100 * share:g} % of the tokens predicted" + ", as is usual; the folder does not say" * (
+            not recorded
+        )
         computing = {
             "forward": f"{_flops(self.flops['forward_per_token'])}, heads left out",
-            "pretraining step": f"{_flops(self.flops['train_per_token'])}, 15 % of the tokens predicted",
+            "pretraining step": f"{_flops(self.flops['train_per_token'])}, {predicted}",
         }
         return [
             Facts({"run": run, "folder": self.model, "class": self.model_class or "not named"}, "model"),
@@ -176,7 +180,8 @@ def inspect_folder(source: str | Path, length: int | None = None) -> Inspection:
         flops={
             "length": length,
             "forward_per_token": forward_flops(config, length),
-            "train_per_token": config.train_flops_per_token(length),
+            "predicted_share": (share := _predicted_share(provenance or {})),
+            "train_per_token": config.train_flops_per_token(length, share),
         },
         memory=memory(config, total, length),
         compared=compared_sizes(config, length),
@@ -197,6 +202,15 @@ def _checked_length(length: int | None, provenance: dict[str, Any], config: Albe
         raise ConfigError("bad-value", fact, f"use --length {config.max_position_embeddings}")
     config.check_length(length)
     return length
+
+
+def _predicted_share(provenance: dict[str, Any]) -> float:
+    """Return the share of the tokens that the model was trained to predict; the paper's where it is not recorded."""
+    share = provenance.get("masked_lm_prob", 0.15)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+        fact = f"masked_lm_prob in provenance.json is {share!r}, not a share of the tokens"
+        raise DataError("bad-file", fact, "restore the file, or remove it")
+    return float(share)
 
 
 def _flops(count: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import AlbertKitError, DataError
+from albertkit.errors import AlbertKitError, DataError, near_path
 from albertkit.model_folder import MODELS, numbered_folders, runs_inside
 from albertkit.training.metrics import METRICS_FILE, RunMetrics, number_or_nan, read_metrics
 
@@ -91,7 +91,7 @@ def read_run(folder: str | Path) -> RunFolder:
     """Read a run."""
     path = Path(folder)
     if not path.is_dir():
-        raise DataError("not-found", f"no run folder at `{path}`", "name the folder that --out made")
+        raise DataError("not-found", f"no run folder at `{path}`", near_path(path, "name the folder that --out made"))
     seeds = numbered_folders(path, "seed")
     if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
         inside = runs_inside(path)

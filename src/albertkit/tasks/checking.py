@@ -26,7 +26,7 @@ from albertkit.frame.section import Section, Table, Text
 from albertkit.model_folder import local_folder
 from albertkit.tasks.data import configured, read_given
 from albertkit.tasks.findings import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
-from albertkit.tasks.loading import check_not_swapped
+from albertkit.tasks.loading import check_order
 from albertkit.tasks.metrics.regression import regression_scores
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
@@ -121,7 +121,7 @@ def check_task(
     dev: Data = None,
 ) -> CheckReport:
     """Look at the data that `finetune` with the same arguments would train on; nothing is trained."""
-    check_not_swapped(model, data)
+    check_order(task, model, data)
     settings, bad_rows, folder = settings or FinetuneSettings(), BadRows("skip"), local_folder(model)
     settings.check()
     found = task if isinstance(task, Task) else find_task(task, columns)

@@ -26,7 +26,7 @@ from albertkit.tasks.checking import CheckReport, check_task
 from albertkit.tasks.data import TaskData, configured, fingerprint, read_given
 from albertkit.tasks.distillation import DistillationLosses, load_teacher
 from albertkit.tasks.early_exit import ExitLosses
-from albertkit.tasks.loading import TaskModel, check_not_swapped, load_encoder, load_task_model, save_task_model
+from albertkit.tasks.loading import TaskModel, check_order, load_encoder, load_task_model, save_task_model
 from albertkit.tasks.options import FinetuneCommandOptions, FinetuneOptions
 from albertkit.tasks.prediction import run_model
 from albertkit.tasks.registry import find_task
@@ -36,7 +36,7 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 from albertkit.training.hardware import describe
 from albertkit.training.loop import LoopSettings, LossPart, Recipe, no_losses
-from albertkit.training.results import result_sections
+from albertkit.training.results import guessing_note, result_sections
 from albertkit.training.run import Best, Run, RunResult, open_run
 from albertkit.training.state import TrainingState
 
@@ -103,6 +103,8 @@ class FinetuneResult(RunResult):
             notes.append(
                 f"nothing learned: {self.collapsed}; try --retries 2, a lower --lr, a longer --warmup or another --seed"
             )
+        elif self.scores and (note := guessing_note({**self.scores, **self.details})):
+            notes.append(note)
         return {**self.scores, **self.details, "notes": [*notes, *self.notes()], "heading": self._heading()}
 
     def _heading(self) -> str:
@@ -126,7 +128,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     """
     task, settings, bad_rows = options.task, options.settings, BadRows(options.on_error)
     settings.check()
-    check_not_swapped(options.model, options.data)
+    check_order(task, options.model, options.data)
     name = task if isinstance(task, str) else task.name
     with open_run(options.out, settings, f"fine-tuning {name}", options.resume) as run:
         found = task if isinstance(task, Task) else find_task(task, options.columns)

@@ -12,7 +12,7 @@ from albertkit.files import read_json, write_json
 from albertkit.model.folder import read_tensors
 from albertkit.model.matching import HEADS
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_folder import local_folder, or_model_of_run
+from albertkit.model_folder import local_folder, model_kind, or_model_of_run
 from albertkit.tasks.task import Task
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -83,19 +83,24 @@ def task_folder(folder: str | Path) -> Path:
     return path
 
 
-def check_not_swapped(model: str | os.PathLike[str], data: object) -> None:
+def check_not_swapped(model: object, data: object) -> None:
     """Refuse data in the place of the model, and the model in the place of the data."""
-    if not isinstance(data, str | os.PathLike):
+    if not isinstance(data, str | os.PathLike) or not isinstance(model, str | os.PathLike):
         return
-    if (
-        any(Path(data, name, "config.json").is_file() for name in (".", "best", "final"))
-        and not Path(model, "config.json").is_file()
-    ):
+    if (kind := model_kind(data)) and not model_kind(model):
         raise CheckpointError(
             "doubtful",
-            f"`{data}` is a model, and is given as data; `{model}` is given as the model",
+            f"`{data}` is {kind}, and is given as data; `{model}` is given as the model",
             f"name them the other way round: {data} {model}",
         )
+
+
+def check_order(name: object, model: object, data: object) -> None:
+    """Refuse a model in the place of the name of a task or kind, and model and data in each other's place."""
+    if isinstance(name, str) and (kind := model_kind(name)):
+        fact = f"`{name}` is {kind}, and is given as the name of a task; `{model}` is given as the model"
+        raise CheckpointError("doubtful", fact, f"name the task first, then the model: {model} {name} {data}")
+    check_not_swapped(model, data)
 
 
 def load_task_model(folder: str | Path) -> TaskModel:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
-from albertkit.errors import DataError
+from albertkit.errors import DataError, near_path
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -23,7 +23,8 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError("bad-value", what, "copy it here first, or pipe it in with `-`")
     if path.is_dir() or not path.exists():
         what = "is a folder, not a text file" if path.is_dir() else "does not exist"
-        raise DataError("not-found", f"`{path}` {what}", "name files; a pattern such as `texts/*.txt` names many")
+        hint = near_path(path, "name files; a pattern such as `texts/*.txt` names many")
+        raise DataError("not-found", f"`{path}` {what}", hint)
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
         try:
             check_mojibake(stream.peek(SAMPLE_BYTES), str(path))

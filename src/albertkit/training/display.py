@@ -146,10 +146,15 @@ class Display:
 
 
 def _recorded(value: Any) -> Any:
-    """Round to six decimals; null for what JSON has no number for (the gradient norm of a skipped update)."""
+    """Round a number to six decimals, or to six significant digits where those are more: a learning rate may be 1e-06.
+
+    Null stands for what JSON has no number for, such as the gradient norm of a skipped update.
+    """
     if not isinstance(value, float):
         return value
-    return round(value, 6) if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    return round(value, max(6, 5 - math.floor(math.log10(abs(value))))) if value else value
 
 
 def _tensorboard(run: Path) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import ConfigError, DataError, near_path
 from albertkit.frame.values import count_text, duration_text
 
 METRICS_FILE = "metrics.jsonl"
@@ -107,7 +107,8 @@ def read_metrics(path: str | Path) -> RunMetrics:
     if file.is_dir():
         file = file / METRICS_FILE
     if not file.is_file():
-        raise DataError("not-found", f"no metrics at `{file}`", "name the folder that `albertkit pretrain --out` made")
+        hint = near_path(path, "name the folder that `albertkit pretrain --out` made")
+        raise DataError("not-found", f"no metrics at `{file}`", hint)
     torn = 0
     records = []
     with open(file, encoding="utf-8", errors="replace") as lines:

@@ -13,7 +13,7 @@ Results are one dictionary of plain values: the scores by name, and with them, w
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +70,36 @@ class Details:
 def result_sections(results: Mapping[str, Any], metric: str | None = None) -> list[Section]:
     """Return what is shown of results: scores with their intervals, `metric` first, classes, confusion matrix, notes."""
     sections: list[Section] = [Text(results["heading"], tone="muted")] if results.get("heading") else []
-    sections.append(score_table(scores_of(results), results.get("intervals") or {}, metric))
+    table = score_table(scores_of(results), results.get("intervals") or {}, metric)
+    if "accuracy" in results and (largest := largest_class(results)):  # what a model that learned nothing reaches
+        table = replace(
+            table, rows=[*table.rows, ["largest class", number(largest[1]), *[None] * (len(table.columns) - 2)]]
+        )
+    sections.append(table)
     for key, title in (("classes", "class"), ("types", "type")):
         if results.get(key):
             sections.append(class_table([ClassScores(**row) for row in results[key]], title))
     if results.get("confusion"):
         sections.append(confusion_table(Confusion(**results["confusion"])))
     return sections + [Text(note, tone="warning") for note in results.get("notes") or ()]
+
+
+def largest_class(results: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return the name of the class that most examples have, and their share; None without classes."""
+    rows = [ClassScores(**row) for row in results.get("classes") or ()]
+    total = sum(row.support or 0 for row in rows)
+    largest = max(rows, key=lambda row: row.support or 0, default=ClassScores())
+    return (largest.name, (largest.support or 0) / total) if total else None
+
+
+def guessing_note(results: Mapping[str, Any]) -> str:
+    """Return a note if the accuracy may be that of a constant answer: its 95% interval reaches the largest class's share."""
+    low, _ = (results.get("intervals") or {}).get("accuracy") or (None, None)
+    if low is None or "accuracy" not in results or not (largest := largest_class(results)) or low > largest[1]:
+        return ""
+    name, share = largest
+    reached = f"accuracy {number(results['accuracy'])}, the largest class {number(share)}"
+    return f"not clearly better than always answering `{name}`: {reached}"
 
 
 def scatter(pairs: Sequence[Sequence[float | None]]) -> list[Section]:
@@ -106,7 +129,7 @@ def score_table(
 ) -> Table:
     """Return scores with their 95 % intervals, the one that counts first."""
     names = sorted(scores, key=lambda name: name != metric)
-    columns = ["", "score", "95 % interval"] if intervals else ["", "score"]
+    columns = ["", "score", "95% interval"] if intervals else ["", "score"]
     rows = []
     for name in names:
         interval = [" to ".join(map(number, intervals[name])) if name in intervals else None] if intervals else []
@@ -150,8 +173,8 @@ def confusion_table(confusion: Confusion) -> Table:
         tones = ["strong" if column == row else "" if count else "muted" for column, count in enumerate(line)]
         cells = [Cell(count or "·", tone, count / total) for count, tone in zip(line, tones, strict=True)]  # type: ignore[arg-type]
         rows.append([label, *cells])
-    note = "Stronger is a larger share of the label's examples."
-    return Table(["label ↓  predicted →", *heads], rows, "Labels and predictions", note)
+    legend = "Stronger is a larger share of the label's examples."
+    return Table(["label ↓  predicted →", *heads], rows, "Labels and predictions", legend=legend)
 
 
 def save_results(results: Mapping[str, Any], folder: str | os.PathLike[str], title: str = "") -> list[Path]:

@@ -12,7 +12,7 @@ from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_captions, as_
 from albertkit.captioning.data.manifest import read_manifest
 from albertkit.captioning.data.swinbert_files import read_swinbert
 from albertkit.data.bad_rows import BadRows, counted, first_of
-from albertkit.errors import DataError
+from albertkit.errors import DataError, near_path
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section
 
@@ -81,7 +81,7 @@ def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | 
     """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says."""
     place, bad_rows = Path(path), BadRows() if bad_rows is None else bad_rows
     if not place.exists():
-        raise DataError("not-found", f"no such file or folder: `{place}`", "check the path")
+        raise DataError("not-found", f"no such file or folder: `{place}`", near_path(place, "check the path"))
     annotations = _annotations(place)
     if annotations:
         found = _annotated(annotations, split, bad_rows)

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
-from albertkit.errors import DataError, MissingExtraError, explain
+from albertkit.errors import DataError, MissingExtraError, explain, near_path
 
 MOST_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may keep 17 such frames
 # Text drawn as pictures, and lists of other files.
@@ -70,7 +70,9 @@ class VideoFile:
                 begins = file.read(1)
         except OSError as error:
             if not self.path.exists():
-                raise DataError("not-found", f"no video at `{self.path}`", "check the path") from None
+                raise DataError(
+                    "not-found", f"no video at `{self.path}`", near_path(self.path, "check the path")
+                ) from None
             raise explain(error) or self.undecodable(error) from None
         if not begins:
             raise DataError("bad-file", f"`{self.path}` holds no bytes", "copy or download it again")

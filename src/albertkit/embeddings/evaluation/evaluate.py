@@ -91,7 +91,8 @@ def run_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
         )
     tasks = find_tasks(options.mteb) if options.mteb else []
     found = _evaluate(models, named_files(files), options)
-    found = [replace(one, mteb=mteb_scores(one.model, tasks, options.precision)) for one in found]
+    if tasks:
+        found = [replace(one, mteb=mteb_scores(one.model, tasks, options.precision)) for one in found]
     evaluations = EmbeddingEvaluations(tuple(found))
     if options.out is not None:
         evaluations.save(options.out)

@@ -117,7 +117,7 @@ def _correlation_table(figures: Figures, title: str, note: str) -> Table:
     rows += [row(f"cosine, first {dimension} numbers", cut) for dimension, cut in figures["dimensions"].items()]
     rows += [row(BASELINE, figures["bag_of_tokens"])] if figures["bag_of_tokens"] else []
     rows += [row(f"in {group} ({own['pairs']:,})", own) for group, own in figures["groups"].items()]
-    columns = ["", "pearson", "95 % interval", "spearman", "95 % interval"]
+    columns = ["", "pearson", "95% interval", "spearman", "95% interval"]
     return Table(columns, rows, title, note, strong=list(SIMILARITIES).index("cosine"))
 
 
@@ -147,7 +147,7 @@ def _interval(interval: Sequence[float] | None) -> str | None:
 
 SUFFIXES = (".md", ".html")
 CAPTION = (
-    "Times 100. Data with scores: Spearman's correlation of the cosine with the scores, and its 95 % interval by bootstrap. F1 "
+    "Times 100. Data with scores: Spearman's correlation of the cosine with the scores, and its 95% interval by bootstrap. F1 "
     "of klue-sts: pairs of 3.0 or more, found by cosine x 5 of 3.0 or more; best F1: by the threshold that gives most on these "
     "pairs. Pairs: how often the nearest text is a text's own, there and back. A bag of tokens is TF-IDF over the tokens of a "
     "model's tokenizer, without any learning."

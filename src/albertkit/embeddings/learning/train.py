@@ -24,6 +24,7 @@ from albertkit.embeddings.unknown_words import known_words
 from albertkit.frame.command import takes
 from albertkit.model import AlbertModel
 from albertkit.model_folder import local_folder
+from albertkit.tasks.loading import check_order
 from albertkit.training.run import Run, open_run
 
 
@@ -40,6 +41,7 @@ def train_embeddings(options: EmbedTrainOptions) -> EmbeddingResult:
         MachineError: not-finite. MissingExtraError: not-installed.
     """
     kind, settings = options.kind, options.settings
+    check_order(kind, options.model, options.data)
     with open_run(options.out, settings, f"sentence embeddings: {kind}", options.resume) as run, ExitStack() as stack:
         given = {name: getattr(options, name) for name in ("data", "dev", "silver")}
         files: dict[str, Any] = {

@@ -20,16 +20,18 @@ function field(control, label, note) {
  * @param {string} label of the field.
  * @param {string} value in it at first.
  * @param {{rows?: number, note?: string}} options one row cannot be broken.
- * @returns {{row: Node, control: HTMLTextAreaElement | HTMLInputElement, value: string}} `value` as it is when read.
+ * @returns {{row: Node, control: HTMLTextAreaElement | HTMLInputElement, value: string}} `value` as it is when read; `note` may be set.
  */
 export function textField(label, value = "", { rows = 3, note = "" } = {}) {
   const control = rows > 1 ? make("textarea", { "--rows": rows }) : make("input", { type: "text" });
   Object.assign(control, { value, dir: "auto", spellcheck: false, autocomplete: "off" });
+  const row = field(control, label, note);
   return {
-    row: field(control, label, note),
+    row,
     control,
     get value() { return control.value; },
     set value(text) { control.value = text; },
+    set note(text) { row.querySelector(".note").textContent = text; }, // of a field that began with one
   };
 }
 

@@ -3,12 +3,22 @@
 import { bars, make, percent } from "../elements.js";
 import { textField } from "../fields.js";
 
+const SINGLE = "Only for models of pairs; leave it empty otherwise.";
+const PAIRS = "This model was trained on pairs: write a second text, too.";
+
 /** The form of both tabs: a text, and a second one for models of pairs. */
-function open(example, show) {
+function open(kind, example, show) {
   const [text, pair] = Array.isArray(example) ? example : [example.text ?? example, example.pair ?? ""];
   const first = textField("Text", text, { rows: 4 });
-  const second = textField("Second text", pair, { rows: 2, note: "Only for models of pairs; leave it empty otherwise." });
+  const second = textField("Second text", pair, { rows: 2, note: SINGLE });
+  let readsPairs = false;
+  const tell = () => { second.note = !readsPairs ? SINGLE : second.value.trim() ? "" : PAIRS; };
+  second.control.addEventListener("input", tell);
   return {
+    choose: (model) => {
+      readsPairs = Array.isArray(model.examples?.[kind]);
+      tell();
+    },
     fields: [first.row, second.row],
     body: () => {
       if (!first.value.trim()) return null;
@@ -25,8 +35,7 @@ export const classify = {
   title: "What kind of text is it?",
   lead: "The probability of each label that the model was trained on.",
   empty: "Write a text.",
-  remark: (example) => (Array.isArray(example) ? "This model was trained on pairs: write a second text, too." : ""),
-  open: (example = "A pleasure from the first page to the last.") => open(example, shownLabels),
+  open: (example = "A pleasure from the first page to the last.") => open("classify", example, shownLabels),
 };
 
 export const score = {
@@ -36,7 +45,7 @@ export const score = {
   title: "How much?",
   lead: "One number, on the scale of the data that the model was trained on.",
   empty: "Write a text.",
-  open: (example = ["A man plays the guitar.", "Someone is making music."]) => open(example, shownNumber),
+  open: (example = ["A man plays the guitar.", "Someone is making music."]) => open("score", example, shownNumber),
 };
 
 /** Of one label (`label`) or of any number (`labels`). */

@@ -2,13 +2,13 @@
  * The tabs, in their order. Each is an object:
  *
  * - `kind`: of pipeline; a tab is shown if a model has it. `path`: of the endpoint.
- * - `name` on the tab, `title` and `lead` over the panel, `verb` on the button, `empty` where there is nothing to
+ * - `name` on the tab, `title` and `lead` (a text, or a function of the model) over the panel, `verb` on the button, `empty` where there is nothing to
  *   ask, `pause` in milliseconds before what is typed is sent.
  * - `prefers`, where there is one: a kind that its example needs, too; models that have it come first.
  * - `open(example, model)` makes the form, filled with the model's example: `fields` (nodes), `tools` (more buttons, or none),
  *   `body()` (the request without the model, or null), and `show(answer, body)`: the answer as `nodes`, and as a sentence,
  *   `said`, for a screen reader.
- * - `remark(example)`, where there is one: what to know of a model whose example that is, or "".
+ *   `choose(model)`, where there is one, is told which model is asked.
  */
 
 import { answer } from "./answer.js";

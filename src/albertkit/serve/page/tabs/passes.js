@@ -10,8 +10,9 @@ export const passes = {
   prefers: "fill-mask",
   name: "Layers",
   title: "The same layer, run again and again",
-  lead: "ALBERT sends a text through one shared layer many times. Move through the layers: where the heads look, how far each "
-    + "token moves, and what the model would say if it stopped there.",
+  lead: ({ kinds }) => "ALBERT sends a text through one shared layer many times. Move through the layers: where the heads look"
+    + (kinds.includes("fill-mask") ? ", how far each token moves, and what the model would say if it stopped there."
+      : ", and how far each token moves."),
   empty: "Write a text.",
   verb: "Look inside",
   pause: 1200, // milliseconds: an answer of 64 tokens and 12 layers is 4 MB

@@ -156,7 +156,7 @@ def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
     in_folder = read_scored("korsts", folder, BadRows())
     assert in_folder.texts == read_scored("korsts", folder / "sts-dev.tsv", BadRows()).texts
     assert len(read_scored("korsts", file, BadRows())) == 1379
-    with pytest.raises(ConfigError, match="`nli` has no scores"):
+    with pytest.raises(ConfigError, match="`nli` is not a format with scores"):
         read_scored("nli", folder, BadRows())
 
 

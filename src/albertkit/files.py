@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from albertkit.encodings import SAMPLE_BYTES, encoding_advice
-from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, near_path
+from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, listed, near_path
 
 _TEMPORARY = ".partial-"
 _OLD = f"{_TEMPORARY}old-"  # a folder that another takes the place of
@@ -289,8 +289,7 @@ def check_other_files(folder: str | os.PathLike[str], ours: Sequence[str], what:
     """
     others = sorted(file.name for file in Path(folder).glob("*") if not any(map(file.match, ours)))
     if others:
-        listed = ", ".join(others[:5]) + " …" * (len(others) > 5)
-        fact = f"`{folder}` holds files that are not part of {what}: {listed}"
+        fact = f"`{folder}` holds files that are not part of {what}: {listed(others, 5)}"
         raise CheckpointError("exists", fact, "choose an empty folder, or one that does not exist")
 
 

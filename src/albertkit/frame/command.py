@@ -70,14 +70,12 @@ Returned = TypeVar("Returned")
 Taken = TypeVar("Taken", contravariant=True)
 Gives = TypeVar("Gives", covariant=True)
 
-
 SEVERAL = Parameter(consume_multiple=True)  # of a field: `--words a b c`, or all further arguments
 _FLATTENED = Parameter(name="*", negative_bool="no-")
 _CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags override it."
 _JSON = "Print the result as one JSON object, and no progress."
-_ONLY_IN_PYTHON = re.compile(
-    r"\s*In Python also [^.]*\."
-)  # a sentence of a docstring, which may go on in the next line
+# A sentence of a docstring that the command line leaves out; it may go on in the next line.
+_ONLY_IN_PYTHON = re.compile(r"\s*In Python also [^.]*\.")
 _SILENCE = 1.0  # seconds
 MOST_SEED = 2**63 - 1  # what torch takes
 _TAKEN: dict[Any, Any] = {int: Integral, float: Real, str: str | os.PathLike, Path: str | os.PathLike}

@@ -130,7 +130,7 @@ def model_kind(folder: str | os.PathLike[str]) -> str:
 def _check_no_data(folder: Path) -> None:
     """Refuse a token store, and a folder of data in which no file is one of a model or a tokenizer."""
     names = sorted(file.name for file in folder.iterdir() if file.is_file())
-    if "manifest.json" in names and b'"albertkit_store"' in (folder / "manifest.json").read_bytes()[:_MANIFEST_BYTES]:
+    if "manifest.json" in names and _is_of_a_store(folder / "manifest.json"):
         fact, hint = "is a token store, not a model", f"train a model on it: albertkit pretrain {folder} --out RUN"
         raise DataError("wrong-kind", f"`{folder}` {fact}", hint)
     if any(fnmatch(name, pattern) for name in names for pattern in _MODEL_FILES):
@@ -142,6 +142,11 @@ def _check_no_data(folder: Path) -> None:
 def or_model_of_run(folder: str | Path) -> Path:
     """Return the model of a run, or the folder itself if it is none; nothing is downloaded or logged."""
     return model_of_run(folder) or Path(folder)
+
+
+def _is_of_a_store(manifest: Path) -> bool:
+    with open(manifest, "rb") as stream:
+        return b'"albertkit_store"' in stream.read(_MANIFEST_BYTES)
 
 
 def is_captioner_folder(folder: str | Path) -> bool:

@@ -376,6 +376,8 @@ def test_data_at_an_address_are_read_and_model_and_data_may_not_be_swapped(sst2,
     memory.pipe("/bucket/SST-2/dev.tsv", ("\n".join(["sentence\tlabel", *(f"{t}\t1" for t in TEXTS)]) + "\n").encode())
     scored = evaluate_task(sst2, "memory://bucket/SST-2", precision="fp32")
     assert scored.scores["accuracy"] == np.mean([record["label"] == "1" for record in expected])
+    printed = run_command("evaluate", sst2, "memory://bucket/SST-2", "--precision", "fp32", "--json").json
+    assert printed["accuracy"] == pytest.approx(scored.scores["accuracy"])
     (tmp_path / "lines.txt").write_text("a fox\n")
     for command in (["predict"], ["evaluate"], ["finetune", "sst2"]):
         said = run_command(*command, tmp_path / "lines.txt", sst2, *(["--out", "x"] * (len(command) > 1))).err

@@ -2,8 +2,9 @@
 
 What a layer does between its four matrix products is done on rows that are still in the cache, and a thread takes a block of
 rows from the attention of one layer to the queries, keys and values of the next; a layer has two phases, since attention alone
-reads rows of others. Every member of a team writes to a copy of the states that is its own, and reads a block from the copy of
-the member whose result counts: `thread_team` says why.
+reads rows of others. With few rows it has four: each thread then computes half of the feed-forward block for all of them, and
+fetches half of its weights. Every member of a team writes to a copy of the states that is its own, and reads a block from the
+copy of the member whose result counts: `thread_team` says why.
 
 Milliseconds of 32 for one text of 128 tokens, base in int8, one Zen 5 core: products with what finishes them 27 (23 at the
 tile's full rate), attention 2.6, quantizing of inner activations 1.4, everything else 0.5.
@@ -49,13 +50,12 @@ from albertkit.engines.tiles import (
 )
 from albertkit.jit import from_bfloat16
 
-ROWS, HEADS, ATTENDED, HALVES = range(
-    4
-)  # phases of a layer; the last two where halves of its feed-forward block are tasks
+# Phases of a layer, the last two only where halves of its feed-forward block are tasks.
+ROWS, HEADS, ATTENDED, HALVES = range(4)
 KINDS = 4
 
 # Rows that go through all of a layer but attention together. To fetch a weight from the shared cache takes as long as matrix
-# tiles take for 128 rows; where there are none, 72 leave room for a panel in a cache of 1 MB.
+# tiles take for 80 rows; where there are none, 72 leave room for a panel in a cache of 1 MB.
 BLOCK_ROWS = 128 if matrix_tiles.compiled_for() else 72
 
 
@@ -91,7 +91,7 @@ class Layer(NamedTuple):
     activation: int  # GELU_TANH, GELU_ERF or RELU
     part: int  # inner activations that are computed and used up together
     middle: (
-        int  # where the second half of them begins, which is added up apart: parts, or the end where there is one part
+        int  # where the second half of them begins, whose outputs are added up apart; the end where there is one part
     )
 
 
@@ -130,15 +130,15 @@ class Chunk(NamedTuple):
     half_block: int  # rows that are a task of a half of the feed-forward block; 0: it is part of the task of rows
     halves: (
         np.ndarray
-    )  # fp32 [M, 3, T or Q, H'], no rows where half_block is 0: the block's input, and what halves add up to
+    )  # fp32 [M, 3, T or Q, H'], read where half_block is not 0: the block's input, the sums of its halves
     group: int  # heads that are a task; heads are counted through, sequence by sequence
 
 
 class Call(NamedTuple):
-    """What one member of a team does."""
+    """Numbers that `run` is called with."""
 
-    member: int
-    members: int
+    member: int  # who computes
+    members: int  # of the team
     repeats: int  # layers
     last: bool  # whether the last layer's output is that of the wanted tokens
 

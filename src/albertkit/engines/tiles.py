@@ -47,10 +47,10 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, fetched
         start: Where its registers begin, int64.
         vectors: Registers a step, int64, 1 to 4, or with AMX any number.
         steps: Words of a row, int64: four bytes, two bfloat16 or one float each; `whole_steps` of them.
-        ahead: From where on a line of the matrix is fetched into the second cache at every step, int64: what comes next.
-            Matrix tiles fetch nothing: it brought them nothing.
-        out: Sums, [`rows_of(left)`, at least 16 x vectors]: int32 for uint8, else float32. Rows and columns beyond are left as
-            they are.
+        ahead: From where on the matrix is fetched into the second cache, int64: a line at every step, or what `fetched` says.
+        fetched: With AMX: how many times 8 lines are fetched at every 16 steps, int64, from `fetching`.
+        out: Sums, [`rows_of(left)`, at least 16 x vectors]: int32 for uint8, else float32. Columns beyond are left as they are,
+            and rows; matrix tiles write 16 or 32 rows, computed of what lies there in `left`.
     """
     signature = types.void(
         left, types.int64, types.int64, right, types.int64, types.int64, types.int64, types.int64, types.int64, out

@@ -110,10 +110,7 @@ class Pipeline(ABC, Generic[Input]):
             return []
         features = self.features(inputs)
         outputs = run_batches(self.outputs, features, batch_tokens, self.device)
-        if not all(np.isfinite(part).all() for output in outputs for part in _parts(output)):
-            raise MachineError(
-                "not-finite", "the model's outputs are not finite numbers", "its weights are broken: copy them again"
-            )
+        check_finite(outputs)
         results = self.results(inputs, features, outputs, **options)
         for number, tokens in truncated_tokens(features):
             results[number].setdefault("truncated", tokens)
@@ -128,9 +125,13 @@ class Pipeline(ABC, Generic[Input]):
         return DataError("bad-input", f"{_short.repr(value)} is not {wanted}", f"for example {self.example!r}")
 
 
-def _parts(output: Any) -> Iterable[Any]:
-    """Return the arrays of one sequence's output."""
-    return output if isinstance(output, tuple) else (output,)
+def check_finite(outputs: Iterable[Any]) -> None:
+    """Refuse outputs, an array or a tuple of arrays for each sequence, that are not finite numbers."""
+    for output in outputs:
+        if not all(np.isfinite(part).all() for part in (output if isinstance(output, tuple) else (output,))):
+            raise MachineError(
+                "not-finite", "the model's outputs are not finite numbers", "its weights are broken: copy them again"
+            )
 
 
 def is_text(value: Any) -> TypeGuard[str]:

@@ -53,7 +53,7 @@ class Connection(H11Protocol):
         self._wait_for_taking(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """The client has taken it."""
+        """Stop that time: the client has taken enough."""
         self._stop_taking()
         super().resume_writing()
 

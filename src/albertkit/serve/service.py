@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from albertkit.data.features import Features
 from albertkit.errors import AlbertKitError, DataError
-from albertkit.inference.pipeline import Pipeline
+from albertkit.inference.pipeline import Pipeline, check_finite
 from albertkit.serve.batching import CALL_TOKENS, Job, Key, Queue
 from albertkit.serve.bounds import check_request, check_results
 from albertkit.serve.models import Models
@@ -126,6 +126,7 @@ class Service:
         outputs = await self._computed(request, supervisor, key, features, tokens)
 
         def finished() -> bytes:
+            check_finite(outputs)
             results = pipeline.results(inputs, features, outputs, **options)
             if left_out is not None and truncate is not None:
                 read = np.add.reduceat(features.lengths, features.sequences_of(len(inputs))[:-1])

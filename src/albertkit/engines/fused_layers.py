@@ -184,7 +184,7 @@ def embed(ids, tables, top, bottom, scratch, hidden):
         row = embedded[t - top]
         for c in range(len(word)):
             row[c] = word[c] + position[c] + kind[c]
-    normalize(embedded, norm)
+        normalize(row, norm)
     multiply(embedded, scratch.ones[: bottom - top], mapping, scratch.weighted, STORE, hidden)
 
 
@@ -276,20 +276,24 @@ def _overload_prepare_inner(scratch, width, outer_rows, hidden):
 
 
 @within
-def normalize(hidden, norm):
-    """Apply a layer norm to hidden [t, H'], in place."""
+def normalize(row, norm):
+    """Apply a layer norm to a row [H'], in place."""
     weight, shift, eps = norm
-    width = len(weight)
-    for t in range(len(hidden)):
-        row, total, squares = hidden[t], f32(0), f32(0)
-        for c in range(width):
-            total += row[c]
-        mean = total / f32(width)
-        for c in range(width):
-            squares += (row[c] - mean) * (row[c] - mean)
-        factor = f32(1) / np.sqrt(squares / f32(width) + eps)
-        for c in range(width):
-            row[c] = (row[c] - mean) * factor * weight[c] + shift[c]
+    width, total, squares = len(weight), f32(0), f32(0)
+    for c in range(width):
+        total += row[c]
+    mean = total / f32(width)
+    for c in range(width):
+        squares += (row[c] - mean) * (row[c] - mean)
+    factor = f32(1) / np.sqrt(squares / f32(width) + eps)
+    for c in range(width):
+        row[c] = (row[c] - mean) * factor * weight[c] + shift[c]
+
+
+@within
+def prepare_row(hidden, t, scratch):
+    """Write row t of hidden [t, H'] as it is multiplied, while it is in the first cache."""
+    prepare(hidden[t : t + 1], scratch.rows[t : t + 1], scratch.scale[t : t + 1])
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -402,19 +406,10 @@ def softmax(scores, count, length, shares, factors):
 
 
 @within
-def begin_layer(layer, scratch, hidden, qkv):
-    """Compute queries, keys and values qkv [t, 3H'] of t rows, at most BLOCK_ROWS, of hidden [t, H']."""
-    count = len(hidden)
-    prepare(hidden, scratch.rows[:count], scratch.scale[:count])
+def begin_layer(layer, scratch, qkv):
+    """Compute queries, keys and values qkv [t, 3H'] of the t rows, at most BLOCK_ROWS, in scratch.rows."""
+    count = len(qkv)
     multiply(scratch.rows[:count], scratch.scale[:count], layer.qkv, scratch.sums, STORE, qkv)
-
-
-@within
-def attended(layer, scratch, hidden):
-    """Add to t rows of a layer's input, hidden [t, H'], what attention found, whose context is in scratch.rows."""
-    count = len(hidden)
-    multiply(scratch.rows[:count], scratch.scale[:count], layer.attention_output, scratch.sums, ADD, hidden)
-    normalize(hidden, layer.attention_norm)
 
 
 @within
@@ -498,21 +493,29 @@ def do_rows(call, ids, tables, layer, number, chunk, progress, scratch):
         began = cycles()
         top, bottom = task * block, min((task + 1) * block, len(queries))
         hidden = own[number % 2, top:bottom]
-        if number == 0 and len(ids.words):
-            embed(ids, tables, top, bottom, scratch, hidden)
-        elif number == 0:
-            for t in range(top, bottom):
-                copy(chunk.given[t], hidden[t - top])
+        if number == 0:
+            begin_chunk(ids, tables, chunk, top, bottom, scratch, hidden)
         elif chunk.half_block:
-            add_halves(chunk, progress.done[KINDS * (number - 1) + HALVES], top, bottom, len(queries), hidden)
-            normalize(hidden, layer.ffn_norm)
+            halves = progress.done[KINDS * (number - 1) + HALVES]
+            add_halves(layer, chunk, halves, top, bottom, len(queries), scratch, hidden)
         else:
             attend_rows(layer, chunk, scratch, number - 1, queries, top, bottom, hidden)
             whole_feed_forward(layer, scratch, hidden, done, task)
         if number < call.repeats and not is_done(done, task):
-            begin_layer(layer, scratch, hidden, chunk.qkv[call.member, top:bottom])
+            begin_layer(layer, scratch, chunk.qkv[call.member, top:bottom])
         end_task(call, progress, number, ROWS, task, began, scratch)
         task = next_task(call, progress, number, ROWS, tasks, scratch)
+
+
+@within
+def begin_chunk(ids, tables, chunk, top, bottom, scratch, hidden):
+    """Write the first layer's input of tokens top to bottom to hidden, and as it is multiplied."""
+    if len(ids.words):
+        embed(ids, tables, top, bottom, scratch, hidden)
+    for t in range(len(hidden)):
+        if not len(ids.words):
+            copy(chunk.given[top + t], hidden[t])
+        prepare_row(hidden, t, scratch)
 
 
 @within
@@ -571,41 +574,54 @@ def do_halves(call, layer, number, count, chunk, progress, scratch):
 
 @within
 def attend_rows(layer, chunk, scratch, number, queries, top, bottom, hidden):
-    """Write the input of a layer's feed-forward block, of queries[top:bottom], to hidden, from the members who have its parts."""
-    for q in range(top, bottom):
-        token = queries[q]
-        copy(chunk.hidden[scratch.holders[token], number % 2, token], hidden[q - top])
-    width = len(layer.attention_norm.weight)
+    """Write the input of a layer's feed-forward block, of queries[top:bottom], to hidden, and as it is multiplied.
+
+    It consists of what attention found, from the members who have its parts, and the layer's input.
+    """
+    count, width = len(hidden), len(layer.attention_norm.weight)
     gather_context(chunk, scratch, queries, top, bottom, layer.num_heads, width // layer.num_heads)
-    attended(layer, scratch, hidden)
+    multiply(scratch.rows[:count], scratch.scale[:count], layer.attention_output, scratch.sums, STORE, hidden)
+    for t in range(count):
+        token = queries[top + t]
+        add(chunk.hidden[scratch.holders[token], number % 2, token], hidden[t])
+        normalize(hidden[t], layer.attention_norm)
+        if not chunk.half_block:
+            prepare_row(hidden, t, scratch)
 
 
 @within
 def whole_feed_forward(layer, scratch, hidden, done, task):
-    """Apply both halves of the feed-forward block to hidden [t, H'], in place."""
+    """Apply both halves of the feed-forward block to hidden [t, H'], in place, prepared before and after."""
     count, end = len(hidden), len(layer.inner.bias)
-    second = scratch.second[:count]
-    prepare(hidden, scratch.rows[:count], scratch.scale[:count])
+    second, divided = scratch.second[:count], layer.middle < end
     feed_forward(layer, scratch, 0, layer.middle, hidden, done, task)
-    if layer.middle < end:
+    if divided:
         clear(second)
         feed_forward(layer, scratch, layer.middle, end, second, done, task)
-        for t in range(count):
-            row, more = hidden[t], second[t]
-            for c in range(len(row)):
-                row[c] += more[c]
-    normalize(hidden, layer.ffn_norm)
+    for t in range(count):
+        if divided:
+            add(second[t], hidden[t])
+        normalize(hidden[t], layer.ffn_norm)
+        prepare_row(hidden, t, scratch)
 
 
 @within
-def add_halves(chunk, done, top, bottom, count, hidden):
-    """Write the sums of the halves of rows top to bottom, of `count`, to hidden, from the members who have them."""
+def add_halves(layer, chunk, done, top, bottom, count, scratch, hidden):
+    """Write rows top to bottom, of `count`, to hidden, the layer's output, from the members who have its halves."""
     tasks = tasks_of(count, chunk.half_block)
     for q in range(top, bottom):
         first, second = done[q // chunk.half_block] - 1, done[tasks + q // chunk.half_block] - 1
-        one, other, row = chunk.halves[first, 1, q], chunk.halves[second, 2, q], hidden[q - top]
-        for c in range(len(row)):
-            row[c] = one[c] + other[c]
+        copy(chunk.halves[first, 1, q], hidden[q - top])
+        add(chunk.halves[second, 2, q], hidden[q - top])
+        normalize(hidden[q - top], layer.ffn_norm)
+        prepare_row(hidden, q - top, scratch)
+
+
+@within
+def add(source, target):
+    """Add a row to another."""
+    for c in range(len(target)):
+        target[c] += source[c]
 
 
 @within

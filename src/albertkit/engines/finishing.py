@@ -288,7 +288,7 @@ def exponentials(context, scores, row, length, shares):
 def _emit_exponentials(held: types.Type, builder: Any, scores: Any, length: Any, shares: Any) -> Any:
     """Emit `exponentials`; return the sum."""
     lowest, nothing = (ir.Constant(_FLOATS, [number] * VECTOR) for number in (float("-inf"), 0.0))
-    top, total = (cgutils.alloca_once_value(builder, first) for first in (lowest, nothing))
+    total = cgutils.alloca_once_value(builder, nothing)
     size, one = 4 if held == types.float32 else 2, ir.Constant(_I64, 1)
     registers = builder.udiv(builder.add(length, ir.Constant(_I64, VECTOR - 1)), ir.Constant(_I64, VECTOR))
     last = builder.sub(registers, one)
@@ -297,11 +297,7 @@ def _emit_exponentials(held: types.Type, builder: Any, scores: Any, length: Any,
 
     end = _register_at(builder, scores, last, 4)  # what is beyond the length is left there by others
     store(builder, builder.select(there, load(builder, end, _FLOATS), lowest), end)
-    with cgutils.for_range(builder, registers) as loop:
-        score = Lanes(builder, load(builder, _register_at(builder, scores, loop.index, 4), _FLOATS))
-        builder.store(_most(score, Lanes(builder, builder.load(top))).value, top)
-    largest = call_llvm(builder, "llvm.vector.reduce.fmax.v16f32", [builder.load(top)], _FLOAT, fastmath=_FAST)
-    highest = Lanes(builder, everywhere(builder, largest))
+    highest = _largest(builder, scores, registers)
     with cgutils.for_range(builder, registers) as loop:
         score = Lanes(builder, load(builder, _register_at(builder, scores, loop.index, 4), _FLOATS))
         value = _exp2(_most((score - highest) * _LOG2_E, -_LEAST), held == types.float32)
@@ -312,6 +308,30 @@ def _emit_exponentials(held: types.Type, builder: Any, scores: Any, length: Any,
     store(builder, builder.select(there, share, ir.Constant(share.type, None)), end)
     given = [ir.Constant(_FLOAT, 0.0), builder.load(total)]
     return call_llvm(builder, "llvm.vector.reduce.fadd.v16f32", given, _FLOAT, fastmath=("reassoc",))
+
+
+def _largest(builder: Any, scores: Any, registers: Any) -> Lanes:
+    """Emit the largest of a row of registers, in all lanes: four at a time, since one maximum waits for the one before."""
+    lowest, four = ir.Constant(_FLOATS, [float("-inf")] * VECTOR), ir.Constant(_I64, 4)
+    tops = [cgutils.alloca_once_value(builder, lowest) for _ in range(4)]
+
+    def note(register: Any, top: Any) -> None:
+        score = Lanes(builder, load(builder, _register_at(builder, scores, register, 4), _FLOATS))
+        builder.store(_most(score, Lanes(builder, builder.load(top))).value, top)
+
+    fours = builder.udiv(registers, four)
+    with builder.if_then(builder.icmp_signed(">", fours, ir.Constant(_I64, 0))):
+        with cgutils.for_range(builder, fours) as loop:
+            first = builder.mul(loop.index, four)
+            for number, top in enumerate(tops):
+                note(builder.add(first, ir.Constant(_I64, number)), top)
+        one, two, three, last = (Lanes(builder, builder.load(top)) for top in tops)
+        builder.store(_most(_most(one, two), _most(three, last)).value, tops[0])
+    with cgutils.for_range_slice(builder, builder.mul(fours, four), registers, ir.Constant(_I64, 1)) as (register, _):
+        note(register, tops[0])
+    most = builder.load(tops[0])
+    largest = call_llvm(builder, "llvm.vector.reduce.fmax.v16f32", [most], _FLOAT, fastmath=_FAST)
+    return Lanes(builder, everywhere(builder, largest))
 
 
 @intrinsic

@@ -611,9 +611,10 @@ def add_halves(layer, chunk, done, top, bottom, count, scratch, hidden):
     tasks = tasks_of(count, chunk.half_block)
     for q in range(top, bottom):
         first, second = done[q // chunk.half_block] - 1, done[tasks + q // chunk.half_block] - 1
-        copy(chunk.halves[first, 1, q], hidden[q - top])
-        add(chunk.halves[second, 2, q], hidden[q - top])
-        normalize(hidden[q - top], layer.ffn_norm)
+        one, other, row = chunk.halves[first, 1, q], chunk.halves[second, 2, q], hidden[q - top]
+        for c in range(len(row)):
+            row[c] = one[c] + other[c]
+        normalize(row, layer.ffn_norm)
         prepare_row(hidden, q - top, scratch)
 
 

@@ -10,75 +10,142 @@ import transformers
 from torch import Tensor
 
 from albertkit.engines import load_engine
-from albertkit.engines.early_exit import Exited, encode_until
+from albertkit.engines.early_exit import Exits, entropy_share
+from albertkit.engines.engine import Engine, ModelEngine
 from albertkit.model import AlbertModel, PackedBatch
 
 MakeModel = Callable[..., AlbertModel]
-PASSES = 4
-
-
-def states_of_every_pass(model: AlbertModel, batch: PackedBatch, tmp_path) -> Tensor:
-    """Of each sequence the first token's state after each pass, in transformers: [N, L+1, H]."""
-    model.save_pretrained(tmp_path / "model")
-    peer = transformers.AlbertModel.from_pretrained(tmp_path / "model").eval()
-    found = []
-    with torch.no_grad():
-        for ids, types in zip(
-            batch.input_ids.split(batch.lengths), batch.token_type_ids.split(batch.lengths), strict=True
-        ):
-            hidden = peer(ids[None], token_type_ids=types[None], output_hidden_states=True).hidden_states
-            found.append(torch.stack([states[0, 0] for states in hidden]))
-    return torch.stack(found)
-
-
-def leave_after(wanted: Tensor, engine, batch: PackedBatch) -> Exited:
-    return encode_until(engine, batch, PASSES, lambda passes, numbers, first: passes >= wanted[numbers])
+LAYERS, CLASSES = 4, 3
+NOBODY = 100  # layers of patience
 
 
 @pytest.fixture
-def many(batch: PackedBatch) -> PackedBatch:
-    """Sequences enough for several pools, in no order of length."""
+def many() -> PackedBatch:
+    """Sequences enough to wait for others, in no order of length."""
     rng = np.random.default_rng(0)
     rows = [rng.integers(5, 300, length).tolist() for length in rng.integers(2, 64, 60)]
     return PackedBatch.from_sequences(rows)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_each_has_the_state_of_its_own_pass(make_model: MakeModel, many: PackedBatch, tmp_path, threads: int) -> None:
-    model = make_model()
-    wanted = torch.randint(1, PASSES + 1, (many.num_sequences,), generator=torch.Generator().manual_seed(0))
+@pytest.fixture
+def model(make_model: MakeModel) -> AlbertModel:
+    return make_model()
+
+
+def some_exits(model: AlbertModel, patience: int = 0, threshold: float = 0.0) -> Exits:
+    random = torch.Generator().manual_seed(0)
+    weight = torch.randn(LAYERS, CLASSES, model.config.hidden_size, generator=random)
+    return Exits(weight.numpy(), torch.randn(LAYERS, CLASSES, generator=random).numpy(), patience, threshold)
+
+
+@pytest.fixture
+def logits_of_every_layer(model: AlbertModel, many: PackedBatch, tmp_path) -> Tensor:
+    """What classifiers say after each layer, of states that transformers computed: [N, L, C]."""
+    model.save_pretrained(tmp_path / "model")
+    peer = transformers.AlbertModel.from_pretrained(tmp_path / "model").eval()
+    exits, found = some_exits(model), []
+    with torch.no_grad():
+        for ids in many.input_ids.split(many.lengths):
+            hidden = peer(ids[None], output_hidden_states=True).hidden_states[1:]
+            pooled = peer.pooler_activation(peer.pooler(torch.stack([states[0, 0] for states in hidden])))
+            found.append(torch.einsum("lh,lch->lc", pooled, torch.from_numpy(exits.weight)))
+    return torch.stack(found) + torch.from_numpy(exits.bias)
+
+
+def layers_by_hand(logits: Tensor, exits: Exits) -> list[int]:
+    """The layer after which each sequence leaves, from the logits of all: [N, L, C]."""
+    found = []
+    for rows in logits:
+        labels, shares = (
+            rows.argmax(1).tolist(),
+            torch.distributions.Categorical(logits=rows).entropy() / np.log(CLASSES),
+        )
+        agreed = [
+            all(labels[layer - back] == labels[layer] for back in range(exits.patience + 1)) and layer >= exits.patience
+            for layer in range(LAYERS)
+        ]
+        leaves = agreed if exits.patience else (shares < exits.threshold).tolist()
+        found.append([*leaves[:-1], True].index(True) + 1)
+    return found
+
+
+def with_threads(threads: int, call: Callable[[], object]) -> object:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        exited = leave_after(wanted, load_engine(model, "fp32"), many)
+        return call()
     finally:
         torch.set_num_threads(before)
-    assert exited.layers.tolist() == wanted.tolist()
-    expected = states_of_every_pass(model, many, tmp_path)
-    own = expected[torch.arange(len(wanted)), wanted]
-    torch.testing.assert_close(exited.states, own, atol=2e-5, rtol=1e-4)
-    another = expected[torch.arange(len(wanted)), wanted % PASSES + 1]
-    assert (exited.states - another).abs().amax(1).min() > 1e-3  # the state of another pass would be noticed
 
 
-def test_packed_weights(make_model: MakeModel, many: PackedBatch, tmp_path, precision: str) -> None:
-    model = make_model()
-    wanted = torch.arange(many.num_sequences) % PASSES + 1
-    exited = leave_after(wanted, load_engine(model, precision), many)
-    own = states_of_every_pass(model, many, tmp_path)[torch.arange(len(wanted)), wanted]
-    assert F.cosine_similarity(exited.states, own, dim=1).min() > {"bf16": 0.9999, "int8": 0.999}[precision]
+def check(engine: Engine, many: PackedBatch, exits: Exits, logits: Tensor, threads: int = 1) -> None:
+    exited = with_threads(threads, lambda: engine.exit_early(many, exits))
+    expected = layers_by_hand(logits, exits)
+    assert exited.layers.tolist() == expected
+    places = torch.arange(len(expected)), torch.tensor(expected) - 1
+    torch.testing.assert_close(exited.logits, logits[places], atol=1e-4, rtol=1e-4)
 
 
-def test_nobody_leaves_early(make_model: MakeModel, many: PackedBatch, precision: str) -> None:
-    engine = load_engine(make_model(), precision)
-    exited = encode_until(engine, many, PASSES, lambda passes, *_: torch.zeros(len(passes), dtype=torch.bool))
-    assert set(exited.layers.tolist()) == {PASSES}
-    expected = engine.encode(many, positions=many.starts).hidden
-    assert F.cosine_similarity(exited.states, expected, dim=1).min() > 0.9999
+@pytest.mark.parametrize("rule", [{"patience": 1}, {"patience": 2}, {"threshold": 0.4}, {"threshold": 0.8}])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sequences_leave_by_the_rule(
+    model: AlbertModel, many: PackedBatch, logits_of_every_layer: Tensor, rule: dict, threads: int
+) -> None:
+    exits = some_exits(model, **rule)
+    assert len(set(layers_by_hand(logits_of_every_layer, exits))) > 1
+    check(load_engine(model, "fp32"), many, exits, logits_of_every_layer, threads)
 
 
-def test_a_sequence_longer_than_a_pool(make_model: MakeModel) -> None:
+@pytest.mark.parametrize("rule", [{"patience": 1}, {"threshold": 0.4}])
+def test_the_model_itself_does_the_same(
+    model: AlbertModel, many: PackedBatch, logits_of_every_layer: Tensor, rule: dict
+) -> None:
+    check(ModelEngine(model, "fp32"), many, some_exits(model, **rule), logits_of_every_layer)
+
+
+def test_packed_weights(model: AlbertModel, many: PackedBatch, logits_of_every_layer: Tensor, precision: str) -> None:
+    exited = load_engine(model, precision).exit_early(many, some_exits(model, patience=1))
+    own = logits_of_every_layer[torch.arange(many.num_sequences), exited.layers - 1]
+    assert F.cosine_similarity(exited.logits, own, dim=1).min() > {"bf16": 0.999, "int8": 0.99}[precision]
+
+
+def test_nobody_leaves_early(model: AlbertModel, many: PackedBatch, precision: str) -> None:
+    engine, exits = load_engine(model, precision), some_exits(model, patience=NOBODY)
+    exited = engine.exit_early(many, exits)
+    assert set(exited.layers.tolist()) == {LAYERS}
+    pooled = engine.encode(many, positions=many.starts).pooled
+    expected = pooled @ torch.from_numpy(exits.weight[-1]).T + torch.from_numpy(exits.bias[-1])
+    torch.testing.assert_close(exited.logits, expected, atol=2e-5, rtol=1e-5)
+
+
+def test_all_leave_at_once(model: AlbertModel, many: PackedBatch, logits_of_every_layer: Tensor) -> None:
+    exited = load_engine(model, "fp32").exit_early(many, some_exits(model, threshold=2.0))
+    assert set(exited.layers.tolist()) == {1}
+    torch.testing.assert_close(exited.logits, logits_of_every_layer[:, 0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8"])
+def test_bits_depend_on_neither_threads_nor_company(model: AlbertModel, many: PackedBatch, kind: str) -> None:
+    engine, exits = load_engine(model, kind), some_exits(model, patience=1)
+    whole = with_threads(1, lambda: engine.exit_early(many, exits))
+    ids = [part.tolist() for part in many.input_ids.split(many.lengths)]
+    turned = PackedBatch.from_sequences(ids[::-1])
+    for threads, batch, turn in ((2, many, False), (1, turned, True), (2, turned, True)):
+        found = with_threads(threads, lambda batch=batch: engine.exit_early(batch, exits))
+        assert torch.equal(found.layers.flip(0) if turn else found.layers, whole.layers)
+        assert torch.equal(found.logits.flip(0) if turn else found.logits, whole.logits)
+
+
+def test_a_sequence_longer_than_the_room_and_one_alone(make_model: MakeModel) -> None:
     model = make_model(max_position_embeddings=700)
-    batch = PackedBatch.from_sequences([[7] * 600, [8] * 3, [9] * 600])
-    exited = leave_after(torch.tensor([1, 4, 2]), load_engine(model, "fp32"), batch)
-    assert exited.layers.tolist() == [1, 4, 2]
+    engine, exits = load_engine(model, "fp32"), some_exits(model, threshold=0.5)
+    rows = [[7] * 600, [8] * 3, [9] * 600]
+    together = engine.exit_early(PackedBatch.from_sequences(rows), exits)
+    alone = [engine.exit_early(PackedBatch.from_sequences([row]), exits) for row in rows]
+    assert together.layers.tolist() == [int(one.layers) for one in alone]
+    assert torch.equal(together.logits, torch.cat([one.logits for one in alone]))
+
+
+def test_entropy_of_one_certain_class_is_none() -> None:
+    assert entropy_share(np.array([200.0, 0.0, -200.0], np.float32)) == 0
+    assert entropy_share(np.zeros(3, np.float32)) == pytest.approx(1)

@@ -7,9 +7,11 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from albertkit.data.packing import PackedBatch
+from albertkit.engines.early_exit import Exited, Exits, is_sure
 from albertkit.errors import ConfigError
 from albertkit.model.outputs import PackedOutput
 from albertkit.model.pretrained import AlbertModel
@@ -49,19 +51,12 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def begin(self, batch: PackedBatch) -> Tensor:
-        """Return the input of the first layer: projected embeddings, fp32 [T, H]."""
-
-    @abstractmethod
-    def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
-        """One pass of the one layer that all passes share, over sequences that may have had different numbers of passes.
+    def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
+        """Classify sequences with as few layers as each needs; for models of one layer that is run L times.
 
         Args:
-            hidden: fp32 [T, H], which may be overwritten.
-            lengths: int64 [N], tokens of each sequence.
-
-        Returns:
-            fp32 [T, H].
+            batch: T tokens of N sequences, on the model's device.
+            exits: Classifiers after every layer, and the rule.
         """
 
 
@@ -98,17 +93,33 @@ class ModelEngine(Engine):
             model.compute_dtype = dtype
 
     @torch.inference_mode()
-    def begin(self, batch: PackedBatch) -> Tensor:
-        """See `Engine.begin`."""
-        with evaluating(self._model):
-            return self._model.encoder.embedding_hidden_mapping_in(self._model.embeddings(batch)).float()
+    def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
+        """Run sequences until they leave; see `Engine.exit_early`."""
+        model, count, lengths = self._model, batch.num_sequences, np.array(batch.lengths)
+        found, had = np.empty((count, exits.weight.shape[1]), np.float32), np.zeros(count, np.int64)
+        said, agreed, inside = np.full(count, -1), np.zeros(count, np.int64), np.arange(count)
+        with evaluating(model):
+            layer, weights = model.encoder.layers(self._dtype)[0]
+            hidden = model.encoder.embedding_hidden_mapping_in(model.embeddings(batch)).to(self._dtype)
+            for number, (weight, bias) in enumerate(zip(exits.weight, exits.bias, strict=True), start=1):
+                own = _of_lengths(lengths[inside], hidden)
+                hidden = layer(hidden, weights, own)
+                logits = _pooled(model, hidden[own.starts]) @ weight.T + bias
+                found[inside], had[inside] = logits, number
+                sure = (is_sure(row, exits, n, said, agreed) for row, n in zip(logits, inside, strict=True))
+                stay = ~np.fromiter(sure, bool, len(inside))
+                if not stay.any():
+                    break
+                rows = np.repeat(stay, lengths[inside])
+                hidden, inside = hidden[torch.from_numpy(rows).to(hidden.device)], inside[stay]
+        return Exited(torch.from_numpy(found), torch.from_numpy(had))
 
-    @torch.inference_mode()
-    def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
-        """See `Engine.step`; weights are cast for every layer."""
-        with evaluating(self._model):
-            layer, weights = self._model.encoder.layers(self._dtype)[0]
-            return layer(hidden.to(self._dtype), weights, _of_lengths(lengths, hidden)).float()
+
+def _pooled(model: AlbertModel, first: Tensor) -> np.ndarray:
+    """Return the pooler's output for states of first tokens, fp32 [N, H]."""
+    pooler = model.pooler
+    assert pooler is not None
+    return torch.tanh(F.linear(first.float(), pooler.weight.float(), pooler.bias.float())).cpu().numpy()
 
 
 def _of_lengths(lengths: np.ndarray, hidden: Tensor) -> PackedBatch:

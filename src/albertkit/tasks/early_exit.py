@@ -20,7 +20,7 @@ from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import LabelledBatch
 from albertkit.data.given import as_files
 from albertkit.engines import load_engine, on_engine
-from albertkit.engines.early_exit import encode_until
+from albertkit.engines.early_exit import Exits
 from albertkit.engines.engine import Engine
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.frame.command import takes
@@ -171,43 +171,19 @@ class EarlyExit:
     def __init__(
         self, model: AlbertForSequenceClassification, exits: ExitHeads, engine: Engine, rule: ExitRule
     ) -> None:
-        self.model, self.exits, self.engine, self.rule = model, exits, engine, rule
+        self.engine = engine
+        head, last = model.classifier, exits.num_layers
+        weight, bias = np.empty((last, *head.weight.shape), np.float32), np.empty((last, len(head.bias)), np.float32)
+        for own, inner, outer in ((weight, exits.weight, head.weight), (bias, exits.bias, head.bias)):
+            own[:-1], own[-1] = inner.detach().cpu(), outer.detach().float().cpu()
+        by_patience = rule.by == "patience"
+        self._exits = Exits(
+            weight, bias, int(rule.threshold) if by_patience else 0, 0.0 if by_patience else rule.threshold
+        )
 
-    @torch.inference_mode()
     def logits(self, batch: LabelledBatch) -> tuple[Tensor, Tensor]:
         """Return logits fp32 [N, C], and layers int64 [N], of a batch on the model's device."""
-        count, packed = batch.packed.num_sequences, batch.packed
-        said = torch.full((count,), -1)
-        agreed = torch.zeros(count, dtype=torch.int64)
-        found = torch.empty(count, self.model.config.num_labels)
-
-        def decide(layers: Tensor, numbers: Tensor, first: Tensor) -> Tensor:
-            own = layers < self.exits.num_layers
-            leaving = torch.zeros(len(layers), dtype=torch.bool)
-            if not own.any():
-                return leaving
-            logits = self.exits(pool(self.model, first[own]), layers[own].to(first.device)).cpu()
-            here = numbers[own]
-            found[here] = logits
-            if self.rule.by == "entropy":
-                leaving[own] = entropy_share(logits) < self.rule.threshold
-                return leaving
-            label = logits.argmax(1)
-            agreed[here] = torch.where(label == said[here], agreed[here] + 1, 0)
-            said[here] = label
-            leaving[own] = agreed[here] >= self.rule.threshold
-            return leaving
-
-        exited = encode_until(self.engine, packed, self.exits.num_layers, decide)
-        whole = (exited.layers == self.exits.num_layers).nonzero().squeeze(1)
-        found[whole.cpu()] = self.model.classifier(pool(self.model, exited.states[whole])).cpu()
-        return found, exited.layers.cpu()
-
-
-def entropy_share(logits: Tensor) -> Tensor:
-    """Return the entropy of softmax(logits [N, C]) as a share of its maximum, log C: [N]."""
-    log_shares = logits.log_softmax(1)
-    return -(log_shares.exp() * log_shares).sum(1) / torch.log(torch.tensor(float(logits.shape[1])))
+        return self.engine.exit_early(batch.packed, self._exits)
 
 
 def default_rules(layers: int) -> Sequence[ExitRule]:

@@ -201,7 +201,7 @@ def classify(pooled, exits, layer, out):
 
 @within
 def leave(exits, step, size, done, logits, own):
-    """Let sequences leave that may; list the rows of the others, and return how many they are."""
+    """Let sequences leave that may; list the rows that the next layer has of the others, and return how many they are."""
     now, rows = step.now, 0
     for place in range(step.count):
         own.query_starts[now, place] = rows
@@ -213,7 +213,10 @@ def leave(exits, step, size, done, logits, own):
                 stays = False
                 copy(found, own.logits[n])
         if stays:
-            for row in range(own.starts[now, place], own.starts[now, place + 1]):
+            start, end = own.starts[now, place], own.starts[now, place + 1]
+            if own.layers[n] + 1 == len(exits.bias):  # nothing reads other states of the last layer
+                end = start + 1
+            for row in range(start, end):
                 own.queries[now, rows] = row
                 rows += 1
     own.query_starts[now, step.count] = rows

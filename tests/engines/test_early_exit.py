@@ -1,6 +1,7 @@
 """Sequences that leave after different layers, against the states of every layer in transformers."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,10 +10,13 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor
 
-from albertkit.engines import load_engine
+from albertkit.engines import fused, load_engine
 from albertkit.engines.early_exit import Exits, entropy_share
 from albertkit.engines.engine import Engine, ModelEngine
+from albertkit.engines.fused_layers import Call
 from albertkit.model import AlbertModel, PackedBatch
+
+from .conftest import packed
 
 MakeModel = Callable[..., AlbertModel]
 LAYERS, CLASSES = 4, 3
@@ -124,13 +128,19 @@ def test_all_leave_at_once(model: AlbertModel, many: PackedBatch, logits_of_ever
     torch.testing.assert_close(exited.logits, logits_of_every_layer[:, 0], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8"])
+@pytest.fixture(params=["fp32", "bf16", "int8"])
+def kind(request: pytest.FixtureRequest) -> str:
+    if reason := fused.lacking(request.param):
+        pytest.skip(reason)
+    return request.param
+
+
 def test_bits_depend_on_neither_threads_nor_company(model: AlbertModel, many: PackedBatch, kind: str) -> None:
     engine, exits = load_engine(model, kind), some_exits(model, patience=1)
     whole = with_threads(1, lambda: engine.exit_early(many, exits))
     ids = [part.tolist() for part in many.input_ids.split(many.lengths)]
     turned = PackedBatch.from_sequences(ids[::-1])
-    for threads, batch, turn in ((2, many, False), (1, turned, True), (2, turned, True)):
+    for threads, batch, turn in ((2, many, False), (5, many, False), (1, turned, True), (2, turned, True)):
         found = with_threads(threads, lambda batch=batch: engine.exit_early(batch, exits))
         assert torch.equal(found.layers.flip(0) if turn else found.layers, whole.layers)
         assert torch.equal(found.logits.flip(0) if turn else found.logits, whole.logits)
@@ -146,6 +156,46 @@ def test_a_sequence_longer_than_the_room_and_one_alone(make_model: MakeModel) ->
     assert torch.equal(together.logits, torch.cat([one.logits for one in alone]))
 
 
+@pytest.mark.filterwarnings("ignore:head size")
+@pytest.mark.parametrize(
+    "changes",
+    [{"hidden_size": 96, "intermediate_size": 200}, {"num_attention_heads": 16, "hidden_act": "relu"}],
+    ids=str,
+)
+def test_shapes_that_are_not_round(make_model: MakeModel, many: PackedBatch, kind: str, changes: dict) -> None:
+    model = make_model(**changes)
+    exits = some_exits(model, patience=1)
+    found, plain = (engine.exit_early(many, exits) for engine in (load_engine(model, kind), ModelEngine(model, "fp32")))
+    same = found.layers == plain.layers
+    assert same.float().mean() > {"fp32": 0.999, "bf16": 0.9, "int8": 0.8}[kind]
+    assert F.cosine_similarity(found.logits[same], plain.logits[same], dim=1).min() > 0.98
+
+
+def test_several_callers_at_once(model: AlbertModel, kind: str) -> None:
+    engine, exits = load_engine(model, kind), some_exits(model, patience=1)
+    batches = [packed((3 + n, 64, 20), seed=n) for n in range(8)]
+    expected = [engine.exit_early(batch, exits) for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda batch: engine.exit_early(batch, exits), batches * 3)
+        assert all(all(map(torch.equal, one, other)) for one, other in zip(found, expected * 3, strict=True))
+
+
+def test_one_member_does_what_others_have_taken(
+    model: AlbertModel, many: PackedBatch, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, exits = load_engine(model, kind), some_exits(model, patience=1)
+    expected, compiled = engine.exit_early(many, exits), fused.run_until_sure
+
+    def alone(call: Call, *given: object) -> None:  # the others are never there
+        if call.member == 0:
+            compiled(call, *given)
+
+    monkeypatch.setattr(fused, "run_until_sure", alone)
+    found = with_threads(3, lambda: engine.exit_early(many, exits))
+    assert all(map(torch.equal, found, expected))
+
+
 def test_entropy_of_one_certain_class_is_none() -> None:
     assert entropy_share(np.array([200.0, 0.0, -200.0], np.float32)) == 0
     assert entropy_share(np.zeros(3, np.float32)) == pytest.approx(1)
+    assert entropy_share(np.zeros(1, np.float32)) == 0

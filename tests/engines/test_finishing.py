@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from albertkit.engines import fused
 from albertkit.engines.arithmetic import loops
-from albertkit.engines.finishing import ADD, GELU_ERF, GELU_TANH, RELU, STORE, exponentials, finish_rows
+from albertkit.engines.finishing import ADD, GELU_ERF, GELU_TANH, RELU, STORE, TANH, exponentials, finish_rows
 
 pytestmark = pytest.mark.skipif(bool(fused.lacking("fp32")), reason=fused.lacking("fp32"))
 FUNCTIONS = {
@@ -15,6 +15,7 @@ FUNCTIONS = {
     RELU: F.relu,
     STORE: lambda x: x,
     ADD: lambda x: x + 3,
+    TANH: torch.tanh,
 }
 # Small, usual and extreme ones; what is near -90 would end among numbers too small for a processor to multiply fast.
 GIVEN = torch.cat(

@@ -56,4 +56,4 @@ def entropy_share(logits):
     for c in range(len(logits)):
         log_share = logits[c] - top - np.log(total)
         found -= np.exp(log_share) * log_share
-    return found / np.log(f32(len(logits)))
+    return found / np.log(f32(max(2, len(logits))))

@@ -63,7 +63,7 @@ class Step(NamedTuple):
 
     number: int
     now: int  # which half of `Own`'s memory is this step's
-    count: int  # sequences
+    inside: int  # sequences
     old: int  # of which have had a layer
     rows: int
     old_rows: int
@@ -73,15 +73,21 @@ class Step(NamedTuple):
 
 def new_own(sequences: int, classes: int, rows: int, width: int) -> Own:
     """Return the memory of a member at the beginning."""
-    by_turns = [np.zeros((2, size), np.int64) for size in (rows, rows + 1, rows, rows, rows + 1)]
-    layers, agreed = np.zeros((2, sequences), np.int64)
+
+    def numbers(*shape: int) -> np.ndarray:
+        return np.zeros(shape, np.int64)
+
     return Own(
-        *by_turns,
-        counts=np.zeros(2, np.int64),
-        entered=np.zeros(1, np.int64),
-        layers=layers,
+        who=numbers(2, rows),
+        starts=numbers(2, rows + 1),
+        sequences=numbers(2, rows),
+        queries=numbers(2, rows),
+        query_starts=numbers(2, rows + 1),
+        counts=numbers(2),
+        entered=numbers(1),
+        layers=numbers(sequences),
         said=np.full(sequences, -1),
-        agreed=agreed,
+        agreed=numbers(sequences),
         pooled=np.zeros((BLOCK_ROWS, width), np.float32),
         logits=np.zeros((sequences, classes), np.float32),
     )
@@ -203,7 +209,7 @@ def classify(pooled, exits, layer, out):
 def leave(exits, step, size, done, logits, own):
     """Let sequences leave that may; list the rows that the next layer has of the others, and return how many they are."""
     now, rows = step.now, 0
-    for place in range(step.count):
+    for place in range(step.inside):
         own.query_starts[now, place] = rows
         n, stays = own.who[now, place], True
         if place < step.old:
@@ -219,7 +225,7 @@ def leave(exits, step, size, done, logits, own):
             for row in range(start, end):
                 own.queries[now, rows] = row
                 rows += 1
-    own.query_starts[now, step.count] = rows
+    own.query_starts[now, step.inside] = rows
     return rows
 
 
@@ -235,14 +241,14 @@ def run_until_sure(call, starts, ids, tables, layer, chunk, exits, pooler, logit
     scratch.patience[:] = FIRST_PATIENCE
     for number in range(call.repeats):
         step = next_step(own, starts, number, chunk.hidden.shape[2], len(exits.bias))
-        if not step.count:
+        if not step.inside:
             break
         do_step_rows(call, ids, tables, layer, step, chunk, own, progress, scratch)
         size = do_logits(call, exits, pooler, step, chunk, logits, own, progress, scratch)
         stay = leave(exits, step, size, progress.done[KINDS * number + DECIDED], logits, own)
-        group = max(1, step.count * layer.num_heads // (call.members * SHARES))
-        here = chunk_of(chunk, own, step.now, step.count, step.rows, group)
-        queries, query_starts = own.queries[step.now, :stay], own.query_starts[step.now, : step.count + 1]
+        group = max(1, step.inside * layer.num_heads // (call.members * SHARES))
+        here = chunk_of(chunk, own, step.now, step.inside, step.rows, group)
+        queries, query_starts = own.queries[step.now, :stay], own.query_starts[step.now, : step.inside + 1]
         do_heads(call, layer, number, queries, query_starts, here, progress, scratch)
     progress.spent[call.member, 2] = cycles() - entered
     matrix_tiles.release()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from albertkit.engines.arithmetic import f32, within
+from albertkit.engines.arithmetic import f32, loops, within
 
 
 class Exits(NamedTuple):
@@ -43,6 +43,15 @@ def is_sure(logits, exits, n, said, agreed):
     agreed[n] = agreed[n] + 1 if said[n] == label else 0
     said[n] = label
     return agreed[n] >= exits.patience
+
+
+@loops
+def who_is_sure(logits, exits, numbers, said, agreed):
+    """Return whether sequences `numbers`, int64 [n], may leave, bool [n], given their logits [n, C]; see `is_sure`."""
+    sure = np.zeros(len(numbers), np.bool_)
+    for i in range(len(numbers)):
+        sure[i] = is_sure(logits[i], exits, numbers[i], said, agreed)
+    return sure
 
 
 @within

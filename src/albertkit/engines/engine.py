@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertkit.data.packing import PackedBatch
-from albertkit.engines.early_exit import Exited, Exits, is_sure
+from albertkit.engines.early_exit import Exited, Exits, who_is_sure
 from albertkit.errors import ConfigError
 from albertkit.model.outputs import PackedOutput
 from albertkit.model.pretrained import AlbertModel
@@ -106,8 +106,7 @@ class ModelEngine(Engine):
                 hidden = layer(hidden, weights, own)
                 logits = _pooled(model, hidden[own.starts]) @ weight.T + bias
                 found[inside], had[inside] = logits, number
-                sure = (is_sure(row, exits, n, said, agreed) for row, n in zip(logits, inside, strict=True))
-                stay = ~np.fromiter(sure, bool, len(inside))
+                stay = ~who_is_sure(logits, exits, inside, said, agreed)
                 if not stay.any():
                     break
                 rows = np.repeat(stay, lengths[inside])

@@ -171,6 +171,17 @@ def test_shapes_that_are_not_round(make_model: MakeModel, many: PackedBatch, kin
     assert F.cosine_similarity(found.logits[same], plain.logits[same], dim=1).min() > 0.98
 
 
+def test_a_feed_forward_block_in_halves(make_model: MakeModel, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few rows, two threads divide the block; the bits are those of one thread."""
+    model, halves = make_model(intermediate_size=1600), []
+    plan = fused.new_own
+    monkeypatch.setattr(fused, "new_own", lambda *sizes: halves.append(plan(*sizes)) or halves[-1])
+    engine, exits, batch = load_engine(model, kind), some_exits(model, patience=1), packed((17, 5, 2, 30, 9, 12))
+    one, two = (with_threads(n, lambda: engine.exit_early(batch, exits)) for n in (1, 2))
+    assert all(map(torch.equal, one, two))
+    assert [own.halves.any() for own in halves][:2] == [False, True]
+
+
 def test_several_callers_at_once(model: AlbertModel, kind: str) -> None:
     engine, exits = load_engine(model, kind), some_exits(model, patience=1)
     batches = [packed((3 + n, 64, 20), seed=n) for n in range(8)]

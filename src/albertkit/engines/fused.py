@@ -38,6 +38,7 @@ from albertkit.engines.fused_layers import (
     Scratch,
     Tables,
     multiply_once,
+    rows_of_a_half,
     rows_of_a_task,
 )
 from albertkit.engines.thread_team import Progress, ThreadTeam, new_progress
@@ -120,7 +121,7 @@ class FusedEngine(Engine):
         members, (most_layers, classes, _) = _members(), exits.weight.shape
         room = min(batch.num_tokens, max(min(CHUNK_TOKENS * members, MOST_COPIES // members), 2 * longest))
         free, states = self._states(layer, members, room)
-        chunk = self._chunk(layer, np.array([room]), None, ids, states)._replace(half_block=0)
+        chunk = self._chunk(layer, np.array([room]), None, ids, states)
         # While sequences wait, more than half of the room is taken; afterwards each has at most its layers to go.
         steps = 2 * most_layers * batch.num_tokens // room + most_layers + 1
         tasks = max(-(-room // chunk.block), 2 * members * fused_layers.SHARES, -(-room // BLOCK_ROWS) + members)
@@ -231,7 +232,7 @@ class FusedEngine(Engine):
             wanted_starts=np.searchsorted(where, starts),
             block=rows_of_a_task.py_func(tokens, members, spare),
             wanted_block=rows_of_a_task.py_func(len(where), members, spare),
-            half_block=_half_block(max(tokens, len(where)), members) if layer.middle < len(layer.inner.bias) else 0,
+            half_block=rows_of_a_half.py_func(max(tokens, len(where)), members, layer),
             group=max(1, len(lengths) * layer.num_heads // (members * fused_layers.SHARES)),
         )
 
@@ -321,16 +322,6 @@ def _zeros(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
     memory = np.zeros(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
     return memory[start : start + size].view(dtype).reshape(rows, columns)
-
-
-def _half_block(rows: int, members: int) -> int:
-    """Return how many rows are a task of a half of the feed-forward block, or 0 where a half is no task of its own.
-
-    With halves each member fetches half of that block's weights for twice as many rows: one text of 16 tokens in int8 3.3 ms for
-    4.7, but two more meetings a layer.
-    """
-    block = -(-2 * rows // members)
-    return block if members > 1 and block <= BLOCK_ROWS else 0
 
 
 def cut(lengths: tuple[int, ...], most: int) -> Iterator[tuple[int, int, np.ndarray]]:

@@ -20,13 +20,17 @@ from albertkit.engines.finishing import TANH
 from albertkit.engines.fused_layers import (
     BLOCK_ROWS,
     DECIDED,
+    HALVES,
     KINDS,
     ROWS,
     SHARES,
     Chunk,
+    add_halves,
     attend_rows,
     begin_layer,
     copy,
+    do_attended,
+    do_halves,
     do_heads,
     embed,
     end_task,
@@ -34,6 +38,7 @@ from albertkit.engines.fused_layers import (
     next_task,
     note_holders,
     prepare_row,
+    rows_of_a_half,
     rows_of_a_task,
     tasks_of,
     whole_feed_forward,
@@ -50,6 +55,7 @@ class Own(NamedTuple):
     queries: np.ndarray  # int64 [2, P], rows of those that stay
     query_starts: np.ndarray  # int64 [2, P + 1], of the sequences among these
     counts: np.ndarray  # int64 [2], sequences that are in
+    halves: np.ndarray  # int64 [2], see `Chunk.half_block`
     entered: np.ndarray  # int64 [1], sequences that have entered so far
     layers: np.ndarray  # int64 [N], how many each has had
     said: np.ndarray  # int64 [N], see `is_sure`
@@ -84,6 +90,7 @@ def new_own(sequences: int, classes: int, rows: int, width: int) -> Own:
         queries=numbers(2, rows),
         query_starts=numbers(2, rows + 1),
         counts=numbers(2),
+        halves=numbers(2),
         entered=numbers(1),
         layers=numbers(sequences),
         said=np.full(sequences, -1),
@@ -139,7 +146,7 @@ def chunk_of(chunk, own, which, count, rows, group):
         chunk.wanted_starts,
         chunk.block,
         chunk.wanted_block,
-        chunk.half_block,
+        own.halves[which],
         chunk.halves,
         group,
     )
@@ -159,8 +166,12 @@ def do_step_rows(call, ids, tables, layer, step, chunk, own, progress, scratch):
         hidden = chunk.hidden[call.member, step.now, top:bottom]
         if top < middle:
             some = hidden[: middle - top]
-            attend_rows(layer, before, scratch, step.number - 1, queries, top, middle, some)
-            whole_feed_forward(layer, scratch, some, done, task)
+            if before.half_block:
+                halves = progress.done[KINDS * (step.number - 1) + HALVES]
+                add_halves(layer, before, halves, top, middle, step.old_rows, scratch, some)
+            else:
+                attend_rows(layer, before, scratch, step.number - 1, queries, top, middle, some)
+                whole_feed_forward(layer, scratch, some, done, task)
         if middle < bottom:
             first = step.first_id + middle - step.old_rows
             embed(ids, tables, first, first + bottom - middle, scratch, hidden[middle - top :])
@@ -246,9 +257,14 @@ def run_until_sure(call, starts, ids, tables, layer, chunk, exits, pooler, logit
         do_step_rows(call, ids, tables, layer, step, chunk, own, progress, scratch)
         size = do_logits(call, exits, pooler, step, chunk, logits, own, progress, scratch)
         stay = leave(exits, step, size, progress.done[KINDS * number + DECIDED], logits, own)
+        own.halves[step.now] = rows_of_a_half(stay, call.members, layer)
         group = max(1, step.inside * layer.num_heads // (call.members * SHARES))
         here = chunk_of(chunk, own, step.now, step.inside, step.rows, group)
         queries, query_starts = own.queries[step.now, :stay], own.query_starts[step.now, : step.inside + 1]
         do_heads(call, layer, number, queries, query_starts, here, progress, scratch)
+        if here.half_block:
+            block = rows_of_a_task(stay, call.members, False)
+            do_attended(call, layer, number, queries, block, here, progress, scratch)
+            do_halves(call, layer, number, stay, here, progress, scratch)
     progress.spent[call.member, 2] = cycles() - entered
     matrix_tiles.release()

@@ -461,6 +461,18 @@ def rows_of_a_task(rows: int, members: int, spare: bool) -> int:
 
 
 @within
+def rows_of_a_half(rows: int, members: int, layer: Layer) -> int:
+    """Return how many rows are a task of a half of the feed-forward block, or 0 where a half is no task of its own.
+
+    With halves each member fetches half of that block's weights for twice as many rows: one text of 16 tokens in int8 3.3 ms for
+    4.7, but two more meetings a layer.
+    """
+    block = -(-2 * rows // members)
+    divided = layer.middle < len(layer.inner.bias)
+    return block if divided and members > 1 and block <= BLOCK_ROWS else 0
+
+
+@within
 def note_holders(done, size, holders):
     """Write out who has each row or head, where `done` tells it of tasks with `size` of them."""
     for task in range(tasks_of(len(holders), size)):

@@ -12,12 +12,14 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from albertkit.config import AlbertConfig
 from albertkit.corpus import build_store
 from albertkit.data.packing import PackedBatch
 from albertkit.engines import load_engine
+from albertkit.engines.early_exit import Exits
 from albertkit.engines.engine import PRECISIONS
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section
@@ -119,9 +121,12 @@ def _run_training_loops() -> None:
 
 
 def _encode(model: AlbertModel, precision: Any) -> tuple[str, ...]:
-    """Encode whole texts, and single positions of them, as pipelines do; return what the engine fell back from."""
+    """Encode whole texts, single positions of them, and with early exit; return what the engine fell back from."""
     engine, batch = load_engine(model, precision), PackedBatch.from_sequences([[2, 7, 8, 3], [2, 9, 3]])
     with torch.inference_mode():
         engine.encode(batch)
         engine.encode(batch, torch.tensor([0, 4]))
+        layers, width = model.config.num_hidden_layers, model.config.hidden_size
+        no_weights = np.zeros((layers, 2, width), np.float32), np.zeros((layers, 2), np.float32)
+        engine.exit_early(batch, Exits(*no_weights, patience=1, threshold=0.0))
     return tuple(engine.notes)

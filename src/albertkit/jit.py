@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Compiling(event.Listener):
-    """Log once a process that loops are compiled: nothing else is heard of it for 10 to 30 seconds.
+    """Log once a process that loops are compiled: nothing else is heard of it for 10 to 50 seconds.
 
     As a warning, which Python prints wherever no log is set up. Loops that the cache on the disk holds cause no event,
     whoever compiles them.
@@ -29,7 +29,7 @@ class _Compiling(event.Listener):
         """Log the first one."""
         if not _Compiling._logged:
             _Compiling._logged = True
-            logger.warning("compiling loops for this processor, once: 10 to 30 s (beforehand: albertkit doctor --warm)")
+            logger.warning("compiling loops for this processor, once: 10 to 50 s (beforehand: albertkit doctor --warm)")
 
     def on_end(self, event: event.Event) -> None:
         """Log nothing."""

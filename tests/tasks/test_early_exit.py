@@ -13,6 +13,7 @@ from scipy.stats import entropy
 import albertkit
 from albertkit.engines import load_engine
 from albertkit.engines.early_exit import entropy_share
+from albertkit.engines.engine import pooled
 from albertkit.errors import AlbertKitError
 from albertkit.inference.loading import load_pipelines
 from albertkit.model import AlbertForSequenceClassification, AlbertModel
@@ -24,7 +25,6 @@ from albertkit.tasks.early_exit import (
     ExitLosses,
     ExitRule,
     exit_curve,
-    pool,
 )
 from albertkit.tasks.loading import load_task_model
 from albertkit.tasks.settings import FinetuneSettings
@@ -76,7 +76,7 @@ def logits_by_layer(model, exits: ExitHeads, batch) -> list[torch.Tensor]:
     with torch.no_grad():
         last = model.packed_logits(batch.packed, trace)
         states = enumerate(trace.hidden_states[1:-1], start=1)
-        first = [exits(pool(model, s[batch.packed.starts]), torch.full((len(TEXTS),), n)) for n, s in states]
+        first = [exits(pooled(model.albert, s[batch.packed.starts]), torch.full((len(TEXTS),), n)) for n, s in states]
     return [*first, last]
 
 

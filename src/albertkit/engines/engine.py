@@ -104,7 +104,7 @@ class ModelEngine(Engine):
             for number, (weight, bias) in enumerate(zip(exits.weight, exits.bias, strict=True), start=1):
                 own = _of_lengths(lengths[inside], hidden)
                 hidden = layer(hidden, weights, own)
-                logits = _pooled(model, hidden[own.starts]) @ weight.T + bias
+                logits = pooled(model, hidden[own.starts]).cpu().numpy() @ weight.T + bias
                 found[inside], had[inside] = logits, number
                 stay = ~who_is_sure(logits, exits, inside, said, agreed)
                 if not stay.any():
@@ -114,11 +114,11 @@ class ModelEngine(Engine):
         return Exited(torch.from_numpy(found), torch.from_numpy(had))
 
 
-def _pooled(model: AlbertModel, first: Tensor) -> np.ndarray:
-    """Return the pooler's output for states of first tokens, fp32 [N, H]."""
+def pooled(model: AlbertModel, first: Tensor) -> Tensor:
+    """Return the pooler's output for states of first tokens [N, H], in fp32."""
     pooler = model.pooler
     assert pooler is not None
-    return torch.tanh(F.linear(first.float(), pooler.weight.float(), pooler.bias.float())).cpu().numpy()
+    return torch.tanh(F.linear(first.float(), pooler.weight.float(), pooler.bias.float()))
 
 
 def _of_lengths(lengths: np.ndarray, hidden: Tensor) -> PackedBatch:

@@ -124,7 +124,7 @@ class FusedEngine(Engine):
         chunk = self._chunk(layer, np.array([room]), None, ids, states)
         # While sequences wait, more than half of the room is taken; afterwards each has at most its layers to go.
         steps = 2 * most_layers * batch.num_tokens // room + most_layers + 1
-        tasks = max(-(-room // chunk.block), 2 * members * fused_layers.SHARES, -(-room // BLOCK_ROWS) + members)
+        tasks = max(2 * members * fused_layers.SHARES, -(-room // BLOCK_ROWS) + members)
         progress = new_progress(fused_layers.KINDS * steps, tasks, members)
         scratch = [self._scratch(layer, longest, room) for _ in range(members)]
         own = [new_own(batch.num_sequences, classes, room, layer.outer.bias.size) for _ in range(members)]

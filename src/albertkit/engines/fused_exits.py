@@ -47,7 +47,7 @@ from albertkit.engines.thread_team import FIRST_PATIENCE, cycles, is_done
 
 
 class Own(NamedTuple):
-    """What a member knows of the sequences, and of the rows of this step and the one before, by turns [2, …]."""
+    """Memory of a member: the sequences, and the rows of this step and the one before, by turns [2, …]."""
 
     who: np.ndarray  # int64 [2, P], the sequences that are in
     starts: np.ndarray  # int64 [2, P + 1], of them among the rows

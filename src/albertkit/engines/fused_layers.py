@@ -158,7 +158,7 @@ class Scratch(NamedTuple):
     inner: np.ndarray  # [BLOCK_ROWS, part and a line], fp32, for bfloat16 uint16
     inner_rows: np.ndarray  # the same as they are multiplied: uint8, or the same memory
     inner_scale: np.ndarray  # fp32 [BLOCK_ROWS]
-    second: np.ndarray  # fp32 [BLOCK_ROWS, H'], what the second half of the feed-forward block adds up to
+    second: np.ndarray  # fp32 [BLOCK_ROWS, H'], sums of the second half of the feed-forward block, or first tokens
     patience: np.ndarray  # int64 [KINDS]
     places: np.ndarray  # int32 [part], of a row's outliers
     excess: np.ndarray  # fp32 [part]

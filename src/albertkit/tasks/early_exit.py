@@ -21,7 +21,7 @@ from albertkit.data.features import LabelledBatch
 from albertkit.data.given import as_files
 from albertkit.engines import load_engine, on_engine
 from albertkit.engines.early_exit import Exits
-from albertkit.engines.engine import Engine
+from albertkit.engines.engine import Engine, pooled
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
@@ -124,16 +124,8 @@ class ExitLosses(nn.Module):
         return {name: LossPart(sums[name], counts[name], loss.correct) for name, loss in found.items()}
 
     def _logits(self, first: Tensor, number: int) -> Tensor:
-        pooled = pool(self.model, first)
         layers = torch.full((len(first),), number, device=first.device)
-        return self.exits(self.model.dropout(pooled), layers)
-
-
-def pool(model: AlbertForSequenceClassification, first: Tensor) -> Tensor:
-    """Return the pooler's output for states of first tokens, [N, H], in fp32."""
-    pooler = model.albert.pooler
-    assert pooler is not None
-    return torch.tanh(nn.functional.linear(first.float(), pooler.weight.float(), pooler.bias.float()))
+        return self.exits(self.model.dropout(pooled(self.model.albert, first)), layers)
 
 
 @dataclass(frozen=True)

@@ -368,7 +368,7 @@ def _latency_on_device(
     works: dict[str, Work], config: AlbertConfig, device: torch.device, rounds: int
 ) -> Iterator[Row]:
     """Measure from ids on the device to the states of all tokens there."""
-    ours, theirs = _models_on_device(config, device)
+    ours, theirs = _models_on_device(config, device, graphs=True)
     for shape, work in works.items():
         batch = PackedBatch.from_sequences(work["sequences"]).to(device)
         ids = batch.input_ids.view(batch.num_sequences, -1)
@@ -398,8 +398,13 @@ def _padded_first_states(forward: Forward, device: torch.device, ids: np.ndarray
     return forward(torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device))[:, 0].cpu().numpy()
 
 
-def _models_on_device(config: AlbertConfig, device: torch.device) -> tuple[dict[str, Engine], dict[str, Forward]]:
-    """Return our engines and transformers' models with the same weights, by name; compiled ones on CUDA alone."""
+def _models_on_device(
+    config: AlbertConfig, device: torch.device, graphs: bool = False
+) -> tuple[dict[str, Engine], dict[str, Forward]]:
+    """Return our engines and transformers' models with the same weights, by name; compiled ones on CUDA alone.
+
+    `graphs` adds transformers compiled with CUDA graphs, one a shape: for lengths that come again.
+    """
     torch.manual_seed(0)
     model = AlbertModel(config, add_pooling_layer=False).eval()
     ours, theirs = {}, {}
@@ -408,19 +413,24 @@ def _models_on_device(config: AlbertConfig, device: torch.device) -> tuple[dict[
         own = copy.deepcopy(model).to(device)
         own.compiled = form == "compiled"
         engine = load_engine(own)
-        ours[f"albertkit {engine.precision}, {form}"] = engine
+        ours[f"albertkit {engine.precision}{', compiled' * own.compiled}"] = engine
     if TRANSFORMERS.installed:
         dtypes = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if engine.precision == "bf16" else {})
         for form in forms:
             for name, dtype in dtypes.items():
                 if form == "eager" or name == engine.precision:
-                    theirs[f"transformers {name}, {form}"] = _transformers(model, device, dtype, form == "compiled")
+                    theirs[f"transformers {name}, {form}"] = _transformers(model, device, dtype, form)
+        if graphs and len(forms) > 1:
+            name = engine.precision
+            theirs[f"transformers {name}, graphs"] = _transformers(model, device, dtypes[name], "graphs")
     return ours, theirs
 
 
-def _transformers(model: AlbertModel, device: torch.device, dtype: torch.dtype, compiled: bool) -> Forward:
+def _transformers(model: AlbertModel, device: torch.device, dtype: torch.dtype, form: str) -> Forward:
     theirs = make_theirs(model, add_pooling_layer=False).to(device, dtype).eval()
-    forward: Callable[..., Any] = torch.compile(theirs) if compiled else theirs
+    forward: Callable[..., Any] = theirs
+    if form != "eager":
+        forward = torch.compile(theirs, mode="reduce-overhead" if form == "graphs" else "default")
 
     @torch.inference_mode()
     def states(ids: Tensor, mask: Tensor) -> Tensor:

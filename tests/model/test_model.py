@@ -179,7 +179,8 @@ def test_each_block_is_made_ready_once(make_model: Make) -> None:
     passes = make_model(inner_group_num=2).albert.encoder.layers(torch.bfloat16)
     assert len(passes) == 6
     assert len({id(weights) for _, weights in passes}) == 2
-    assert passes[0][1].qkv.keywords["weight"].dtype == torch.bfloat16
+    width = passes[0][0].attention.query.in_features
+    assert passes[0][1].qkv(torch.zeros(2, width, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
 def test_layers_are_divided_as_the_original_divides_them() -> None:

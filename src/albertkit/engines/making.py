@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from albertkit.conversion.classes import load_model
 from albertkit.data.packing import PackedBatch
+from albertkit.engines.cuda_graphs import GraphEngine
 from albertkit.engines.engine import Engine, ModelEngine, Precision, check_precision
 from albertkit.engines.onnx_model import OnnxEngine, OnnxModel, onnx_engine
 from albertkit.engines.processor import faster_bf16, native_bf16
@@ -54,7 +55,11 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
     if precision == "fp32" or not wanted(encoder.device):
         if precision == "bf16":
             notes += ("not bf16: the processor does not multiply it natively, fp32 is faster",)
+        if encoder.device.type == "cuda":
+            return GraphEngine(encoder, "fp32", notes)
         return _fused(encoder, "fp32", notes)[0] or ModelEngine(encoder, "fp32", notes)
+    if encoder.device.type == "cuda":
+        return GraphEngine(encoder, "bf16", notes)
     engine, reason = _fused(encoder, "bf16", notes)
     return engine or ModelEngine(encoder, "bf16", (*notes, f"the model itself, without packed weights: {reason}"))
 

@@ -75,7 +75,7 @@ def reused(projection: Projection) -> Projection:
         return projection
     sums: list[Tensor] = []
     weight, bias = _Gathered.apply(sums, weight, bias)
-    return partial(_Use.apply, sums=sums, weight=weight, bias=bias)
+    return partial(_Use.apply, sums, weight, bias)  # by position: `apply` takes names from torch 2.13 on
 
 
 class _Gathered(torch.autograd.Function):
@@ -99,7 +99,7 @@ class _Use(torch.autograd.Function):
     """A linear layer that adds to the gradients of weight and bias in `sums`."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, sums: list[Tensor], weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, sums: list[Tensor], weight: Tensor, bias: Tensor, values: Tensor) -> Tensor:
         ctx.save_for_backward(values, weight)
         ctx.sums, ctx.gathered = sums, weight.grad_fn
         return F.linear(values, weight, bias)
@@ -115,7 +115,7 @@ class _Use(torch.autograd.Function):
                 ctx.sums[1].add_(rows.sum(0))
             else:
                 ctx.sums += [rows.t() @ given, rows.sum(0)]
-        return grad @ weight if ctx.needs_input_grad[0] else None, None, None, None
+        return None, None, None, grad @ weight if ctx.needs_input_grad[3] else None
 
 
 def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:

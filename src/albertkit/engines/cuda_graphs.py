@@ -1,0 +1,166 @@
+"""The engine for CUDA: the model itself, a small batch's kernels launched all at once.
+
+A layer is a dozen kernels of a few microseconds each, which Python takes longer to launch than the GPU to run. A CUDA graph
+launches a whole forward pass. It is recorded for one shape of buffers, so a batch is copied into buffers of the next larger
+shape: behind its tokens stands one more sequence, of whatever was there before, whose states nobody reads.
+"""
+
+import copy
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from albertkit.data.packing import PackedBatch
+from albertkit.engines.engine import ModelEngine, Precision, evaluating
+from albertkit.model.outputs import PackedOutput
+from albertkit.model.pretrained import AlbertModel
+
+logger = logging.getLogger(__name__)
+
+MOST_TOKENS = 4096  # beyond, the GPU computes longer than Python launches
+MOST_GRAPHS = 128
+TOKENS, LONGEST = 64, 128  # shapes: tokens are a multiple, the longest sequence that of a power of two
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a graph is recorded for.
+
+    Attributes:
+        tokens: Room for tokens, those behind the batch's included.
+        sequences: Room for sequences; the last is what stands behind the batch, unless the batch fills all of it.
+        positions: Room for positions; None where all states are wanted.
+        longest: No sequence is longer.
+    """
+
+    tokens: int
+    sequences: int
+    positions: int | None
+    longest: int
+
+    @classmethod
+    def around(cls, batch: PackedBatch, positions: Tensor | None) -> Self:
+        """Return the next larger shape of a batch."""
+        tokens, sequences = batch.num_tokens, batch.num_sequences
+        if tokens % TOKENS or sequences != _power_of_two(sequences):
+            tokens, sequences = (tokens // TOKENS + 1) * TOKENS, _power_of_two(sequences) + 1
+        wanted = None if positions is None else _power_of_two(len(positions))
+        behind = tokens - batch.num_tokens
+        return cls(tokens, sequences, wanted, max(LONGEST, _power_of_two(max(batch.longest, behind))))
+
+
+class Graph:
+    """A forward pass recorded for one shape.
+
+    Args:
+        model: On CUDA, without dropout.
+        shape: Of the batches that will run.
+        pool: Memory shared with other graphs, of which one runs at a time.
+    """
+
+    def __init__(self, model: AlbertModel, shape: Shape, pool: Any) -> None:
+        device = model.device
+        ids, types, places = torch.zeros(3, shape.tokens, dtype=torch.int64, device=device)
+        offsets = torch.arange(shape.sequences + 1, device=device) * shape.tokens // shape.sequences
+        longest = min(shape.longest, model.config.max_position_embeddings)
+        self._batch = PackedBatch(ids, types, places, offsets, (longest,) * shape.sequences)
+        self._positions = None
+        if shape.positions is not None:
+            self._positions = torch.zeros(shape.positions, dtype=torch.int64, device=device)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(device):
+            model.encode(self._batch, positions=self._positions)  # libraries make themselves ready, compilers compile
+            with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+                self._output = model.encode(self._batch, positions=self._positions)
+
+    def run(self, batch: PackedBatch, positions: Tensor | None) -> PackedOutput:
+        """Compute a batch that fits the shape; the result is the caller's."""
+        lay_out(batch, self._batch)
+        if positions is not None and self._positions is not None:
+            self._positions[: len(positions)].copy_(positions)
+        self._graph.replay()
+        hidden, pooled = self._output
+        states = hidden[: batch.num_tokens if positions is None else len(positions)].clone()
+        return PackedOutput(states, None if pooled is None else pooled[: batch.num_sequences].clone())
+
+
+def lay_out(batch: PackedBatch, buffers: PackedBatch) -> None:
+    """Copy a batch into buffers of a shape around it. Places of tokens behind it keep ids that were valid for others."""
+    tokens, sequences = batch.num_tokens, batch.num_sequences
+    for name in ("input_ids", "token_type_ids", "position_ids"):
+        getattr(buffers, name)[:tokens].copy_(getattr(batch, name))
+    buffers.offsets[: sequences + 1].copy_(batch.offsets)
+    buffers.offsets[sequences + 1 : -1].fill_(tokens)  # sequences of no token, then one to the end
+
+
+class GraphEngine(ModelEngine):
+    """The model on CUDA in one precision. Weights are cast once, and again when they were changed.
+
+    A shape is recorded when it comes for the second time.
+    """
+
+    def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(model, precision, notes)
+        self._lock = Lock()
+        self._recording = model.config.max_position_embeddings >= LONGEST
+        self._make_ready()
+
+    def _make_ready(self) -> None:
+        """Cast the weights and begin without graphs."""
+        self._weights = list(self._model.parameters())
+        self._made_of = self._versions()
+        self._ready = copy.copy(self._model)
+        encoder = copy.deepcopy(self._model.encoder).to(self._dtype).eval()
+        self._ready._modules = {**self._model._modules, "encoder": encoder}
+        self._ready.compute_dtype = self._dtype
+        self._graphs: OrderedDict[Shape, Graph | None] = OrderedDict()  # None: it came once
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def _versions(self) -> list[tuple[int, int]]:
+        """Return what is another when a weight was changed."""
+        return [(weight.data_ptr(), weight._version) for weight in self._weights]
+
+    @torch.inference_mode()
+    def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
+        """See `Engine.encode`."""
+        with self._lock, evaluating(self._model):
+            if self._made_of != self._versions():
+                self._make_ready()
+            graph = self._graph(batch, positions)
+            if graph is not None:
+                return graph.run(batch, positions)
+            return self._ready.encode(batch, positions=positions)
+
+    def _graph(self, batch: PackedBatch, positions: Tensor | None) -> Graph | None:
+        """Return the graph that computes a batch; None for a large one, and for the first of a shape."""
+        if not self._recording or batch.num_tokens > MOST_TOKENS:
+            return None
+        shape = Shape.around(batch, positions)
+        graph = None
+        if shape in self._graphs:
+            graph = self._graphs.pop(shape) or self._record(shape)
+        self._graphs[shape] = graph  # the last used stands last
+        if len(self._graphs) > MOST_GRAPHS:
+            self._graphs.popitem(last=False)
+        return graph
+
+    def _record(self, shape: Shape) -> Graph | None:
+        """Record a graph; where that fails, say so once and go on without."""
+        try:
+            return Graph(self._ready, shape, self._pool)
+        except RuntimeError as error:  # a module that waits for the GPU, too little memory
+            self._recording = False
+            logger.warning(
+                "kernels are launched one by one, slower for small batches: %s", str(error).split("\n", 1)[0]
+            )
+            return None
+
+
+def _power_of_two(number: int) -> int:
+    """Return the smallest power of two that is not below a number from 1 on."""
+    return 1 << (number - 1).bit_length()

@@ -1,0 +1,122 @@
+"""What stands behind a batch changes nothing, and on CUDA (`pytest -m gpu`) a graph computes what the model does."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from albertkit.engines import Engine, load_engine
+from albertkit.engines.cuda_graphs import MOST_GRAPHS, GraphEngine, Shape, lay_out
+from albertkit.engines.engine import ModelEngine
+from albertkit.model import AlbertModel, PackedBatch
+from tests.engines.conftest import PIECES, packed
+
+LENGTHS = ((1,), (64,), (63,), (128,), (5, 17, 16, 33), (64, 64, 64, 64), (1,) * 65, (130, 2, 7), (200, 200, 17, 1, 1))
+MakeModel = Callable[..., AlbertModel]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_what_stands_behind_a_batch_changes_nothing(make_model: MakeModel, lengths: tuple[int, ...]) -> None:
+    model, batch = make_model(max_position_embeddings=256), packed(lengths)
+    positions = torch.tensor([0, sum(lengths) - 1, 0])
+    shape = Shape.around(batch, positions)
+    assert shape.tokens >= batch.num_tokens
+    assert shape.sequences >= batch.num_sequences
+    assert shape.positions == 4
+    whole = Shape.around(batch, None)
+    assert whole.positions is None
+    assert whole.longest >= batch.longest
+    ids, types = (torch.randint(0, most, (shape.tokens,)) for most in (PIECES, 2))
+    offsets = torch.full((shape.sequences + 1,), shape.tokens)
+    own = list(lengths)
+    if shape.sequences > len(own):
+        own += [0] * (shape.sequences - len(own) - 1) + [shape.tokens - sum(own)]
+    buffers = PackedBatch(ids, types, ids.clone() % 256, offsets, tuple(own))
+    lay_out(batch, buffers)
+    assert buffers.offsets.diff().tolist() == own
+    places = buffers.offsets.unique()  # on the CPU no sequence may be empty
+    seen = PackedBatch(ids, types, buffers.position_ids, places, tuple(places.diff().tolist()))
+    with torch.no_grad():
+        expected, found = model.encode(batch), model.encode(seen)
+    assert found.pooled is not None
+    assert expected.pooled is not None
+    torch.testing.assert_close(found.hidden[: batch.num_tokens], expected.hidden, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.pooled[: len(lengths)], expected.pooled, atol=1e-5, rtol=0)
+
+
+@pytest.fixture
+def on_cuda(make_model: MakeModel) -> AlbertModel:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return make_model(max_position_embeddings=256).to("cuda")
+
+
+def check(engine: Engine, plain: ModelEngine, lengths: tuple[int, ...], seed: int = 1) -> None:
+    batch = packed(lengths, seed).to("cuda")
+    for positions in (None, batch.starts, torch.tensor([sum(lengths) - 1, 0, 0], device="cuda")):
+        found, expected = (one.encode(batch, positions) for one in (engine, plain))
+        assert found.hidden.shape == expected.hidden.shape
+        assert found.hidden.dtype == expected.hidden.dtype
+        atol = 1e-4 if engine.precision == "fp32" else 0.1
+        torch.testing.assert_close(found.hidden, expected.hidden, atol=atol, rtol=0)
+        torch.testing.assert_close(found.pooled, expected.pooled, atol=atol, rtol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["fp32", "bf16"])
+def test_a_graph_computes_what_the_model_does(on_cuda: AlbertModel, kind: str) -> None:
+    engine, plain = load_engine(on_cuda, kind), ModelEngine(on_cuda, kind)
+    assert isinstance(engine, GraphEngine)
+    assert not engine.notes
+    for seed in range(4):  # as it is, recorded, replayed twice
+        for lengths in (*LENGTHS, (256,) * 32):
+            check(engine, plain, lengths, seed)
+    assert sum(graph is not None for graph in engine._graphs.values()) >= 20
+
+
+@pytest.mark.gpu
+def test_a_result_stays_when_the_next_batch_runs(on_cuda: AlbertModel) -> None:
+    engine, batch = load_engine(on_cuda, "bf16"), packed((30, 40)).to("cuda")
+    results = [engine.encode(batch).hidden for _ in range(3)]
+    kept = results[2].clone()
+    engine.encode(packed((31, 41), seed=2).to("cuda"))
+    assert torch.equal(results[2], kept)
+    assert torch.equal(results[1], kept)
+
+
+@pytest.mark.gpu
+def test_changed_weights_are_used(on_cuda: AlbertModel) -> None:
+    engine, plain = load_engine(on_cuda, "bf16"), ModelEngine(on_cuda, "bf16")
+    for _ in range(3):
+        check(engine, plain, (30, 40))
+    with torch.no_grad():
+        for parameter in on_cuda.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    for _ in range(3):
+        check(engine, plain, (30, 40))
+
+
+@pytest.mark.gpu
+def test_several_threads_and_more_shapes_than_are_kept(on_cuda: AlbertModel) -> None:
+    engine, plain = load_engine(on_cuda, "bf16"), ModelEngine(on_cuda, "bf16")
+
+    def work(number: int) -> None:
+        for count in range(1, 40):
+            check(engine, plain, (3 * number + 1,) * count, seed=count)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+    assert len(engine._graphs) <= MOST_GRAPHS
+
+
+@pytest.mark.gpu
+def test_what_cannot_be_recorded_is_launched_one_by_one(on_cuda: AlbertModel, caplog: pytest.LogCaptureFixture) -> None:
+    def wait(module: torch.nn.Module, args: tuple, output: torch.Tensor) -> None:
+        output.sum().item()
+
+    on_cuda.encoder.albert_layer_groups[0].albert_layers[0].ffn.register_forward_hook(wait)
+    engine, plain = load_engine(on_cuda, "bf16"), ModelEngine(on_cuda, "bf16")
+    for _ in range(3):
+        check(engine, plain, (30, 40))
+    assert caplog.text.count("one by one") == 1

@@ -100,9 +100,9 @@ def works(timing: Timing, device: torch.device) -> list[Work]:
     if device.type == "cuda":
         xxlarge = timing.model_config("xxlarge")
         return [
-            Work("base, length 512, full", base, 512, sequences=64, best_batch=64, natural=False),
-            Work("base, length 512, natural", base, 512, sequences=64, best_batch=64),
-            Work("xxlarge, length 512, full", xxlarge, 512, sequences=16, best_batch=16, natural=False),
+            Work("base, length 512, full", base, 512, sequences=256, best_batch=128, natural=False),
+            Work("base, length 512, natural", base, 512, sequences=256, best_batch=128),
+            Work("xxlarge, length 512, full", xxlarge, 512, sequences=32, best_batch=32, natural=False),
         ]
     small = base.replace(hidden_size=384, num_hidden_layers=6, num_attention_heads=6, intermediate_size=1536)
     return [

@@ -30,6 +30,7 @@ CASES = [
 @pytest.fixture(autouse=True)
 def _fresh_compiler():
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()  # of tests before it in this process
     yield
     torch._dynamo.reset()
 

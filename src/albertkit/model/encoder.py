@@ -19,7 +19,7 @@ from albertkit.errors import DataError
 from albertkit.model.attention import attention_probabilities, packed_attention
 from albertkit.model.loops import gelu_new
 from albertkit.model.padded import PaddedBatch
-from albertkit.model.projections import Projection, layer_norm, linear, reused
+from albertkit.model.projections import Projection, activated, layer_norm, linear, reused
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": gelu_new,
@@ -150,7 +150,7 @@ class AlbertLayer(nn.Module):
     def after_attention(self, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
         """Return the block's output from that of attention and the block's input: [..., H] both, to [..., H]."""
         hidden = weights.attention_norm(hidden + self._drop(weights.attention_output(context)))
-        inner = self.activation(weights.ffn(hidden))
+        inner = activated(weights.ffn, self.activation, hidden)
         return weights.ffn_norm(hidden + self._drop(weights.ffn_output(inner)))
 
     def _drop(self, update: Tensor) -> Tensor:

@@ -190,6 +190,14 @@ def test_weights_that_are_no_numbers_stay_so(make_model: MakeModel, precision: s
     assert engine.encode(packed((5, 3))).hidden.isnan().all()
 
 
+def test_an_older_torch_does_not_hide_what_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.9 has no `get_capabilities`: every engine was left out there, with a note that the processor lacks it."""
+    names = ("avx2", "avx512_dq", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8")
+    expected = [processor.has(name) for name in names]
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert [processor.has(name) for name in names] == expected
+
+
 def test_auto_is_never_int8(make_model: MakeModel) -> None:
     faster = processor.faster_bf16(torch.device("cpu"))
     assert load_engine(make_model()).precision == ("bf16" if faster else "fp32")

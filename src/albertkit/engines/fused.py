@@ -10,7 +10,7 @@ T tokens of N sequences, H hidden, I feed-forward, A heads of width D.
 from collections.abc import Iterator
 from functools import cache, partial
 from itertools import accumulate, groupby
-from math import prod
+from math import isfinite, prod
 from typing import NamedTuple
 
 import numba
@@ -425,7 +425,10 @@ def unfit(model: AlbertModel, precision: str) -> str:
     size = model.config.hidden_size // model.config.num_attention_heads
     if size % 2 and precision != "fp32":
         return f"its heads have the odd size {size}"
-    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+    ends = (
+        end for weight in model.parameters() for end in weight.aminmax()
+    )  # a twentieth of the time of all `isfinite`
+    if not all(map(isfinite, ends)):
         return "weights that are not finite would become numbers"  # in a largest score, in relu, in int8
     return ""
 

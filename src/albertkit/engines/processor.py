@@ -24,8 +24,17 @@ def faster_bf16(device: torch.device) -> bool:
 
 def has(*names: str) -> bool:
     """Return whether the CPU has one of these instruction sets, by torch's names."""
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return any(capabilities.get(name) for name in names)
+    known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else _llvm_knows()
+    return any(known.get(name) for name in names)
+
+
+@cache
+def _llvm_knows() -> dict[str, bool]:
+    """Return the same from numba's compiler, for torch 2.9, which tells of few."""
+    from llvmlite.binding import get_host_cpu_features
+
+    found = get_host_cpu_features()
+    return {name.replace("-", "_").replace("avx512", "avx512_"): on for name, on in found.items()}
 
 
 @cache

@@ -17,7 +17,7 @@ from albertkit.frame.result import Result
 from albertkit.frame.section import Cell, Section, Span, Table, Text, Tone
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer import rules
-from albertkit.tokenizer.comparison import KNOWN_BUGS, UNKNOWN, Comparison, Difference, Encode, compare, with_names
+from albertkit.tokenizer.comparison import UNKNOWN, Comparison, Difference, Encode, compare, known_bugs, with_names
 from albertkit.tokenizer.digit_comma import ends_in_digit_comma, without_comma
 from albertkit.tokenizer.folder_files import JSON_NAME, read_settings
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
@@ -64,7 +64,7 @@ class CheckReport(Result):
     def cures(self) -> dict[str, tuple[str, str]]:
         """Return effect and advice of each known bug that was met."""
         met = {cause for c in self.comparisons for difference in c.differences for cause in difference.causes}
-        return {bug.name: (bug.says, bug.cure) for bug in KNOWN_BUGS if bug.name in met}
+        return {bug.name: (bug.says, bug.cure) for bug in known_bugs() if bug.name in met}
 
     @property
     def exit_status(self) -> int:

@@ -8,19 +8,14 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 from albertkit.tokenizer.fast import regex_class
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 Encode = Callable[[str], list[Any]]
-_ALL = "".join(c for c in map(chr, range(0x20000)) if not 0xD800 <= ord(c) < 0xE000)
-_MARKS = "".join(c for c in _ALL if unicodedata.category(c)[0] == "M")
-_VOWEL_SIGNS = "".join(c for c in _MARKS if not unicodedata.combining(c))
 _HANGUL = "[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3\uffa0-\uffdc]"
-_DECOMPOSED = "".join(c for c in _ALL if unicodedata.normalize("NFKD", c) != c and not re.match(f"{_HANGUL}", c))
-
-
 _OURS = "open a folder that albertkit wrote (`albertkit tokenizer convert DIR NEW`) with transformers.AutoTokenizer"
 
 
@@ -45,55 +40,66 @@ def _in_texts(name: str, trigger: str, says: str, cure: str = _OURS) -> KnownBug
 
 
 UNKNOWN = "unexplained"
-KNOWN_BUGS = (
-    _in_texts(
-        "special-names", r"\[(?:CLS|SEP|MASK|PAD|UNK)\]|<(?:pad|unk|mask|cls|sep|/?s)>",
-        "names of special tokens in a text become their ids", "remove them from texts that users send",
-    ),
-    _in_texts(
-        "digit-comma", r"(?<=\d)[,，]|,$",
-        "a number and the comma after it stay one token; Google's code takes them apart",
-    ),
-    _in_texts(
-        "symbols-as-special-tokens", "[()\"\\-.–£€]|…",
-        "( ) \" - . – £ € are made special tokens: the token of the space before them is lost, another one follows them, "
-        "and maskers never mask them",
-    ),
-    _in_texts("quotes", "``|''", "`` and '' become \"; Google's code leaves them alone"),
-    _in_texts(
-        "control-characters", "[\x1c-\x1f\x0b\x0c\x85\u2028\u2029]",
-        "not all that Python's str.split takes for white space separates words",
-    ),
-    _in_texts("final-sigma", "Σ", "a capital sigma at the end of a word becomes σ; Python makes it ς"),
-    _in_texts("vowel-signs", regex_class(_VOWEL_SIGNS), "vowel signs of Indic scripts and Thai are removed"),
-    _in_texts("hangul", _HANGUL, "Hangul is taken apart into jamo and not put together again: it becomes unknown"),
-    _in_texts(
-        "case", regex_class(c for c in _ALL if c != c.lower()),
-        "the text is lower-cased though the folder's rules keep case, or the reverse",
-    ),
-    _in_texts(
-        "accents", regex_class(_MARKS + _DECOMPOSED),
-        "accents and compatibility characters are treated by other rules than the folder's",
-    ),
-    KnownBug("no-segments", "a pair has no segment ids (transformers 5)"),
-    KnownBug(
-        "space-in-offsets",
-        "the offsets of a word begin with the space before it, so that a pipeline answers ' NASA' for 'NASA'",
-    ),
-    KnownBug(
-        "morpheme-spaces", "the vocabulary wants spaces between morphemes; only albertkit puts them there",
-        "encode with albertkit, or train a tokenizer with --morphemes boundary, which needs no spaces",
-    ),
-    KnownBug(
-        "no-configuration", "no file says that this is the tokenizer of an ALBERT, so AutoTokenizer reads it as another one's",
-    ),
-    KnownBug("unreadable", "the folder cannot be read"),
-    KnownBug(
-        "vocab-mismatch", "the model has fewer tokens than the tokenizer", "use the tokenizer the model was trained with",
-    ),
-    KnownBug("pad-mismatch", "the model pads with another id", "correct `pad_token_id` in config.json"),
-    KnownBug(UNKNOWN, "no known bug", "report it, with the text"),
-)  # fmt: skip
+
+
+@cache
+def known_bugs() -> tuple[KnownBug, ...]:
+    """List the reasons that are known; a twelfth of a second, for it looks at all characters."""
+    characters = "".join(c for c in map(chr, range(0x20000)) if not 0xD800 <= ord(c) < 0xE000)
+    marks = "".join(c for c in characters if unicodedata.category(c)[0] == "M")
+    signs = "".join(c for c in marks if not unicodedata.combining(c))
+    hangul = re.compile(_HANGUL)
+    composed = "".join(c for c in characters if unicodedata.normalize("NFKD", c) != c and not hangul.match(c))
+    return (
+        _in_texts(
+            "special-names", r"\[(?:CLS|SEP|MASK|PAD|UNK)\]|<(?:pad|unk|mask|cls|sep|/?s)>",
+            "names of special tokens in a text become their ids", "remove them from texts that users send",
+        ),
+        _in_texts(
+            "digit-comma", r"(?<=\d)[,，]|,$",
+            "a number and the comma after it stay one token; Google's code takes them apart",
+        ),
+        _in_texts(
+            "symbols-as-special-tokens", "[()\"\\-.–£€]|…",
+            "( ) \" - . – £ € are made special tokens: the token of the space before them is lost, another one follows them, "
+            "and maskers never mask them",
+        ),
+        _in_texts("quotes", "``|''", "`` and '' become \"; Google's code leaves them alone"),
+        _in_texts(
+            "control-characters", "[\x1c-\x1f\x0b\x0c\x85\u2028\u2029]",
+            "not all that Python's str.split takes for white space separates words",
+        ),
+        _in_texts("final-sigma", "Σ", "a capital sigma at the end of a word becomes σ; Python makes it ς"),
+        _in_texts("vowel-signs", regex_class(signs), "vowel signs of Indic scripts and Thai are removed"),
+        _in_texts("hangul", _HANGUL, "Hangul is taken apart into jamo and not put together again: it becomes unknown"),
+        _in_texts(
+            "case", regex_class(c for c in characters if c != c.lower()),
+            "the text is lower-cased though the folder's rules keep case, or the reverse",
+        ),
+        _in_texts(
+            "accents", regex_class(marks + composed),
+            "accents and compatibility characters are treated by other rules than the folder's",
+        ),
+        KnownBug("no-segments", "a pair has no segment ids (transformers 5)"),
+        KnownBug(
+            "space-in-offsets",
+            "the offsets of a word begin with the space before it, so that a pipeline answers ' NASA' for 'NASA'",
+        ),
+        KnownBug(
+            "morpheme-spaces", "the vocabulary wants spaces between morphemes; only albertkit puts them there",
+            "encode with albertkit, or train a tokenizer with --morphemes boundary, which needs no spaces",
+        ),
+        KnownBug(
+            "no-configuration",
+            "no file says that this is the tokenizer of an ALBERT, so AutoTokenizer reads it as another one's",
+        ),
+        KnownBug("unreadable", "the folder cannot be read"),
+        KnownBug(
+            "vocab-mismatch", "the model has fewer tokens than the tokenizer", "use the tokenizer the model was trained with",
+        ),
+        KnownBug("pad-mismatch", "the model pads with another id", "correct `pad_token_id` in config.json"),
+        KnownBug(UNKNOWN, "no known bug", "report it, with the text"),
+    )  # fmt: skip
 
 
 @dataclass
@@ -194,7 +200,7 @@ def explain(text: str, agree: Callable[[str], bool]) -> list[str]:
 
     `UNKNOWN` alone if nothing explains it. `agree` says whether both sides agree on a text.
     """
-    present = [(bug.name, bug.trigger) for bug in KNOWN_BUGS if bug.trigger and bug.trigger.search(text)]
+    present = [(bug.name, bug.trigger) for bug in known_bugs() if bug.trigger and bug.trigger.search(text)]
     for number in range(1, len(present) + 1):
         for blamed in itertools.combinations(present, number):
             for filler in (" ", ""):  # one of them may bring two characters together that are a trigger themselves

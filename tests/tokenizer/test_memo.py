@@ -70,6 +70,17 @@ def test_random_models_and_texts(seed: int) -> None:
     assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
 
 
+@pytest.mark.parametrize("rule", rules.NAMES)
+def test_white_space_of_every_kind(golden: Path, rule: str) -> None:
+    """The engine is given texts whose blanks of ASCII are not collapsed yet."""
+    tokenizer = SentencePieceTokenizer((golden / "tokenizer" / "digit_comma_toy.model").read_bytes(), rule)
+    draw = random.Random(2)
+    blanks = [character for character in map(chr, range(0x3001)) if character.isspace()]
+    letters = "aB1,éΣςﬁ한\u0308¨\u00ad\u200bİ'"
+    texts = ["".join(draw.choice(letters if draw.random() < 0.6 else blanks) for _ in range(9)) for _ in range(3000)]
+    assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+
+
 def test_near_ties_are_left_to_sentencepiece(golden: Path) -> None:
     """Without the bound on rounding the engine would get some of these wrong; with it, it declines."""
     tokenizer = SentencePieceTokenizer((golden / "tokenizer" / "digit_comma_toy.model").read_bytes())

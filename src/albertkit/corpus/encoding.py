@@ -78,8 +78,9 @@ def encode_documents(texts: list[str], rules: list[str], tokenizer: Any, languag
         counts.append(len(found))
         sentences += found
         if rule == "sentence":
-            lines[number] = len(found)
-            unfinished[number] = sum(sentence[-1].isalnum() or sentence[-1] in ",-" for sentence in found)
+            last = "".join([sentence[-1] for sentence in found])
+            lines[number] = len(last)
+            unfinished[number] = sum(map(str.isalnum, last)) + last.count(",") + last.count("-")
     ragged = tokenizer.encode_batch(sentences, num_threads=1)
     lengths = np.diff(ragged.offsets)
     # sentences of nothing but characters that the text rules remove have no token

@@ -102,12 +102,14 @@ class BatchEncoder:
 
 
 def _apply_to_all(name: str, texts: list[str]) -> list[str]:
-    """Apply rules to texts, but for blanks at their ends: in one call, since one for each takes five times as long.
+    """Apply rules to texts, but for blanks of ASCII: in one call, since one for each takes five times as long.
 
     No step looks across END: it is neither blank nor cased, and composes with nothing.
     """
-    together = rules.apply(name, rules.END.join(texts)).split(rules.END)
-    return together if len(together) == len(texts) else [rules.apply(name, text) for text in texts]
+    together = rules.apply_but_for_blanks(name, rules.END.join(texts)).split(rules.END)
+    if len(together) == len(texts):
+        return together
+    return [rules.apply_but_for_blanks(name, text) for text in texts]
 
 
 def in_chunks(encode: Callable[[Sequence[str]], RaggedIds], texts: Sequence[str], threads: int) -> RaggedIds:

@@ -38,6 +38,7 @@ from albertkit.tokenizer.alignment import (
 
 END = "\0"  # between texts that are worked on together: no rule looks across it
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_FAR_BLANKS = tuple(c for c in map(chr, range(0x80, 0x3001)) if c.isspace())
 
 
 class Step(NamedTuple):
@@ -83,6 +84,24 @@ def apply(rules: str, text: str) -> str:
     text = encodable(text)
     for step in _STEPS[rules]:
         text = step.apply(text)
+    return text
+
+
+def apply_but_for_blanks(rules: str, text: str) -> str:
+    """Do as `apply`, for one who takes the blanks of ASCII as `str.split` does: none beyond them is left where that matters.
+
+    Splitting a text and joining it takes five times as long.
+    """
+    text = encodable(text)
+    for step in _STEPS[rules]:
+        text = _with_near_blanks(text) if step is COLLAPSE else step.apply(text)
+    return text
+
+
+def _with_near_blanks(text: str) -> str:
+    for blank in _FAR_BLANKS:
+        if blank in text:
+            text = text.replace(blank, " ")
     return text
 
 

@@ -17,6 +17,7 @@ Where it can differ from `AlbertTokenizer`:
 """
 
 import functools
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -38,7 +39,7 @@ _DIGIT_COMMA_PENALTY = 100.0  # convert_slow_tokenizer.py of transformers 4.57
 # Combining marks are in Unicode's first two planes; to ask all characters takes eight times as long (0.05 s).
 _AFTER_THE_MARKS = 0x20000
 _PRIVATE = 0xF0000  # first of 65,534 characters that no text has
-_FIRST_SYLLABLE, _LAST_SYLLABLE = "가", "힣"
+_SYLLABLE = re.compile("[가-힣]")
 _NEVER = -1e6  # a score no path survives; for pieces that text must not match
 # What `str.split` takes for white space. Written out: `\s` in the regular expressions of `tokenizers` is another set.
 _BLANK = "[" + "".join(chr(code) for code in range(0x3001) if chr(code).isspace()) + "]"
@@ -99,7 +100,7 @@ def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
     Korean text is lost.
     """
     strips = rules.STRIP_MARKS in rules.steps(text_rules)
-    hangul = any(_FIRST_SYLLABLE <= c <= _LAST_SYLLABLE for piece, _, _ in facts.pieces for c in piece)
+    hangul = _SYLLABLE.search("".join(piece for piece, _, _ in facts.pieces)) is not None
     return {"do_lower_case": rules.lowers(text_rules), "keep_accents": hangul or not strips}
 
 

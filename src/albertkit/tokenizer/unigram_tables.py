@@ -60,10 +60,9 @@ def unigram_tables(facts: ModelFacts, unknown_id: int, rule: DigitCommaRule | No
     # User-defined pieces score better than any way round them (unigram_model.cc).
     scores = np.array([s if kind == NORMAL else len(p.encode()) * best - 0.1 for p, s, kind in facts.pieces])
     rows = sorted((p.encode(), n) for n, (p, _, kind) in enumerate(facts.pieces) if kind in (NORMAL, USER_DEFINED))
-    nodes = len({text[:length] for text, _ in rows for length in range(len(text) + 1)})
     text = np.frombuffer(b"".join(text for text, _ in rows), dtype=np.uint8)
     ends, numbers = np.cumsum([len(text) for text, _ in rows]), np.array([number for _, number in rows])
-    trie = _build_trie(text, ends, numbers, nodes)
+    trie = _build_trie(text, ends, numbers)
     space = trie[0]
     for byte in SPACE.encode():
         space = _child(trie, space, byte)
@@ -89,8 +88,22 @@ def _piece(node):
 
 
 @compiled
-def _build_trie(text, ends, numbers, nodes):
+def _count_nodes(text, ends):
+    """Return the number of different beginnings of the sorted pieces, the empty one among them."""
+    nodes, first, last = 1, 0, 0  # where the piece before begins and ends
+    for end in ends:
+        same = 0
+        while first + same < last and last + same < end and text[first + same] == text[last + same]:
+            same += 1
+        nodes += end - last - same
+        first, last = last, end
+    return nodes
+
+
+@compiled
+def _build_trie(text, ends, numbers):
     """Build the trie node by node in the order of their depth; a node stands for a run of the sorted pieces that begin alike."""
+    nodes = _count_nodes(text, ends)
     trie = np.zeros(8 * nodes + 4096, dtype=np.int64)
     taken = np.zeros(len(trie), dtype=np.bool_)  # bases; one base a node makes the byte proof enough of a child
     places, firsts, lasts, depths = np.zeros((4, nodes), dtype=np.int64)

@@ -74,7 +74,9 @@ def test_the_padded_path_computes_the_same(packed: PackedBatch) -> None:
     torch.testing.assert_close(_padded_attention(qkv, packed, 2, 0.0), expected, atol=1e-6, rtol=0)
 
 
-def test_attention_dropout_drops_probabilities_and_its_gradient_matches() -> None:
+@pytest.mark.parametrize("way", ["even", "one by one"])
+def test_attention_dropout_drops_probabilities_and_its_gradient_matches(way: str, monkeypatch) -> None:
+    monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: way)
     batch = PackedBatch.from_sequences([[1] * 30, [1] * 20])
     qkv = torch.randn(50, 3 * 64, dtype=torch.float64, requires_grad=True)
     values = torch.eye(32, dtype=torch.float64)[:30].repeat(1, 2)  # with these the context is the dropped probabilities

@@ -139,17 +139,62 @@ def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: fl
         mask = batch.padding_mask()
         places = mask.flatten().nonzero().squeeze(1)
         qkv = qkv.new_zeros(count * longest, qkv.shape[1]).index_copy(0, places, qkv)
-    query, key, value = (
-        part.flatten(0, 1) for part in qkv.view(count, longest, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
-    )
     hidden = qkv.new_zeros(count, longest)
     if mask is not None:
         hidden.masked_fill_(~mask, torch.finfo(qkv.dtype).min)
     hidden = hidden.repeat_interleave(num_heads, 0)[:, None]
-    scores = torch.baddbmm(hidden, query, key.transpose(1, 2), alpha=query.shape[-1] ** -0.5)
-    probabilities = F.dropout(scores.softmax(-1), dropout) if dropout else scores.softmax(-1)
-    context = (probabilities @ value).unflatten(0, (count, num_heads)).transpose(1, 2).reshape(count * longest, -1)
+    context = _EvenAttention.apply(qkv.view(count, longest, -1), hidden, num_heads, dropout)
     return context if mask is None else context.index_select(0, places)
+
+
+class _EvenAttention(torch.autograd.Function):
+    """Softmax attention of N sequences of one length S at once: [N, S, 3H] to [N·S, H]; `hidden` [N·A, 1, S] is added to scores.
+
+    One tensor of all scores forward and one backward, written over: autograd makes three of each. 8 of 512, 12 heads, bf16,
+    forward and backward on two cores with AMX 61 → 55 ms, and 106 → 81 where glibc gives such blocks back at once; 8 of 384 34
+    → 29 and 58 → 29; 32 of 128 25 → 21.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, hidden: Tensor, num_heads: int, dropout: float) -> Tensor:
+        count, longest, _ = qkv.shape
+        heads = qkv.view(count, longest, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = (part.flatten(0, 1) for part in heads)
+        probabilities = torch.baddbmm(hidden, query, key.transpose(1, 2), alpha=query.shape[-1] ** -0.5)
+        weights = torch.softmax(probabilities, -1, out=probabilities)
+        dropped: list[Tensor] = []
+        if dropout:
+            weights, mask = torch.native_dropout(probabilities, dropout, True)
+            dropped.append(mask)
+        ctx.save_for_backward(query, key, value, probabilities, *dropped)
+        ctx.num_heads, ctx.dropout = num_heads, dropout
+        context = torch.bmm(weights, value).unflatten(0, (count, num_heads))
+        return context.transpose(1, 2).reshape(count * longest, -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_context: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, probabilities, *dropped = ctx.saved_tensors
+        scale, (rows, longest, width) = query.shape[-1] ** -0.5, query.shape
+        shape = (rows // ctx.num_heads, ctx.num_heads, longest, width)
+        grad_out = grad_context.view(shape[0], longest, *shape[1::2]).transpose(1, 2).reshape(query.shape)
+        grad_weights, weights = torch.bmm(grad_out, value.transpose(1, 2)), probabilities
+        if dropped:
+            keep = 1 / (1 - ctx.dropout)
+            weights = probabilities * dropped[0] * keep
+            grad_weights.mul_(dropped[0]).mul_(keep)
+        grad_qkv = grad_context.new_empty(shape[0], longest, 3, *shape[1::2])
+        grad_query, grad_key, grad_value = grad_qkv.permute(2, 0, 3, 1, 4)
+        grad_value.copy_(torch.bmm(weights.transpose(1, 2), grad_out).view(shape))
+        grad_scores = _softmax_gradient(grad_weights, probabilities)
+        grad_query.copy_(torch.baddbmm(query, grad_scores, key, beta=0, alpha=scale).view(shape))
+        grad_key.copy_(torch.baddbmm(key, grad_scores.transpose(1, 2), query, beta=0, alpha=scale).view(shape))
+        return grad_qkv.flatten(2), None, None, None
+
+
+def _softmax_gradient(grad: Tensor, probabilities: Tensor) -> Tensor:
+    """Replace the gradient of probabilities by that of scores: row by row, and a row is read before it is written."""
+    return torch.ops.aten._softmax_backward_data.out(grad, probabilities, -1, grad.dtype, grad_input=grad)
 
 
 def attention_probabilities(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: int) -> list[Tensor] | Tensor:
@@ -233,10 +278,9 @@ class _SequenceAttention(torch.autograd.Function):
             if dropped:
                 keep = 1 / (1 - ctx.dropout)
                 weights = probabilities * dropped[n] * keep
-                grad_weights = grad_weights * dropped[n] * keep
+                grad_weights.mul_(dropped[n]).mul_(keep)
             grad_value.copy_(torch.bmm(weights.transpose(1, 2), grad_out))
-            grad_scores = torch._softmax_backward_data(grad_weights, probabilities, -1, qkv.dtype)
-            grad_scores *= query.shape[-1] ** -0.5
-            grad_query.copy_(torch.bmm(grad_scores, key))
-            grad_key.copy_(torch.bmm(grad_scores.transpose(1, 2), query))
+            grad_scores, scale = _softmax_gradient(grad_weights, probabilities), query.shape[-1] ** -0.5
+            grad_query.copy_(torch.baddbmm(query, grad_scores, key, beta=0, alpha=scale))
+            grad_key.copy_(torch.baddbmm(key, grad_scores.transpose(1, 2), query, beta=0, alpha=scale))
         return grad_qkv, None, None, None

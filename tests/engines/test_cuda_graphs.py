@@ -45,6 +45,24 @@ def test_what_stands_behind_a_batch_changes_nothing(make_model: MakeModel, lengt
     torch.testing.assert_close(found.pooled[: len(lengths)], expected.pooled, atol=1e-5, rtol=0)
 
 
+def test_changed_and_replaced_weights_are_noticed(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU, where nothing is recorded: a batch of no shape, because the model reads few tokens."""
+    monkeypatch.setattr(torch.cuda, "Event", lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    model, batch = make_model(), packed((5, 17))
+    engine, plain = GraphEngine(model, "fp32"), ModelEngine(model, "fp32")
+    linear = model.encoder.albert_layer_groups[0].albert_layers[0].ffn
+    replaced = torch.nn.Parameter(linear.weight.detach() * 0.9)
+
+    def change() -> None:
+        with torch.no_grad():
+            linear.weight *= 1.1
+
+    for alter in (lambda: None, change, lambda: setattr(linear, "weight", replaced)):
+        alter()
+        assert torch.equal(engine.encode(batch).hidden, plain.encode(batch).hidden)
+
+
 @pytest.fixture
 def on_cuda(make_model: MakeModel) -> AlbertModel:
     if not torch.cuda.is_available():

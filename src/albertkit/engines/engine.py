@@ -1,7 +1,7 @@
 """Base class of engines, and the engine that works everywhere: the model itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
@@ -112,6 +112,11 @@ class ModelEngine(Engine):
                 rows = np.repeat(stay, lengths[inside])
                 hidden, inside = hidden[torch.from_numpy(rows).to(hidden.device)], inside[stay]
         return Exited(torch.from_numpy(found), torch.from_numpy(had))
+
+
+def versions(parameters: Iterable[Tensor]) -> list[tuple[int, int]]:
+    """Return what is another when one of the parameters was changed or replaced."""
+    return [(one.data_ptr(), 0 if one.is_inference() else one._version) for one in parameters]
 
 
 def pooled(model: AlbertModel, first: Tensor) -> Tensor:

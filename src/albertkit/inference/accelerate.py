@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from albertkit.data.packing import PackedBatch
-from albertkit.engines.engine import Engine, Precision, check_precision
+from albertkit.engines.engine import Engine, Precision, check_precision, versions
 from albertkit.engines.making import load_engine
 from albertkit.errors import ConfigError
 from albertkit.model.keywords import given_config
@@ -128,7 +128,7 @@ class _Fast:
     def engine(self) -> Engine:
         """Return the engine of the weights as they are now."""
         parameters = dict(self.model.named_parameters())
-        weights = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters.values()]
+        weights = versions(parameters.values())
         if self._engine is None or weights != self._weights:
             _share_parameters(parameters, self.ours)
             self._engine, self._weights = load_engine(self.ours, self.precision), weights

@@ -52,16 +52,17 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
             return engine
         notes = (f"not int8: {reason}",)
     wanted = faster_bf16 if precision == "auto" else native_bf16
-    if precision == "fp32" or not wanted(encoder.device):
-        if precision == "bf16":
-            notes += ("not bf16: the processor does not multiply it natively, fp32 is faster",)
-        if encoder.device.type == "cuda":
-            return GraphEngine(encoder, "fp32", notes)
-        return _fused(encoder, "fp32", notes)[0] or ModelEngine(encoder, "fp32", notes)
+    kind: Precision = "bf16" if precision != "fp32" and wanted(encoder.device) else "fp32"
+    if precision == "bf16" and kind == "fp32":
+        notes += ("not bf16: the processor does not multiply it natively, fp32 is faster",)
     if encoder.device.type == "cuda":
-        return GraphEngine(encoder, "bf16", notes)
-    engine, reason = _fused(encoder, "bf16", notes)
-    return engine or ModelEngine(encoder, "bf16", (*notes, f"the model itself, without packed weights: {reason}"))
+        return GraphEngine(encoder, kind, notes)
+    engine, reason = _fused(encoder, kind, notes)
+    if engine:
+        return engine
+    if kind == "bf16":
+        notes += (f"the model itself, without packed weights: {reason}",)
+    return ModelEngine(encoder, kind, notes)
 
 
 def on_engine(model: Model, engine: Engine) -> Model:

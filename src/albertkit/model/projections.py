@@ -64,13 +64,9 @@ def for_few_rows(projection: Projection) -> Projection:
 
 def activated(projection: Projection, activation: Projection, values: Tensor) -> Tensor:
     """Apply a linear map and an activation. Where no gradient is wanted on CUDA, the product itself applies Google's gelu."""
-    on_cuda = values.device.type == "cuda" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    if (
-        not on_cuda
-        or activation is not gelu_new
-        or not isinstance(projection, partial)
-        or projection.func is not F.linear
-    ):
+    fused = values.device.type == "cuda" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    fused = fused and activation is gelu_new
+    if not fused or not isinstance(projection, partial) or projection.func is not F.linear:
         return activation(projection(values))
     weight, bias = projection.keywords["weight"], projection.keywords["bias"]
     rows = torch._addmm_activation(bias, values.flatten(0, -2), weight.t(), use_gelu=True)

@@ -60,11 +60,9 @@ def _rule_out(units, replacements, unchanged):
         if 0 < byte < 256:
             following[place] = first[place ^ byte]
             first[place ^ byte] = place
-    key, nodes = (
-        np.zeros(none, np.uint8),
-        np.zeros(none + 1, np.int32),
-    )  # at each depth: the byte, the child to try next
-    nodes[0] = first[_offset(units[0])]
+    # At each depth: the byte, and the child to try next.
+    key, nodes = np.zeros(none, np.uint8), np.zeros(none + 1, np.int32)
+    nodes[0] = first[min(_offset(units[0]), none)]
     depth = 0
     while depth >= 0:
         place = nodes[depth]

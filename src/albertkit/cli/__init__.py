@@ -153,7 +153,7 @@ def _bound_spinning() -> None:
         os.environ["GOMP_SPINCOUNT"] = "3000"
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let glibc keep freed memory for the next update of a training, unless a MALLOC_… variable is set.
 
     It otherwise returns blocks above 32 MB to the system at once, and the next ones fault page by page: 53,000 times an update
@@ -175,7 +175,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     _bound_spinning()
     if arguments and arguments[0] in _TRAINS:
-        _keep_freed_memory()
+        keep_freed_memory()
     if launch.refused_before():
         sys.exit(2)
     if not launch.speaks():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, Parameter
 
+from albertkit.cli import set_up_process
 from albertkit.errors import AlbertKitError
 from albertkit.frame.command import present
 from albertkit.frame.result import Result
@@ -61,4 +62,5 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    set_up_process(trains=sys.argv[1:2] in (["pretrain"], ["finetune"]))  # as our commands do, for the peers, too
     main(sys.argv[1:])

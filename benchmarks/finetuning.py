@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from albertkit.cli import keep_freed_memory
 from albertkit.config import AlbertConfig
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features
@@ -99,7 +98,6 @@ def finetune(
     """
     if steps is not None and steps < 1:
         raise SystemExit(f"--steps is {steps}, it must be at least 1")
-    keep_freed_memory()  # as our commands do; the Trainer has it, too
     with using_threads(timing.threads):
         if model is not None:
             yield from _same_metric(model, data, steps or 300, timing.rounds or 3)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from albertkit.cli import keep_freed_memory
 from albertkit.config import AlbertConfig
 from albertkit.data import IGNORED
 from albertkit.data.packing import PackedBatch
@@ -50,8 +49,7 @@ TOLERANCE = {"cpu": 1e-4, "cuda": 1e-3}  # of the loss, ours compared with trans
 MASKED = 0.15
 NOTE = (
     "the same examples for all, made beforehand; real tokens only, padding counts for nothing; the Trainer's time is "
-    "that of its training loop, without its set-up. Our step holds all its sequences, a Trainer's step its own batch. "
-    "Freed memory is kept for all, as our commands keep it"
+    "that of its training loop, without its set-up. Our step holds all its sequences, a Trainer's step its own batch"
 )
 DEVICE_NOTE = (
     "batches are on the device beforehand; real tokens only, padding counts for nothing; all make the same number of "
@@ -123,7 +121,6 @@ def pretrain(*, text: Text = TEXT, steps: int = 1, device: str = "cpu", timing: 
     if steps < 1:
         raise SystemExit(f"--steps is {steps}, it must be at least 1")
     place = find_device(device)
-    keep_freed_memory()
     with text.open(2.0) as inputs, using_threads(timing.threads):
         for work in works(timing, place):
             with scratch_folder() as scratch:

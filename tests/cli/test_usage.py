@@ -141,7 +141,7 @@ def test_waiting_threads_spin_as_long_as_the_environment_says(given, bound):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
-def test_commands_that_trainkeep_freed_memory_unless_the_environment_says_otherwise(said, monkeypatch):
+def test_commands_that_train_keep_freed_memory_unless_the_environment_says_otherwise(said, monkeypatch):
     asked = []
     library = SimpleNamespace(mallopt=lambda option, value: asked.append((option, value)))
     monkeypatch.setattr("albertkit.cli.ctypes.CDLL", lambda name: library)

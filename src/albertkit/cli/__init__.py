@@ -142,6 +142,13 @@ def _name_arguments(arguments: list[str]) -> None:
     place.usage = str(format_usage(app, words)).rstrip().replace("[ARGS]", named)
 
 
+def set_up_process(trains: bool) -> None:
+    """Set what a library must not set for its process and commands do: how long threads spin, whether freed memory is kept."""
+    _bound_spinning()
+    if trains:
+        _keep_freed_memory()
+
+
 def _bound_spinning() -> None:
     """Let OpenMP's threads that wait spin for some 30 microseconds and then sleep; what the environment says wins.
 
@@ -153,7 +160,7 @@ def _bound_spinning() -> None:
         os.environ["GOMP_SPINCOUNT"] = "3000"
 
 
-def keep_freed_memory() -> None:
+def _keep_freed_memory() -> None:
     """Let glibc keep freed memory for the next update of a training, unless a MALLOC_… variable is set.
 
     It otherwise returns blocks above 32 MB to the system at once, and the next ones fault page by page: 53,000 times an update
@@ -173,9 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
     Of several processes that torchrun started, the first prints results, and the first that fails says why.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    _bound_spinning()
-    if arguments and arguments[0] in _TRAINS:
-        keep_freed_memory()
+    set_up_process(trains=bool(arguments) and arguments[0] in _TRAINS)
     if launch.refused_before():
         sys.exit(2)
     if not launch.speaks():

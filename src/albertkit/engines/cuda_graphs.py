@@ -1,10 +1,9 @@
-"""The engine for CUDA: the model itself, a small batch's kernels launched all at once.
+"""The engine for CUDA: the model itself, all kernels of a batch launched at once.
 
-A layer is ten kernels of a few microseconds each, which Python takes longer to launch than the GPU to run. A CUDA graph
+A layer is ten kernels of a few microseconds each, which Python takes longer to launch than the GPU takes to run. A CUDA graph
 launches a whole forward pass: 0.47 ms for 128 tokens of base in bf16 on an H200, where launched one by one it took 8.8 (a
 virtual machine whose launches are slow), 0.75 and 9.5 for 1,024. It is recorded for one shape of buffers, so a batch is copied
-into buffers of the next larger shape: behind its tokens stands one more sequence, of whatever was there before, whose states
-nobody reads.
+into buffers of the next larger shape. The rest of the buffers is one more sequence, of old tokens, whose states are not returned.
 """
 
 import copy
@@ -31,7 +30,7 @@ TOKENS, LONGEST = 64, 128  # of the smallest shapes; the longest sequence is cou
 
 @dataclass(frozen=True)
 class Shape:
-    """What a graph is recorded for.
+    """A size of buffers, for which one graph is recorded.
 
     Attributes:
         tokens: Room for tokens, those behind the batch's included.
@@ -93,7 +92,7 @@ class Graph:
 
 
 def lay_out(batch: PackedBatch, buffers: PackedBatch) -> None:
-    """Copy a batch into buffers of a shape around it. Places of tokens behind it keep ids that were valid for others."""
+    """Copy a batch into larger buffers; the tokens behind it stay those of earlier batches, whose ids are valid."""
     tokens, sequences = batch.num_tokens, batch.num_sequences
     for name in ("input_ids", "token_type_ids", "position_ids"):
         getattr(buffers, name)[:tokens].copy_(getattr(batch, name))
@@ -163,7 +162,8 @@ class GraphEngine(ModelEngine):
         except RuntimeError as error:  # a module that waits for the GPU, too little memory
             self._recording = False
             generator = torch.cuda.default_generators[self._model.device.index]
-            generator.graphsafe_set_state(generator.clone_state())  # its own is left recording, and draws nothing more
+            # A failed recording leaves the generator's state recording: the next dropout would raise.
+            generator.graphsafe_set_state(generator.clone_state())
             logger.warning(
                 "kernels are launched one by one, slower for small batches: %s", str(error).split("\n", 1)[0]
             )

@@ -115,7 +115,7 @@ class ModelEngine(Engine):
 
 
 def versions(parameters: Iterable[Tensor]) -> list[tuple[int, int]]:
-    """Return what is another when one of the parameters was changed or replaced."""
+    """Return address and version of each parameter; the list differs after any is changed or replaced."""
     return [(one.data_ptr(), 0 if one.is_inference() else one._version) for one in parameters]
 
 

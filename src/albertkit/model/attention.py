@@ -175,16 +175,18 @@ class _EvenAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_context: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, probabilities, *dropped = ctx.saved_tensors
-        scale, (rows, longest, width) = query.shape[-1] ** -0.5, query.shape
-        shape = (rows // ctx.num_heads, ctx.num_heads, longest, width)
-        grad_out = grad_context.view(shape[0], longest, *shape[1::2]).transpose(1, 2).reshape(query.shape)
+        rows, longest, width = query.shape
+        heads, scale = ctx.num_heads, width**-0.5
+        count = rows // heads
+        grad_out = grad_context.view(count, longest, heads, width).transpose(1, 2).reshape(query.shape)
         grad_weights, weights = torch.bmm(grad_out, value.transpose(1, 2)), probabilities
         if dropped:
             keep = 1 / (1 - ctx.dropout)
             weights = probabilities * dropped[0] * keep
             grad_weights.mul_(dropped[0]).mul_(keep)
-        grad_qkv = grad_context.new_empty(shape[0], longest, 3, *shape[1::2])
+        grad_qkv = grad_context.new_empty(count, longest, 3, heads, width)
         grad_query, grad_key, grad_value = grad_qkv.permute(2, 0, 3, 1, 4)
+        shape = grad_value.shape
         grad_value.copy_(torch.bmm(weights.transpose(1, 2), grad_out).view(shape))
         grad_scores = _softmax_gradient(grad_weights, probabilities)
         grad_query.copy_(torch.baddbmm(query, grad_scores, key, beta=0, alpha=scale).view(shape))

@@ -63,7 +63,10 @@ def for_few_rows(projection: Projection) -> Projection:
 
 
 def activated(projection: Projection, activation: Projection, values: Tensor) -> Tensor:
-    """Apply a linear map and an activation. Where no gradient is wanted on CUDA, the product itself applies Google's gelu."""
+    """Apply a linear map and an activation. Without gradients on CUDA, the product applies Google's gelu itself.
+
+    torch has no public name for that; its own TransformerEncoderLayer uses this one.
+    """
     fused = values.device.type == "cuda" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
     fused = fused and activation is gelu_new
     if not fused or not isinstance(projection, partial) or projection.func is not F.linear:
@@ -88,7 +91,7 @@ def reused(projection: Projection) -> Projection:
         return projection
     sums: list[Tensor] = []
     weight, bias = _Gathered.apply(sums, weight, bias)
-    return partial(_Use.apply, sums, weight, bias)  # by position: `apply` takes names from torch 2.13 on
+    return partial(_Use.apply, sums, weight, bias)  # by position: `apply` takes no names in torch 2.11
 
 
 class _Gathered(torch.autograd.Function):

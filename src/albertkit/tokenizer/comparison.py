@@ -44,7 +44,7 @@ UNKNOWN = "unexplained"
 
 @cache
 def known_bugs() -> tuple[KnownBug, ...]:
-    """List the reasons that are known; a twelfth of a second, for it looks at all characters."""
+    """List the known reasons. The first call takes 0.08 s: it sorts all characters of two planes."""
     characters = "".join(c for c in map(chr, range(0x20000)) if not 0xD800 <= ord(c) < 0xE000)
     marks = "".join(c for c in characters if unicodedata.category(c)[0] == "M")
     signs = "".join(c for c in marks if not unicodedata.combining(c))

@@ -88,9 +88,9 @@ def apply(rules: str, text: str) -> str:
 
 
 def apply_but_for_blanks(rules: str, text: str) -> str:
-    """Do as `apply`, for one who takes the blanks of ASCII as `str.split` does: none beyond them is left where that matters.
+    """Do as `apply`, but do not collapse white space: where the rules do, every other white space becomes a blank of ASCII.
 
-    Splitting a text and joining it takes five times as long.
+    For a caller that separates words as `str.split` does. Splitting and joining the text takes five times as long.
     """
     text = encodable(text)
     for step in _STEPS[rules]:

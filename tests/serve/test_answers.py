@@ -225,7 +225,9 @@ def test_a_large_request_and_a_small_one(service, folders, texts):
 def test_texts_are_ranked_by_the_score_of_their_pair_with_the_query(service, folders, texts):
     pipeline = load_pipeline(folders["score"], precision="fp32")
     wanted = np.array([row["value"] for row in pipeline([("the fox", text) for text in texts[:6]])])
-    found = service.post("/rerank", {"query": "the fox", "texts": texts[:6], "return_text": True}).json()
+    found = service.post(
+        "/rerank", {"query": "the fox", "texts": texts[:6], "return_text": True, "raw_scores": True}
+    ).json()
     assert [row["index"] for row in found] == np.argsort(-wanted, kind="stable").tolist()
     np.testing.assert_allclose([row["score"] for row in found], np.sort(wanted)[::-1], atol=1e-4)
     assert [row["text"] for row in found] == [texts[row["index"]] for row in found]

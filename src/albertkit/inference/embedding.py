@@ -42,6 +42,11 @@ class Embed(Pipeline[str]):
         """Return the whole vector fp32 [D] of each sequence."""
         return list(self.encoder.vectors(batch.packed, self.engine).cpu().numpy())
 
+    def token_states(self, batch: LabelledBatch) -> list[np.ndarray]:
+        """Return the last hidden states of each sequence, fp32 [S, H], special tokens included."""
+        hidden = self.engine.encode(batch.packed).hidden.float().cpu().numpy()
+        return np.split(hidden, batch.packed.offsets[1:-1].tolist())
+
     def results(
         self,
         inputs: Sequence[str],

@@ -17,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from albertkit import __version__
 from albertkit.errors import AlbertKitError
-from albertkit.serve import refusals, routes, schemas
+from albertkit.serve import refusals, routes, schemas, text_embeddings_inference
 from albertkit.serve.bounds import MOST_REQUESTS, MOST_TEXTS
 from albertkit.serve.gate import Gate
 from albertkit.serve.observing import Observed
@@ -60,6 +60,7 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
     documented = [] if service.options.api_key is None else [Security(HTTPBearer(auto_error=False))]
     app.include_router(routes.openai_router, dependencies=documented)  # first: routes are tried one after the other
     app.include_router(routes.router, dependencies=documented)
+    app.include_router(text_embeddings_inference.router, dependencies=documented)
     app.include_router(operations)
     app.mount("/page", StaticFiles(directory=_PAGE, html=True), name="page")
     _describe_openai_as_it_is(app)
@@ -133,6 +134,8 @@ async def info(request: Request) -> dict[str, Any]:
     return {
         "version": __version__,
         "models": list(models.folders),
+        **models.description(next(iter(models.folders)), service_of(request).facts),
+        "auto_truncate": False,
         "max_client_batch_size": MOST_TEXTS,
         "max_batch_tokens": options.batch_tokens,
         "max_concurrent_requests": MOST_REQUESTS,

@@ -48,6 +48,18 @@ def check_numbers(count: int) -> None:
     check_size(count, MOST_NUMBERS, "numbers", "send fewer texts in a request")
 
 
+def check_ids(rows: Sequence[Sequence[int]], vocab_size: int) -> None:
+    """Refuse ids that the tokenizer does not have: those of another one."""
+    for row in rows:
+        if not 0 <= min(row) <= max(row) < vocab_size:
+            wrong = min(row) if min(row) < 0 else max(row)
+            fact = f"{str(wrong)[:20]} is no id of the tokenizer, it has {vocab_size:,} tokens"
+            hint = (
+                "send texts (langchain's OpenAIEmbeddings: check_embedding_ctx_length=False), or ids of this tokenizer"
+            )
+            raise ServiceError("bad-input", fact, hint, status=422)
+
+
 def check_request(kind: str, values: Sequence[Any], characters: int, options: Mapping[str, Any]) -> None:
     """Refuse a request that would take too much memory, before it is tokenized."""
     if kind == FillMask.kind:

@@ -90,10 +90,11 @@ class Gate:
         if self._open > MOST_REQUESTS and path not in OPEN:
             fact = f"{MOST_REQUESTS:,} requests are being answered"
             return ServiceError("busy", fact, "send it again later", status=429, retry_after=1)
-        return self._visitors.refuse(method, path, headers) or self._without_key(path, headers)
+        is_open = path.startswith(PAGE) or (path in OPEN and method != "POST")  # POST / computes
+        return self._visitors.refuse(method, path, headers) or (None if is_open else self._without_key(headers))
 
-    def _without_key(self, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
-        if self._key is None or path in OPEN or path.startswith(PAGE):
+    def _without_key(self, headers: dict[bytes, bytes]) -> ServiceError | None:
+        if self._key is None:
             return None
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
         if hmac.compare_digest(scheme.lower() + b" " + key.strip(), self._key):

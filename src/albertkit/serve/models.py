@@ -75,6 +75,21 @@ class Models:
         own = ["trained without exits: all layers are run"] if name in self._without_exits else []
         return [*(facts[name].notes if name in facts else ()), *own]
 
+    def description(self, name: str, facts: Mapping[str, Facts]) -> dict[str, Any]:
+        """Return what `/info` answers of a model, in the words of text-embeddings-inference."""
+        pipelines: dict[str, Any] = {kind: one for kind, one in self._pipelines[name].items() if one is not None}
+        model_type: dict[str, Any] = {}
+        length = None
+        if (embed := pipelines.get("embed")) is not None:
+            model_type, length = {"embedding": {"pooling": embed.encoder.pooling}}, embed.encoder.max_length
+        for kind, their_kind in (("classify", "classifier"), ("score", "reranker")):
+            if (pipeline := pipelines.get(kind)) is not None:
+                labels = pipeline.model.config.id2label
+                model_type = {their_kind: {"id2label": labels, "label2id": {label: i for i, label in labels.items()}}}
+                length = pipeline.task.length
+        precision = facts[name].precision if name in facts else None
+        return {"model_id": name, "model_type": model_type, "model_dtype": precision, "max_input_length": length}
+
     def listing(self, facts: Mapping[str, Facts]) -> list[dict[str, Any]]:
         """Return what `/models` answers of each model. `precision` is None while it is being loaded."""
         return [

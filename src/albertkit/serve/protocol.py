@@ -14,6 +14,7 @@ from albertkit.data.features import Features
 from albertkit.errors import AlbertKitError
 from albertkit.serve.options import ServeOptions
 
+TOKEN_STATES = "token-states"  # work for a sentence encoder: the states of all tokens in place of vectors
 _LENGTH = struct.Struct("<Q")
 
 

@@ -65,6 +65,11 @@ def read_body(body: bytes, model: type[BaseModel]) -> BaseModel:
     except ValueError as error:
         one = {"type": "json_invalid", "loc": ("body", 0), "msg": "JSON decode error", "ctx": {"error": str(error)}}
         raise RequestValidationError([one]) from None
+    return validate(value, model)
+
+
+def validate(value: Any, model: type[BaseModel]) -> BaseModel:
+    """Return plain values as a request."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

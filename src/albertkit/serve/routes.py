@@ -4,6 +4,7 @@ import base64
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated, Any
@@ -13,10 +14,9 @@ from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from starlette.concurrency import run_in_threadpool
 
 from albertkit.data.features import Features
-from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.serve import schemas
-from albertkit.serve.bounds import MOST_COSINES, check_numbers, check_size
+from albertkit.serve.bounds import check_ids, check_numbers
 from albertkit.serve.models import PASSES
 from albertkit.serve.reading import StrictRoute
 from albertkit.serve.service import Service, answer_of, encoded
@@ -66,41 +66,6 @@ _add("answer", schemas.AnswerRequest, schemas.Answered, _questions, "Answers to 
 _add("choose", schemas.ChooseRequest, schemas.Chosen, _questions, "One of several choices.")
 
 
-@router.post("/similarity", response_model=schemas.Answer[list[float]])
-async def similarity(body: schemas.SimilarityRequest, request: Request) -> Response:
-    """Compare texts by the cosines of their vectors."""
-    rows, columns = len(body.texts), len(body.others or body.texts)
-    hint = "compare fewer texts, or take their vectors from /v1/embeddings"
-    check_size(rows * columns, MOST_COSINES, "cosines", hint)
-
-    def shaped(model: str, results: list[Any]) -> Any:
-        vectors = np.stack([result["embedding"] for result in results])
-        return answer_of(model, SentenceEncoder.similarity(vectors[:rows], vectors[rows:] if body.others else vectors))
-
-    texts = [*body.texts, *(body.others or [])]
-    return await service_of(request).answer(request, "embed", body.model, texts, shaped, truncate=body.truncate)
-
-
-@router.post("/rerank", response_model=list[schemas.Rank], response_model_exclude_none=True)
-async def rerank(body: schemas.RerankRequest, request: Request) -> Response:
-    """Order texts by their score with a query, the best first; by a model that gives a number to a pair."""
-
-    def shaped(model: str, results: list[Any]) -> Any:
-        order = sorted(range(len(results)), key=lambda place: -results[place]["value"])
-        ranks = [{"index": place, "score": results[place]["value"]} for place in order]
-        return [{**one, "text": body.texts[one["index"]]} for one in ranks] if body.return_text else ranks
-
-    pairs = [[body.query, text] for text in body.texts]
-    return await service_of(request).answer(request, "score", body.model, pairs, shaped, truncate=body.truncate)
-
-
-@router.post("/tokenize", response_model=list[list[schemas.Token]])
-async def tokenize(body: schemas.TokenizeRequest, request: Request) -> Response:
-    """Split texts into tokens, with their places."""
-    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    return await service_of(request).tokens(request, body.model, texts, body.add_special_tokens)
-
-
 @router.post("/passes", response_model=schemas.PassesAnswer)
 async def passes(body: schemas.PassesRequest, request: Request) -> Response:
     """Show each layer of a text: attention, movement of the states, guesses after every layer."""
@@ -147,14 +112,7 @@ _STARTED = int(time.time())
 @openai_router.post("/embeddings", response_model=schemas.EmbeddingsAnswer)
 async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Response:
     """Vectors of texts."""
-    texts, rows = _texts_and_ids(body.input)
-
-    def prepared(pipeline: Any) -> tuple[list[Any], Features]:
-        check_numbers((len(texts) + len(rows)) * pipeline.encoder.kept(body.dimensions))
-        if rows:
-            return rows, _features_of_ids(pipeline, rows)
-        inputs = [pipeline.parse(text) for text in texts]
-        return inputs, pipeline.features(inputs)
+    prepared = partial(embedding_features, body.input, body.dimensions)
 
     def shaped(model: str, results: list[Any]) -> dict[str, Any]:
         tokens = sum(result["tokens"] for result in results)
@@ -168,9 +126,15 @@ async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Respo
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
 
-    size = sum(map(len, texts)) + sum(map(len, rows))
     return await service_of(request).run(
-        request, "embed", body.model, size, prepared, shaped, truncate=body.truncate, dimension=body.dimensions
+        request,
+        "embed",
+        body.model,
+        input_size(body.input),
+        prepared,
+        shaped,
+        truncate=body.truncate,
+        dimension=body.dimensions,
     )
 
 
@@ -191,26 +155,46 @@ def _model_object(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": _STARTED, "owned_by": "albertkit"}
 
 
-def _texts_and_ids(given: Any) -> tuple[list[str], list[list[int]]]:
-    """Return the input as texts, or as rows of ids; one of both is empty."""
-    if isinstance(given, str):
-        return [given], []
-    if isinstance(given[0], int):
-        return [], [given]
-    return (given, []) if isinstance(given[0], str) else ([], given)
+def input_size(texts: Any) -> int:
+    """Return about the number of characters or ids of an `Input`."""
+    return len(texts) if isinstance(texts, str) or isinstance(texts[0], int) else sum(map(len, texts))
+
+
+def embedding_features(
+    texts: Any, dimensions: int | None, pipeline: Any, prompt_name: str | None = None
+) -> tuple[list[Any], Features]:
+    """Return the inputs and features of an `Input`: one or several texts, or rows of ids.
+
+    Args:
+        texts: The `Input`.
+        dimensions: Numbers kept of each vector; None for all.
+        pipeline: `Embed`.
+        prompt_name: Name of one of the encoder's prompts, which is put before each text.
+    """
+    values = [texts] if isinstance(texts, str) or isinstance(texts[0], int) else texts
+    check_numbers(len(values) * pipeline.encoder.kept(dimensions))
+    encoder = pipeline.encoder.with_prompt(prompt_name)
+    if isinstance(values[0], str):
+        inputs = [pipeline.parse(value) for value in values]
+        return inputs, encoder.features(inputs)
+    if encoder.prompt:
+        fact = f"ids cannot follow the prompt {encoder.prompt[:40]!r}: it is put before texts"
+        raise DataError("bad-input", fact, "send texts")
+    return values, _features_of_ids(pipeline, values)
 
 
 def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
-    """Return `[CLS]`, as many of the ids as the model reads, and `[SEP]` for each row."""
+    """Return `[CLS]`, as many of the ids as the model reads, and `[SEP]` for each row.
+
+    A row that already is `[CLS] … [SEP]`, as tokenizers return it by default, is read as the ids between them.
+    """
     tokenizer, room = pipeline.tokenizer, pipeline.encoder.max_length - 2
-    for row in rows:
-        if not 0 <= min(row) <= max(row) < tokenizer.vocab_size:
-            wrong = min(row) if min(row) < 0 else max(row)
-            fact = f"{str(wrong)[:20]} is no id of the tokenizer, it has {tokenizer.vocab_size:,} tokens"
-            raise DataError("bad-input", fact, "send texts, or ids of this model's tokenizer")
-    made = [np.array([tokenizer.cls_id, *row[:room], tokenizer.sep_id], np.int32) for row in rows]
+    check_ids(rows, tokenizer.vocab_size)
+    specials = [tokenizer.cls_id, tokenizer.sep_id]
+    rows = [row[1:-1] if [row[0], row[-1]] == specials else row for row in rows]
+    sequences = [np.array([specials[0], *row[:room], specials[1]], np.int32) for row in rows]
     left_out = np.array([max(len(row) - room, 0) for row in rows], np.int64)
-    return Features.of([(row, len(row)) for row in made], range(len(made)), left_out=left_out)
+    return Features.of([(row, len(row)) for row in sequences], range(len(sequences)), left_out=left_out)
 
 
 def _vector(vector: np.ndarray, encoding: str) -> Any:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, StrictInt, Tag
 
 from albertkit.serve.bounds import MOST_CHARACTERS, MOST_CHOICES, MOST_IDS, MOST_TEXTS, MOST_WORDS
 
@@ -36,6 +36,7 @@ TextOrPair = Annotated[OneText | Annotated[Pair, Tag("form:list")], Discriminato
 TextsOrPairs = Annotated[OneText | Annotated[list[TextOrPair], Several, Tag("form:list")], Discriminator(_form)]
 TextOrWords = Annotated[OneText | Annotated[Words, Tag("form:list")], Discriminator(_form)]
 TextsOrWords = Annotated[OneText | Annotated[list[TextOrWords], Several, Tag("form:list")], Discriminator(_form)]
+# One or several texts, or the ids of their tokens.
 Input = Annotated[
     OneText
     | Annotated[list[Text], Several, Tag("form:texts")]
@@ -140,7 +141,7 @@ class ChooseRequest(Body):
     truncate: Truncate = False
 
 
-class SimilarityRequest(Body):
+class CompareRequest(Body):
     """Texts that are compared with others, or among themselves."""
 
     model_config = _example({"texts": ["A man plays the guitar.", "Someone is making music."]})
@@ -150,32 +151,152 @@ class SimilarityRequest(Body):
     truncate: Truncate = False
 
 
-class TokenizeRequest(Body):
-    """Texts to split into tokens; `inputs` as text-embeddings-inference has it."""
-
-    model_config = _example({"inputs": "A man plays the guitar."})
-
-    inputs: Texts
-    add_special_tokens: bool = Field(True, description="Put [CLS] before the tokens and [SEP] after them.")
-
-
-class RerankRequest(Body):
-    """A query and texts, as text-embeddings-inference has it; for models that give a number to a pair."""
-
-    model_config = _example({"query": "Who plays?", "texts": ["A man plays the guitar.", "It rained all night."]})
-
-    query: Text
-    texts: list[Text] = Several
-    truncate: Truncate = False
-    return_text: bool = Field(False, description="Put each text into its result.")
-
-
 class PassesRequest(Body):
     """A text to look inside with."""
 
     model_config = _example({"text": "The old clock in the [MASK] has stopped again."})
 
     text: str = Field(min_length=1, max_length=10_000)
+
+
+# --- requests of text-embeddings-inference ------------------------------------------------------------------------------
+
+Direction = Literal["right", "Right"]
+_SIDE = "Texts are cut at their end; no other direction is computed."
+
+
+class Options(Body):
+    """Fields of every request for vectors. The names, here and below, are those of text-embeddings-inference."""
+
+    truncate: Truncate | None = None
+    truncation_direction: Direction = Field("right", description=_SIDE)
+    prompt_name: str | None = Field(None, max_length=500, description="A prompt of the model, put before each text.")
+
+
+class EmbedAllRequest(Options):
+    """Texts whose tokens get a vector each."""
+
+    model_config = _example({"inputs": ["A man plays the guitar."]})
+
+    inputs: Input
+
+
+class EmbedRequest(EmbedAllRequest):
+    """Texts for vectors."""
+
+    normalize: bool = Field(True, description="Divide each vector by its length.")
+    dimensions: int | None = Field(None, ge=1, le=100_000, description="Numbers kept of each vector.")
+    encoding_format: Literal["float"] = "float"
+
+
+class Sentences(BaseModel):
+    """A sentence, and those that are compared with it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source_sentence: Text
+    sentences: list[Text] = Several
+
+
+class SentenceSimilarityRequest(Body):
+    """A sentence and others for their cosines."""
+
+    model_config = _example(
+        {"inputs": {"source_sentence": "A man plays the guitar.", "sentences": ["Someone is making music."]}}
+    )
+
+    inputs: Sentences
+    parameters: Options | None = None
+
+
+def _form_of_similarity(value: Any) -> str:
+    return "form:inputs" if isinstance(value, dict) and "inputs" in value else "form:texts"
+
+
+class SimilarityRequest(RootModel):
+    """Texts to compare: `texts`, among themselves or with `others`; or one with several, as text-embeddings-inference."""
+
+    root: Annotated[
+        Annotated[CompareRequest, Tag("form:texts")] | Annotated[SentenceSimilarityRequest, Tag("form:inputs")],
+        Discriminator(_form_of_similarity),
+    ]
+
+
+def _form_of_predict(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return "form:batch"
+    return "form:list" if isinstance(value, list) else "form:text"
+
+
+OneOrTwo = Annotated[list[Text], Field(fail_fast=True, min_length=1, max_length=2)]
+
+
+class AnyRequest(RootModel):
+    """A request whose form follows from the model that answers it."""
+
+    root: dict[str, Any]
+
+
+class PredictParameters(BaseModel):
+    """What huggingface_hub's client sends beside its inputs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+    top_k: int | None = Field(None, ge=1, description="Labels that are answered.")
+
+
+class PredictRequest(Body):
+    """A text, a pair as a list of two, or a list of lists of one or two texts."""
+
+    model_config = _example({"inputs": [["A pleasure from the first page to the last."], ["Dull.", "Never again."]]})
+
+    inputs: Annotated[
+        OneText | Annotated[OneOrTwo, Tag("form:list")] | Annotated[list[OneOrTwo], Several, Tag("form:batch")],
+        Discriminator(_form_of_predict),
+    ]
+    truncate: Truncate | None = None
+    truncation_direction: Direction = Field("right", description=_SIDE)
+    raw_scores: bool = Field(False, description="Answer the model's outputs before softmax or sigmoid.")
+    parameters: PredictParameters | None = None
+
+
+class RerankRequest(Body):
+    """A query and texts; for models that give a number to a pair."""
+
+    model_config = _example({"query": "Who plays?", "texts": ["A man plays the guitar.", "It rained all night."]})
+
+    query: Text
+    texts: list[Text] = Several
+    truncate: Truncate | None = None
+    truncation_direction: Direction = Field("right", description=_SIDE)
+    raw_scores: bool = Field(False, description="Answer the model's number in place of its sigmoid.")
+    return_text: bool = Field(False, description="Put each text into its result.")
+
+
+class TokenizeRequest(Body):
+    """Texts to split into tokens."""
+
+    model_config = _example({"inputs": "A man plays the guitar."})
+
+    inputs: Texts
+    add_special_tokens: bool = Field(True, description="Put [CLS] before the tokens and [SEP] after them.")
+    prompt_name: None = Field(None, description="Not read: put the prompt before the text.")
+
+
+class DecodeRequest(Body):
+    """Ids to put into text."""
+
+    model_config = _example({"ids": [[5, 6, 7]]})
+
+    ids: Annotated[
+        Annotated[Ids, Tag("form:ids")] | Annotated[list[Ids], Several, Tag("form:rows")],
+        Discriminator(_form_of_input),
+    ]
+    skip_special_tokens: bool = True
+
+
+# --- requests of OpenAI -------------------------------------------------------------------------------------------------
 
 
 class EmbeddingsRequest(BaseModel):
@@ -360,11 +481,26 @@ class Rank(BaseModel):
     text: str | None = None
 
 
+class Scored(BaseModel):
+    """A label and its score."""
+
+    score: float
+    label: str
+
+
 class Info(BaseModel):
-    """Version, models and limits of this service; the names are those of text-embeddings-inference."""
+    """Version, models and limits of this service; the names are those of text-embeddings-inference.
+
+    `model_id`, `model_type` and `max_input_length` describe the first model, which answers where none is named.
+    """
 
     version: str
     models: list[str]
+    model_id: str
+    model_type: dict[str, dict[str, Any]]
+    model_dtype: str | None = Field(description="Precision; null while the model is loaded.")
+    max_input_length: int | None = Field(description="Tokens that are read of a text; null for captioners.")
+    auto_truncate: bool = Field(description="Whether texts are cut where `truncate` is not sent: they are refused.")
     max_client_batch_size: int
     max_batch_tokens: int
     max_concurrent_requests: int

@@ -14,7 +14,7 @@ from albertkit.data.features import Features
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.inference.pipeline import Pipeline, check_finite
 from albertkit.serve.batching import CALL_TOKENS, Job, Key, Queue
-from albertkit.serve.bounds import check_request, check_results
+from albertkit.serve.bounds import check_ids, check_request, check_results
 from albertkit.serve.models import Models
 from albertkit.serve.observing import Metrics
 from albertkit.serve.options import ServeOptions
@@ -75,6 +75,7 @@ class Service:
         shaped: Callable[[str, list[Any]], Any] | None = None,
         *,
         truncate: bool | None = None,
+        read: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]] | None = None,
         **options: Any,
     ) -> Response:
         """Answer values with a pipeline: `model` and `results`, or what `shaped` makes of them.
@@ -94,7 +95,8 @@ class Service:
 
         size = _characters(values)
         check_request(kind, values, size, options)
-        return await self.run(request, kind, model, size, prepared, shaped or answer_of, truncate=truncate, **options)
+        shaped = shaped or answer_of
+        return await self.run(request, kind, model, size, prepared, shaped, truncate=truncate, read=read, **options)
 
     async def run(
         self,
@@ -106,14 +108,20 @@ class Service:
         shaped: Callable[[str, list[Any]], Any],
         *,
         truncate: bool | None = None,
+        read: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]] | None = None,
+        work: str | None = None,
         **options: Any,
     ) -> Response:
         """Answer as `answer` does, given a function that makes inputs and features.
 
-        `size` is about the number of characters to tokenize.
+        Args:
+            size: About the number of characters to tokenize.
+            read: Makes results of inputs, features and outputs. Default: the pipeline's own; their dictionaries then say
+                how many tokens were read and cut.
+            work: What the worker computes. Default: `kind`.
         """
         name, pipeline = self.models.find(kind, model)
-        key, state = (name, kind), request.state
+        key, state = (name, work or kind), request.state
         state.model = name
         supervisor = self._ready_supervisor(name)
         with supervisor.announced(key, size // _CHARACTERS, state.deadline):
@@ -127,12 +135,14 @@ class Service:
 
         def finished() -> bytes:
             check_finite(outputs)
+            if read is not None:
+                return encoded(shaped(name, read(pipeline, inputs, features, outputs)))
             results = pipeline.results(inputs, features, outputs, **options)
             if left_out is not None and truncate is not None:
-                read = np.add.reduceat(features.lengths, features.sequences_of(len(inputs))[:-1])
+                lengths = np.add.reduceat(features.lengths, features.sequences_of(len(inputs))[:-1])
                 results = [
                     {**one, "tokens": int(count), "truncated": int(cut)}
-                    for one, count, cut in zip(results, read, left_out, strict=True)
+                    for one, count, cut in zip(results, lengths, left_out, strict=True)
                 ]
             return encoded(shaped(name, results))
 
@@ -161,6 +171,14 @@ class Service:
 
         body = await self._off_the_loop(size, lambda: encoded([split(text) for text in texts]))
         return Response(body, media_type="application/json")
+
+    async def decoded(self, request: Request, model: str | None, rows: list[list[int]], skip_special: bool) -> Response:
+        """Return the text of rows of ids; nothing is computed."""
+        name, tokenizer = self.models.tokenizer(model)
+        request.state.model = name
+        check_ids(rows, tokenizer.vocab_size)
+        texts = await self._off_the_loop(sum(map(len, rows)), lambda: tokenizer.batch_decode(rows, skip_special))
+        return Response(encoded(texts), media_type="application/json")
 
     async def call(self, request: Request, kind: str, model: str | None, arguments: dict[str, Any]) -> tuple[str, Any]:
         """Return the name of the model and what a call returns: a caption, or the states of all layers."""

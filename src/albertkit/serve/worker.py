@@ -22,7 +22,7 @@ from albertkit.errors import AlbertKitError, DataError, MachineError, explain
 from albertkit.inference.comparison import compare_precision
 from albertkit.inference.loading import load_pipelines
 from albertkit.inference.pipeline import Pipeline
-from albertkit.serve.protocol import Alive, Channel, Done, Facts, Failed, Ready, Start, Work
+from albertkit.serve.protocol import TOKEN_STATES, Alive, Channel, Done, Facts, Failed, Ready, Start, Work
 from albertkit.tasks.prediction import run_batches
 
 Models = dict[str, dict[str, Any]]  # name to kind to pipeline
@@ -89,8 +89,9 @@ def _answer(models: Models, work: Work, batch_tokens: int) -> Done | Failed:
 
 def _outputs(pipelines: dict[str, Any], work: Work, batch_tokens: int) -> list[Any]:
     if not isinstance(work.content, dict):
-        pipeline = pipelines[work.kind]
-        return run_batches(pipeline.outputs, work.content, batch_tokens, pipeline.device)
+        pipeline = pipelines["embed" if work.kind == TOKEN_STATES else work.kind]
+        outputs = pipeline.token_states if work.kind == TOKEN_STATES else pipeline.outputs
+        return run_batches(outputs, work.content, batch_tokens, pipeline.device)
     if work.kind == "caption":
         with _at_most(work.seconds):
             return [pipelines["caption"](**work.content)]

@@ -82,7 +82,7 @@ class TextClassification(TextTask):
         self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
     ) -> list[Prediction]:
         """Return for each example id, label, index, and the probability of each label."""
-        logits = self._logits(examples, features, outputs)
+        logits = self.logits(examples, features, outputs)
         shares = np.exp(logits - logits.max(1, keepdims=True))
         shares /= shares.sum(1, keepdims=True)
         return [
@@ -166,7 +166,7 @@ class TextRegression(TextTask):
         self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
     ) -> list[Prediction]:
         """Return for each example id and value."""
-        values = self._logits(examples, features, outputs)[:, 0].tolist()
+        values = self.logits(examples, features, outputs)[:, 0].tolist()
         return [{"id": example.id, "value": value} for example, value in zip(examples, values, strict=True)]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -288,7 +288,7 @@ class MultiLabelClassification(TextTask):
         self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
     ) -> list[Prediction]:
         """Return for each example id, the labels whose probability is above one half, and the probability of each label."""
-        logits = self._logits(examples, features, outputs)
+        logits = self.logits(examples, features, outputs)
         shares = 1 / (1 + np.exp(-logits))
         return [
             {

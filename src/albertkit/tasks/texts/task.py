@@ -266,7 +266,7 @@ class TextTask(Task[TextExample]):
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
-    def _logits(self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]) -> np.ndarray:
+    def logits(self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]) -> np.ndarray:
         """Return for each example the mean over its windows, float64 [E, C]."""
         if not examples:
             return np.zeros((0, 1))

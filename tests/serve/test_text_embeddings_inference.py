@@ -1,0 +1,170 @@
+"""text-embeddings-inference's endpoints: its shapes, transformers' and sentence-transformers' numbers."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from torch import nn
+
+from albertkit.inference.loading import load_pipeline
+from albertkit.tokenizer import AlbertTokenizer
+
+TEXT, PAIR = "the quick fox", ["the quick fox", "a lazy dog"]
+
+
+@pytest.fixture(scope="module")
+def encoder(folders, tmp_path_factory):
+    """The folder of a sentence encoder with a prompt, written by sentence-transformers."""
+    folder = tmp_path_factory.mktemp("tei") / "encoder"
+    albert = Transformer(str(folders["pretrained"]), max_seq_length=32)
+    encoder = SentenceTransformer(modules=[albert, Pooling(64, "mean")], prompts={"query": "seven wizards "})
+    encoder.save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(encoder, folders, services):
+    return services(encoder, folders["classify"], folders["score"])
+
+
+@pytest.fixture(scope="module")
+def theirs(encoder):
+    return SentenceTransformer(str(encoder), device="cpu")
+
+
+def logits_of(folder, values):
+    """transformers' logits of texts and pairs."""
+    model = transformers.AlbertForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AlbertTokenizer.from_pretrained(folder)
+    rows = []
+    for value in values:
+        inputs = tokenizer(*([value] if isinstance(value, str) else value), return_tensors="pt")
+        with torch.no_grad():
+            rows.append(model(**inputs).logits[0])
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("inputs", [TEXT, [TEXT], ["a dog", "", "seven old wizards " * 3]])
+def test_vectors_are_of_length_1_unless_asked_otherwise(served, theirs, inputs):
+    plain = theirs.encode([inputs] if isinstance(inputs, str) else inputs)
+    np.testing.assert_allclose(served.post("/embed", {"inputs": inputs, "normalize": False}).json(), plain, atol=1e-5)
+    unit = plain / np.linalg.norm(plain, axis=1, keepdims=True)
+    np.testing.assert_allclose(served.post("/embed", {"inputs": inputs}).json(), unit, atol=1e-5)
+
+
+def test_dimensions_are_cut_before_the_length_becomes_1(served, theirs):
+    cut = theirs.encode([TEXT])[:, :10]
+    vectors = served.post("/embed", {"inputs": TEXT, "dimensions": 10}).json()
+    np.testing.assert_allclose(vectors, cut / np.linalg.norm(cut), atol=1e-5)
+
+
+def test_a_prompt_is_put_before_each_text(served, theirs):
+    expected = theirs.encode([TEXT], prompt_name="query")
+    body = {"inputs": TEXT, "prompt_name": "query", "normalize": False}
+    np.testing.assert_allclose(served.post("/embed", body).json(), expected, atol=1e-5)
+    assert served.refusal("/embed", {"inputs": TEXT, "prompt_name": "passage"}) == (422, "bad-value")
+
+
+def test_every_token_has_a_vector(served, theirs):
+    texts = ["a dog", "seven old wizards brew"]
+    states = served.post("/embed_all", {"inputs": texts}).json()
+    expected = theirs.encode(texts, output_value="token_embeddings")
+    for rows, tensor in zip(states, expected, strict=True):
+        np.testing.assert_allclose(rows, tensor.numpy(), atol=1e-5)
+
+
+def test_long_texts_are_refused_or_cut(served, theirs):
+    long = "the quick brown fox " * 20
+    assert served.refusal("/embed", {"inputs": long}) == (422, "too-large")
+    vectors = served.post("/embed", {"inputs": long, "truncate": True, "normalize": False}).json()
+    np.testing.assert_allclose(vectors, theirs.encode([long]), atol=1e-5)
+    assert served.refusal("/embed", {"inputs": long, "truncate": True, "truncation_direction": "left"})[0] == 422
+
+
+def test_ids_with_and_without_special_tokens_are_the_text(served, theirs, encoder):
+    tokenizer = AlbertTokenizer.from_pretrained(encoder)
+    expected = theirs.encode([TEXT])
+    for special in (False, True):
+        ids = tokenizer.encode(TEXT, special_tokens=special)
+        for body in (ids, [ids]):
+            vectors = served.post("/embed", {"inputs": body, "normalize": False}).json()
+            np.testing.assert_allclose(vectors, expected, atol=1e-5)
+        assert served.post("/decode", {"ids": [ids]}).json() == [TEXT]
+    assert "check_embedding_ctx_length" in served.post("/embed", {"inputs": [9906, 1917]}).json()["error"]["hint"]
+    assert served.refusal("/decode", {"ids": [[9906]]}) == (422, "bad-input")
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("inputs", [TEXT, [TEXT], PAIR, [[TEXT], PAIR]])
+def test_labels_and_scores_the_best_first(served, folders, inputs, raw):
+    batch = inputs if isinstance(inputs[0], list) else [[inputs] if isinstance(inputs, str) else inputs]
+    logits = logits_of(folders["classify"], [value[0] if len(value) == 1 else value for value in batch])
+    scores = (logits if raw else logits.softmax(-1)).sort(descending=True)
+    found = served.post("/predict", {"inputs": inputs, "raw_scores": raw}).json()
+    rows = found if isinstance(inputs[0], list) else [found]
+    np.testing.assert_allclose([[one["score"] for one in row] for row in rows], scores.values, atol=1e-5)
+    assert [[one["label"] for one in row] for row in rows] == [
+        [f"LABEL_{index}" for index in row] for row in scores.indices.tolist()
+    ]
+
+
+def test_ranks(served, folders):
+    texts = ["a lazy dog", "calm rivers", "the fox", "seven potions"]
+    logits = logits_of(folders["score"], [[TEXT, text] for text in texts])[:, 0]
+    for raw in (False, True):
+        ranks = served.post("/rerank", {"query": TEXT, "texts": texts, "raw_scores": raw, "return_text": True}).json()
+        expected = (logits if raw else logits.sigmoid()).sort(descending=True)
+        np.testing.assert_allclose([rank["score"] for rank in ranks], expected.values, atol=1e-5)
+        assert [(rank["index"], rank["text"]) for rank in ranks] == [(i, texts[i]) for i in expected.indices.tolist()]
+
+
+def test_cosines_of_one_sentence_with_others(served, theirs):
+    sentences = ["a lazy dog", TEXT]
+    body = {"inputs": {"source_sentence": TEXT, "sentences": sentences}, "parameters": {"truncate": True}}
+    vectors = torch.from_numpy(theirs.encode([TEXT, *sentences]))
+    expected = nn.functional.cosine_similarity(vectors[:1], vectors[1:]).numpy()
+    np.testing.assert_allclose(served.post("/similarity", body).json(), expected, atol=1e-5)
+
+
+def test_the_root_answers_as_the_first_model(served, services, folders):
+    for path, body in {
+        "/embed": {"inputs": TEXT},
+        "/similarity": {"inputs": {"source_sentence": TEXT, "sentences": [TEXT]}},
+        "/rerank": {"query": TEXT, "texts": [TEXT, "a dog"]},
+        "/predict": {"inputs": TEXT, "model": "classify"},
+    }.items():
+        assert served.post("/", body).json() == served.post(path, body).json()
+    classifier = services(folders["classify"])
+    assert classifier.post("/", {"inputs": PAIR}).json() == served.post("/predict", {"inputs": PAIR}).json()
+    assert served.refusal("/", {"texts": [TEXT]})[0] == served.refusal("/", [TEXT])[0] == 422
+
+
+def test_models_describe_themselves(served, services, folders):
+    info = served.get("/info").json()
+    assert info["model_id"] == "encoder"
+    assert info["model_type"] == {"embedding": {"pooling": "mean"}}
+    assert info["max_input_length"] == 32
+    assert not info["auto_truncate"]
+    assert services(folders["classify"]).get("/info").json()["model_type"] == {
+        "classifier": {
+            "id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"},
+            "label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2},
+        }
+    }
+
+
+def test_the_root_needs_the_key(folders, services):
+    locked = services(folders["score"], key="secret")
+    client_without_key = type(locked)(locked.process, None, locked.url)
+    assert client_without_key.refusal("/", {"inputs": TEXT}) == (401, "not-allowed")
+    assert locked.post("/", {"inputs": TEXT}).status_code == 200
+
+
+def test_probabilities_are_those_of_classify(served, folders):
+    probabilities = load_pipeline(folders["classify"], precision="fp32")(TEXT)["probabilities"]
+    found = served.post("/predict", {"inputs": TEXT, "parameters": {"top_k": 1}}).json()
+    best = max(probabilities, key=probabilities.get)
+    assert [one["label"] for one in found] == [best]
+    assert found[0]["score"] == pytest.approx(probabilities[best], abs=1e-5)

@@ -1,7 +1,7 @@
 """Clients of text-embeddings-inference, unchanged, against the service: huggingface_hub's, llama-index's, langchain's.
 
-Run with `-m peer` where llama-index-embeddings-text-embeddings-inference, llama-index-postprocessor-tei-rerank,
-langchain-huggingface and langchain-openai are installed; huggingface_hub's client is tested by default.
+Run with `-m peer` where llama-index-embeddings-text-embeddings-inference, llama-index-postprocessor-tei-rerank
+and langchain-openai are installed; huggingface_hub's client is tested by default.
 """
 
 import numpy as np
@@ -66,14 +66,6 @@ def test_llama_index_ranks(services, folders):
     nodes = [NodeWithScore(node=TextNode(text=text)) for text in texts]
     ranked = reranker.TextEmbeddingInference(base_url=service.url, top_n=3).postprocess_nodes(nodes, query_str="calm")
     assert [node.text for node in ranked] == [texts[index] for index in np.argsort(-np.array(values))]
-
-
-@pytest.mark.peer
-def test_langchain_makes_vectors(encoder, vectors, unit_vectors):
-    huggingface = pytest.importorskip("langchain_huggingface")
-    client = huggingface.HuggingFaceEndpointEmbeddings(model=encoder.url)
-    np.testing.assert_allclose(client.embed_documents(TEXTS), unit_vectors, atol=1e-5)
-    np.testing.assert_allclose(client.embed_query(TEXTS[0]), unit_vectors[0], atol=1e-5)
 
 
 @pytest.mark.peer

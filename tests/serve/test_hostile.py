@@ -114,6 +114,14 @@ def test_ten_thousand_hostile_requests_leave_no_trace(service):
     assert len(service.get("/metrics").content) < 100_000  # nobody makes up names of counters
 
 
+def test_the_description_says_what_texts_must_hold(service):
+    schemas = service.get("/openapi.json").json()["components"]["schemas"]
+    listed = schemas["FillMaskRequest"]["properties"]["texts"]["oneOf"]
+    assert [form.get("items", form)["pattern"] for form in listed] == [r"\[MASK\]"] * 2
+    for request, field in (("Question", "context"), ("Choices", "choices"), ("SentenceOrderRequest", "pairs")):
+        assert r'"pattern": "\\S"' in json.dumps(schemas[request]["properties"][field])
+
+
 def test_the_service_is_as_it_says(service):
     """A few requests for each endpoint, made of what the description allows."""
     check(service, 10)

@@ -13,10 +13,14 @@ ResultT = TypeVar("ResultT")
 # A list is given up at its first error, and a value is read as the one form that it has: an answer then has few errors, and
 # they name the form that was meant.
 Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+# Patterns only describe: the pipelines check them, and their errors show an example.
+FilledText = Annotated[str, Field(max_length=MOST_CHARACTERS, json_schema_extra={"pattern": r"\S"})]
+MaskedText = Annotated[str, Field(max_length=MOST_CHARACTERS, json_schema_extra={"pattern": r"\[MASK\]"})]
 Pair = Annotated[list[Text], Field(fail_fast=True, min_length=2, max_length=2)]
-Word = Annotated[str, Field(max_length=1000)]
+FilledPair = Annotated[list[FilledText], Field(fail_fast=True, min_length=2, max_length=2)]
+Word = Annotated[str, Field(max_length=1000, json_schema_extra={"pattern": r"^\S+$"})]
 Words = Annotated[list[Word], Field(fail_fast=True, min_length=1, max_length=MOST_WORDS)]
-Ids = Annotated[list[StrictInt], Field(fail_fast=True, min_length=1, max_length=MOST_IDS)]
+Ids = Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(fail_fast=True, min_length=1, max_length=MOST_IDS)]
 Several = Field(fail_fast=True, min_length=1, max_length=MOST_TEXTS)
 
 
@@ -34,8 +38,13 @@ OneText = Annotated[Text, Tag("form:text")]
 Texts = Annotated[OneText | Annotated[list[Text], Several, Tag("form:list")], Discriminator(_form)]
 TextOrPair = Annotated[OneText | Annotated[Pair, Tag("form:list")], Discriminator(_form)]
 TextsOrPairs = Annotated[OneText | Annotated[list[TextOrPair], Several, Tag("form:list")], Discriminator(_form)]
-TextOrWords = Annotated[OneText | Annotated[Words, Tag("form:list")], Discriminator(_form)]
-TextsOrWords = Annotated[OneText | Annotated[list[TextOrWords], Several, Tag("form:list")], Discriminator(_form)]
+OneFilledText = Annotated[FilledText, Tag("form:text")]
+MaskedTexts = Annotated[
+    Annotated[MaskedText, Tag("form:text")] | Annotated[list[MaskedText], Several, Tag("form:list")],
+    Discriminator(_form),
+]
+TextOrWords = Annotated[OneFilledText | Annotated[Words, Tag("form:list")], Discriminator(_form)]
+TextsOrWords = Annotated[OneFilledText | Annotated[list[TextOrWords], Several, Tag("form:list")], Discriminator(_form)]
 # One or several texts, or the ids of their tokens.
 Input = Annotated[
     OneText
@@ -65,7 +74,7 @@ class FillMaskRequest(Body):
 
     model_config = _example({"texts": ["Paris is the [MASK] of France."], "top": 3})
 
-    texts: Texts
+    texts: MaskedTexts
     top: int = Field(5, ge=1, le=50, description="Guesses for each mask.")
 
 
@@ -74,7 +83,7 @@ class SentenceOrderRequest(Body):
 
     model_config = _example({"pairs": [["The kettle boiled.", "She poured the tea."]]})
 
-    pairs: list[Pair] = Several
+    pairs: list[FilledPair] = Several
     truncate: Truncate = False
 
 
@@ -100,8 +109,8 @@ class Question(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    question: Text
-    context: Text
+    question: FilledText
+    context: FilledText
 
 
 class AnswerRequest(Body):
@@ -121,7 +130,7 @@ class Choices(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    choices: list[Text] = Field(fail_fast=True, min_length=2, max_length=MOST_CHOICES)
+    choices: list[FilledText] = Field(fail_fast=True, min_length=2, max_length=MOST_CHOICES)
     question: Text = ""
     context: Text = ""
 

@@ -4,7 +4,6 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -64,10 +63,3 @@ def file_system(url: str) -> tuple[Any, str]:
     with reaching(url):
         system, path = fsspec.core.url_to_fs(url)
         return system, path.rstrip("/")
-
-
-def cache_folder() -> Path:
-    """Return where fetched files and unfinished builds of remote stores lie: `ALBERTKIT_CACHE`, else `~/.cache/albertkit`."""
-    if named := os.environ.get("ALBERTKIT_CACHE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "albertkit"

@@ -32,6 +32,16 @@ Loaded = TypeVar("Loaded")
 _MOVED_ASIDE = re.compile(re.escape(_OLD) + r"(.+)-[0-9a-f]{8}")
 
 
+def cache_folder() -> Path:
+    """Return where fetched files, unfinished builds of remote stores and compiled loops lie.
+
+    `ALBERTKIT_CACHE`, else `~/.cache/albertkit`.
+    """
+    if named := os.environ.get("ALBERTKIT_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "albertkit"
+
+
 def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Flush a folder's entries, so that a rename in it survives a power cut; Windows opens no folders and has no such call."""
     if os.name == "nt":

@@ -13,6 +13,8 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, event
 
+from albertkit.loop_cache import loop_cache
+
 logger = logging.getLogger(__name__)
 
 
@@ -41,18 +43,16 @@ event.register("numba:compile", _Compiling())
 def compiled(function: Callable[..., Any], fastmath: bool | set[str] = False) -> Any:
     """Compile with numba: no GIL, cached on disk where there is a folder to write to.
 
-    The cache of a function is valid as long as its own file is unchanged, so loops that call each other across files go
-    stale together: after a change in the one that is called, touch the files of its callers.
-
     Args:
         function: With loops.
         fastmath: What the compiler may assume of floating point, LLVM's names.
     """
+    loop: Any = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
     try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath)(function)
-    except RuntimeError:  # numba found no writable folder for the cache
+        loop._cache = loop_cache(function)
+    except RuntimeError:  # no folder can be written
         warnings.warn("no folder to cache compiled loops in (set NUMBA_CACHE_DIR): they are compiled at every start")
-        return numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+    return loop
 
 
 class Helpers:

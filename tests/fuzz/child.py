@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from albertkit.files import cache_folder
+
 ADDRESS_SPACE = 3 << 30  # beyond what the process has when it begins
 _FORBIDDEN = (
     "subprocess.Popen",
@@ -37,6 +39,7 @@ _WRITING = (
     "os.chmod",
     "shutil.rmtree",
 )
+_LOOPS = os.path.realpath(cache_folder() / "loops")  # compiled code
 _DEVICES = ("/dev/null", "/dev/shm", "/proc/", "/dev/tty")
 
 
@@ -64,7 +67,7 @@ class Watch:
             self._written(event, os.path.abspath(os.fsdecode(arguments[0])))
 
     def _written(self, event: str, path: str) -> None:
-        if not path.startswith((*self.allowed, *_DEVICES)) and "__pycache__" not in path:
+        if not path.startswith((*self.allowed, *_DEVICES, _LOOPS)) and "__pycache__" not in path:
             self.seen.append(f"{event} {path}")
 
 

@@ -19,9 +19,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from albertkit.addresses import cache_folder, file_system, reaching
+from albertkit.addresses import file_system, reaching
 from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError
-from albertkit.files import load, sha256_bytes, sha256_file, write_json
+from albertkit.files import cache_folder, load, sha256_bytes, sha256_file, write_json
 from albertkit.frame.progress import Progress
 
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|npz)$")

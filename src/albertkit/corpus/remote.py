@@ -12,10 +12,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from albertkit.addresses import cache_folder, file_system, reaching
+from albertkit.addresses import file_system, reaching
 from albertkit.corpus.store_format import KINDS, MANIFEST
 from albertkit.errors import CheckpointError, DataError
-from albertkit.files import atomic_file, read_json, remove_leftovers, sha256_bytes, sha256_file
+from albertkit.files import atomic_file, cache_folder, read_json, remove_leftovers, sha256_bytes, sha256_file
 from albertkit.frame.job import Job
 
 _PARTIAL = ".partial-"

@@ -1,6 +1,5 @@
 """`albertkit doctor --warm`: compile the loops that most commands need, so that none of these pauses for it."""
 
-import os
 import random
 import tempfile
 import time
@@ -23,6 +22,7 @@ from albertkit.engines.early_exit import Exits
 from albertkit.engines.engine import PRECISIONS
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section
+from albertkit.loop_cache import loops_folder
 from albertkit.model import AlbertModel, loops
 from albertkit.pretraining import PretrainSettings, pretrain
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer, wordpiece
@@ -37,18 +37,19 @@ class Warmed(Result):
     Attributes:
         seconds: By part of albertkit; near 0 where all of it was compiled before.
         notes: Engines that this machine does not have, and why.
-        cache: Folder of what was compiled; None: beside the modules.
+        cache: Folder of what was compiled.
     """
 
     seconds: dict[str, float]
     notes: tuple[str, ...]
-    cache: Path | None
+    cache: Path
 
     def sections(self) -> list[Section]:
         """Return the seconds of each part."""
         parts = {name: f"{seconds:.1f} s" for name, seconds in self.seconds.items()}
-        place = str(self.cache or "beside albertkit's modules; another folder: NUMBA_CACHE_DIR")
-        return [Facts({**parts, "kept in": place, "not here": list(self.notes) or None}, "compiled for this processor")]
+        return [
+            Facts({**parts, "kept in": self.cache, "not here": list(self.notes) or None}, "compiled for this processor")
+        ]
 
 
 def warm() -> Warmed:
@@ -73,8 +74,7 @@ def warm() -> Warmed:
         model = AlbertModel.from_pretrained(folder / "run").eval()
         for precision in PRECISIONS[1:]:
             notes += timed(f"engine in {precision}", partial(_encode, model, precision))
-    place = os.environ.get("NUMBA_CACHE_DIR")
-    return Warmed(seconds, tuple(dict.fromkeys(notes)), Path(place) if place else None)
+    return Warmed(seconds, tuple(dict.fromkeys(notes)), loops_folder())
 
 
 def _write_text(path: Path) -> None:

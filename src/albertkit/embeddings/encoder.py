@@ -23,7 +23,7 @@ from albertkit.embeddings.folder import SENTENCE_EMBEDDING, EncoderParts, has_ve
 from albertkit.embeddings.mteb import OF_MTEB, MtebEncoder, asked_by_mteb
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, wanted_positions
 from albertkit.engines import Engine, load_engine
-from albertkit.engines.engine import Precision
+from albertkit.engines.engine import Precision, unpackable
 from albertkit.engines.onnx_model import OnnxModel
 from albertkit.errors import ConfigError, near_miss
 from albertkit.frame.progress import Progress
@@ -285,9 +285,8 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         return check_dimension(usual if dimension is None else dimension, self.dimension)
 
     def engine(self, precision: Precision) -> Engine:
-        """Return the engine for the weights as they are now; prepared again when they have changed."""
-        versions = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.albert.parameters()]
-        key = (precision, self.albert.device, versions)
+        """Return the engine for the weights as they are now."""
+        key = (precision, self.albert.device, unpackable(self.albert))
         if self._engine is None or self._engine[0] != key:
             self._engine = key, load_engine(self.albert, precision)
         return self._engine[1]

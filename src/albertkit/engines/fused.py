@@ -7,6 +7,7 @@ on cores that the team needs (one text of 128 tokens: 26 milliseconds in place o
 T tokens of N sequences, H hidden, I feed-forward, A heads of width D.
 """
 
+import warnings
 from collections.abc import Iterator
 from functools import cache, partial
 from itertools import accumulate, groupby
@@ -25,7 +26,7 @@ from albertkit.data.packing import PackedBatch
 from albertkit.engines import finishing, fused_layers, matrix_tiles, processor
 from albertkit.engines.arithmetic import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
 from albertkit.engines.early_exit import Exited, Exits
-from albertkit.engines.engine import Engine, Precision
+from albertkit.engines.engine import Engine, ModelEngine, Precision, unpackable
 from albertkit.engines.fused_exits import new_own, run_until_sure
 from albertkit.engines.fused_layers import (
     BLOCK_ROWS,
@@ -41,9 +42,11 @@ from albertkit.engines.fused_layers import (
     rows_of_a_half,
     rows_of_a_task,
 )
+from albertkit.engines.packed_weights import PackedWeights
 from albertkit.engines.thread_team import Progress, ThreadTeam, new_progress
 from albertkit.engines.tiles import COLUMNS, MOST_ROWS, VECTOR, pack
 from albertkit.model.encoder import AlbertAttention, AlbertLayer
+from albertkit.model.forking import without_torch_threads
 from albertkit.model.outputs import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
@@ -72,31 +75,52 @@ class _States(NamedTuple):
 class FusedEngine(Engine):
     """Weights packed once, on the CPU, and layers compiled as a whole, in fp32, bf16 or int8.
 
-    A model that changes afterwards needs a new engine. Sums, residuals, layer norms, softmax and activations are fp32;
-    attention multiplies bf16 where the engine's precision is not fp32 and the processor can.
+    The weights of a model that changes afterwards are packed again before the next batch. Sums, residuals, layer norms, softmax
+    and activations are fp32; attention multiplies bf16 where the engine's precision is not fp32 and the processor can.
 
     Attributes:
         profile: Shares of the threads' time in the last call that all of them have left: "rows" (linear layers and what finishes
             them), "attention", and "waiting" for each other.
     """
 
-    @torch.no_grad()
     def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
         super().__init__(precision, notes)
         matrix_tiles.allowed()  # a copy in another process has to ask anew
         self._model = model
-        activation = _ACTIVATIONS[model.config.hidden_act]
-        layers = [layer for layer, _ in model.encoder.layers(torch.float32)]
-        ready = {layer: _ready(layer, activation, precision) for layer in dict.fromkeys(layers)}
-        self._layers = [(ready[layer], len(list(same))) for layer, same in groupby(layers)]
-        self._tables = _tables(model)
-        self._pooler = None if model.pooler is None else _linear(model.pooler.weight, model.pooler.bias, "fp32")
         self._numbers = _NUMBERS[precision]
         bfloat16 = precision != "fp32" and processor.has("avx512_bf16")
         self._attention_numbers = np.dtype(np.uint16 if bfloat16 else np.float32)
         self.profile: dict[str, float] = {}
         self._free_scratch: list[Scratch] = []  # buffers of a thread, used again
         self._free_states: list[_States] = []  # the same of a team
+        with without_torch_threads():
+            self._pack()
+
+    @torch.no_grad()
+    def _pack(self) -> None:
+        model, precision = self._model, self.precision
+        activation = _ACTIVATIONS[model.config.hidden_act]
+        layers = [layer for layer, _ in model.encoder.layers(torch.float32)]
+        ready = {layer: _ready(layer, activation, precision) for layer in dict.fromkeys(layers)}
+        self._layers = [(ready[layer], len(list(same))) for layer, same in groupby(layers)]
+        self._tables = _tables(model)
+        self._pooler = None if model.pooler is None else _linear(model.pooler.weight, model.pooler.bias, "fp32")
+        self._weights = PackedWeights(model, (self._tables.words, self._tables.positions, self._tables.types))
+
+    def _substitute(self) -> Engine | None:
+        """Pack weights that have changed; return the model's own engine where they cannot be packed any more."""
+        if not self.follows_weights:
+            return None
+        reason = unpackable(self._model)
+        if not reason and not self._weights.are_current():
+            with without_torch_threads():
+                reason = unfit(self._model, self.precision)
+                if not reason and not self._weights.are_current():  # another thread may have packed them
+                    self._pack()
+        if not reason:
+            return None
+        warnings.warn(f"computed by the model itself: {reason}", stacklevel=3)
+        return ModelEngine(self._model, "fp32" if self.precision == "fp32" else "bf16")
 
     def __reduce__(self) -> tuple:  # a copy packs its weights again
         return type(self), (self._model, self.precision, self.notes)
@@ -104,6 +128,8 @@ class FusedEngine(Engine):
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """Encode in fp32; see `Engine.encode`."""
+        if substitute := self._substitute():
+            return substitute.encode(batch, positions)
         starts = batch.starts
         if positions is None:
             hidden = self._run(batch, None)
@@ -115,6 +141,8 @@ class FusedEngine(Engine):
 
     def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
         """Run sequences until they leave; see `Engine.exit_early`."""
+        if substitute := self._substitute():
+            return substitute.exit_early(batch, exits)
         assert self._pooler is not None
         ids, layer = self._ids(batch, None), self._layers[0][0]
         starts, longest = np.append(0, np.cumsum(batch.lengths)), max(batch.lengths)

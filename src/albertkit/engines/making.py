@@ -5,26 +5,20 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from albertkit.conversion.classes import load_model
 from albertkit.data.packing import PackedBatch
 from albertkit.engines.cuda_graphs import GraphEngine
-from albertkit.engines.engine import Engine, ModelEngine, Precision, check_precision
+from albertkit.engines.engine import Engine, ModelEngine, Precision, check_precision, unpackable
 from albertkit.engines.onnx_model import OnnxEngine, OnnxModel, onnx_engine
 from albertkit.engines.processor import faster_bf16, native_bf16
+from albertkit.model.forking import without_torch_threads
 from albertkit.model.outputs import PackedOutput
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
 
 Model = TypeVar("Model", bound=PretrainedAlbert)
-
-_LINEAR = ("query", "key", "value", "dense", "ffn", "ffn_output", "embedding_hidden_mapping_in", "pooler")
-_PARTS = {
-    **dict.fromkeys(_LINEAR, nn.Linear),
-    **dict.fromkeys(("LayerNorm", "full_layer_layer_norm"), nn.LayerNorm),
-    **dict.fromkeys(("word_embeddings", "position_embeddings", "token_type_embeddings"), nn.Embedding),
-}  # of an encoder, whose parameters are packed
 
 
 def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "auto") -> Engine:
@@ -92,24 +86,10 @@ def _encode(
 
 def _fused(model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> tuple[Engine | None, str]:
     """Return the engine with packed weights, or why there is none."""
-    if reason := _unfit(model):
+    if reason := unpackable(model):
         return None, reason
     from albertkit.engines import fused  # brings numba, 0.4 s
 
-    reason = fused.unfit(model, precision) or fused.lacking(precision)
+    with without_torch_threads():
+        reason = fused.unfit(model, precision) or fused.lacking(precision)
     return (None, reason) if reason else (fused.FusedEngine(model, precision, notes), "")
-
-
-def _unfit(model: AlbertModel) -> str:
-    """Say why a model's weights cannot be packed; empty if they can."""
-    if model.device.type != "cpu":
-        return f"the model is on {model.device.type}"
-    if str(model.dtype) != "torch.float32":
-        return f"the parameters are {str(model.dtype).removeprefix('torch.')}"
-    for name, module in model.named_modules():
-        wanted = _PARTS.get(name.rpartition(".")[2])
-        if wanted and type(module) is not wanted:  # LoRA, a parametrization: the weight alone is not what it computes
-            return f"`{name}` is a {type(module).__name__}"
-        if module._forward_hooks or module._forward_pre_hooks:
-            return f"`{name}` has hooks"
-    return ""

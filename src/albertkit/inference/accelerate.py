@@ -3,15 +3,17 @@
 import copy
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from albertkit.data.packing import PackedBatch
-from albertkit.engines.engine import Engine, Precision, check_precision, versions
+from albertkit.engines.engine import Engine, Precision, check_precision, unpackable
 from albertkit.engines.making import load_engine
 from albertkit.errors import ConfigError
 from albertkit.model.keywords import given_config
@@ -21,6 +23,7 @@ from albertkit.model.pretrained import AlbertModel
 
 Given = TypeVar("Given")
 
+_PLAIN = (Tensor, nn.Parameter)
 _UNDERSTOOD = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "return_dict"}
 
 
@@ -29,8 +32,9 @@ def accelerate(model: Given, precision: Precision = "auto") -> Given:
 
     Padding is taken out before the encoder and put back as zeros behind it. What the engine does not compute, the model
     computes as before: with gradients or in training (said in a warning, once), hidden states of all layers, attentions,
-    embeddings given as input. Weights that change are packed again at the next call; a change through `.data` is not seen:
-    call `accelerate` again after one.
+    embeddings given as input; and while something looks at the model's operations (torch.export, torch.compile, tracing,
+    torch.func, dispatch modes). Weights that change, whatever wrote them, are packed again at the next call: every number
+    of the packed weights is looked at in each call, 1 to 2 ms for base.
 
     Args:
         model: Any ALBERT class of transformers 4 or 5, a pipeline of transformers over one, a `SentenceTransformer` whose
@@ -111,7 +115,7 @@ def _share_parameters(parameters: dict[str, nn.Parameter], ours: AlbertModel) ->
 
 
 class _Fast:
-    """The engine of a model, made again when the model's weights have changed, and why it cannot be used now.
+    """The engine of a model, which follows the model's weights, and why it cannot be used now.
 
     Args:
         model: Whose training mode and hooks count.
@@ -122,27 +126,26 @@ class _Fast:
         self.model, self.ours, self.precision = model, ours, precision
         self._warned: set[str] = set()
         self._engine: Engine | None = None
-        self._weights: list[tuple[int, int]] = []
-        self._names = {name for name, _ in ours.named_parameters()}
+        self._unpackable = ""
+        self._structure = _structure(model)
 
     def engine(self) -> Engine:
-        """Return the engine of the weights as they are now."""
+        """Return the engine of the parameters as they are now."""
         parameters = dict(self.model.named_parameters())
-        weights = versions(parameters.values())
-        if self._engine is None or weights != self._weights:
+        if any(parameters[name] is not parameter for name, parameter in self.ours.named_parameters()):
             _share_parameters(parameters, self.ours)
-            self._engine, self._weights = load_engine(self.ours, self.precision), weights
+        reason = unpackable(self.ours)
+        if self._engine is None or reason != self._unpackable:
+            self._engine, self._unpackable = load_engine(self.ours, self.precision), reason
         return self._engine
 
     def usable(self) -> bool:
         """Return whether the engine computes what the model would; warn once of training and gradients."""
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
-            return False
         if self.model.training:
             return self._say("the model is in training mode: call model.eval()")
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters()):
             return self._say("gradients are on: call it under torch.no_grad() or torch.inference_mode()")
-        if {name for name, _ in self.model.named_parameters()} != self._names:
+        if _structure(self.model) != self._structure:
             return self._say("its layers were replaced since: call accelerate again")
         inside = (module for module in self.model.modules() if module is not self.model)
         hooks = (hook for m in inside for hook in (*m._forward_hooks.values(), *m._forward_pre_hooks.values()))
@@ -156,6 +159,22 @@ class _Fast:
         return False
 
 
+def _structure(model: nn.Module) -> list[tuple]:
+    """Return what decides a model's outputs beside its parameters' numbers."""
+    return [
+        (name, type(module), getattr(module, "eps", None), "forward" in vars(module), *module._parameters)
+        for name, module in model.named_modules()
+        if module is not model
+    ]
+
+
+def _is_watched(tensors: Iterable[Any]) -> bool:
+    """Return whether something records, replaces or transforms torch's operations: a compiler, a tracer, a mode, torch.func."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or _get_current_dispatch_mode() is not None:
+        return True
+    return any(isinstance(x, Tensor) and (type(x) not in _PLAIN or is_functorch_wrapped_tensor(x)) for x in tensors)
+
+
 class _TheirForward:
     """Stands in the place of the `forward` of transformers' `AlbertModel`."""
 
@@ -164,12 +183,14 @@ class _TheirForward:
         self.__signature__ = inspect.signature(type(model).forward.__get__(model))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _is_watched((*args, *kwargs.values(), *self.model.parameters())):
+            return type(self.model).forward(self.model, *args, **kwargs)
         given = self.__signature__.bind(*args, **kwargs).arguments
         given |= given.pop("kwargs", {})
         if not self._understands(given) or not self.fast.usable():
             return type(self.model).forward(self.model, *args, **kwargs)
         rest = {name: given.get(name) for name in ("attention_mask", "token_type_ids", "position_ids")}
-        packed = PackedBatch.from_padded(given["input_ids"], **rest)
+        packed = PackedBatch.from_padded(given["input_ids"], **self._buffered(rest, given["input_ids"].shape))
         engine = self.fast.engine()
         with torch.no_grad():
             hidden, pooled = engine.encode(packed)
@@ -187,6 +208,17 @@ class _TheirForward:
         if types is not None and types.shape != ids.shape:
             return False
         return mask is None or (mask.shape == ids.shape and bool((mask[:, 0] != 0).all()))
+
+    def _buffered(self, given: dict[str, Tensor | None], shape: torch.Size) -> dict[str, Tensor | None]:
+        """Return the arguments with the model's own positions and types, its buffers, where none are given."""
+        embeddings = self.model.embeddings
+        positions = getattr(embeddings, "position_ids", None)
+        if given["position_ids"] is None and positions is not None and positions.shape[1] >= shape[1]:
+            given["position_ids"] = positions[:, : shape[1]].expand(shape)
+        types = getattr(embeddings, "token_type_ids", None)
+        if given["token_type_ids"] is None and types is not None and given["position_ids"] is not None:
+            given["token_type_ids"] = types.expand(shape[0], -1).gather(1, given["position_ids"].expand(shape))
+        return given
 
     def _output(self, given: dict[str, Any], hidden: Tensor, pooled: Tensor | None) -> Any:
         """Return the states in rows, in transformers' own class."""
@@ -221,6 +253,8 @@ class _OwnEncode:
         positions: Tensor | None = None,
         words: Tensor | None = None,
     ) -> PackedOutput:
+        if _is_watched((batch.input_ids, batch.token_type_ids, batch.position_ids, words, *self.model.parameters())):
+            return AlbertModel.encode(self.model, batch, trace, positions, words)
         states_wanted = trace is not None and (trace.hidden_states is not None or trace.attentions is not None)
         if states_wanted or words is not None or not isinstance(batch, PackedBatch) or not self.fast.usable():
             return AlbertModel.encode(self.model, batch, trace, positions, words)

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from albertkit.config import AlbertConfig
 from albertkit.data.packing import PackedBatch
 from albertkit.errors import ConfigError
+from albertkit.model import forking  # noqa: F401
 from albertkit.model.encoder import AlbertEmbeddings, AlbertEncoder, AlbertLayer
 from albertkit.model.folder import WEIGHTS, read_tensors, write_tensors
 from albertkit.model.heads import MaskedLMHead

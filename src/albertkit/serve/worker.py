@@ -62,6 +62,9 @@ def _load(start: Start) -> Models:
             hint = "serve it with --precision bf16, measure it on examples (`albertkit compare-precision MODEL DATA`)"
             compare_precision(folder, precision="int8").require(options.force, hint)
         _warm_up(models[name])
+        for pipeline in models[name].values():
+            if isinstance(pipeline, Pipeline):
+                pipeline.engine.follows_weights = False  # nobody else has the model
     return models
 
 

@@ -1,0 +1,118 @@
+"""What records, replaces or transforms torch's operations sees those of the model itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import albertkit
+from albertkit.model import AlbertForSequenceClassification
+
+transformers = pytest.importorskip("transformers")
+
+MASK = (torch.arange(9) < torch.tensor([9, 4])[:, None]).long()
+BATCH = {"input_ids": torch.arange(3, 21).view(2, 9) * MASK, "attention_mask": MASK}
+SIZES = dict(vocab_size=60, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
+
+
+def make_model(ours: bool) -> nn.Module:
+    torch.manual_seed(0)
+    config = transformers.AlbertConfig(**SIZES, intermediate_size=96, initializer_range=0.2)
+    model = transformers.AlbertForSequenceClassification(config).eval()
+    if not ours:
+        return model
+    own = AlbertForSequenceClassification(albertkit.AlbertConfig(**SIZES, intermediate_size=96)).eval()
+    own.load_state_dict(model.state_dict())
+    return own
+
+
+def exported(model: nn.Module) -> Any:
+    return torch.export.export(model, (), BATCH).module()(**BATCH)
+
+
+def exported_loosely(model: nn.Module) -> Any:
+    return torch.export.export(model, (), BATCH, strict=False).module()(**BATCH)
+
+
+def compiled(model: nn.Module) -> Any:
+    return torch.compile(model, fullgraph=True, backend="eager")(**BATCH)
+
+
+def recorded(model: nn.Module) -> Any:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    ids = BATCH["input_ids"]  # without a mask, whose values transformers reads
+    return make_fx(lambda ids: model(input_ids=ids)[0])(ids)(ids), model(input_ids=ids)[0]
+
+
+def traced(model: nn.Module) -> Any:
+    class Logits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return self.model(input_ids=ids, attention_mask=mask)[0]
+
+    return torch.jit.trace(Logits(), tuple(BATCH.values()), check_trace=False)(*BATCH.values())
+
+
+def called_with_other_parameters(model: nn.Module) -> Any:
+    doubled = {name: 2 * parameter for name, parameter in model.named_parameters()}
+    halved = {name: parameter / 2 for name, parameter in doubled.items()}
+    return torch.func.functional_call(model, halved, (), BATCH)
+
+
+def mapped(model: nn.Module) -> Any:
+    answer = torch.func.vmap(lambda ids: model(input_ids=ids[None])[0][0], randomness="error")
+    rows = BATCH["input_ids"][:1].expand(2, -1)
+    return answer(rows), model(input_ids=rows)[0]
+
+
+def counted(model: nn.Module) -> Any:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        logits = model(**BATCH)[0]
+    assert counter.get_total_flops() > 100_000
+    return logits
+
+
+WAYS = [exported, exported_loosely, compiled, traced, called_with_other_parameters, counted]
+
+
+def _logits(answer: Any) -> torch.Tensor:
+    return answer if isinstance(answer, torch.Tensor) else answer["logits"]
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("ours", [False, True])
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_model_itself_answers(way: Callable[[nn.Module], Any], ours: bool) -> None:
+    if ours and way is traced:
+        pytest.skip("torch.jit.trace of this package's classes is not supported")
+    model = make_model(ours)
+    expected = model(**BATCH)[0] if not ours else model(**BATCH).logits
+    found = _logits(way(albertkit.accelerate(model, "fp32")))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_shapes_without_numbers() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    model = albertkit.accelerate(make_model(ours=False), "fp32")
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = {name: mode.from_tensor(value) for name, value in BATCH.items()}
+        assert model(**fake).logits.shape == (2, 2)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", [mapped, recorded], ids=lambda way: way.__name__)
+def test_transformed_and_recorded_calls(way: Callable[[nn.Module], Any]) -> None:
+    found, expected = way(albertkit.accelerate(make_model(ours=False), "fp32"))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

@@ -76,7 +76,7 @@ class Reached(Exception):
 COMMANDS = (
     "predict {run} --text fox", "predict {run} {text}", "predict {run} {labels}", "inspect {run}",
     "inspect {run} --layers {out}.html", "serve {run} --port 0", "serve name={run} --port 0", "compare-precision {run}",
-    "export onnx {run} {out}", "evaluate {run} {store}", "evaluate {run} {labels}", "early-exit {run} {labels}",
+    "export onnx {run} --out {out}", "evaluate {run} {store}", "evaluate {run} {labels}", "early-exit {run} {labels}",
     "finetune classify {run} {labels} --text text --label label --out {out}",
     "finetune classify {run} {labels} --text text --label label --check",
     "pretrain {store} --out {out} --continue {run} --steps 1 --length 32 --held-out 0.2", "convert {run} {out}",

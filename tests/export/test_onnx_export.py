@@ -17,7 +17,7 @@ from albertkit.data.bad_rows import BadRows
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.pooling import Projection
 from albertkit.engines.onnx_model import OnnxModel, load_onnx
-from albertkit.errors import AlbertKitError, CheckpointError
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.export import graph, onnx_export, quantized
 from albertkit.export.onnx_export import export_onnx
 from albertkit.inference.comparison import compare_outputs, largest_difference
@@ -187,6 +187,20 @@ def test_tokens_at_other_places_than_the_first(folder, tmp_path):
     batch = PackedBatch.from_padded(ids, torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1], [1] * 9]))
     for found, expected in zip(outputs(load_onnx(tmp_path / "out"), batch), outputs(model, batch), strict=True):
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+def test_masked_lm_head_of_a_pretrained_model(folder, tmp_path):
+    source = folder(AlbertForPreTraining)
+    for masked_lm in (False, True):
+        export_onnx(source, tmp_path / str(masked_lm), masked_lm=masked_lm)
+    ids = np.arange(5, 23).reshape(2, 9)
+    batch = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+    both, alone = (ort.InferenceSession(tmp_path / str(name) / "model.onnx") for name in (False, True))
+    assert [output.name for output in alone.get_outputs()] == ["logits"]
+    np.testing.assert_array_equal(alone.run(["logits"], batch)[0], both.run(["prediction_logits"], batch)[0])
+    assert type(load_onnx(tmp_path / "True")).__name__ == "OnnxAlbertForMaskedLM"
+    with pytest.raises(ConfigError, match="has no masked-LM head"):
+        export_onnx(folder(AlbertForSequenceClassification), tmp_path / "out", masked_lm=True)
 
 
 def test_what_lies_in_the_folder(folder, tmp_path):
@@ -427,14 +441,14 @@ def test_folders_that_cannot_be_run(folder, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:head size")
 def test_the_command_prints_one_object_or_plain_lines(golden, tmp_path, run_command):
-    done = run_command("export", "onnx", golden / "hf" / "seqcls_3class", tmp_path / "out", "--json")
+    done = run_command("export", "onnx", golden / "hf" / "seqcls_3class", "--out", tmp_path / "out", "--json")
     report = done.json
     assert report == json.loads((tmp_path / "out" / "export.json").read_text())
     assert (report["model_class"], report["precision"]) == ("AlbertForSequenceClassification", "fp32")
     assert report["max_abs_difference"] < 1e-5
     assert report["agreement"]["top1"] == 1
     assert (done.status, done.err) == (0, "")
-    small = (golden / "hf" / "token_cls", tmp_path / "small", "--precision", "int8", "--force")
+    small = (golden / "hf" / "token_cls", "--out", tmp_path / "small", "--precision", "int8", "--force")
     printed = run_command("export", "onnx", *small).out
     for line in (
         r"model +AlbertForTokenClassification, int8, 0\.\d MB",

@@ -185,7 +185,7 @@ class Inputs:
 
     @property
     def export(self) -> Command:
-        return Command("export onnx", lambda place: ["export", "onnx", self.model, place / "out"])
+        return Command("export onnx", lambda place: ["export", "onnx", self.model, "--out", place / "out"])
 
     @property
     def predict(self) -> Command:

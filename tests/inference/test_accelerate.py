@@ -68,6 +68,19 @@ def test_outputs_of_transformers_classes_at_every_real_token(name: str, batch) -
         assert not torch.equal(there, here)  # or nothing else computed it
 
 
+@torch.no_grad()
+def test_bf16_is_as_near_as_torchs_own() -> None:
+    sizes = dict(vocab_size=200, embedding_size=64, hidden_size=256, num_attention_heads=4, intermediate_size=1024)
+    torch.manual_seed(0)
+    model = transformers.AlbertModel(transformers.AlbertConfig(**sizes)).eval()
+    ids = torch.randint(5, 200, (6, 30))
+    expected = model(ids)[0]
+    rounded = copy.deepcopy(model).to(torch.bfloat16)(ids)[0].float()
+    found = albertkit.accelerate(model, "bf16")(ids)[0]
+    assert float((found - expected).abs().mean()) < 1.1 * float((rounded - expected).abs().mean())
+    assert float((found - expected).abs().max()) < 0.01 * float(expected.abs().max())
+
+
 def test_what_the_engine_does_not_compute_is_the_models_own(batch) -> None:
     model, untouched = made(""), made("")
     albertkit.accelerate(model, "fp32")

@@ -192,7 +192,8 @@ class SentenceEncoder(MtebEncoder, nn.Module):
             texts: E texts, or one. An empty one is `[CLS] [SEP]`.
             batch_tokens: Most tokens computed at once.
             precision: fp32, whose vectors are sentence-transformers' own; bf16; int8; or auto: bf16 where the hardware multiplies
-                it faster, else fp32. `engine("auto").precision` says which. bf16 differs by up to 0.003 a number.
+                it faster, else fp32. `engine("auto").precision` says which. bf16 differs as torch's own does,
+                by about 0.6 % of the largest component.
                 Default: the attribute `precision`.
             dimension: Keep only so many numbers at the start of each vector: for models trained with Matryoshka's loss.
                 Default: `truncate_dim` of the settings, or all.

@@ -96,7 +96,7 @@ def _read_exported(path: Path, pooling: Poolings | None) -> EncoderParts:
         raise CheckpointError(
             "wrong-model",
             f"`{path}` is an exported {model.config.architectures[0]}: it has its head's outputs, no vectors",
-            "export a sentence encoder: albertkit export onnx ENCODER OUT",
+            "export a sentence encoder: albertkit export onnx ENCODER --out ONNX",
         )
     tokenizer = own_tokenizer(path, model.config)
     longest = min(128, model.config.max_position_embeddings)

@@ -165,7 +165,7 @@ class OnnxModel(PretrainedAlbert):
         """See `AlbertModel.encode`; for a folder of that class."""
         if not isinstance(self, AlbertModel):
             fact = f"{type(self).__name__} has its heads' outputs only, no states of the encoder"
-            raise ConfigError("bad-value", fact, "export the encoder: albertkit export onnx ENCODER OUT")
+            raise ConfigError("bad-value", fact, "export the encoder: albertkit export onnx ENCODER --out ONNX")
         found = self.run(batch)
         hidden = _tokens(found["last_hidden_state"], batch)
         return PackedOutput(hidden if positions is None else hidden[positions], found.get("pooler_output"))
@@ -237,7 +237,7 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
     config = AlbertConfig.from_pretrained(path)
     if not (path / ONNX_FILE).is_file():
         raise CheckpointError(
-            "missing-file", f"there is no {ONNX_FILE} in `{path}`", f"make one: albertkit export onnx {path} OUT"
+            "missing-file", f"there is no {ONNX_FILE} in `{path}`", f"make one: albertkit export onnx {path} --out ONNX"
         )
     name = next(iter(config.foreign.get("architectures") or []), "")
     if name not in _CLASSES:

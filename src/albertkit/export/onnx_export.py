@@ -10,7 +10,7 @@ from albertkit.conversion.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines.onnx_model import ONNX_FILE, REPORT, OnnxModel, load_onnx, tokenizer_of
-from albertkit.errors import MachineError, MissingExtraError
+from albertkit.errors import ConfigError, MachineError, MissingExtraError
 from albertkit.export.options import ExportOnnxOptions
 from albertkit.files import atomic_folder, check_new_folder, write_json
 from albertkit.frame.command import takes
@@ -18,6 +18,7 @@ from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section
 from albertkit.frame.values import plain
 from albertkit.inference.comparison import Comparison, compare, largest_difference, outputs_of, sample_batches
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_folder import captioner_error, is_captioner_folder, local_folder
 from albertkit.tasks.loading import TASK
@@ -38,7 +39,7 @@ class ExportReport(Result):
 
     Attributes:
         source: As it was given.
-        target: The folder.
+        out: The folder.
         model_class: Class of the model.
         precision: fp32 or int8.
         megabytes: Size of `model.onnx` and, of a large model, `model.onnx.data`; 1,000,000 bytes each.
@@ -48,7 +49,7 @@ class ExportReport(Result):
     """
 
     source: str
-    target: str
+    out: str
     model_class: str
     precision: str
     megabytes: float
@@ -63,7 +64,7 @@ class ExportReport(Result):
     def sections(self) -> list[Section]:
         """Return what was written, and the comparison."""
         shown = {
-            "written": self.target,
+            "written": self.out,
             "model": f"{self.model_class}, {self.precision}, {self.megabytes:.1f} MB",
             "matrix products": ", ".join(f"{count} {kind}" for kind, count in self.products.items()),
             "largest difference": f"{self.max_abs_difference:.2g}",
@@ -79,15 +80,16 @@ def export_onnx(options: ExportOnnxOptions) -> ExportReport:
 
     Raises:
         CheckpointError: doubtful, exists, not-expressible, wrong-model, and what loading raises.
-        ConfigError: unknown-name. DataError: not-found, and what reading raises. MachineError: internal-error.
+        ConfigError: unknown-name, bad-value. DataError: not-found, and what reading raises. MachineError: internal-error.
         MissingExtraError: not-installed.
     """
-    precision, target, data = options.precision, Path(options.target), options.data
-    check_new_folder(target)
+    precision, data = options.precision, options.data
+    out = Path(options.out)
+    check_new_folder(out)
     folder = local_folder(options.model)
-    model = _load(folder)
+    model = _load(folder, options.masked_lm)
     graph = build_onnx(model, precision)
-    with atomic_folder(target) as made:
+    with atomic_folder(out) as made:
         _write(graph, made)
         _carry(folder, model, made)
         exported = load_onnx(made)
@@ -97,7 +99,7 @@ def export_onnx(options: ExportOnnxOptions) -> ExportReport:
         comparison.require(options.force, remedy)
         report = ExportReport(
             source=str(options.model),
-            target=str(target),
+            out=str(out),
             model_class=type(model).__name__,
             precision=precision,
             megabytes=round(sum(file.stat().st_size for file in made.glob(f"{ONNX_FILE}*")) / 1e6, 2),
@@ -129,10 +131,16 @@ def count_products(model: "onnx.ModelProto") -> dict[str, int]:
     return {kind: counts[kind] for kind in _PRODUCTS if counts[kind]}
 
 
-def _load(folder: Path) -> PretrainedAlbert | SentenceEncoder:
+def _load(folder: Path, masked_lm: bool) -> PretrainedAlbert | SentenceEncoder:
     if is_captioner_folder(folder):
         raise captioner_error(folder)
-    return SentenceEncoder.from_pretrained(folder) if is_encoder_folder(folder) else load_model(folder)
+    model = SentenceEncoder.from_pretrained(folder) if is_encoder_folder(folder) else load_model(folder)
+    if not masked_lm:
+        return model
+    if not isinstance(model, AlbertForPreTraining | AlbertForMaskedLM):
+        fact = f"`{folder}` ({type(model).__name__}) has no masked-LM head"
+        raise ConfigError("bad-value", fact, "leave --masked-lm out, or name a pretrained model")
+    return AlbertForMaskedLM.from_pretrained(folder).eval()
 
 
 def _write(graph: "onnx.ModelProto", folder: Path) -> None:

@@ -89,9 +89,10 @@ class QuantizedGraph(Graph):
             step = self.add("Mul", largest, self.scalar(1 / (255 - zero)))
             step = self.add("Max", step, self.scalar(max((lowest or 0.0) / zero, _TINY)))
             zero_point = self.scalar(zero, np.uint8)
-            zeros = self.add("Expand", zero_point, self.add("Shape", step))
-            rows = self.add("QuantizeLinear", values, step, zeros, axis=0)
-            self._quantized[values] = rows, self.add("Unsqueeze", step, self.ints(1)), zero_point
+            step = self.add("Unsqueeze", step, self.ints(1))
+            # Divided first, since OpenVINO quantises by constant scales alone.
+            rows = self.add("QuantizeLinear", self.add("Div", values, step), self.scalar(1.0), zero_point)
+            self._quantized[values] = rows, step, zero_point
         return self._quantized[values]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.files import read_json
+from albertkit.folder_facts import FolderFacts
 from albertkit.tokenizer import rules
 
 CONFIG_NAME = "tokenizer_config.json"
@@ -46,11 +46,7 @@ def with_flags(
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json`, with the names of `special_tokens_map.json`; empty if there are none."""
-    settings: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", CONFIG_NAME):
-        content = read_json(folder / name, "tokenizer configuration") if (folder / name).exists() else {}
-        settings.update(content if isinstance(content, dict) else {})
-    return settings
+    return FolderFacts.read(folder).tokenizer
 
 
 def special_names(settings: dict[str, Any]) -> dict[str, str]:
@@ -120,17 +116,5 @@ def vocabularies(folder: Path) -> list[Path]:
 
 
 def added_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, int]:
-    """Return the tokens that `added_tokens.json` and `tokenizer_config.json` list, and their ids."""
-    file = folder / "added_tokens.json"
-    listed = read_json(file, "list of added tokens") if file.exists() else {}
-    decoder = settings.get("added_tokens_decoder") or {}
-    try:
-        found = {**listed, **{token["content"]: int(number) for number, token in decoder.items()}}
-    except (TypeError, ValueError, KeyError, AttributeError):
-        found = {"": None}
-    if not all(isinstance(token, str) and isinstance(number, int) for token, number in found.items()):
-        what = f"the lists of added tokens in `{folder}` are not names with numbers"
-        raise CheckpointError(
-            "bad-file", what, f"mend added_tokens.json and `added_tokens_decoder` of {CONFIG_NAME}, or fetch them again"
-        )
-    return found
+    """Return the tokens that a folder adds, with the ids that its files give them."""
+    return {name: token.id for name, token in FolderFacts.read(folder).added_tokens().items() if token.id is not None}

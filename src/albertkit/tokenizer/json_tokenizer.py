@@ -17,6 +17,7 @@ import numpy as np
 
 from albertkit.errors import CheckpointError
 from albertkit.files import read_json, sha256_bytes
+from albertkit.folder_facts import AddedToken
 from albertkit.tokenizer.folder_files import (
     CONFIG_NAME,
     JSON_NAME,
@@ -63,6 +64,7 @@ class JsonTokenizer(AlbertTokenizer):
         parts = self._parts()
         self._kind: str = parts["model"]["type"]
         self._whole = self._read(parts)
+        self._added_names = {token.content for token in self._whole.get_added_tokens_decoder().values()}
         vocabulary = self._whole.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
         if self.vocab_size > _MOST_TOKENS:
@@ -90,6 +92,18 @@ class JsonTokenizer(AlbertTokenizer):
         check_no_rules(folder, text_rules)
         read_json(file, "tokenizer")  # names the line of what is no JSON
         return cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
+
+    @classmethod
+    def with_added(cls, folder: Path, tokenizer: AlbertTokenizer, added: Sequence[AddedToken]) -> "JsonTokenizer":
+        """See `AlbertTokenizer.with_added`."""
+        file = folder / JSON_NAME
+        content = file.read_text(encoding="utf-8") if file.exists() else tokenizer._saved()[0][JSON_NAME].decode()
+        names = {role: tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id")) for role in SPECIAL_ROLES}
+        return JsonTokenizer(_with_added_tokens(content, added, folder), names, source=file)
+
+    def matches_added(self, token: AddedToken) -> bool:
+        """See `AlbertTokenizer.matches_added`; those that the file lists are matched."""
+        return super().matches_added(token) or token.content in self._added_names
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         return {JSON_NAME: self._content.encode()}, self._class_flags()
@@ -180,6 +194,27 @@ class JsonTokenizer(AlbertTokenizer):
                 raise CheckpointError("wrong-tokenizer", what, f'name it in {CONFIG_NAME}: "{role}_token": …')
             names[role] = present[0]
         return names
+
+
+def _with_added_tokens(content: str, added: Sequence[AddedToken], folder: Path) -> str:
+    """Return the content of a `tokenizer.json` that matches further tokens; those that it lists itself stay as they are.
+
+    Raises:
+        CheckpointError: wrong-tokenizer if a token would get another id than the folder says.
+    """
+    from tokenizers import AddedToken as TheirToken
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(content)
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    missing = [token for token in added if token.content not in known]
+    for token in sorted(missing, key=lambda token: (token.id is None, token.id or 0)):
+        tokenizer.add_tokens([TheirToken(token.content, **token.flags)])
+        number = tokenizer.token_to_id(token.content)
+        if token.id not in (None, number):
+            fact = f"`{folder}` gives the added token `{token.content}` the id {token.id}, its vocabulary {number}"
+            raise CheckpointError("wrong-tokenizer", fact, "fetch the tokenizer's files again, all from one place")
+    return tokenizer.to_str()
 
 
 def _without_specials(parts: dict[str, Any], names: set[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from albertkit.errors import CheckpointError
 from albertkit.files import atomic_file, plain_file, sha256_bytes
+from albertkit.folder_facts import AddedToken
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.alignment import AlignedText, with_spaces
 from albertkit.tokenizer.batch import BatchEncoder
@@ -24,7 +25,7 @@ from albertkit.tokenizer.folder_files import (
 )
 from albertkit.tokenizer.morphemes import ANALYSERS, find_analyser
 from albertkit.tokenizer.ragged import RaggedIds
-from albertkit.tokenizer.sentencepiece_model import load_processor, read_facts
+from albertkit.tokenizer.sentencepiece_model import BYTE, USER_DEFINED, load_processor, read_facts
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 
@@ -60,6 +61,14 @@ class SentencePieceTokenizer(AlbertTokenizer):
         table = self._digit_comma
         self._with_digit_comma = set() if table is None else set(np.flatnonzero(table.counts > 1).tolist())
         self._batch = BatchEncoder(self._processor, model, text_rules, self._digit_comma)
+
+    def matches_added(self, token: AddedToken) -> bool:
+        """See `AlbertTokenizer.matches_added`. transformers 5 lists user-defined pieces, which SentencePiece matches."""
+        pieces = read_facts(self._model).pieces
+        piece_id = self.piece_to_id(token.content)
+        return super().matches_added(token) or (
+            pieces[piece_id][0] == token.content and pieces[piece_id][2] in (USER_DEFINED, BYTE)
+        )
 
     def _arguments(self) -> tuple:
         return (self._model, self.text_rules, "the model", self.analyser)

@@ -11,17 +11,17 @@ import numpy as np
 
 from albertkit.errors import CheckpointError, ConfigError, listed
 from albertkit.files import atomic_file, write_json
+from albertkit.folder_facts import AddedToken, FolderFacts
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer.digit_comma import SPACE
+from albertkit.tokenizer.folder_agreement import warn_of_other_reading
 from albertkit.tokenizer.folder_files import (
     CONFIG_NAME,
     JSON_NAME,
     NO_LIMIT,
     SPECIAL_ROLES,
     VOCAB_NAME,
-    added_tokens,
     make_room,
-    read_settings,
     tokenizer_config,
     with_flags,
 )
@@ -48,6 +48,7 @@ class AlbertTokenizer(ABC):
         fingerprint: SHA-256 of the vocabulary and the rules; equal fingerprints give equal ids.
         pad_id, unk_id, cls_id, sep_id, mask_id: 0 to 4 in SentencePiece models; anywhere in the others.
         model_max_length: Longest sequence, from `tokenizer_config.json`; else 512.
+        truncation_side, padding_side: Where texts are cut and `self(texts)` pads, "right" or "left"; from the same file.
     """
 
     text_rules: str
@@ -59,6 +60,8 @@ class AlbertTokenizer(ABC):
     sep_id: int
     mask_id: int
     model_max_length: int = 512
+    truncation_side: str = "right"
+    padding_side: str = "right"
     _vocabulary_ids: dict[str, int] | None = None
     kinds: ClassVar[tuple[type["AlbertTokenizer"], ...]] = ()  # listed by `albertkit.tokenizer`, in the order of trial
 
@@ -121,11 +124,14 @@ class AlbertTokenizer(ABC):
         cls, folder: Path, text_rules: str | None, names: Mapping[str, str], flags: Mapping[str, bool]
     ) -> "AlbertTokenizer":
         """Read a folder, with other names of special tokens by role, or other flags of its rules."""
-        settings = read_settings(folder)
+        facts = FolderFacts.read(folder)
+        facts.check_tokenizer_class()
+        settings = dict(facts.tokenizer)
         settings.update({f"{role}_token": name for role, name in names.items()})
         if flags:
             settings.update(with_flags(folder, settings, text_rules, flags))
-        tokenizer = cls._of_kind(folder, settings, text_rules)
+        only_json = facts.reads_json_first and text_rules is None and not flags
+        tokenizer = cls._of_kind(folder, settings, text_rules, only_json)
         for role, name in names.items():
             own = tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id"))
             if own != name:
@@ -134,20 +140,32 @@ class AlbertTokenizer(ABC):
                     f"{role}_token is `{name}`, but the tokenizer in `{folder}` calls it `{own}`",
                     f"leave {role}_token out, or use {role}_token={own!r}",
                 )
-        beyond = [token for token, number in added_tokens(folder, settings).items() if number >= tokenizer.vocab_size]
-        if beyond:
-            if not (folder / JSON_NAME).exists() or text_rules is not None:
-                raise CheckpointError(
-                    "wrong-tokenizer",
-                    f"`{folder}` adds {len(beyond)} tokens to its vocabulary of {tokenizer.vocab_size:,} "
-                    f"({listed(beyond, 5)}); only a {JSON_NAME} says where they match",
-                    f"write one with transformers: AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')",
-                )
-            tokenizer = cls._of_kind(folder, settings, None, only_json=True)
-        limit = settings.get("model_max_length")
+        added = [token for token in facts.added_tokens().values() if not tokenizer.matches_added(token)]
+        if added:
+            if text_rules is not None or flags:
+                fact = f"`{folder}` adds {len(added)} tokens to its rules ({listed([t.content for t in added], 5)})"
+                raise CheckpointError("wrong-tokenizer", fact, "other rules cannot be chosen for it: leave them out")
+            tokenizer = cls.with_added(folder, tokenizer, added)
+        elif not only_json:
+            warn_of_other_reading(folder, tokenizer)
+        limit = settings.get("model_max_length", settings.get("max_len"))
         if isinstance(limit, int) and 2 < limit < NO_LIMIT:
             tokenizer.model_max_length = limit
+        for side in ("truncation_side", "padding_side"):
+            value = settings.get(side, "right")
+            if value not in ("left", "right"):
+                fact = f"`{side}` in `{folder}` is {value!r}"
+                raise CheckpointError("bad-file", fact, f"use left or right in {CONFIG_NAME}")
+            setattr(tokenizer, side, value)
         return tokenizer
+
+    @classmethod
+    def with_added(cls, folder: Path, tokenizer: "AlbertTokenizer", added: Sequence[AddedToken]) -> "AlbertTokenizer":
+        """Return the tokenizer of `tokenizer.json`, the folder's or that of its other files, with added tokens.
+
+        Only the last of `kinds` reads such a file.
+        """
+        return cls.kinds[-1].with_added(folder, tokenizer, added)
 
     @classmethod
     def _of_kind(
@@ -442,7 +460,15 @@ class AlbertTokenizer(ABC):
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple:
-        return type(self), self._arguments(), {"model_max_length": self.model_max_length}
+        state = {name: getattr(self, name) for name in ("model_max_length", "truncation_side", "padding_side")}
+        return type(self), self._arguments(), state
+
+    def matches_added(self, token: AddedToken) -> bool:
+        """Return whether a token that a folder adds is one of the five special tokens, or is matched anyhow."""
+        return token.content in self._special_names()
+
+    def _special_names(self) -> set[str]:
+        return {self._piece(getattr(self, f"{role}_id")) for role in SPECIAL_ROLES}
 
     @abstractmethod
     def _arguments(self) -> tuple:

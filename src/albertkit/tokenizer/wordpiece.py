@@ -12,7 +12,7 @@ so that with `strip_accents` false decomposed Hangul is unknown. Stripping accen
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,11 +65,17 @@ def bert_rules(settings: Mapping[str, Any]) -> BertRules:
 def read_vocabulary(file: Path) -> list[str]:
     """Return the lines of a `vocab.txt`; the number of a line is its id."""
     # Lines end in \n, \r\n or \r. U+2028, which is a token of such vocabularies, ends none.
-    return read_text(file).removesuffix("\n").split("\n")
+    # Blanks around a token are no part of it: transformers' `load_vocab` keeps them, Google's and `tokenizers` do not.
+    return [line.strip(" \t") or line for line in read_text(file).removesuffix("\n").split("\n")]
 
 
-def bert_vocabulary(content: Any) -> tuple[list[str], BertRules] | None:
-    """Return vocabulary and flags of a `tokenizer.json` that holds BERT's tokenizer and nothing more; None of any other."""
+def bert_vocabulary(content: Any, names: Set[str]) -> tuple[list[str], BertRules] | None:
+    """Return vocabulary and flags of a `tokenizer.json` that holds BERT's tokenizer and nothing more; None of any other.
+
+    Args:
+        content: Of the file.
+        names: Names of the special tokens; no further token may be added.
+    """
     try:
         model, normalizer = content["model"], content["normalizer"]
         tokens = sorted(model["vocab"], key=model["vocab"].get)
@@ -79,7 +85,7 @@ def bert_vocabulary(content: Any) -> tuple[list[str], BertRules] | None:
             and content["pre_tokenizer"]["type"] == "BertPreTokenizer"
             and [model["vocab"][token] for token in tokens] == list(range(len(tokens)))
             and all(token["special"] and token["content"] in model["vocab"] for token in content["added_tokens"])
-            and len(content["added_tokens"]) <= 5
+            and names >= {token["content"] for token in content["added_tokens"]}
             and all(isinstance(normalizer[flag], bool) for flag in ("lowercase", "handle_chinese_chars"))
             and normalizer["strip_accents"] in (True, False, None)
         )  # fmt: skip
@@ -130,7 +136,8 @@ class WordPieceTokenizer(JsonTokenizer):
             check_no_rules(folder, text_rules)
             return cls(read_vocabulary(listed[0]), bert_rules(settings), special_names(settings), source=listed[0])
         file = folder / JSON_NAME
-        bert = bert_vocabulary(read_json(file, "tokenizer")) if file.exists() else None
+        names = {**_USUAL_NAMES, **special_names(settings)}
+        bert = bert_vocabulary(read_json(file, "tokenizer"), set(names.values())) if file.exists() else None
         if bert is None:
             return None
         check_no_rules(folder, text_rules)

@@ -1,0 +1,258 @@
+"""Read what a folder says of itself: classes, added tokens, adapters, quantization, activation; refuse what is not computed.
+
+Files of transformers and sentence-transformers since 2019. A fact stands in several files, by era; it is looked up here and
+nowhere else.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from albertkit.errors import CheckpointError
+from albertkit.files import read_json
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+TOKENIZER_JSON = "tokenizer.json"
+OUR_RULES = "text_rules"  # key of a tokenizer_config.json that albertkit wrote; transformers keeps it
+_ALBERT_CLASSES = ("AlbertTokenizer", "AlbertTokenizerFast")
+# ElectraTokenizer and DistilBertTokenizer are BertTokenizer under another name.
+_BERT_CLASSES = tuple(
+    f"{name}Tokenizer{fast}" for name in ("Bert", "Electra", "DistilBert", "MobileBert") for fast in ("", "Fast")
+)
+_JSON_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")  # whatever their tokenizer.json says
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_MODULES = "modules.json"
+_SENTENCE_SETTINGS = "config_sentence_transformers.json"
+_MERGE = (
+    'python -c "from peft import AutoPeftModel; '
+    "AutoPeftModel.from_pretrained('{folder}').merge_and_unload().save_pretrained('MERGED')\""
+)
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """A token that a folder adds to its tokenizer's rules.
+
+    Attributes:
+        content: Its name in a text.
+        id: None where the folder does not say.
+        flags: `single_word`, `lstrip`, `rstrip`, `normalized` and `special`, as the `tokenizers` library has them.
+    """
+
+    content: str
+    id: int | None
+    flags: Mapping[str, bool]
+
+
+class _JsonFacts(msgspec.Struct):
+    """The facts of a tokenizer.json without its vocabulary: 2 ms for 30,000 tokens, where all of it takes 30."""
+
+    added_tokens: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class FolderFacts:
+    """Facts of one folder, from the JSON files at hand.
+
+    Attributes:
+        folder: The folder.
+        model: Content of `config.json`.
+        tokenizer: Content of `special_tokens_map.json` and `tokenizer_config.json`.
+        sentences: Content of `config_sentence_transformers.json`.
+    """
+
+    folder: Path
+    model: dict[str, Any]
+    tokenizer: dict[str, Any]
+    sentences: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> "FolderFacts":
+        """Read the facts of a folder; a missing file says nothing."""
+        maps = [_object(folder / name) for name in ("special_tokens_map.json", TOKENIZER_CONFIG)]
+        return cls(
+            folder, _object(folder / "config.json"), {**maps[0], **maps[1]}, _object(folder / _SENTENCE_SETTINGS)
+        )
+
+    # --- the tokenizer ------------------------------------------------------------------------------------------------
+
+    @property
+    def tokenizer_class(self) -> str | None:
+        """Return the class that `tokenizer_config.json` names, or else `config.json`."""
+        return self.tokenizer.get("tokenizer_class") or self.model.get("tokenizer_class")
+
+    def check_tokenizer_class(self) -> None:
+        """Refuse a tokenizer whose words are not divided as ALBERT's and BERT's classes divide them.
+
+        Raises:
+            CheckpointError: unsupported.
+        """
+        name = self.tokenizer_class
+        if name is not None and name not in (*_ALBERT_CLASSES, *_BERT_CLASSES, *_JSON_CLASSES):
+            raise self._unread_tokenizer(f"of the class `{name}`")
+        remote = self.tokenizer.get("auto_map")
+        if remote:
+            raise self._unread_tokenizer(f"of a class of its own, `auto_map` {remote}")
+        splits: dict[str, tuple[Any, ...]] = {
+            "word_tokenizer_type": ("basic", None),
+            "subword_tokenizer_type": ("wordpiece", None),
+            "do_basic_tokenize": (True, None),
+            "never_split": (None, []),
+        }
+        for key, usual in splits.items():
+            if (value := self.tokenizer.get(key)) not in usual:
+                raise self._unread_tokenizer(f"with `{key}` {value!r}")
+
+    def _unread_tokenizer(self, kind: str) -> CheckpointError:
+        fact = f"`{self.folder}` has a tokenizer {kind}, which is not read here"
+        known = ", ".join((*_ALBERT_CLASSES, *_BERT_CLASSES, *_JSON_CLASSES))
+        hint = f"encode with that class and give its ids to the model; known here: {known}"
+        return CheckpointError("unsupported", fact, hint)
+
+    @property
+    def reads_json_first(self) -> bool:
+        """Return whether transformers reads `tokenizer.json` and no other file, as for a class that has no other."""
+        is_own = OUR_RULES not in self.tokenizer
+        return is_own and self.tokenizer_class in _JSON_CLASSES and (self.folder / TOKENIZER_JSON).exists()
+
+    @property
+    def is_ours(self) -> bool:
+        """Return whether albertkit wrote the tokenizer."""
+        return OUR_RULES in self.tokenizer
+
+    def added_tokens(self) -> dict[str, AddedToken]:
+        """Return all tokens that the folder's files add, the special ones among them, by name.
+
+        Later files win, in transformers' order: `added_tokens.json`, names of special tokens, `tokenizer.json`,
+        `added_tokens_decoder`.
+
+        Raises:
+            CheckpointError: bad-file.
+        """
+        try:
+            return {token.content: token for token in self._listed_tokens() if token.content}
+        except (TypeError, ValueError, KeyError, AttributeError):
+            fact = f"the lists of added tokens in `{self.folder}` are not names with numbers"
+            hint = f"mend added_tokens.json, and `added_tokens_decoder` of {TOKENIZER_CONFIG}, or fetch them again"
+            raise CheckpointError("bad-file", fact, hint) from None
+
+    def _listed_tokens(self) -> list[AddedToken]:
+        names = self._special_names()
+        tokens = []
+        for content, number in _object(self.folder / "added_tokens.json").items():
+            tokens.append(_added_token({"content": content, "special": content in names}, _number(number)))
+        known = {token.content for token in tokens}
+        tokens += [_added_token(token, None) for name, token in names.items() if name not in known]
+        if (file := self.folder / TOKENIZER_JSON).exists():
+            for token in _json_facts(file).added_tokens or []:
+                tokens.append(_added_token(token, _number(token["id"])))
+        for number, token in (self.tokenizer.get("added_tokens_decoder") or {}).items():
+            tokens.append(_added_token(token, int(number)))
+        return tokens
+
+    def _special_names(self) -> dict[str, dict[str, Any]]:
+        """Return the further special tokens that are listed by name, as mappings."""
+        names: dict[str, dict[str, Any]] = {}
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            values = self.tokenizer.get(key) or []
+            for value in values.values() if isinstance(values, Mapping) else values:
+                token = {"content": value} if isinstance(value, str) else dict(value)
+                names[token["content"]] = {**token, "special": True}
+        return names
+
+    # --- the model ----------------------------------------------------------------------------------------------------
+
+    def check_model(self) -> None:
+        """Refuse weights that need another library: adapters, quantized weights.
+
+        Raises:
+            CheckpointError: unsupported.
+        """
+        if (self.folder / "adapter_config.json").exists():
+            adapter = _object(self.folder / "adapter_config.json")
+            kind, base = adapter.get("peft_type", "PEFT"), adapter.get("base_model_name_or_path")
+            fact = f"`{self.folder}` is a {kind} adapter of `{base}`, not a whole model"
+            raise CheckpointError("unsupported", fact, f"merge it first: {_MERGE.format(folder=self.folder)}")
+        if quantization := self.model.get("quantization_config"):
+            method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+            fact = f"the weights in `{self.folder}` are quantized (`quantization_config`: {method})"
+            raise CheckpointError("unsupported", fact, "save them unquantized: model.dequantize() of transformers")
+
+    # --- sentence-transformers ----------------------------------------------------------------------------------------
+
+    def module_types(self) -> list[str]:
+        """Return the classes that `modules.json` lists, without their packages; empty if there is none."""
+        file = self.folder / _MODULES
+        modules = read_json(file, "list of modules") if file.exists() else []
+        if not isinstance(modules, list):
+            return []
+        return [str(module.get("type")).rpartition(".")[2] for module in modules if isinstance(module, dict)]
+
+    @property
+    def is_cross_encoder(self) -> bool:
+        """Return whether sentence-transformers wrote the folder as a `CrossEncoder`, in any of its eras."""
+        kind = self.sentences.get("model_type")
+        if kind is not None and (self.folder / _MODULES).exists():
+            return kind == "CrossEncoder"
+        heads = self.model.get("architectures") or []
+        is_classifier = any(str(name).endswith("ForSequenceClassification") for name in heads)
+        return is_classifier and (self.module_types() == ["Transformer"] or self._activation is not None)
+
+    @property
+    def _activation(self) -> str | None:
+        ours = self.model.get("sentence_transformers")
+        older = self.model.get("sbert_ce_default_activation_function")
+        stated = [
+            ours.get("activation_fn") if isinstance(ours, dict) else None,
+            older,
+            self.sentences.get("activation_fn"),
+        ]
+        return next((name for name in stated if name is not None), None)
+
+    def activation(self) -> str:
+        """Return what a CrossEncoder does with its outputs: "identity" or "sigmoid".
+
+        Raises:
+            CheckpointError: unsupported for any other function.
+        """
+        outputs = self.model.get("num_labels") or len(self.model.get("id2label") or "ab")
+        usual = "sigmoid" if outputs == 1 and self.is_cross_encoder else "identity"
+        if self._activation is None:
+            return usual
+        match = re.fullmatch(r"torch\.nn\.modules\.(?:linear|activation)\.(Identity|Sigmoid)", self._activation)
+        if match is None:
+            fact = f"`{self.folder}` has the activation `{self._activation}`"
+            raise CheckpointError("unsupported", fact, "only torch's Identity and Sigmoid are computed here")
+        return match[1].lower()
+
+
+def _object(file: Path) -> dict[str, Any]:
+    content = read_json(file, "configuration") if file.exists() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _json_facts(file: Path) -> _JsonFacts:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_JsonFacts)
+    except msgspec.MsgspecError:
+        return _JsonFacts()  # its reader says what is wrong
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(value)
+    return value
+
+
+def _added_token(token: Mapping[str, Any], number: int | None) -> AddedToken:
+    if not isinstance(token["content"], str):
+        raise TypeError(token)
+    special = bool(token.get("special", False))
+    usual = {"normalized": not special}
+    return AddedToken(
+        token["content"], number, {flag: bool(token.get(flag, usual.get(flag, False))) for flag in _FLAGS}
+    )

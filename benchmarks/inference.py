@@ -302,6 +302,7 @@ def _opened(
     wanted: tuple[Precision, ...] = ("int8", "bf16", "fp32")
     for precision in wanted:
         engine = load_engine(model, precision)
+        engine.follows_weights = False  # as in the service
         engines.setdefault(engine.precision, engine)
     with scratch_folder() as scratch:
         model.save_pretrained(scratch / "model")

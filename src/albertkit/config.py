@@ -179,8 +179,8 @@ class AlbertConfig:
         found = wrong_values(values, kinds)
         if found:
             return found
-        if not 0 < self.layer_norm_eps < 1:  # not for NaN either
-            found.append(f"layer_norm_eps is {self.layer_norm_eps}, it must be between 0 and 1")
+        if not 0 < self.layer_norm_eps <= 1:  # not for NaN either; 1 in tests of transformers
+            found.append(f"layer_norm_eps is {self.layer_norm_eps}, it must be above 0 and at most 1")
         if self.num_hidden_groups * self.inner_group_num > _MOST_BLOCKS:
             blocks = f"{self.num_hidden_groups:,} x {self.inner_group_num:,}"
             found.append(f"num_hidden_groups x inner_group_num is {blocks}, at most {_MOST_BLOCKS:,} are built")

@@ -1,4 +1,7 @@
-"""The common tests of transformers' own suite, on accelerated ALBERTs: ALBERTKIT_TRANSFORMERS names its unpacked source archive.
+"""transformers' own tests, on accelerated ALBERTs.
+
+ALBERTKIT_TRANSFORMERS names a checkout of huggingface/transformers at the version installed, or its unpacked source archive,
+which has the common tests of models alone:
 
 pip download --no-deps --no-binary :all: transformers==5.23.0 && tar xf transformers-5.23.0.tar.gz
 pip install parameterized
@@ -13,27 +16,58 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.peer
+
 # From the engine, states at padding are zeros; this test compares them with the model's own, computed from embeddings.
 ZEROS_AT_PADDING = "test_inputs_embeds_matches_input_ids"
+OWN_TESTS = "tests/models/albert/test_modeling_albert.py"
 
 
-@pytest.mark.peer
-def test_transformers_own_tests(tmp_path: Path) -> None:
-    given = os.environ.get("ALBERTKIT_TRANSFORMERS")
-    if not given:
+@pytest.fixture
+def transformers_source() -> Path:
+    source = os.environ.get("ALBERTKIT_TRANSFORMERS")
+    if not source:
         pytest.skip("ALBERTKIT_TRANSFORMERS is not set")
     if importlib.util.find_spec("parameterized") is None:
         pytest.skip("transformers' tests need parameterized")
-    shutil.copytree(Path(given) / "tests", tmp_path / "tests")
-    shutil.copy(Path(__file__).with_name("common_cases.py"), tmp_path / "test_common_cases.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--import-mode=prepend"]
+    return Path(source)
+
+
+def check_tests_pass(folder: Path, tests: str) -> None:
+    """Run tests with the plugin `accelerated_albert`, without the one that cannot pass."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "accelerated_albert",
+        "-W",
+        "ignore",
+    ]
+    paths = [str(folder), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
-        [*command, "test_common_cases.py", "-k", f"not {ZEROS_AT_PADDING}"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+        [*command, "--import-mode=prepend", tests, "-k", f"not {ZEROS_AT_PADDING}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
     )
     summary = done.stdout.splitlines()[-1]
     assert done.returncode == 0, done.stdout[-3000:]
     assert int(summary.split(" passed")[0].split()[-1]) > 90, summary
+    assert int(done.stdout.split("computed by the engine: ")[1].split()[0]) > 30
+
+
+def test_common_tests_of_models(transformers_source: Path, tmp_path: Path) -> None:
+    shutil.copytree(transformers_source / "tests", tmp_path / "tests")
+    shutil.copy(Path(__file__).with_name("common_cases.py"), tmp_path / "test_common_cases.py")
+    check_tests_pass(tmp_path, "test_common_cases.py")
+
+
+def test_albert_tests(transformers_source: Path) -> None:
+    if not (transformers_source / OWN_TESTS).is_file():
+        pytest.skip(f"{transformers_source} is no checkout: it has no {OWN_TESTS}")
+    check_tests_pass(transformers_source, OWN_TESTS)

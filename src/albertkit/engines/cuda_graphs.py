@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from albertkit.data.packing import PackedBatch
-from albertkit.engines.engine import ModelEngine, Precision, evaluating
+from albertkit.engines.engine import ModelEngine, Precision, evaluating, walk
 from albertkit.model.outputs import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
@@ -124,7 +124,7 @@ class GraphEngine(ModelEngine):
         """Return what a graph holds on to: modules, and where their parameters lie."""
         return [
             (id(module), getattr(module, "eps", None), *map(_address, module._parameters.values()))
-            for module in self._model.modules()
+            for _, module in walk(self._model)
         ]
 
     @torch.inference_mode()
@@ -147,7 +147,7 @@ class GraphEngine(ModelEngine):
         """Return the graph that computes a batch; None for a large one, for the first of a shape, and where there are hooks."""
         if not self._recording or batch.num_tokens > MOST_TOKENS:
             return None
-        if any(module._forward_hooks or module._forward_pre_hooks for module in self._model.modules()):
+        if any(module._forward_hooks or module._forward_pre_hooks for _, module in walk(self._model)):
             return None
         shape = Shape.around(batch, positions)
         graph = None

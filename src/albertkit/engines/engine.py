@@ -138,16 +138,25 @@ def _of_lengths(lengths: np.ndarray, hidden: Tensor) -> PackedBatch:
     return PackedBatch(nothing, nothing, nothing, offsets, tuple(lengths.tolist()))
 
 
+def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return all modules with their names, as `named_modules` does, which takes ten times as long."""
+    modules = [("", model)]
+    for name, module in modules:  # grows meanwhile
+        prefix = f"{name}." if name else ""
+        modules += [(prefix + child, part) for child, part in module._modules.items() if part is not None]
+    return modules
+
+
 def unpackable(model: AlbertModel) -> str:
     """Say why a model's weights cannot be packed; empty if they can."""
     if model.device.type != "cpu":
         return f"the model is on {model.device.type}"
-    for name, parameter in model.named_parameters():
-        if parameter.dtype != torch.float32:
-            return f"the parameters are {str(parameter.dtype).removeprefix('torch.')}"
-        if not parameter.is_contiguous():
-            return f"the numbers of `{name}` do not lie one behind the other"
-    for name, module in model.named_modules():
+    for name, module in walk(model):
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.dtype != torch.float32:
+                return f"the parameters are {str(parameter.dtype).removeprefix('torch.')}"
+            if parameter is not None and not parameter.is_contiguous():
+                return f"the numbers of `{name}` do not lie one behind the other"
         wanted = _PARTS.get(name.rpartition(".")[2])
         if wanted and type(module) is not wanted:  # LoRA, a parametrization: the weight alone is not what it computes
             return f"`{name}` is a {type(module).__name__}"

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from albertkit.engines.engine import walk
 from albertkit.jit import compiled
 
 _LANES = 32  # sums side by side: two vectors of AVX-512 for each kind of sum
@@ -37,7 +38,7 @@ class PackedWeights:
     def _current_layout(self) -> list[tuple]:
         """Return the parameters' identities, addresses and shapes, and the norms' epsilons."""
         layout: list[tuple] = []
-        for module in self._model.modules():
+        for _, module in walk(self._model):
             layout += [(id(p), p.data_ptr(), p.shape) for p in module._parameters.values() if p is not None]
             layout.append((getattr(module, "eps", None),))
         return layout

@@ -13,7 +13,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from albertkit.data.packing import PackedBatch
-from albertkit.engines.engine import Engine, Precision, check_precision, unpackable
+from albertkit.engines.engine import Engine, Precision, check_precision, unpackable, walk
 from albertkit.engines.making import load_engine
 from albertkit.errors import ConfigError
 from albertkit.model.keywords import given_config
@@ -131,24 +131,27 @@ class _Fast:
 
     def engine(self) -> Engine:
         """Return the engine of the parameters as they are now."""
-        parameters = dict(self.model.named_parameters())
-        if any(parameters[name] is not parameter for name, parameter in self.ours.named_parameters()):
+        parameters = _parameters(self.model)
+        if any(parameters[name] is not parameter for name, parameter in _parameters(self.ours).items()):
             _share_parameters(parameters, self.ours)
-        reason = unpackable(self.ours)
-        if self._engine is None or reason != self._unpackable:
-            self._engine, self._unpackable = load_engine(self.ours, self.precision), reason
+        if self._engine is None or (self._unpackable and self._unpackable != unpackable(self.ours)):
+            self._unpackable = unpackable(self.ours)
+            self._engine = load_engine(self.ours, self.precision)
         return self._engine
 
     def usable(self) -> bool:
         """Return whether the engine computes what the model would; warn once of training and gradients."""
         if self.model.training:
             return self._say("the model is in training mode: call model.eval()")
-        if torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters()):
+        if torch.is_grad_enabled() and any(p.requires_grad for p in _parameters(self.model).values()):
             return self._say("gradients are on: call it under torch.no_grad() or torch.inference_mode()")
         if _structure(self.model) != self._structure:
             return self._say("its layers were replaced since: call accelerate again")
-        inside = (module for module in self.model.modules() if module is not self.model)
-        hooks = (hook for m in inside for hook in (*m._forward_hooks.values(), *m._forward_pre_hooks.values()))
+        hooks = (
+            hook
+            for _, m in walk(self.model)[1:]
+            for hook in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())
+        )
         # transformers' own hooks collect states when they are asked for, and then the model computes them anyway
         return all(getattr(hook, "__module__", "").partition(".")[0] == "transformers" for hook in hooks)
 
@@ -163,9 +166,13 @@ def _structure(model: nn.Module) -> list[tuple]:
     """Return what decides a model's outputs beside its parameters' numbers."""
     return [
         (name, type(module), getattr(module, "eps", None), "forward" in vars(module), *module._parameters)
-        for name, module in model.named_modules()
-        if module is not model
+        for name, module in walk(model)[1:]
     ]
+
+
+def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    modules = walk(model)
+    return {f"{name}.{key}": p for name, module in modules for key, p in module._parameters.items() if p is not None}
 
 
 def _is_watched(tensors: Iterable[Any]) -> bool:
@@ -183,7 +190,7 @@ class _TheirForward:
         self.__signature__ = inspect.signature(type(model).forward.__get__(model))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _is_watched((*args, *kwargs.values(), *self.model.parameters())):
+        if _is_watched((*args, *kwargs.values(), *_parameters(self.model).values())):
             return type(self.model).forward(self.model, *args, **kwargs)
         given = self.__signature__.bind(*args, **kwargs).arguments
         given |= given.pop("kwargs", {})
@@ -253,7 +260,9 @@ class _OwnEncode:
         positions: Tensor | None = None,
         words: Tensor | None = None,
     ) -> PackedOutput:
-        if _is_watched((batch.input_ids, batch.token_type_ids, batch.position_ids, words, *self.model.parameters())):
+        if _is_watched(
+            (batch.input_ids, batch.token_type_ids, batch.position_ids, words, *_parameters(self.model).values())
+        ):
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         states_wanted = trace is not None and (trace.hidden_states is not None or trace.attentions is not None)
         if states_wanted or words is not None or not isinstance(batch, PackedBatch) or not self.fast.usable():

@@ -30,7 +30,7 @@ FOREIGN_KEYS = frozenset(
     position_embedding_type sep_token_id cls_token_id unk_token_id mask_token_id decoder_start_token_id
     tf_legacy_loss summary_type summary_use_proj summary_activation summary_last_dropout summary_first_dropout
     task_specific_params cross_attention_hidden_size tokenizer_class prefix ln_type language name auto_map captioning
-    num_visual_tokens sentence_transformers
+    num_visual_tokens sentence_transformers sbert_ce_default_activation_function
     """.split()
 )
 
@@ -156,9 +156,9 @@ class AlbertConfig:
 
     @property
     def id2label(self) -> dict[int, str]:
-        """The name of each label; `LABEL_0`, `LABEL_1`, … where the file has none."""
+        """The name of each label; `LABEL_0`, `LABEL_1`, … where the file has none; numbers, booleans and null as texts."""
         named = self.foreign.get("id2label") or {i: f"LABEL_{i}" for i in range(self.num_labels)}
-        return {int(number): label for number, label in named.items()}
+        return {int(number): str(label) for number, label in named.items()}
 
     @property
     def label2id(self) -> dict[str, int]:
@@ -196,6 +196,12 @@ class AlbertConfig:
                 f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}"
             )
         named, stated = self.foreign.get("id2label"), self.foreign.get("num_labels")
+        numbers = {str(number) for number in named or ()}
+        if named and numbers != {str(number) for number in range(len(named))}:
+            keys = ", ".join(sorted(numbers)[:5])
+            found.append(f"id2label has the keys {keys}, they must be the numbers 0 to {len(named) - 1}")
+        if named and any(isinstance(label, list | dict) for label in named.values()):
+            found.append("id2label has a label that is a list or an object, labels are texts")
         if named and stated not in (None, len(named)):
             found.append(f"num_labels is {stated}, but id2label names {len(named)}")
         known = {"hidden_act": ACTIVATIONS, "parameter_sharing": SHARING, "problem_type": (None, *PROBLEM_TYPES)}

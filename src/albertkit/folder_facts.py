@@ -184,6 +184,11 @@ class FolderFacts:
 
     # --- sentence-transformers ----------------------------------------------------------------------------------------
 
+    @property
+    def names_are_tokens(self) -> bool:
+        """Return whether the name of a special token in a text is that token, as SentenceTransformer reads its folders."""
+        return not self.is_ours
+
     def module_types(self) -> list[str]:
         """Return the classes that `modules.json` lists, without their packages; empty if there is none."""
         file = self.folder / _MODULES
@@ -220,6 +225,11 @@ class FolderFacts:
             CheckpointError: unsupported for any other function.
         """
         outputs = self.model.get("num_labels") or len(self.model.get("id2label") or "ab")
+        if self.sentences.get("default_prompt_name") is not None:
+            fact = f"the CrossEncoder in `{self.folder}` puts a prompt before every text"
+            raise CheckpointError(
+                "unsupported", fact, "set default_prompt_name to null, and put it before the texts yourself"
+            )
         usual = "sigmoid" if outputs == 1 and self.is_cross_encoder else "identity"
         if self._activation is None:
             return usual

@@ -26,6 +26,7 @@ from albertkit.errors import (
     listed,
 )
 from albertkit.files import load, write_json
+from albertkit.folder_facts import FolderFacts
 
 MODELS = ("best", "final")  # of a run: the one to use first
 SELECTED = "selected.json"  # in each of them: its step, and its value of the metric that selects
@@ -79,6 +80,7 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
         if of_run is None:
             if weights:
                 _check_no_data(path)
+                FolderFacts.read(path).check_model()
             return path
         logger.info("model  %s", describe_model(of_run))
         return of_run
@@ -94,6 +96,7 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
     folder = _download(name, revision, _FILES)
     if not (folder / "model.safetensors").exists():
         folder = _download(name, revision, [*_FILES, "pytorch_model.bin"])
+    FolderFacts.read(folder).check_model()
     return folder
 
 

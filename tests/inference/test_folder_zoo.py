@@ -7,9 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
+from albertkit.inference.loading import load_pipeline
 from albertkit.tokenizer import AlbertTokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -241,3 +246,239 @@ def test_files_that_read_differently_are_reported(
         AlbertTokenizer.from_pretrained(folder)
     assert "reads a text otherwise" in caplog.text
     assert str(folder / "tokenizer.json") in caplog.text
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def model_folder(folder: Path, kind: str, seed: int = 1, **config: Any) -> Path:
+    """Save a model of transformers with weights that all count, beside the tokenizer of the folder."""
+    tokens = len(AlbertTokenizer.from_pretrained(folder))
+    torch.manual_seed(seed)
+    model = getattr(transformers, kind)(transformers.AlbertConfig(**{**SHAPE, "vocab_size": tokens, **config}))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    model.eval().save_pretrained(folder)
+    return folder
+
+
+def logits_of(folder: Path, kind: str, *texts: str) -> torch.Tensor:
+    """Return the logits of transformers."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = getattr(transformers, kind).from_pretrained(folder).float().eval()
+    with torch.inference_mode():
+        return model(**tokenizer(*texts, return_tensors="pt")).logits[0]
+
+
+PAIR = ("the quick brown fox", "a lazy dog")
+PLACES: dict[str, dict[str, Any]] = {
+    "2.x": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}},
+    "2.x, sigmoid": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}},
+    "4.x": {"config.json": {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"}}},
+    "4.x, sigmoid": {"config.json": {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}},
+    "6.x": {"config_sentence_transformers.json": {"activation_fn": "torch.nn.modules.linear.Identity"}},
+    "6.x, sigmoid": {"config_sentence_transformers.json": {}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("era", PLACES)
+def test_cross_encoders_of_every_era_score_as_their_library(bases: dict[str, Path], tmp_path: Path, era: str) -> None:
+    from sentence_transformers import CrossEncoder
+
+    folder = model_folder(
+        shutil.copytree(bases["ours"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=1
+    )
+    if era.startswith("6"):
+        CrossEncoder(str(folder), device="cpu").save_pretrained(str(folder))
+    for file, values in PLACES[era].items():
+        change(folder / file, **values)
+    pipeline = load_pipeline(folder, precision="fp32")
+    assert pipeline.kind == "score"
+    expected = CrossEncoder(str(folder), device="cpu").predict([PAIR])[0]
+    assert pipeline(PAIR)["value"] == pytest.approx(float(expected), abs=1e-5)
+
+
+LABELS: dict[str, dict[Any, Any]] = {
+    "integers": {0: 10, 1: 20, 2: 30},
+    "booleans and null": {0: False, 1: True, 2: None},
+    "without B- and I-": {0: "O", 1: "PER", 2: "LOC"},
+    "with B- and I-": {0: "O", 1: "B-PER", 2: "I-PER"},
+    "I- alone": {0: "O", 1: "I-PER", 2: "I-LOC"},
+    "parts of speech": {0: "NOUN", 1: "VERB", 2: "E-mail"},
+    "prefix behind": {0: "O", 1: "PER-B", 2: "PER-I"},
+    "no names": {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"},
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_and_entities_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    names = {str(number): label for number, label in LABELS[name].items()}
+    folder = model_folder(
+        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForTokenClassification", num_labels=3
+    )
+    change(folder / "config.json", id2label=names)
+    text = "the quick brown fox over a lazy dog the cafe a fox"
+    theirs = logits_of(folder, "AlbertForTokenClassification", text).argmax(-1).tolist()[1:-1]
+    result = load_pipeline(folder, precision="fp32")(text)
+    labels = [str(names[str(number)]) for number in theirs]
+    assert result["tags"] == labels
+    change(folder / "config.json", id2label={key: str(label) for key, label in names.items()})
+    grouped = transformers.pipeline("token-classification", str(folder), aggregation_strategy="simple")(text)
+    assert [(e["type"], e["start"], e["end"]) for e in result["entities"]] == [
+        (entity["entity_group"], entity["start"], entity["end"]) for entity in grouped
+    ]
+
+
+@pytest.mark.parametrize("labels", [[10, 20, 30], [False, True, None], ["x", "1", ""]])
+def test_probabilities_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, labels: list[Any]) -> None:
+    folder = model_folder(
+        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
+    )
+    change(folder / "config.json", id2label=dict(enumerate(labels)))
+    shares = logits_of(folder, "AlbertForSequenceClassification", TEXTS[0]).softmax(-1).tolist()
+    found = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
+    assert found == pytest.approx(dict(zip(map(str, labels), shares, strict=True)), abs=1e-5)
+
+
+def weights(save: Callable[[Path, dict[str, torch.Tensor]], None], **config: Any) -> Callable[[Path], None]:
+    """Write the weights in another way, under other names."""
+
+    def rewrite(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        save(folder, tensors)
+        change(folder / "config.json", **config)
+
+    return rewrite
+
+
+def as_bin(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    torch.save(tensors, folder / "pytorch_model.bin")
+
+
+def as_shards(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    files = {name: f"model-0000{1 + n % 2}-of-00002.safetensors" for n, name in enumerate(tensors)}
+    for file in set(files.values()):
+        save_file({name: tensors[name] for name in files if files[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+
+
+def other_metadata(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt", "author": "someone"})
+
+
+def half(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    save_file(
+        {name: tensor.half() for name, tensor in tensors.items()},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+
+
+MODELS: dict[str, Callable[[Path], None]] = {
+    "transformers 2: pickled weights, keys of its configuration": weights(
+        as_bin, output_past=True, pruned_heads={}, finetuning_task=None, torchscript=False, is_decoder=False,
+        use_bfloat16=False, architectures=["AlbertForSequenceClassification"],
+    ),
+    "shards with an index": weights(as_shards),
+    "safetensors with other metadata": weights(other_metadata),
+    "half precision": weights(half, torch_dtype="float16"),
+    "code of its own under auto_map": lambda folder: change(folder / "config.json", auto_map={"AutoModel": "mine.Model"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    folder = model_folder(
+        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
+    )
+    MODELS[name](folder)
+    shares = logits_of(folder, "AlbertForSequenceClassification", TEXTS[0]).softmax(-1).tolist()
+    found = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
+    assert list(found.values()) == pytest.approx(shares, abs=1e-5)
+
+
+MODELS_REFUSED: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "an adapter": (
+        lambda folder: change(folder / "adapter_config.json", peft_type="LORA", base_model_name_or_path="albert/base"),
+        "unsupported", "LORA adapter of `albert/base`",
+    ),
+    "quantized weights": (
+        lambda folder: change(folder / "config.json", quantization_config={"quant_method": "bitsandbytes"}),
+        "unsupported", "bitsandbytes",
+    ),
+    "keys that are no numbers": (
+        lambda folder: change(folder / "config.json", id2label={"a": "x", "b": "y", "c": "z"}), "bad-value", "id2label",
+    ),
+    "a key below 0": (
+        lambda folder: change(folder / "config.json", id2label={"-1": "x", "0": "y", "1": "z"}), "bad-value", "-1",
+    ),
+    "two classes of one name": (
+        lambda folder: change(folder / "config.json", id2label={"0": "x", "1": "y", "2": "x"}), "ambiguous", "x, y, x",
+    ),
+    "an activation of its own": (
+        lambda folder: change(folder / "config.json", sentence_transformers={"activation_fn": "mine.Softplus"}),
+        "unsupported", "mine.Softplus",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS_REFUSED)
+def test_other_models_are_refused_by_name(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    alter, slug, words = MODELS_REFUSED[name]
+    folder = model_folder(
+        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
+    )
+    alter(folder)
+    with pytest.raises(AlbertKitError) as raised:
+        load_pipeline(folder)
+    assert raised.value.slug == slug
+    assert words in str(raised.value)
+
+
+# --- sentence encoders ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", ["words", "ours"])
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan", None])
+def test_sentence_encoders_are_those_of_their_library(
+    bases: dict[str, Path], tmp_path: Path, base: str, similarity: str | None
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    path = model_folder(shutil.copytree(bases[base], tmp_path / "folder"), "AlbertModel")
+    words = Transformer(str(path), max_seq_length=24)
+    encoder = SentenceTransformer(modules=[words, Pooling(64)], device="cpu", similarity_fn_name=similarity)
+    encoder.save(str(tmp_path / "encoder"))
+    if base == "ours":  # a folder of somebody else's with such a vocabulary
+        settings(text_rules=None)(tmp_path / "encoder")
+    texts = ["the fox", "the [SEP] fox[MASK] [CLS]x <pad> a dog", "the quick brown fox jumps over lazy dog " * 5]
+    theirs = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+    ours = SentenceEncoder.from_pretrained(tmp_path / "encoder")
+    vectors = theirs.encode(texts)
+    np.testing.assert_allclose(ours.encode(texts), vectors, atol=1e-4)
+    np.testing.assert_allclose(ours.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-4)
+    ours.save_pretrained(tmp_path / "again")
+    again = SentenceEncoder.from_pretrained(tmp_path / "again")
+    np.testing.assert_allclose(again.encode(texts), vectors, atol=1e-4)
+    again.settings["special_names"] = "text"
+    assert np.abs(again.encode(texts)[1] - vectors[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_texts_are_cut_and_padded_on_their_tokenizers_side(bases: dict[str, Path], tmp_path: Path, side: str) -> None:
+    folder = variant(bases, "words", tmp_path, settings(truncation_side=side, padding_side=side))
+    ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    options = dict(truncation=True, padding="max_length", return_token_type_ids=True)
+    words = "the quick brown fox jumps over a lazy dog".split()
+    for length in range(4, 16):
+        for first, second in [(9, 3), (3, 9), (9, 9), (6, 5), (5, 6)]:
+            pair = " ".join(words[:first]), " ".join(words[:second])
+            expected = theirs(*pair, max_length=length, **options)
+            assert dict(ours(*pair, max_length=length, **options)) == dict(expected), (length, first, second)
+        assert (
+            ours(pair[0], max_length=length, **options)["input_ids"]
+            == theirs(pair[0], max_length=length, **options)["input_ids"]
+        )

@@ -21,7 +21,7 @@ from .conftest import read_examples
 
 
 class Words(WordTokenizer):
-    cls_id, sep_id = 2, 3
+    cls_id, sep_id, truncation_side = 2, 3, "right"
 
 
 TOKENIZER = Words(90)

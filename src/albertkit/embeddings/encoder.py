@@ -19,9 +19,17 @@ from torch import Tensor, nn
 from albertkit.config import AlbertConfig
 from albertkit.data.features import Features
 from albertkit.data.stream import cut_by_tokens
-from albertkit.embeddings.folder import SENTENCE_EMBEDDING, EncoderParts, has_vectors, read_encoder, write_encoder
+from albertkit.embeddings.folder import (
+    SENTENCE_EMBEDDING,
+    SPECIAL_NAMES,
+    EncoderParts,
+    has_vectors,
+    read_encoder,
+    write_encoder,
+)
 from albertkit.embeddings.mteb import OF_MTEB, MtebEncoder, asked_by_mteb
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, wanted_positions
+from albertkit.embeddings.similarity import similarities
 from albertkit.engines import Engine, load_engine
 from albertkit.engines.engine import Precision, unpackable
 from albertkit.engines.onnx_model import OnnxModel
@@ -30,6 +38,7 @@ from albertkit.frame.progress import Progress
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.tasks.texts.features import text_features
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.named_specials import NamedSpecials
 from albertkit.training.distributed import find_device
 
 
@@ -45,8 +54,10 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         normalize: Whether vectors are divided by their length.
         include_prompt: Whether the tokens of a prompt are pooled, too.
         lower_case: Whether texts are lower-cased before the tokenizer sees them.
-        settings: What `config_sentence_transformers.json` says. `prompts` with `default_prompt_name` (put before every text)
-            and `truncate_dim` are applied, whatever else there is, is kept.
+        settings: What `config_sentence_transformers.json` says. `prompts` with `default_prompt_name` (put before every text),
+            `truncate_dim` and `similarity_fn_name` are applied; with `special_names` "tokens", the name of a special token in a
+            text is that token, as SentenceTransformer reads it (its folders), with "text" (default, ours) plain text. Whatever
+            else there is, is kept.
 
     Attributes:
         precision: That of `encode` where it is not told one: "fp32". mteb cannot tell it one.
@@ -75,6 +86,7 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         self.precision: Precision = "fp32"
         self._engine: tuple[object, Engine] | None = None
         self._prompt: str | None = None
+        self._named_specials: NamedSpecials | None = None
         pooled = self.config.hidden_size * len(check_pooling(pooling))
         if projection is not None and projection.linear.in_features != pooled:
             raise ConfigError(
@@ -138,7 +150,12 @@ class SentenceEncoder(MtebEncoder, nn.Module):
             texts = [self.prompt + text for text in texts]
         if self.lower_case:  # character by character, as tokenizers' Lowercase: no final sigma
             texts = ["".join(map(str.lower, text)) for text in texts]
-        return text_features(texts, None, self.tokenizer, self.max_length)
+        tokenizer: Any = self.tokenizer
+        if self.settings.get(SPECIAL_NAMES) == "tokens":
+            if self._named_specials is None or self._named_specials.tokenizer is not self.tokenizer:
+                self._named_specials = NamedSpecials(self.tokenizer)
+            tokenizer = self._named_specials
+        return text_features(texts, None, tokenizer, self.max_length)
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Return the vectors of a packed batch, with gradient.
@@ -305,22 +322,17 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         vectors = self.vectors(batch, engine)[:, : self.kept(dimension)]
         return (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()
 
-    @staticmethod
-    def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return the cosine of every vector with every other; 0 where one is all zeros.
+    def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return the similarity of every vector with every other: the settings' `similarity_fn_name`, default cosine.
 
         Args:
             a: [A, D], or [D].
             b: [B, D], or [D].
 
         Returns:
-            fp32 [A, B].
+            fp32 [A, B]; see `similarities`.
         """
-        if np.shape(a)[-1:] != np.shape(b)[-1:] or np.ndim(a) > 2 or np.ndim(b) > 2:
-            fact = f"vectors of the shapes {tuple(np.shape(a))} and {tuple(np.shape(b))} cannot be compared"
-            raise ConfigError("bad-value", fact, "give vectors of one model, [D] or [N, D]")
-        first, second = (F.normalize(torch.as_tensor(np.atleast_2d(v), dtype=torch.float32), dim=1) for v in (a, b))
-        return (first @ second.T).numpy()
+        return similarities(a, b, self.settings.get("similarity_fn_name") or "cosine")
 
     def digest(self) -> str:
         """Return the SHA-256 of all that decides the vectors: weights, tokenizer and settings."""

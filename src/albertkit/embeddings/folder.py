@@ -7,15 +7,18 @@ read; what is written, sentence-transformers 2 and later read.
 
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling
+from albertkit.embeddings.similarity import SIMILARITIES
 from albertkit.engines.onnx_model import REPORT, OnnxModel, is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json, sync_folder, write_json
+from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertModel
 from albertkit.model.folder import read_tensors, write_tensors
 from albertkit.model_folder import local_folder, or_model_of_run
@@ -23,6 +26,7 @@ from albertkit.tokenizer import AlbertTokenizer
 
 MODULES = "modules.json"
 SENTENCE_EMBEDDING = "sentence_embedding"  # an output of an exported graph that holds all modules
+SPECIAL_NAMES = "special_names"  # a setting: the name of a special token in a text is "text", or "tokens"
 _LENGTHS = "sentence_bert_config.json"
 _SETTINGS = "config_sentence_transformers.json"
 _TYPES = "sentence_transformers.models"
@@ -52,8 +56,10 @@ class EncoderParts:
 
 
 def is_encoder_folder(folder: Path) -> bool:
-    """Return whether a folder is one of sentence-transformers', or a run that left one."""
+    """Return whether a folder is a sentence encoder of sentence-transformers, or a run that left one."""
     path = or_model_of_run(folder)
+    if (path / MODULES).exists() and FolderFacts.read(path).is_cross_encoder:
+        return False
     if (path / MODULES).exists() or not is_onnx_folder(path) or not (path / REPORT).exists():
         return (path / MODULES).exists()
     return read_json(path / REPORT, "report of the export").get("model_class") == "SentenceEncoder"
@@ -129,7 +135,7 @@ def _read_modules(path: Path) -> EncoderParts:
         "Normalize" in modules,
         include_prompt=pooling.get("include_prompt", bool, True),
         lower_case=lengths.get("do_lower_case", bool, False),
-        settings=_settings(path),
+        settings=_settings(path, {SPECIAL_NAMES: "tokens"} if FolderFacts.read(own).names_are_tokens else {}),
     )
 
 
@@ -137,14 +143,19 @@ def _length(lengths: "_Config") -> int | None:
     return lengths.get("max_seq_length", int | None, None)
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _settings(path: Path, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the settings of a folder; those that are used here are checked."""
     settings = _Config(path / _SETTINGS, optional=True)
     prompts, default = settings.get("prompts", dict, {}), settings.get("default_prompt_name", str | None, None)
     if default is not None and not isinstance(prompts.get(default), str):
         raise settings.broken(f"the default prompt `{default}` is none of its prompts ({', '.join(prompts) or 'none'})")
     settings.get("truncate_dim", int | None, None)
-    return {name: value for name, value in settings.values.items() if name != "__version__"}
+    if settings.values.get(SPECIAL_NAMES, "text") not in ("text", "tokens"):
+        raise settings.broken(f"`{SPECIAL_NAMES}` is {settings.values[SPECIAL_NAMES]!r}, it must be text or tokens")
+    if settings.values.get("similarity_fn_name") not in (None, *SIMILARITIES):
+        known = ", ".join(SIMILARITIES)
+        raise settings.broken(f"`similarity_fn_name` is {settings.values['similarity_fn_name']!r}, known: {known}")
+    return {**(defaults or {}), **{name: value for name, value in settings.values.items() if name != "__version__"}}
 
 
 class _Config:

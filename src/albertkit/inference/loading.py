@@ -13,6 +13,7 @@ from albertkit.engines import load_engine
 from albertkit.engines.engine import Engine, Precision
 from albertkit.engines.onnx_model import OnnxModel, is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.folder_facts import FolderFacts
 from albertkit.inference.embedding import Embed
 from albertkit.inference.pipeline import Pipeline
 from albertkit.inference.pretrained import FillMask, SentenceOrder
@@ -142,7 +143,8 @@ def _load(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokenizer]:
         task, model, tokenizer = load_task_model(path)
     else:
         model = load_onnx(path) if is_onnx_folder(path) else load_model(path)
-        task, tokenizer = task_of(model), own_tokenizer(path, model.config)
+        tokenizer = own_tokenizer(path, model.config)
+        task = task_of(model, FolderFacts.read(path), tokenizer)
     return task, model, tokenizer
 
 
@@ -171,28 +173,36 @@ def _captioner(path: Path, device: str) -> Any:
     return CaptionPipeline(VideoCaptioner.from_pretrained(path).to(find_device(device)))
 
 
-def task_of(model: PretrainedAlbert) -> Task | None:
+def task_of(model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTokenizer) -> Task | None:
     """Return the task of a fine-tuned model without `task.json`, such as a converted one; None for a pretrained model.
 
     Names of labels are those of its configuration. Questions are answered as in SQuAD 1; Google's beam head as in SQuAD 2.
+    A CrossEncoder of sentence-transformers has its activation and its length.
     """
     config = model.config
     labels = tuple(config.id2label[number] for number in sorted(config.id2label))
     length = min(512, config.max_position_embeddings)
     if isinstance(model, AlbertForSequenceClassification):
+        activation = facts.activation()
+        if facts.is_cross_encoder:
+            length = min(tokenizer.model_max_length, config.max_position_embeddings)
         if len(labels) == 1:
-            return TextRegression(name="regress", text_column="text", length=length)
+            return TextRegression(name="regress", text_column="text", length=length, activation=activation)
+        if len(set(labels)) < len(labels):
+            raise CheckpointError(
+                "ambiguous", f"`{facts.folder}` calls several classes the same: {', '.join(labels)}",
+                "give each class a name of its own in id2label of config.json",
+            )  # fmt: skip
         if config.problem_type == "regression":
             raise CheckpointError(
                 "wrong-model", f"the model gives {len(labels)} numbers for a text, a pipeline answers with one",
                 "call the class itself: AlbertForSequenceClassification.from_pretrained",
             )  # fmt: skip
-        several = config.problem_type == "multi_label_classification"
+        several = config.problem_type == "multi_label_classification" or activation == "sigmoid"
         made = MultiLabelClassification if several else TextClassification
         return made(name="classify", text_column="text", labels=labels, length=length)
     if isinstance(model, AlbertForTokenClassification):
-        tags = tuple(label if label == "O" or label[1:2] == "-" else f"B-{label}" for label in labels)
-        return TaggingTask(name="ner", labels=tags, length=length)
+        return TaggingTask(name="ner", labels=labels, length=length)
     if isinstance(model, AlbertForMultipleChoice):
         return ChoiceTask(name="choice", length=length)
     if isinstance(model, AlbertForQuestionAnswering):

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from scipy.special import expit, softmax
 
 from albertkit.data.features import Features
-from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.similarity import similarities
 from albertkit.inference.pipeline import Pipeline
 from albertkit.serve import schemas
 from albertkit.serve.bounds import MOST_COSINES, check_numbers, check_size
@@ -87,7 +87,7 @@ async def similarity(body: schemas.SimilarityRequest, request: Request) -> Respo
 
     def shaped(model: str, results: list[Any]) -> Any:
         vectors = np.stack([result["embedding"] for result in results])
-        cosines = SentenceEncoder.similarity(vectors[: len(first)], vectors[len(first) :] if second else vectors)
+        cosines = similarities(vectors[: len(first)], vectors[len(first) :] if second else vectors)
         return answer_of(model, cosines) if is_pairwise else cosines[0]
 
     texts = [*first, *second]

@@ -22,6 +22,8 @@ class Encoder(Protocol):
     sep_id: int
     mask_id: int
     model_max_length: int
+    truncation_side: str
+    padding_side: str
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds: ...
 
@@ -123,6 +125,9 @@ class _Text:
     def part(self, start: int, stop: int) -> "_Text":
         return _Text(self.ids[start:stop], self.spans[start:stop], self.words[start:stop])
 
+    def without(self, surplus: int, side: str) -> "_Text":
+        return self.part(0, len(self) - surplus) if side == "right" else self.part(surplus, len(self))
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -162,16 +167,17 @@ def _columns(tokenizer: Encoder, rows: list[_Row], settings: InputSettings, alon
         width = max(lengths, default=0)
     if width and settings.pad_to_multiple_of:
         width = -(-width // settings.pad_to_multiple_of) * settings.pad_to_multiple_of
-    columns = {"input_ids": _padded([row.ids for row in rows], width, tokenizer.pad_id)}
+    side = tokenizer.padding_side
+    columns = {"input_ids": _padded([row.ids for row in rows], width, tokenizer.pad_id, side)}
     if settings.return_token_type_ids:
-        columns["token_type_ids"] = _padded([row.types for row in rows], width, 0)
+        columns["token_type_ids"] = _padded([row.types for row in rows], width, 0, side)
     if settings.return_special_tokens_mask:
         masks = [[int(place is None) for place in row.sequences] for row in rows]
-        columns["special_tokens_mask"] = _padded(masks, width, 1)
+        columns["special_tokens_mask"] = _padded(masks, width, 1, side)
     if settings.return_attention_mask:
-        columns["attention_mask"] = _padded([[1] * length for length in lengths], width, 0)
+        columns["attention_mask"] = _padded([[1] * length for length in lengths], width, 0, side)
     if settings.return_offsets_mapping:
-        columns["offset_mapping"] = _padded([row.spans for row in rows], width, (0, 0))
+        columns["offset_mapping"] = _padded([row.spans for row in rows], width, (0, 0), side)
     found = TokenizedTexts(_typed(columns, settings.return_tensors, alone))
     if settings.return_length:
         found["length"] = _as_kind([len(ids) for ids in columns["input_ids"]], settings.return_tensors)
@@ -284,10 +290,13 @@ def _rows(tokenizer: Encoder, firsts: list[_Text], seconds: list[_Text] | None, 
     for number, first in enumerate(firsts):
         second = None if seconds is None else seconds[number]
         pairs = [(first, second)]
+        if settings.strategy and settings.return_overflowing_tokens and tokenizer.truncation_side == "left":
+            fact = "this tokenizer cuts texts on the left, and windows are made from the left"
+            raise ConfigError("bad-value", fact, 'set tokenizer.truncation_side = "right"')
         if settings.strategy and settings.return_overflowing_tokens:
             pairs = _windows(first, second, limit - specials, settings.strategy, settings.stride)
         elif settings.strategy:
-            pairs = [_shortened(first, second, limit - specials, settings.strategy)]
+            pairs = [_shortened(first, second, limit - specials, settings.strategy, tokenizer.truncation_side)]
         rows += [_row(tokenizer, a, b, settings.add_special_tokens, number) for a, b in pairs]
     return rows
 
@@ -331,8 +340,8 @@ def _windows(
     return [(first, part) if long is second else (part, second) for part in parts]
 
 
-def _shortened(first: _Text, second: _Text | None, room: int, strategy: str) -> tuple[_Text, _Text | None]:
-    """Cut a text or a pair to `room` ids, from the end."""
+def _shortened(first: _Text, second: _Text | None, room: int, strategy: str, side: str) -> tuple[_Text, _Text | None]:
+    """Cut a text or a pair to `room` ids, from its right or left end."""
     surplus = len(first) + (len(second) if second is not None else 0) - room
     if surplus <= 0:
         return first, second
@@ -340,19 +349,20 @@ def _shortened(first: _Text, second: _Text | None, room: int, strategy: str) -> 
         from_first = surplus if second is None and strategy != "only_second" else 0
     elif strategy == "only_first":
         from_first = surplus
-    else:  # the longer down to the other's length, then both in turn, the second first
-        difference = len(first) - len(second)
-        from_first = min(max(difference, 0), surplus)
-        from_first += max(surplus - abs(difference), 0) // 2
+    else:  # the longer to what the shorter leaves, at least half; of an odd number of ids it has one more, if equal the second
+        is_longer = len(first) > len(second)
+        shorter = min(len(first), len(second), max(room, 0) // 2)
+        from_first = len(first) - (room - shorter if is_longer else shorter)
     from_second = surplus - from_first
     if from_first > len(first) or from_second > (len(second) if second is not None else 0):
         what = f"a sequence is {surplus} ids too long, more than there are to take by `{strategy}`"
         raise DataError("too-large", what, 'use truncation="longest_first", or a larger max_length')
-    return first.part(0, len(first) - from_first), None if second is None else second.part(0, len(second) - from_second)
+    return first.without(from_first, side), None if second is None else second.without(from_second, side)
 
 
-def _padded(rows: list[Any], width: int, filler: Any) -> list[list[Any]]:
-    return [row + [filler] * (width - len(row)) for row in rows]
+def _padded(rows: list[Any], width: int, filler: Any, side: str) -> list[list[Any]]:
+    fillers = [[filler] * (width - len(row)) for row in rows]
+    return [row + more if side == "right" else more + row for row, more in zip(rows, fillers, strict=True)]
 
 
 def _bad(name: str, value: object, known: Sequence[str]) -> ConfigError:

@@ -245,6 +245,7 @@ def _tag(tag: str) -> str:
 SCHEMES = ("IOB2", "IOB1", "BIOES")
 
 _TAG = re.compile(r"O|[BIESLU]-.+", re.DOTALL)
+_IOB = re.compile(r"O|[BI]-.+", re.DOTALL)
 _BILOU = str.maketrans("LU", "ES")
 
 
@@ -256,6 +257,16 @@ def is_tag(text: str) -> bool:
 def from_bilou(tag: str) -> str:
     """Return the tag with the prefixes of BIOES."""
     return tag[0].translate(_BILOU) + tag[1:]
+
+
+def entity_tags(tags: Iterable[str], labels: Sequence[str]) -> list[str]:
+    """Return the tags of a sentence as `spans` reads them, whatever the scheme of a model's labels.
+
+    A label without `B-` or `I-` (`PER`) continues an entity of its name, as in the aggregation of transformers. `E-`, `S-`, `L-`
+    and `U-` are prefixes only where all labels are tags: `E-mail` may be a name.
+    """
+    is_scheme = is_tag if all(map(is_tag, labels)) else _IOB.fullmatch
+    return [from_bilou(tag) if is_scheme(tag) else f"I-{tag}" for tag in tags]
 
 
 def write_tags(entities: Sequence[tuple[str, int, int]], num_words: int, scheme: str = "IOB2") -> list[str]:

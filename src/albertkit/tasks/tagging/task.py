@@ -21,7 +21,15 @@ from albertkit.tasks.label_names import label_indices, named_outputs
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.tagging import span_scores, span_scores_of, span_table, spans
 from albertkit.tasks.tagging.features import gold_tags, spread, tagging_features
-from albertkit.tasks.tagging.sentences import FILES, Layout, TaggedExample, find_files, read_predicted_tags, read_tagged
+from albertkit.tasks.tagging.sentences import (
+    FILES,
+    Layout,
+    TaggedExample,
+    entity_tags,
+    find_files,
+    read_predicted_tags,
+    read_tagged,
+)
 from albertkit.tasks.task import Prediction, Task
 
 if TYPE_CHECKING:
@@ -138,7 +146,7 @@ class TaggingTask(Task[TaggedExample]):
                 [self.labels[label] for label in labels],
                 probabilities,
             )
-            entities = list(_entities(example, tags, shares))
+            entities = list(_entities(example, tags, shares, self.labels))
             records.append({"id": example.id, "words": list(example.words), "tags": tags, "entities": entities})
         return records
 
@@ -198,10 +206,13 @@ def tagging_task(name: str, **settings: Any) -> TaggingTask:
     return TaggingTask(name=name, **settings)
 
 
-def _entities(example: TaggedExample, tags: Sequence[str], probabilities: Sequence[float]) -> Iterator[dict[str, Any]]:
+def _entities(
+    example: TaggedExample, tags: Sequence[str], probabilities: Sequence[float], labels: Sequence[str]
+) -> Iterator[dict[str, Any]]:
     text = example.text
     starts = np.cumsum([0, *(len(word) + example.spaces for word in example.words)])
-    for kind, first, last in spans(tags):
+    for _, first, last in spans(entity_tags(tags, labels)):
+        kind = tags[first].split("-", 1)[-1]  # as transformers calls it, whatever is before the hyphen
         start, end = int(starts[first]), int(starts[last]) + len(example.words[last])
         score = float(np.mean(probabilities[first : last + 1]))
         yield {"type": kind, "text": text[start:end], "start": start, "end": end, "score": round(score, 6)}

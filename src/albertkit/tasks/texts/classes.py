@@ -135,10 +135,15 @@ class TextClassification(TextTask):
 
 @dataclass(frozen=True, kw_only=True)
 class TextRegression(TextTask):
-    """A number."""
+    """A number.
+
+    Attributes:
+        activation: What is done with the model's output: "identity", or "sigmoid" as most CrossEncoders do.
+    """
 
     kind: ClassVar[str] = "regression"
     metric: str = "pearson_and_spearman"
+    activation: str = "identity"
 
     def head(self) -> dict[str, Any]:
         """Return the configuration of a head with one output."""
@@ -166,7 +171,8 @@ class TextRegression(TextTask):
         self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
     ) -> list[Prediction]:
         """Return for each example id and value."""
-        values = self.logits(examples, features, outputs)[:, 0].tolist()
+        logits = self.logits(examples, features, outputs)[:, 0]
+        values = (1 / (1 + np.exp(-logits)) if self.activation == "sigmoid" else logits).tolist()
         return [{"id": example.id, "value": value} for example, value in zip(examples, values, strict=True)]
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:

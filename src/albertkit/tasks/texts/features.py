@@ -40,6 +40,8 @@ def text_features(
         if stride:
             left_out = np.zeros_like(left_out)
             examples, starts, lengths = _windows(starts, lengths, room, stride)
+        elif tokenizer.truncation_side == "left":
+            starts = starts + left_out
         made = _assembled(tokenizer, examples, first, starts, np.minimum(lengths, room))
         return replace(made, left_out=left_out)
     second, second_starts = tokenizer.encode_batch(pairs)
@@ -47,7 +49,11 @@ def text_features(
     kept, second_kept = _truncated_pairs(lengths, second_lengths, room)
     single = second_lengths == 0
     kept[single] = np.minimum(lengths[single], room + 1)
-    made = _assembled(tokenizer, examples, first, starts, kept, second, second_starts[:-1], second_kept)
+    second_from = second_starts[:-1]
+    if tokenizer.truncation_side == "left":
+        starts = starts + lengths - kept
+        second_from = second_from + second_lengths - second_kept
+    made = _assembled(tokenizer, examples, first, starts, kept, second, second_from, second_kept)
     return replace(made, left_out=lengths - kept + second_lengths - second_kept)
 
 

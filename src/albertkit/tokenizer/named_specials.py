@@ -1,0 +1,49 @@
+"""Encode texts in which the name of a special token is that token, as transformers' tokenizers do."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from albertkit.tokenizer.batch import filled
+from albertkit.tokenizer.folder_files import JSON_NAME
+from albertkit.tokenizer.ragged import RaggedIds, ragged
+from albertkit.tokenizer.rules import encodable
+from albertkit.tokenizer.tokenizer import AlbertTokenizer
+
+
+class NamedSpecials:
+    """Reads texts as a tokenizer does, and `[SEP]`, `[MASK]`, `<pad>` in them as these tokens.
+
+    Only texts with such a name go to the `tokenizers` library; the others keep their speed.
+
+    Args:
+        tokenizer: The tokenizer for all other texts.
+    """
+
+    def __init__(self, tokenizer: AlbertTokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.cls_id, self.sep_id, self.truncation_side = tokenizer.cls_id, tokenizer.sep_id, tokenizer.truncation_side
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
+        """See `AlbertTokenizer.encode_batch`."""
+        names = self.tokenizer.all_special_tokens
+        named = [n for n, text in enumerate(texts) if any(name in text for name in names)]
+        if not named:
+            return self.tokenizer.encode_batch(texts, num_threads)
+        others = list(texts)
+        for n in named:
+            others[n] = ""
+        rows = [self._reader.encode(encodable(texts[n]), add_special_tokens=False).ids for n in named]
+        encoded = self.tokenizer.encode_batch(others, num_threads)
+        return filled(encoded, np.array(named), ragged([np.array(row, dtype=np.int32) for row in rows]))
+
+    @cached_property
+    def _reader(self) -> Any:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_str(self.tokenizer._saved()[0][JSON_NAME].decode())
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer

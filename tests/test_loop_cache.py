@@ -113,3 +113,13 @@ def test_old_versions_are_removed(tmp_path: Path) -> None:
     loop_cache._remove_old_versions(folders[0])
     assert [folder.is_dir() for folder in folders] == [True] * loop_cache.MAX_VERSIONS + [False] * 2
     assert (tmp_path / f"a.module.longer-{0:016x}").is_dir()
+
+
+def test_package_in_a_zip_file_computes(tmp_path: Path, sources: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "package"), "zip", sources)
+    environment = {**os.environ, "PYTHONPATH": archive}
+    done = subprocess.run(
+        [sys.executable, "-c", HALF_OF_THE_LOST], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "28"
+    assert "no folder to cache compiled loops in" in done.stderr

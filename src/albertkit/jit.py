@@ -50,7 +50,7 @@ def compiled(function: Callable[..., Any], fastmath: bool | set[str] = False) ->
     loop: Any = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
     try:
         loop._cache = loop_cache(function)
-    except RuntimeError:  # no folder can be written
+    except (RuntimeError, OSError):  # no folder can be written; the package lies in a zip file
         warnings.warn("no folder to cache compiled loops in (set NUMBA_CACHE_DIR): they are compiled at every start")
     return loop
 

@@ -45,7 +45,7 @@ def loop_cache(function: Callable[..., Any]) -> caching._Cache:
     """Return the cache that numba's dispatcher asks before it compiles a function.
 
     Raises:
-        RuntimeError: There is no folder to read or to write.
+        RuntimeError: There is no folder to read or to write. OSError: There is no source to read.
     """
     path = inspect.getfile(function)
     return LoopCache(function) if is_as_imported(path) else caching.NullCache()
@@ -56,8 +56,10 @@ class LoopCache(caching.FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        locator = self._impl.locator
-        self._cache_file = CodeFiles(Path(self.cache_path), self._impl.filename_base, locator.get_source_stamp())
+        stamp = sources_digest(
+            inspect.getfile(function)
+        )  # not the locator's: NUMBA_CACHE_LOCATOR_CLASSES may name another
+        self._cache_file = CodeFiles(Path(self.cache_path), self._impl.filename_base, stamp)
 
 
 class SourceLocator(caching._CacheLocator):

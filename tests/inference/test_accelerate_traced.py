@@ -116,3 +116,37 @@ def test_shapes_without_numbers() -> None:
 def test_transformed_and_recorded_calls(way: Callable[[nn.Module], Any]) -> None:
     found, expected = way(albertkit.accelerate(make_model(ours=False), "fp32"))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_tangents_of_parameters() -> None:
+    """Forward-mode derivatives are computed without gradients being on."""
+    model = albertkit.accelerate(make_model(ours=False), "fp32")
+    plain = make_model(ours=False)
+    tangents = []
+    for one in (model, plain):
+        one.set_attn_implementation("eager")  # torch has no tangents of its fused one
+        with torch.autograd.forward_ad.dual_level():
+            duals = {
+                name: torch.autograd.forward_ad.make_dual(parameter.detach(), torch.ones_like(parameter))
+                for name, parameter in one.named_parameters()
+            }
+            logits = torch.func.functional_call(one, duals, (), {"input_ids": BATCH["input_ids"]}).logits
+            tangents.append(torch.autograd.forward_ad.unpack_dual(logits).tangent)
+    assert tangents[1] is not None
+    torch.testing.assert_close(*tangents, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_function_modes_see_the_model() -> None:
+    names: list[str] = []
+
+    class Names(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(getattr(function, "__name__", ""))
+            return function(*args, **(kwargs or {}))
+
+    model = albertkit.accelerate(make_model(ours=False), "fp32")
+    with Names():
+        model(**BATCH)
+    assert "layer_norm" in names

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.autograd import forward_ad
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from albertkit.data.packing import PackedBatch
@@ -178,6 +181,9 @@ def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 def _is_watched(tensors: Iterable[Any]) -> bool:
     """Return whether something records, replaces or transforms torch's operations: a compiler, a tracer, a mode, torch.func."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or _get_current_dispatch_mode() is not None:
+        return True
+    modes = _get_current_function_mode_stack()
+    if forward_ad._current_level >= 0 or not all(isinstance(mode, DeviceContext) for mode in modes):
         return True
     return any(isinstance(x, Tensor) and (type(x) not in _PLAIN or is_functorch_wrapped_tensor(x)) for x in tensors)
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from unicodedata import normalize
 
 from albertkit.inference.pipeline import Pipeline
 from albertkit.inference.pretrained import MASK, FillMask
+from albertkit.normalization import normalize
 from albertkit.serve.refusals import ServiceError
 
 MOST_TEXTS = 2048  # of a request, as OpenAI's

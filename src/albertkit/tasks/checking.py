@@ -5,7 +5,6 @@ them: columns swapped, labels in the wrong column, texts cut, the tokenizer of a
 """
 
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from albertkit.errors import listed
 from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Table, Text
 from albertkit.model_folder import local_folder
+from albertkit.normalization import normalize
 from albertkit.tasks.data import configured, read_given
 from albertkit.tasks.findings import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
 from albertkit.tasks.loading import check_order
@@ -188,7 +188,7 @@ def _without_unanswerable(task: Task, train: Sequence[Any]) -> Iterator[str]:
 
 @lru_cache(maxsize=1 << 16)  # a text may stand in many examples
 def _plain(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return " ".join(normalize("NFKC", text).casefold().split())
 
 
 @lru_cache(maxsize=1 << 16)

@@ -5,6 +5,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from albertkit.normalization import normalize
+
 BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -92,7 +94,8 @@ def _composing_runs(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans that NFC treats on their own: no character composes or changes places with one of another span."""
     first = 0
     for position in range(1, len(text)):
-        if unicodedata.combining(text[position]):
+        # U+0F73 has no class itself, but decomposes to marks that have one.
+        if unicodedata.combining(unicodedata.normalize("NFD", text[position])[0]):
             continue
         before, character = text[first:position], text[position]
         if _nfc(before) + _nfc(character) == _nfc(before + character):
@@ -102,7 +105,7 @@ def _composing_runs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _nfc(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
+    return normalize("NFC", text)
 
 
 def with_spaces(text: AlignedText, places: Sequence[int]) -> AlignedText:

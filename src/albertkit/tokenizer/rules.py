@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from albertkit.errors import ConfigError, near_miss
+from albertkit.normalization import normalize
 from albertkit.tokenizer.alignment import (
     BEYOND_ASCII,
     AlignedText,
@@ -56,7 +57,7 @@ class Step(NamedTuple):
 def _strip_marks(text: str) -> str:
     if text.isascii():
         return text
-    text = unicodedata.normalize("NFKD", text)
+    text = normalize("NFKD", text)
     # Asking each kind of character once is twice as fast as asking every character of a line.
     marks = "".join(filter(unicodedata.combining, set(BEYOND_ASCII.findall(text))))
     return re.sub(f"[{marks}]", "", text) if marks else text
@@ -65,7 +66,7 @@ def _strip_marks(text: str) -> str:
 COLLAPSE = Step(lambda text: " ".join(text.split()), collapsed)
 STRIP_MARKS = Step(_strip_marks, without_marks)
 LOWER = Step(str.lower, lowered)
-COMPOSE = Step(partial(unicodedata.normalize, "NFC"), composed)
+COMPOSE = Step(partial(normalize, "NFC"), composed)
 
 _STEPS: dict[str, tuple[Step, ...]] = {
     "google": (COLLAPSE, STRIP_MARKS, LOWER),

@@ -5,7 +5,6 @@ Source: Thakur et al. 2021, "Augmented SBERT".
 
 import shutil
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,7 @@ from albertkit.frame.job import Job
 from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Table, Text
 from albertkit.frame.values import plain, value_text
+from albertkit.normalization import normalize
 from albertkit.tasks.data import read_data, read_split
 from albertkit.tasks.loading import load_task_model
 from albertkit.tasks.metrics.regression import regression_scores
@@ -402,4 +402,4 @@ def _write(path: Path, texts: Sequence[str], pairs: Candidates, scores: np.ndarr
 
 def _plain(text: str) -> str:
     """Return a text as it is compared and written: composed, on one line, one space between words."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    return " ".join(normalize("NFC", text).split())

@@ -120,6 +120,7 @@ def _measure(model: Path | None, place: torch.device) -> Speed:
     engines = {}
     for precision in PRECISIONS:
         engine = load_engine(encoder.to(place), precision)
+        engine.follows_weights = False  # as in the service
         engines[engine.precision] = engine
 
     encode_lines = partial(tokenizer.encode_batch, lines, num_threads=torch.get_num_threads())

@@ -2,6 +2,7 @@
 
 import random
 import unicodedata
+from itertools import pairwise
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_runs_of_marks_reach_the_standard_library_in_order(name: str, monkeypatc
 
     def watched(form: str, text: str) -> str:
         classes = [unicodedata.combining(character) for character in text]
-        inversions = sum(0 < after < before for before, after in zip(classes, classes[1:], strict=False))
+        inversions = sum(0 < after < before for before, after in pairwise(classes))
         disorder.append(inversions)
         return plain(form, text)
 

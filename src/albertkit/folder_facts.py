@@ -102,7 +102,12 @@ class FolderFacts:
             "subword_tokenizer_type": ("wordpiece", None),
             "do_basic_tokenize": (True, None),
             "never_split": (None, []),
+            "add_prefix_space": (True, None),
         }
+        for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "keep_accents"):
+            if (flag := self.tokenizer.get(key)) not in (True, False, None):
+                fact = f"`{key}` in `{self.folder / TOKENIZER_CONFIG}` is {flag!r}"
+                raise CheckpointError("bad-file", fact, "write true or false, without quotes")
         for key, usual in splits.items():
             if (value := self.tokenizer.get(key)) not in usual:
                 raise self._unread_tokenizer(f"with `{key}` {value!r}")
@@ -187,7 +192,7 @@ class FolderFacts:
     @property
     def names_are_tokens(self) -> bool:
         """Return whether the name of a special token in a text is that token, as SentenceTransformer reads its folders."""
-        return not self.is_ours
+        return not self.is_ours and not self.tokenizer.get("split_special_tokens")
 
     def module_types(self) -> list[str]:
         """Return the classes that `modules.json` lists, without their packages; empty if there is none."""
@@ -205,7 +210,8 @@ class FolderFacts:
             return kind == "CrossEncoder"
         heads = self.model.get("architectures") or []
         is_classifier = any(str(name).endswith("ForSequenceClassification") for name in heads)
-        return is_classifier and (self.module_types() == ["Transformer"] or self._activation is not None)
+        is_marked = self._activation is not None or isinstance(self.model.get("sentence_transformers"), dict)
+        return is_classifier and (is_marked or self.module_types() == ["Transformer"])
 
     @property
     def _activation(self) -> str | None:

@@ -140,6 +140,13 @@ def class_in_config(folder: Path) -> None:
     change(folder / "config.json", tokenizer_class="BertTokenizer")
 
 
+def without_template(folder: Path) -> None:
+    """Leave a tokenizer.json alone that puts nothing around a text."""
+    (folder / "spiece.model").unlink()
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**content, "post_processor": None}))
+
+
 def blanks(folder: Path) -> None:
     """Put blanks around the tokens, as editors and spreadsheets leave them."""
     lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
@@ -215,6 +222,9 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str, str]] = {
         "ours", settings(auto_map={"AutoTokenizer": ["t.Mine", None]}), "unsupported", "t.Mine",
     ),
     "words that are not divided": ("words", settings(do_basic_tokenize=False), "unsupported", "do_basic_tokenize"),
+    "a flag in quotes": ("words", settings(do_lower_case="false"), "bad-file", "do_lower_case"),
+    "no space before a text": ("ours", settings(add_prefix_space=False), "unsupported", "add_prefix_space"),
+    "no [CLS] around a text": ("ours", without_template, "unsupported", "not as [CLS] a [SEP] b [SEP]"),
     "an added token at another's id": (
         "words", lambda folder: change(folder / "added_tokens.json", **{"<e1>": 999}), "wrong-tokenizer", "<e1>",
     ),
@@ -228,6 +238,20 @@ def test_other_tokenizers_are_refused_by_name(bases: dict[str, Path], tmp_path: 
         AlbertTokenizer.from_pretrained(variant(bases, base, tmp_path, alter))
     assert raised.value.slug == slug
     assert words in str(raised.value)
+
+
+def test_fixed_tokenizers_keep_the_case_they_were_loaded_with(bases: dict[str, Path], tmp_path: Path) -> None:
+    from albertkit import fix_tokenizer
+
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    shutil.copy(bases["ours"] / "spiece.model", folder)
+    shutil.copy(bases["ours"] / "config.json", folder)
+    text = "The Fox"
+    for flag in (True, False):
+        theirs = transformers.AlbertTokenizer.from_pretrained(folder, do_lower_case=flag)
+        expected = AlbertTokenizer.from_pretrained(folder, do_lower_case=flag).encode(text, special_tokens=True)
+        assert fix_tokenizer(theirs)(text)["input_ids"] == expected
 
 
 def test_files_that_read_differently_are_reported(
@@ -277,6 +301,8 @@ PLACES: dict[str, dict[str, Any]] = {
     "2.x, sigmoid": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}},
     "4.x": {"config.json": {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"}}},
     "4.x, sigmoid": {"config.json": {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}},
+    "5.x, nothing but a version": {"config.json": {"sentence_transformers": {"version": "5.0.0"}}},
+    "6.x, cut": {"tokenizer_config.json": {"model_max_length": 9}},
     "6.x": {"config_sentence_transformers.json": {"activation_fn": "torch.nn.modules.linear.Identity"}},
     "6.x, sigmoid": {"config_sentence_transformers.json": {}},
 }  # fmt: skip
@@ -399,6 +425,18 @@ def test_outputs_are_those_of_transformers(bases: dict[str, Path], tmp_path: Pat
     assert list(found.values()) == pytest.approx(shares, abs=1e-5)
 
 
+@pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
+def test_masks_of_any_name_are_filled(bases: dict[str, Path], tmp_path: Path, mask: str) -> None:
+    folder = shutil.copytree(bases["words"], tmp_path / "folder")
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").replace("[MASK]", "<mask>")
+    (folder / "vocab.txt").write_text(lines, encoding="utf-8")
+    settings(mask_token="<mask>")(folder)
+    model_folder(folder, "AlbertForMaskedLM")
+    shares = logits_of(folder, "AlbertForMaskedLM", "the <mask> fox").softmax(-1)[2]
+    guess = load_pipeline(folder, precision="fp32")(f"the {mask} fox")["masks"][0][0]
+    assert (guess["id"], guess["probability"]) == (shares.argmax().item(), pytest.approx(shares.max().item(), abs=1e-5))
+
+
 MODELS_REFUSED: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "an adapter": (
         lambda folder: change(folder / "adapter_config.json", peft_type="LORA", base_model_name_or_path="albert/base"),
@@ -482,3 +520,107 @@ def test_texts_are_cut_and_padded_on_their_tokenizers_side(bases: dict[str, Path
             ours(pair[0], max_length=length, **options)["input_ids"]
             == theirs(pair[0], max_length=length, **options)["input_ids"]
         )
+
+
+ENCODERS: dict[str, dict[str, dict[str, Any]]] = {
+    "lower case, but for special names": {"sentence_bert_config.json": {"do_lower_case": True}},
+    "cut on the left": {"tokenizer_config.json": {"truncation_side": "left"}},
+    "length of the tokenizer": {
+        "sentence_bert_config.json": {"max_seq_length": None}, "tokenizer_config.json": {"model_max_length": 10},
+    },
+    "a default prompt": {"config_sentence_transformers.json": {"prompts": {"q": "The fox: "}, "default_prompt_name": "q"}},
+    "special names are text": {"tokenizer_config.json": {"split_special_tokens": True}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_settings_of_sentence_encoders_are_read(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = encoder_folder(bases["words"], tmp_path)
+    for file, values in ENCODERS[name].items():
+        change(folder / file, **values)
+    texts = ["The Fox", "the [SEP] Fox[MASK] dog", "The quick brown fox jumps over lazy dog " * 5]
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(SentenceEncoder.from_pretrained(folder).encode(texts), expected, atol=1e-4)
+
+
+def encoder_folder(base: Path, tmp_path: Path) -> Path:
+    """Save a sentence encoder of sentence-transformers."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    path = model_folder(shutil.copytree(base, tmp_path / "folder"), "AlbertModel")
+    modules = [Transformer(str(path), max_seq_length=24), Pooling(64)]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "encoder"))
+    return tmp_path / "encoder"
+
+
+ENCODERS_REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "arguments of the tokenizer": (
+        "sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 8}}}, "processing_kwargs",
+    ),
+    "another similarity": ("config_sentence_transformers.json", {"similarity_fn_name": "angular"}, "angular"),
+    "a prompt that is not there": (
+        "config_sentence_transformers.json", {"default_prompt_name": "nowhere"}, "default prompt `nowhere`",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENCODERS_REFUSED)
+def test_other_sentence_encoders_are_refused_by_name(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    folder = encoder_folder(bases["words"], tmp_path)
+    file, values, words = ENCODERS_REFUSED[name]
+    change(folder / file, **values)
+    with pytest.raises(AlbertKitError, match=words):
+        SentenceEncoder.from_pretrained(folder)
+
+
+# --- what may be refused ----------------------------------------------------------------------------------------------
+
+
+def renamed(rename: Callable[[str], str]) -> Callable[[Path], None]:
+    """Rename the weights, as wrappers and other programs do."""
+
+    def save(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+        as_bin(folder, {rename(name): tensor for name, tensor in tensors.items()})
+
+    return weights(save)
+
+
+def keys(**values: Any) -> Callable[[Path], None]:
+    """Set keys of `config.json`."""
+    return lambda folder: change(folder / "config.json", **values)
+
+
+TOLERATED: dict[str, Callable[[Path], None]] = {
+    "torch.compile": renamed("_orig_mod.{}".format),
+    "DistributedDataParallel": renamed("module.{}".format),
+    "DistributedDataParallel of torch.compile": renamed("module._orig_mod.{}".format),
+    "Lightning": renamed("model.{}".format),
+    "gamma and beta": renamed(
+        lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    ),
+    "BERT's name": renamed(lambda name: name.replace("albert.", "bert.")),
+    "generation keys of transformers 2": keys(do_sample=False, num_beams=1, top_k=50, length_penalty=1.0, _num_labels=3),
+    "keys of transformers 4": keys(gradient_checkpointing=False, _attn_implementation_autoset=True, layers_to_keep=[]),
+    "keys of Chinese conversions": keys(directionality="bidi", pooler_fc_size=768, pooler_type="first_token_transform"),
+    "an author's note": keys(comment="trained on my desk"),
+    "another name of the activation": keys(hidden_act="gelu_pytorch_tanh"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOLERATED)
+def test_what_convert_tolerates_is_read_or_refused_by_name(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    folder = model_folder(
+        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
+    )
+    shares = logits_of(folder, "AlbertForSequenceClassification", TEXTS[0]).softmax(-1).tolist()
+    TOLERATED[name](folder)
+    probabilities, slug = {}, ""
+    try:
+        probabilities = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
+    except AlbertKitError as error:
+        slug = error.slug
+    is_equal = list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
+    assert is_equal or slug in ("unknown-name", "bad-value", "weights-mismatch")

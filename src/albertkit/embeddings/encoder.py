@@ -38,7 +38,7 @@ from albertkit.frame.progress import Progress
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.tasks.texts.features import text_features
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.named_specials import NamedSpecials
+from albertkit.tokenizer.named_specials import NamedSpecials, lower
 from albertkit.training.distributed import find_device
 
 
@@ -148,14 +148,14 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         self.config.check_length(self.max_length)
         if self.prompt:
             texts = [self.prompt + text for text in texts]
-        if self.lower_case:  # character by character, as tokenizers' Lowercase: no final sigma
-            texts = ["".join(map(str.lower, text)) for text in texts]
-        tokenizer: Any = self.tokenizer
         if self.settings.get(SPECIAL_NAMES) == "tokens":
-            if self._named_specials is None or self._named_specials.tokenizer is not self.tokenizer:
-                self._named_specials = NamedSpecials(self.tokenizer)
-            tokenizer = self._named_specials
-        return text_features(texts, None, tokenizer, self.max_length)
+            key = self.tokenizer, self.lower_case
+            if self._named_specials is None or self._named_specials.made_of != key:
+                self._named_specials = NamedSpecials(*key)
+            return text_features(texts, None, self._named_specials, self.max_length)  # type: ignore[arg-type]
+        if self.lower_case:
+            texts = list(map(lower, texts))
+        return text_features(texts, None, self.tokenizer, self.max_length)
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Return the vectors of a packed batch, with gradient.

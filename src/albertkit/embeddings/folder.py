@@ -5,6 +5,7 @@ A checkpoint folder, beside it `modules.json` (what follows what), `1_Pooling/co
 read; what is written, sentence-transformers 2 and later read.
 """
 
+import logging
 import re
 import shutil
 from collections.abc import Mapping
@@ -24,10 +25,17 @@ from albertkit.model.folder import read_tensors, write_tensors
 from albertkit.model_folder import local_folder, or_model_of_run
 from albertkit.tokenizer import AlbertTokenizer
 
+logger = logging.getLogger("albertkit")
+
 MODULES = "modules.json"
 SENTENCE_EMBEDDING = "sentence_embedding"  # an output of an exported graph that holds all modules
 SPECIAL_NAMES = "special_names"  # a setting: the name of a special token in a text is "text", or "tokens"
 _LENGTHS = "sentence_bert_config.json"
+# Keys of it that are read, or that change nothing for texts. `*_args` are sentence-transformers' arguments of loading.
+_READ_LENGTHS = (
+    "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name", "model_args",
+    "tokenizer_args", "config_args", "model_name_or_path", "unpad_inputs",
+)  # fmt: skip
 _SETTINGS = "config_sentence_transformers.json"
 _TYPES = "sentence_transformers.models"
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -126,6 +134,15 @@ def _read_modules(path: Path) -> EncoderParts:
     older = sorted(own.glob("sentence_*_config.json"))  # also sentence_albert_config.json, and other names
     lengths = _Config(older[0] if older else own / _LENGTHS, optional=True)
     longest = _length(lengths) or tokenizer.model_max_length
+    if other := [name for name, value in lengths.values.items() if name not in _READ_LENGTHS and value]:
+        raise CheckpointError(
+            "unsupported",
+            f"`{lengths.file}` has `{other[0]}` {lengths.values[other[0]]!r}",
+            "it is not computed here; encode with sentence-transformers, or take the key away",
+        )
+    if tokenizer.padding_side == "left":
+        fact = "SentenceTransformer pads its texts on the left, which moves their positions: there vectors depend on the batch"
+        logger.warning("`%s`: %s; here each text is read as if it were alone", path, fact)
     return EncoderParts(
         albert,
         tokenizer,
@@ -146,7 +163,10 @@ def _length(lengths: "_Config") -> int | None:
 def _settings(path: Path, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the settings of a folder; those that are used here are checked."""
     settings = _Config(path / _SETTINGS, optional=True)
-    prompts, default = settings.get("prompts", dict, {}), settings.get("default_prompt_name", str | None, None)
+    prompts, default = (
+        settings.get("prompts", dict | None, {}) or {},
+        settings.get("default_prompt_name", str | None, None),
+    )
     if default is not None and not isinstance(prompts.get(default), str):
         raise settings.broken(f"the default prompt `{default}` is none of its prompts ({', '.join(prompts) or 'none'})")
     settings.get("truncate_dim", int | None, None)

@@ -26,17 +26,19 @@ class FillMask(Pipeline[str]):
     example = "Paris is the [MASK] of France."
 
     def parse(self, value: Any) -> str:
-        """Read a text with at least one `[MASK]`, or an object with such a `text`."""
+        """Read a text with at least one `[MASK]`, or the tokenizer's own mask; or an object with such a `text`."""
         value = text_of(value)
         if not is_text(value):
             raise self.bad_input(value, "a text")
+        value = value.replace(self.tokenizer.mask_token, MASK)
         if MASK not in value:
             raise DataError("bad-input", f"there is no {MASK} in {value[:80]!r}", f"for example {self.example!r}")
         return value
 
     def features(self, inputs: Sequence[str]) -> Features:
         """Tokenize each text into a sequence; `masked` says at which tokens the masks are."""
-        rows = [self.tokenizer.encode(text, special_tokens=True, mask_literal=True) for text in inputs]
+        texts = [text.replace(MASK, self.tokenizer.mask_token) for text in inputs]
+        rows = [self.tokenizer.encode(text, special_tokens=True, mask_literal=True) for text in texts]
         most = self.model.config.max_position_embeddings
         for row, text in zip(rows, inputs, strict=True):
             if len(row) > most:

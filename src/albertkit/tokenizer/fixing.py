@@ -6,7 +6,7 @@ from typing import Any
 
 from albertkit.errors import CheckpointError, MissingExtraError
 from albertkit.model_folder import local_folder
-from albertkit.tokenizer.folder_files import find_model
+from albertkit.tokenizer.folder_files import find_model, read_settings
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 _KEPT = ("model_max_length", "padding_side", "truncation_side")  # of the tokenizer that is replaced
@@ -35,13 +35,19 @@ def fix_tokenizer(given: Any) -> Any:
         raise MissingExtraError.of("transformers", "embed", "a tokenizer of transformers") from None
     folder = _folder_of(given)
     with TemporaryDirectory() as place:
-        AlbertTokenizer.from_pretrained(folder).save_pretrained(place)
+        AlbertTokenizer.from_pretrained(folder, do_lower_case=_other_case(given, folder)).save_pretrained(place)
         fixed = AutoTokenizer.from_pretrained(place)
     fixed.name_or_path = str(folder)
     _add_tokens_of(given, fixed)
     for name in _KEPT:
         setattr(fixed, name, getattr(given, name, getattr(fixed, name)))
     return fixed
+
+
+def _other_case(given: Any, folder: Path) -> bool | None:
+    """Return the `do_lower_case` that a tokenizer was loaded with, where it is not the folder's."""
+    asked = getattr(given, "init_kwargs", {}).get("do_lower_case")
+    return None if asked == read_settings(folder).get("do_lower_case", True) else asked
 
 
 def _add_tokens_of(given: Any, fixed: Any) -> None:

@@ -91,7 +91,9 @@ class JsonTokenizer(AlbertTokenizer):
             return None
         check_no_rules(folder, text_rules)
         read_json(file, "tokenizer")  # names the line of what is no JSON
-        return cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
+        tokenizer = cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
+        tokenizer._check_template()
+        return tokenizer
 
     @classmethod
     def with_added(cls, folder: Path, tokenizer: AlbertTokenizer, added: Sequence[AddedToken]) -> "JsonTokenizer":
@@ -182,6 +184,25 @@ class JsonTokenizer(AlbertTokenizer):
     def _broken(self, why: str) -> CheckpointError:
         return CheckpointError(
             "bad-file", f"`{self._source}` is not a tokenizer: {why}", "fetch it again, or save it again"
+        )
+
+    def _check_template(self) -> None:
+        """Refuse a file that puts other special tokens around a text or a pair than `[CLS] A [SEP] B [SEP]`.
+
+        transformers would give the model what the file says, and ALBERT's heads read the first token.
+        """
+        first, second = (self._whole.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
+        single = [self.cls_id, *first, self.sep_id]
+        if self._whole.encode("a").ids == single and self._whole.encode("a", "b").ids == [
+            *single,
+            *second,
+            self.sep_id,
+        ]:
+            return
+        names = [self._piece(number) for number in self._whole.encode("a", "b").ids]
+        fact = f"`{self._source}` reads the pair `a`, `b` as {' '.join(names)}, not as [CLS] a [SEP] b [SEP]"
+        raise CheckpointError(
+            "unsupported", fact, "set its post_processor as ALBERT's tokenizers have it, if the model wants it"
         )
 
     def _found_names(self, vocabulary: Mapping[str, int], given: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,11 @@ from albertkit.tokenizer.rules import encodable
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 
+def lower(text: str) -> str:
+    """Return a text in lower case, character by character, as tokenizers' `Lowercase`: no final sigma."""
+    return "".join(map(str.lower, text))
+
+
 class NamedSpecials:
     """Reads texts as a tokenizer does, and `[SEP]`, `[MASK]`, `<pad>` in them as these tokens.
 
@@ -20,30 +25,39 @@ class NamedSpecials:
 
     Args:
         tokenizer: The tokenizer for all other texts.
+        lower_case: Whether texts are lower-cased first, all but such names.
     """
 
-    def __init__(self, tokenizer: AlbertTokenizer) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: AlbertTokenizer, lower_case: bool = False) -> None:
+        self.tokenizer, self.lower_case = tokenizer, lower_case
         self.cls_id, self.sep_id, self.truncation_side = tokenizer.cls_id, tokenizer.sep_id, tokenizer.truncation_side
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
         names = self.tokenizer.all_special_tokens
         named = [n for n, text in enumerate(texts) if any(name in text for name in names)]
+        others = list(map(lower, texts)) if self.lower_case else list(texts)
         if not named:
-            return self.tokenizer.encode_batch(texts, num_threads)
-        others = list(texts)
+            return self.tokenizer.encode_batch(others, num_threads)
         for n in named:
             others[n] = ""
         rows = [self._reader.encode(encodable(texts[n]), add_special_tokens=False).ids for n in named]
         encoded = self.tokenizer.encode_batch(others, num_threads)
         return filled(encoded, np.array(named), ragged([np.array(row, dtype=np.int32) for row in rows]))
 
+    @property
+    def made_of(self) -> tuple[AlbertTokenizer, bool]:
+        """Return the arguments."""
+        return self.tokenizer, self.lower_case
+
     @cached_property
     def _reader(self) -> Any:
-        from tokenizers import Tokenizer
+        from tokenizers import Tokenizer, normalizers
 
         tokenizer = Tokenizer.from_str(self.tokenizer._saved()[0][JSON_NAME].decode())
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        if self.lower_case:
+            steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
+            tokenizer.normalizer = normalizers.Sequence(steps)
         return tokenizer

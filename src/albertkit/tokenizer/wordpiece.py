@@ -87,7 +87,7 @@ def bert_vocabulary(content: Any, names: Set[str]) -> tuple[list[str], BertRules
             and all(token["special"] and token["content"] in model["vocab"] for token in content["added_tokens"])
             and names >= {token["content"] for token in content["added_tokens"]}
             and all(isinstance(normalizer[flag], bool) for flag in ("lowercase", "handle_chinese_chars"))
-            and normalizer["strip_accents"] in (True, False, None)
+            and normalizer["strip_accents"] in (True, False, None) and content["post_processor"]
         )  # fmt: skip
         lower, strip = normalizer["lowercase"], normalizer["strip_accents"]
         chinese = normalizer["handle_chinese_chars"]

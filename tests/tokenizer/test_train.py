@@ -1,6 +1,7 @@
 """Training, and the two commands."""
 
 import gzip
+import io
 import json
 import random
 import re
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
+from tokenizers import Tokenizer
 
 from albertkit.errors import AlbertKitError, CheckpointError
-from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+from albertkit.tokenizer import AlbertTokenizer, rules, train_tokenizer
+from albertkit.tokenizer.model_file import rebuilt_model
 from albertkit.tokenizer.options import GOOGLE_SYMBOLS
 from albertkit.tokenizer.sentencepiece_model import CONTROL, SPECIAL_PIECES, UNKNOWN, USER_DEFINED, read_facts
+from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import read_lines
 
 
@@ -195,3 +199,68 @@ def test_encode_reads_the_standard_input_by_its_name(tmp_path: Path) -> None:
 def test_an_address_is_refused_as_one() -> None:
     with pytest.raises(AlbertKitError, match=r"bad-value.*is an address"):
         list(read_lines(Path("gs://bucket/words.txt")))
+
+
+def test_no_token_ends_in_a_digit_and_a_comma(tmp_path: Path) -> None:
+    """transformers' fast tokenizers cannot express Google's rule for such tokens."""
+    draw = random.Random(0)
+    texts = [
+        f"range({draw.randint(1, 9)}) yields 0, 1, and then {draw.randint(1900, 2030)}, {draw.randint(1, 9)},500 1,,2 ²，③,"
+        for _ in range(800)
+    ]
+    tokenizer = train_tokenizer(texts, tmp_path / "out", vocab_size=50)
+    pieces = [piece for piece, _, _ in read_facts(tokenizer.model).pieces]
+    assert not [piece for piece in pieces if re.search(r"\d,$", piece)]
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
+    reader = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    for text in texts[:200]:
+        ids = tokenizer.encode(text)
+        assert ids == processor.encode(rules.apply("google", text))
+        assert ids == reader.encode(text, add_special_tokens=False).ids
+
+
+def commas_model(**options: object) -> bytes:
+    model = io.BytesIO()
+    texts = [f"range(3) yields 0, 1, and then {n}, of {n % 7} words" for n in range(1900, 2030)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts * 5), model_writer=model, vocab_size=80, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"], minloglevel=3, hard_vocab_limit=False, **options,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+def test_saving_warns_of_commas_that_transformers_reads_otherwise(tmp_path: Path) -> None:
+    """SentencePiece takes "1," and the rule makes "1" and "," of it; `tokenizer.json` takes "▁1" and ","."""
+    model = commas_model()
+    pieces = [row for row in read_facts(model).pieces if not re.search(r"\d", row[0])]
+    tokenizer = SentencePieceTokenizer(rebuilt_model(model, [*pieces, ("1,", -1, 1), ("1", -5, 1), ("▁1", -5, 1)]))
+    with pytest.warns(UserWarning, match="digit-comma rule"):
+        tokenizer.save_pretrained(tmp_path)
+    reader = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert reader.encode("0 1, 0", add_special_tokens=False).ids != tokenizer.encode("0 1, 0")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model_type": "bpe"},
+        {"model_type": "word"},
+        {"model_type": "char"},
+        {"treat_whitespace_as_suffix": True},
+        {"remove_extra_whitespaces": False},
+    ],
+    ids=str,
+)
+def test_models_that_tokenizer_json_cannot_express_are_not_saved(tmp_path: Path, slug_of, options) -> None:
+    tokenizer = SentencePieceTokenizer(commas_model(**options), "none")
+    assert slug_of(tokenizer.save_pretrained, tmp_path / "out") == "not-expressible"
+
+
+def test_model_without_a_dummy_prefix(tmp_path: Path) -> None:
+    model = commas_model(add_dummy_prefix=False)
+    tokenizer = SentencePieceTokenizer(model, "none")
+    tokenizer.save_pretrained(tmp_path)
+    reader = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    for text in ["range(3) yields 0, 1", "words of 1900, words", " then", "and  then 7"]:
+        assert reader.encode(text, add_special_tokens=False).ids == processor.encode(text) == tokenizer.encode(text)

@@ -21,7 +21,8 @@ import numpy as np
 
 from albertkit.errors import ConfigError, DataError
 from albertkit.frame.command import check_ranges
-from albertkit.tokenizer.digit_comma import SPACE
+from albertkit.tokenizer import rules
+from albertkit.tokenizer.digit_comma import SPACE, ends_in_digit_comma
 from albertkit.tokenizer.model_file import rebuilt_model, with_unused
 from albertkit.tokenizer.morphemes import Analyser, find_analyser
 from albertkit.tokenizer.options import SearchSettings
@@ -173,6 +174,8 @@ def _given(
             reason = "several words"
         elif len(bare) > _LONGEST_WORD:
             reason = "too long"
+        elif rules.is_google(tokenizer.text_rules) and ends_in_digit_comma(piece):
+            reason = "ends in a digit and a comma, which Google's rules take apart"
         elif piece in there or piece in pieces:
             reason = "already a token"
         else:

@@ -9,7 +9,7 @@ Where it can differ from `AlbertTokenizer`:
 - Literal `[CLS]`, `[SEP]`, `[MASK]`, `<pad>` and `<unk>` in a text become their ids, as in all transformers tokenizers.
 - Scores are added in double precision, not single: near-ties (long runs of one character) may break otherwise.
 - The digit-comma rule is emulated as in transformers 4, by lowering the scores of such pieces by 100. With Google's
-  model that is exact; with a model that has pieces such as "000," it is not.
+  model that is exact; with a model that has "1,", "1" and "▁1" it is not, and saving warns. New vocabularies have none.
 - With byte fallback, a literal "<0x41>" in a text becomes that byte if its characters are unknown.
 - Rules `none` and `google-…-accents`: stacked combining marks, which SentencePiece composes by longest match and
   `tokenizers` by grapheme. Compatibility characters with a mark ("Ａ" and U+0300), which lose the mark there: 1,861 of
@@ -29,6 +29,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     BYTE,
     NORMAL,
     SPECIAL_PIECES,
+    UNIGRAM,
     UNUSED,
     USER_DEFINED,
     ModelFacts,
@@ -50,6 +51,7 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     facts = read_facts(model)
+    _check_expressible(facts)
     has_bytes = any(kind == BYTE for _, _, kind in facts.pieces)
     tokenizer = Tokenizer(models.Unigram(_vocabulary(facts, text_rules), unk_id=1, byte_fallback=has_bytes))
     names = [facts.pieces[i][0] for i in range(len(SPECIAL_PIECES))]
@@ -69,11 +71,14 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     # `Strip` would take U+0085, too, where SentencePiece goes by the space alone.
     steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
     tokenizer.normalizer = normalizers.Sequence(steps)
-    marks = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
+    scheme = "always" if facts.dummy_prefix else "never"
+    marks = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
     # Words are split and the spaces removed, so that the offsets of a word begin with its first letter.
     words = pre_tokenizers.Split(" ", behavior="removed")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, marks]) if _word_by_word(facts) else marks
-    spaces = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
+    tokenizer.pre_tokenizer = (
+        pre_tokenizers.Sequence([words, marks]) if facts.dummy_prefix and _word_by_word(facts) else marks
+    )
+    spaces = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), spaces]) if has_bytes else spaces
     tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False, lstrip=n == names[4]) for n in names])
     cls, sep = names[2], names[3]
@@ -81,6 +86,23 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
         single=f"{cls}:0 $A:0 {sep}:0", pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1", special_tokens=[(cls, 2), (sep, 3)]
     )
     return tokenizer.to_str(pretty=False)
+
+
+def _check_expressible(facts: ModelFacts) -> None:
+    """Refuse the kinds of SentencePiece models that no `tokenizer.json` of ours gives the same ids."""
+    kinds = {2: "a BPE model", 3: "a model of words", 4: "a model of characters"}
+    reasons = {
+        kinds.get(facts.model_type, "not a unigram model"): facts.model_type != UNIGRAM,
+        "trained with treat_whitespace_as_suffix": facts.whitespace_as_suffix,
+        "trained with remove_extra_whitespaces=False": not facts.one_space,
+        "trained with escape_whitespaces=False": not facts.escape_spaces,
+    }
+    if fitting := [reason for reason, holds in reasons.items() if holds]:
+        raise CheckpointError(
+            "not-expressible",
+            f"the SentencePiece model is {' and '.join(fitting)}; a tokenizer.json would give transformers other ids",
+            "copy the folder instead; albertkit encodes with its spiece.model as it is",
+        )
 
 
 def _word_by_word(facts: ModelFacts) -> bool:

@@ -23,7 +23,7 @@ from albertkit.files import atomic_folder, check_new_file, check_other_files, ch
 from albertkit.frame.command import check_ranges, takes
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
-from albertkit.tokenizer.digit_comma import SPACE
+from albertkit.tokenizer.digit_comma import SPACE, ends_in_digit_comma
 from albertkit.tokenizer.folder_files import TOKENIZER_FILES
 from albertkit.tokenizer.model_file import with_unused
 from albertkit.tokenizer.morphemes import Analyser, find_analyser
@@ -34,6 +34,7 @@ from albertkit.tokenizer.text_files import even_sample, read_lines
 
 _LONGEST_SEED = 16  # characters, as in SentencePiece
 _MOST_SEEDS = 1_000_000  # as in SentencePiece
+_CUT = "\ufdd0"  # a noncharacter, which the normaliser leaves alone
 
 
 @takes(TrainTokenizerOptions)
@@ -75,7 +76,10 @@ def train_on(
         )
     seeds = _seeds(sample, analyser) if analyser and settings.morphemes == "boundary" else None
     spaced = settings.analyser if settings.morphemes == "spaces" else None
-    model = _train_model(_taken_from(sample, analyser if spaced else None), vocab_size, settings, seeds)
+    taken = _taken_from(sample, analyser if spaced else None)
+    model = _train_model(
+        _with_cut_commas(taken) if rules.is_google(settings.text_rules) else taken, vocab_size, settings, seeds
+    )
     tokenizer = SentencePieceTokenizer(model, settings.text_rules, source=out, analyser=spaced)
     with atomic_folder(out) as folder:  # half a tokenizer would have to be replaced by hand
         tokenizer.save_pretrained(folder)
@@ -92,6 +96,10 @@ def _check(settings: TokenizerSettings, vocab_size: int) -> None:
         needed = "needed are five names, for padding, unknown, start, separation, mask"
         what = f"special_pieces is {' '.join(names)}; {needed}"
         raise ConfigError("bad-value", what, "use [PAD] [UNK] [CLS] [SEP] [MASK], for example")
+    commas = [symbol for symbol in settings.user_defined_symbols if ends_in_digit_comma(symbol)]
+    if commas and rules.is_google(settings.text_rules):
+        what = f"the user-defined symbol {commas[0]!r} ends in a digit and a comma, which Google's rules take apart"
+        raise ConfigError("bad-value", what, "leave it out, or use other text rules: --text-rules multilingual")
     symbols = len(settings.user_defined_symbols)
     least = len(SPECIAL_PIECES) + symbols + settings.reserve + 256 * settings.byte_fallback
     if vocab_size <= least + 1:
@@ -146,7 +154,7 @@ def morpheme_seeds(lines: Iterable[str], analyser: Analyser) -> list[tuple[str, 
         for start in range(len(morpheme)):
             for end in range(start + 2, min(start + _LONGEST_SEED, len(morpheme)) + 1):
                 seeds[morpheme[start:end]] += count
-    found = [(piece, count) for piece, count in seeds.items() if count > 1]
+    found = [(piece, count) for piece, count in seeds.items() if count > 1 and not ends_in_digit_comma(piece)]
     return sorted(found, key=lambda seed: (-seed[1] * len(seed[0]), seed[0]))[:_MOST_SEEDS]
 
 
@@ -174,6 +182,7 @@ def _train_model(
         "character_coverage": settings.coverage,
         "byte_fallback": settings.byte_fallback,
         "split_digits": settings.split_digits,
+        "pretokenization_delimiter": _CUT if rules.is_google(settings.text_rules) else "",
         "max_sentence_length": 2**30,  # bytes; longer texts would be left out without a word (4,192 by default)
         "num_threads": settings.num_threads or available_cores(),
         "minloglevel": 3,  # fatal only; what is wrong comes as an exception
@@ -198,6 +207,16 @@ def _taken_from(sample: list[str], analyser: Analyser | None) -> Iterator[str]:
     while sample:
         text = sample.pop()
         yield analyser.separated(text, " ") if analyser else text
+
+
+def _with_cut_commas(texts: Iterator[str]) -> Iterator[str]:
+    """Mark the place before each comma after a digit, which no token may cross.
+
+    Google's rule takes "1," apart after SentencePiece has chosen it, which no `tokenizer.json` can express.
+    """
+    comma = re.compile("(?<=[^\\W_])[,\uff0c\ufe10\ufe50]")
+    for text in texts:
+        yield comma.sub(lambda match: _CUT + match.group(), text.replace(_CUT, ""))
 
 
 def _explained(message: str, vocab_size: int, reserve: int) -> AlbertKitError:

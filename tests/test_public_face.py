@@ -220,3 +220,8 @@ def test_every_command_answers_help():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert run_command("--help").returncode == 0
+
+
+def test_the_name_of_transformers_fast_tokenizer_leads_to_ours():
+    with pytest.raises(AttributeError, match=r"use albertkit\.AlbertTokenizer"):
+        albertkit.AlbertTokenizerFast  # noqa: B018

@@ -76,7 +76,9 @@ __all__ = ["__version__", *_WHERE]
 
 def __getattr__(name: str) -> Any:
     if name == "AlbertTokenizerFast":
-        raise AttributeError("albertkit has no AlbertTokenizerFast; use albertkit.AlbertTokenizer, which has offsets, too")
+        raise AttributeError(
+            "albertkit has no AlbertTokenizerFast; use albertkit.AlbertTokenizer, which has offsets, too"
+        )
     if name not in _WHERE:
         raise AttributeError(f"module 'albertkit' has no attribute {name!r}")
     return getattr(import_module(_WHERE[name]), name)

@@ -248,10 +248,10 @@ def tags(folder: Path, predictions: str) -> Any:
     return score_file("ner", write(folder / "p.conll", predictions), gold)
 
 
-def choice(folder: Path, chosen: str) -> Any:
+def choice(folder: Path, chosen: str, **others: str) -> Any:
     row = {"question": "q", "choice1": "x", "choice2": "y", "label": "A"}
     gold = write(folder / "g.jsonl", json.dumps(row) + "\n")
-    return score_file("choice", write(folder / "p.jsonl", json.dumps({"label": chosen}) + "\n"), gold)
+    return score_file("choice", write(folder / "p.jsonl", json.dumps({"label": chosen, **others}) + "\n"), gold)
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -275,3 +275,51 @@ def test_all_wrong_labels_are_named(tmp_path: Path) -> None:
     given = write(tmp_path / "p.tsv", "id\tprediction\n0\tx\n1\ty\n2\tx\n")
     with pytest.raises(AlbertKitError, match=r"predicted, but no label: `x` \(2\), `y` \(1\)"):
         score_file("sst2", given, gold)
+
+
+# --- gold and prediction side by side ---------------------------------------------------------------------------------
+
+SIDE_BY_SIDE: dict[str, Callable[[Path, str], Any]] = {
+    "classify": lambda f, name: table(f, f"id,label,{name}\na,yes,no\nb,no,yes\nc,no,yes\n"),
+    "regress": lambda f, name: table(f, f"n,{name}\n1,3\n2,2\n3,1\n", "regress", "n\n1\n2\n3\n", "n"),
+    "squad": lambda f, name: squad(f, json.dumps({"id": "a", "answer": "x", name: "y"}) + "\n"),
+    "ner": lambda f, name: tags(f, json.dumps({"id": "0", "tags": ["B-PER", "O"], name: ["O", "B-PER"]}) + "\n"),
+    "choice": lambda f, name: choice(f, "A", **{name: "B"}),
+}
+SCORES = {"classify": "accuracy", "regress": "pearson", "squad": "exact_match", "ner": "f1", "choice": "accuracy"}
+
+
+@pytest.mark.parametrize("task", SIDE_BY_SIDE)
+@pytest.mark.parametrize("name", ["prediction", "Predicted", "pred"])
+def test_predictions_beside_the_gold_are_scored(tmp_path: Path, task: str, name: str) -> None:
+    """Every prediction is wrong, so 0 (a correlation of -1) is right; the gold against itself would be 1."""
+    assert SIDE_BY_SIDE[task](tmp_path, name)[SCORES[task]] == pytest.approx(-1 if task == "regress" else 0)
+
+
+@pytest.mark.parametrize("task", SIDE_BY_SIDE)
+def test_a_column_of_an_unknown_name_beside_the_label_is_refused(tmp_path: Path, task: str) -> None:
+    with pytest.raises(AlbertKitError, match=r"may have its predictions in any of .*`guess`") as caught:
+        SIDE_BY_SIDE[task](tmp_path, "guess")
+    assert caught.value.slug == "predictions-mismatch"
+
+
+def test_two_columns_of_predictions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(AlbertKitError, match="any of `pred`, `prediction`"):
+        table(tmp_path, "id,pred,prediction\na,yes,no\nb,no,yes\nc,no,yes\n")
+
+
+def test_numbers_of_choices_begin_as_the_gold_does(tmp_path: Path) -> None:
+    rows = [{"question": "q", "choices": ["x", "y", "z"], "label": label} for label in (0, 2, 1, 1)]
+    gold = write(tmp_path / "g.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert score_file("choice", gold, gold)["accuracy"] == 1
+    rolled = [{"label": label} for label in (1, 2, 1, 0)]
+    predictions = write(tmp_path / "p.jsonl", "".join(json.dumps(row) + "\n" for row in rolled))
+    assert score_file("choice", predictions, gold)["accuracy"] == 0.5
+
+
+@pytest.mark.parametrize("rows", ["I-A I-A O I-B", "B-A E-A O S-B", "B-A L-A O U-B", "B-A I-A O B-B"])
+def test_tags_against_themselves_are_all_right(tmp_path: Path, rows: str) -> None:
+    gold = write(tmp_path / "g.conll", "".join(f"w{n} {tag}\n" for n, tag in enumerate(rows.split())))
+    both = write(tmp_path / "both.conll", "".join(f"w{n} {tag} {tag}\n" for n, tag in enumerate(rows.split())))
+    for found in (score_file("ner", gold, gold), score_file("ner", both)):
+        assert (found["f1"], found["accuracy"]) == (1, 1)

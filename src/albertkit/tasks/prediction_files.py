@@ -16,6 +16,49 @@ from albertkit.tasks.label_names import named_counts
 File = str | os.PathLike[str]
 SAME_FILE = "predict the very file that is scored"
 
+# names that only predictions have, compared in lower case; where one stands, it is what is scored
+PREDICTION_NAMES = (
+    *("prediction", "prediction_text", "predictions", "predicted", "pred", "preds", "y_pred", "predicted_label"),
+    *(
+        "pred_label",
+        "predicted_labels",
+        "pred_labels",
+        "predicted_tags",
+        "pred_tags",
+        "predicted_answer",
+        "pred_answer",
+    ),
+)
+# columns beside a prediction that cannot be another one: inputs, and the fields of `albertkit predict`
+COMPANIONS = {
+    *(
+        "text",
+        "texts",
+        "sentence",
+        "sentence1",
+        "sentence2",
+        "question",
+        "question1",
+        "question2",
+        "premise",
+        "hypothesis",
+    ),
+    *(
+        "pair",
+        "context",
+        "tokens",
+        "words",
+        "title",
+        "choices",
+        "probabilities",
+        "probability",
+        "score",
+        "scores",
+        "logits",
+    ),
+    *("entities", "start", "end", "nbest", "null_odds", "document", "index", "layers"),
+}
+
 
 class Predicted(NamedTuple):
     """A prediction as the file has it."""
@@ -28,15 +71,26 @@ class Predicted(NamedTuple):
 def read_predictions(
     file: File, value_columns: Sequence[str], id_columns: Sequence[str] = IDS, bare: bool = False
 ) -> list[Predicted]:
-    """Read the predictions of a table with a header, or of JSON records."""
+    """Read the predictions of a table with a header, or of JSON records.
+
+    A column of `PREDICTION_NAMES` wins. `value_columns` are names that labels have, too: one of them is read only if no other
+    column could hold the predictions.
+    """
     with Table(file, quoted="look") as table:
-        value = next((name for name in value_columns if name in table.columns), None)
+        named = [name for name in table.columns if name.lower() in PREDICTION_NAMES]
+        value = next((name for name in (*named, *value_columns) if name in table.columns), None)
+        known = {*COMPANIONS, *IDS, *id_columns, *([value] if len(named) < 2 else [])}
+        others = [name for name in table.columns if name.lower() not in known and name not in known]
+        if value is not None and (len(named) > 1 or (not named and others)):
+            names = listed([f"`{name}`" for name in (named or [value, *others])])
+            fact = f"`{file}` may have its predictions in any of {names}"
+            raise DataError("predictions-mismatch", fact, "call the right column, and no other, `prediction`")
         if value is None and bare and not table.has_own_names and len(table.columns) <= 2:
-            table.without_header(("id", value_columns[0])[-len(table.columns) :])
-            value = value_columns[0]
+            table.without_header(("id", "prediction")[-len(table.columns) :])
+            value = "prediction"
         if value is None:
             names = listed([f"`{name}`" for name in table.columns])
-            hint = f"call it `{value_columns[0]}`; a file of predictions begins with the names of its columns"
+            hint = "call it `prediction`; a file of predictions begins with the names of its columns"
             raise DataError("missing-column", f"`{file}` has no column of predictions, only {names}", hint)
         name = next((name for name in id_columns if name in table.columns and name != value), None)
         rows = table.rows([value, *([name] if name else [])])

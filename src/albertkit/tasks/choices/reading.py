@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
@@ -29,6 +29,7 @@ class ChoiceExample:
         choices: Two or more, none empty.
         label: Place of the right choice, from 0; None if not read.
         names: What the choices are called, one each; mostly A, B, C, …
+        first: What the numbers of choices begin with in the file.
         level: Part of the data that is scored for itself, too: "middle" or "high" of RACE; "" for none.
     """
 
@@ -39,6 +40,7 @@ class ChoiceExample:
     label: int | None
     names: tuple[str, ...]
     level: str = ""
+    first: int = field(default=0, compare=False)
 
 
 def checked_example(
@@ -71,7 +73,9 @@ def checked_example(
     if not context.strip() and not question.strip():
         raise ValueError("no context and no question")
     place = None if label is None else _place(str(label).strip(), names[: len(kept)], first)
-    return ChoiceExample(name, context.strip() and context, question, tuple(kept), place, names[: len(kept)], level)
+    return ChoiceExample(
+        name, context.strip() and context, question, tuple(kept), place, names[: len(kept)], level, first
+    )
 
 
 def _place(label: str, names: tuple[str, ...], first: int) -> int:

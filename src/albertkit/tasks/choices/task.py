@@ -152,17 +152,17 @@ class ChoiceTask(Task[ChoiceExample]):
     def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[ChoiceExample]) -> list[Prediction]:
         """Read records or a table with `label`, ARC's `predictions.csv`, SocialIQA's `predictions.lst`, or RACE's `answers.json`.
 
-        A choice has its name, or its number from 1.
+        A choice has its name, or its number, which begins as the numbers of the gold file do.
         """
         content = read_object(file)
         if isinstance(content, dict) and all(isinstance(letters, list) for letters in content.values()):
             questions = ((f"{name}-{n}", str(letter)) for name, own in content.items() for n, letter in enumerate(own))
             given = [Predicted(name, letter, 0) for name, letter in questions]
         else:
-            given = read_predictions(file, ("prediction", "label"), bare=True)
+            given = read_predictions(file, ("label",), bare=True)
         records = []
         for example, value in zip(examples, join([e.id for e in examples], given, file), strict=True):
-            numbers = [str(number) for number in range(1, len(example.choices) + 1)]
+            numbers = [str(example.first + number) for number in range(len(example.choices))]
             known = example.names if value in example.names else numbers
             if value not in known:
                 raise wrong_label(file, [value], example.names)

@@ -56,12 +56,14 @@ class TaggedExample:
         words: None empty.
         tags: IOB2, one a word; empty if the labels are not wanted.
         spaces: Whether a space stands between words; if not, they are the characters of the text, spaces among them.
+        scheme: Of the tags in the file, from which they were rewritten as IOB2.
     """
 
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...] = ()
     spaces: bool = True
+    scheme: str = field(default="IOB2", compare=False)
 
     @property
     def text(self) -> str:
@@ -124,7 +126,7 @@ def read_tagged(file: Path, layout: Layout, *, labelled: bool, bad_rows: BadRows
             bad_rows.add(file, number, reason, not_utf8(str(file)) if reason == NOT_UTF8 else hint)
         else:
             tags = tuple(write_tags(entities, len(sentence.tags)))
-            yield TaggedExample(sentence.id, tuple(sentence.words), tags, not layout.characters)
+            yield TaggedExample(sentence.id, tuple(sentence.words), tags, not layout.characters, scheme)
 
 
 def _ill_formed(sentence: _Sentence, expected: list[str], scheme: str) -> tuple[int, str, str] | None:
@@ -294,12 +296,16 @@ def find_scheme(sentences: Iterable[list[str]]) -> str:
 
 
 def read_predicted_tags(file: File, examples: Sequence[TaggedExample]) -> list[list[str]]:
-    """Return the predicted tags of each sentence; the file must have the words of the sentences, in their order."""
+    """Return the predicted tags of each sentence; the file must have the words of the sentences, in their order.
+
+    Tags are rewritten as IOB2 where the gold tags were, or where they have the prefixes of BIOES or BILOU: accuracy compares
+    tags as they are written. Others are kept, ill-formed ones included.
+    """
     with ByteStream(find_inputs([file])[0]) as stream:
         rows = list(lines_of(stream))
     first = next((line for _, line in rows if line.strip()), "")
     if first.lstrip().startswith("{"):
-        given = read_predictions(file, ("tags", "prediction"), ("id",))
+        given = read_predictions(file, ("tags",), ("id",))
         sentences = [list_of(value, file) for value in join([example.id for example in examples], given, file)]
     else:
         sentences = _last_columns(rows, examples, file)
@@ -307,9 +313,12 @@ def read_predicted_tags(file: File, examples: Sequence[TaggedExample]) -> list[l
         if len(tags) != len(example.words):
             fact = f"`{file}`: sentence {example.id} has {len(tags)} tags for {len(example.words)} words"
             raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
-        if strange := [tag for tag in tags if not is_tag(tag) or tag[0] in "LU"]:
+        if strange := [tag for tag in tags if not is_tag(tag)]:
             fact = f"`{file}`: `{strange[0]}` of sentence {example.id} is not a tag"
             raise DataError("bad-label", fact, "tags are O, B-type, I-type, …")
+    is_rewritten = any(example.scheme != "IOB2" for example in examples)
+    if is_rewritten or any(tag[0] in "ESLU" for tags in sentences for tag in tags):
+        return [write_tags(spans([from_bilou(tag) for tag in tags]), len(tags)) for tags in sentences]
     return sentences
 
 

@@ -303,7 +303,7 @@ class TextTask(Task[TextExample]):
     ) -> list[Prediction]:
         """Read a table with the column `prediction`, or records of `albertkit predict`."""
         names = [example.id for example in examples]
-        given = read_predictions(file, ("prediction", label, "label", "labels", "value"), ids)
+        given = read_predictions(file, (label, "label", "labels", "value"), ids)
         answers = self._parsed(join(names, given, file), file)
         return [{"id": name, **answer} for name, answer in zip(names, answers, strict=True)]
 

@@ -105,3 +105,22 @@ def test_command(korean_file: Path, tmp_path: Path, run_command) -> None:
     assert "tokens a word" in ran.out
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "out")
     assert [tokenizer.id_to_piece(i) for i in (*range(5), 699)] == [*names, "[unused3]"]
+
+
+def test_lines_that_tokenizer_json_reads_otherwise_are_reported(tmp_path, monkeypatch):
+    """The held-out lines are compared at the end; the comparison is what `tokenizer check` shows."""
+    from albertkit.tokenizer.comparison import Comparison
+    from albertkit.vocabulary import train
+
+    def differing(folder, tokenizer, texts):
+        comparison = Comparison("tokenizer.json", True, len(texts))
+        comparison.add("0, 1, 2", [1], [2], "unexplained")
+        return comparison
+
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"line {n} of the text, with words\n" for n in range(300)), encoding="utf-8")
+    trained = [train.train_vocabulary([text], tmp_path / "right", vocab_size=45)]
+    monkeypatch.setattr(train, "compare_json", differing)
+    trained.append(train.train_vocabulary([text], tmp_path / "wrong", vocab_size=45))
+    assert [len(report.warnings) for report in trained] == [0, 1]
+    assert "'0, 1, 2'" in trained[1].warnings[0]

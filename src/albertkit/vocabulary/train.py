@@ -11,6 +11,8 @@ from albertkit.frame.command import takes
 from albertkit.frame.progress import Progress
 from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Text
+from albertkit.tokenizer.check import compare_json
+from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.options import TrainVocabularyOptions
 from albertkit.tokenizer.report import TextFit, fit_sections, longest_pieces, measure_fit
 from albertkit.tokenizer.train import train_on
@@ -66,6 +68,14 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
         read = read_text(options.files, options.format, options.field, options.errors)
         lines = HoldingOut(_counted(read, progress), options.seed)
         tokenizer = train_on(lines, Path(options.out), options.vocab_size, options)
+    comparison = compare_json(Path(options.out), tokenizer, [*(text for _, text in HARD_SENTENCES), *lines.held_out])
+    warnings = [_SPACES.format(tokenizer.analyser)] if tokenizer.analyser else []
+    if comparison.differences:
+        warnings.append(
+            f"transformers reads other ids from tokenizer.json on {len(comparison.differences):,} of "
+            f"{comparison.compared:,} lines, such as {comparison.differences[0].text[:60]!r}; "
+            f"`albertkit tokenizer check {options.out}` shows where"
+        )
     return TrainingReport(
         out=str(options.out),
         vocab_size=tokenizer.vocab_size,
@@ -74,7 +84,7 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
         morphemes=options.morphemes,
         longest_pieces=longest_pieces(tokenizer),
         held_out=measure_fit(tokenizer, lines.held_out) if lines.held_out else None,
-        warnings=(_SPACES.format(tokenizer.analyser),) if tokenizer.analyser else (),
+        warnings=tuple(warnings),
     )
 
 

@@ -445,3 +445,19 @@ def test_task_as_a_file_keeps_it() -> None:
     assert ChoiceTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     assert task.cloze
     assert not choice_task("siqa").cloze
+
+
+@pytest.mark.parametrize(
+    "name", ["premise", "passage", "article", "document", "paragraph", "text", "Context", "support"]
+)
+def test_the_text_to_read_first_has_many_names(tmp_path: Path, name: str) -> None:
+    row = {name: "It rained.", "choice1": "Dry.", "choice2": "Wet.", "question": "effect", "label": 1}
+    file = tmp_path / "train.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    task = choice_task("choice")
+    (example,) = task.examples(file, split="train", labelled=True, bad_rows=BadRows("stop"))
+    assert (example.context, example.question, example.label) == ("It rained.", "effect", 1)
+    file.write_text(json.dumps({"context": "", **row}) + "\n")
+    if name != "Context":
+        with pytest.raises(DataError, match="several texts to read first"):
+            list(task.examples(file, split="train", labelled=True, bad_rows=BadRows("stop")))

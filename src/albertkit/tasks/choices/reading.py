@@ -89,6 +89,7 @@ def _place(label: str, names: tuple[str, ...], first: int) -> int:
 
 _CHOICE = re.compile(r"choice[ _]?(\d+)")
 _LABEL = re.compile("[A-E1-5]")
+_CONTEXTS = ("context", "premise", "passage", "article", "document", "paragraph", "text", "support")  # in any case
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,11 @@ def read_choices(file: Path, *, labelled: bool, bad_rows: BadRows) -> Iterator[C
         beside = _labels_beside(file) if labelled and not label and form is FORMS[0] else []
         if labelled and not label and not beside:
             table.check([form.labels[0]])
-        optional = [name for name in ("id", "context") if name in table.columns]
+        contexts = [name for name in table.columns if name.lower() in _CONTEXTS]
+        if len(contexts) > 1:
+            fact = f"`{file}` has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}"
+            raise DataError("missing-column", fact, "keep one of them, and call it `context`")
+        optional = [name for name in ("id", *contexts) if name in table.columns]
         wanted = [form.question, *form.choices, *optional, *filter(None, (form.names, label if labelled else ""))]
         lines: dict[str, int] = {}  # of each id
         for row in table.rows(wanted):
@@ -174,7 +179,8 @@ def _example(name: str, values: dict[str, str], form: Form, label: str | None) -
             names, choices = [str(c["label"]) for c in choices], [c["text"] for c in choices]
     if form.names:
         names = [str(name) for name in _list(values[form.names], form.names)]
-    context, question = values.get("context", ""), values[form.question]
+    context = next((value for column, value in values.items() if column.lower() in _CONTEXTS), "")
+    question = values[form.question]
     return checked_example(name, context, question, choices, label, first=form.first, names=names)
 
 

@@ -42,6 +42,8 @@ def said(capsys):
         (["embed", "trian"], "`albertkit embed` has no command `trian`", "did you mean `train`?"),
         (["pretrian"], "`albertkit` has no command `pretrian`", "did you mean `pretrain`?"),
         (["run_pretraining"], "`run_pretraining` is a script of another project", "albertkit pretrain STORE --out RUN"),
+        (["evaluate-v2.0.py"], "`evaluate-v2.0.py` is a script", "albertkit score squad PREDICTIONS GOLD"),
+        (["insert_vocab.ipynb"], "`insert_vocab.ipynb` is a script", "albertkit tokenizer extend TOKENIZER TEXT"),
         (["albert/run_squad_v2.py"], "`albert/run_squad_v2.py` is a script", "albertkit finetune squad2 MODEL squad"),
     ],
 )

@@ -28,7 +28,7 @@ def convert_back(folder: Path):
     from albertkit.conversion.convert import convert
 
     (source,) = [path for path in folder.iterdir() if path.name in ("tf", "model.tar.gz")]
-    return convert(source, folder / "out", head="pretraining").verified
+    return convert(source, folder / "out", head="pretraining").tensors > 0
 
 
 def other_tensors(rng: random.Random, folder: Path) -> str:
@@ -79,7 +79,7 @@ def read_archive(folder: Path):
     from albertkit.conversion.convert import convert
 
     config = folder / "albert_config.json"
-    return convert(folder / "model.tar.gz", folder / "out", head="pretraining", config=config).verified
+    return convert(folder / "model.tar.gz", folder / "out", head="pretraining", config=config).tensors > 0
 
 
 def hostile_members(rng: random.Random, folder: Path) -> str:

@@ -28,6 +28,13 @@ COMING_FROM = {
     "convert_albert_original_tf_checkpoint_to_pytorch": "convert SOURCE TARGET",
     "export_checkpoints": "convert SOURCE TARGET",
     "tf2_encoder_checkpoint_converter": "convert SOURCE TARGET",
+    "tf2_albert_encoder_checkpoint_converter": "convert SOURCE TARGET",
+    "evaluate-v1.1": "score squad PREDICTIONS GOLD",
+    "evaluate-v2.0": "score squad PREDICTIONS GOLD",
+    "albert-model-create": "init --tokenizer TOKENIZER --out MODEL",
+    "albert-further-pretrain-mlm": "pretrain STORE --continue MODEL --pair-task none --out RUN",
+    "albert-sts-to-sbert": "embed train stsb MODEL DATA --out RUN",
+    "sbert-distillaton": "embed distill MODEL PAIRS --teacher TEACHER --out RUN",
     "run_caption_VidSwinBert_inference": "caption predict RUN video.mp4",
     "training_nli": "embed train nli MODEL DATA --out RUN",
     "training_stsbenchmark": "embed train stsb MODEL DATA --out RUN",
@@ -43,7 +50,7 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
     command = " ".join(["albertkit", *chain])
     if isinstance(error, UnknownCommandError):
         word = error.unused_tokens[0] if error.unused_tokens else ""
-        script = word.rsplit("/", 1)[-1].removesuffix(".py")
+        script = word.rsplit("/", 1)[-1].removesuffix(".py").removesuffix(".ipynb")
         if script in COMING_FROM:
             return ConfigError(
                 "bad-command-line", f"`{word}` is a script of another project", f"albertkit {COMING_FROM[script]}"

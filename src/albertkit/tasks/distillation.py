@@ -180,9 +180,9 @@ class DistillationLosses(nn.Module):
         return torch.stack(distances).sum()
 
 
-def teacher_layer(number: int, layers: int, teacher_layeres: int) -> int:
+def teacher_layer(number: int, layers: int, teacher_layers: int) -> int:
     """Return the teacher's layer at the same share of its depth as the student's layer `number`, both counted from 1."""
-    return max(1, (2 * number * teacher_layeres + layers) // (2 * layers))
+    return max(1, (2 * number * teacher_layers + layers) // (2 * layers))
 
 
 def _soft_places(logits: Tensor, batch: PackedBatch, temperature: float) -> Tensor:

@@ -229,3 +229,14 @@ def test_nothing_in_it(tmp_path: Path, text: str) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         list(read_tagged(tmp_path / "a.conll", Layout(), labelled=True, bad_rows=BadRows()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Bob \tB-PER \nran\tO \n", '{"tokens": ["Bob ", "ran"], "tags": ["B-PER ", "O "]}\n', "Bob B-PER \nran O \n"],
+)
+def test_blanks_after_words_and_tags_belong_to_neither(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "train.txt"
+    (example,), bad_rows = read(file, text)
+    assert not bad_rows.found
+    assert (example.words, example.tags) == (("Bob", "ran"), ("B-PER", "O"))

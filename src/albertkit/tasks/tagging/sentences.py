@@ -235,10 +235,11 @@ def _word(word: str, layout: Layout) -> str:
         raise Unusable(NOT_UTF8)
     if not word or _NO_WORD.search(word) or (word.isspace() and not layout.characters):
         raise Unusable(f"{word!r} is not a word: it is empty, or has a tab or a line break")
-    return word
+    return word if layout.characters else word.strip(" ")
 
 
 def _tag(tag: str) -> str:
+    tag = tag.strip(" ")
     if not is_tag(tag):
         raise Unusable(f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`", _FORM)
     return from_bilou(tag)
@@ -330,11 +331,11 @@ def _last_columns(rows: Sequence[tuple[int, str]], examples: Sequence[TaggedExam
         fields = _fields(line)
         if not line.strip() or line.startswith("-DOCSTART-") or _is_comment(line, fields):
             continue
-        if len(tags) < len(words) and fields[0] != words[len(tags)][1]:
+        if len(tags) < len(words) and words[len(tags)][1] not in (fields[0], fields[0].strip(" ")):
             sentence, word = words[len(tags)]
             fact = f"`{file}`, line {number:,}: `{fields[0]}`, but word {word!r} of sentence {sentence} is next"
             raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
-        tags.append(fields[-1])
+        tags.append(fields[-1].strip(" "))
     if len(tags) != len(words):
         fact = f"`{file}` has {len(tags):,} words, the gold data have {len(words):,}"
         raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)

@@ -33,7 +33,7 @@ COMING_FROM = {
     "evaluate-v2.0": "score squad PREDICTIONS GOLD",
     "albert-model-create": "init --tokenizer TOKENIZER --out MODEL",
     "albert-further-pretrain-mlm": "pretrain STORE --continue MODEL --pair-task none --out RUN",
-    "albert-sts-to-sbert": "embed train stsb MODEL DATA --out RUN",
+    "albert-sts-to-sbert": "embed train korsts MODEL DATA --out RUN",
     "sbert-distillaton": "embed distill MODEL PAIRS --teacher TEACHER --out RUN",
     "run_caption_VidSwinBert_inference": "caption predict RUN video.mp4",
     "training_nli": "embed train nli MODEL DATA --out RUN",

@@ -3,7 +3,6 @@
 
 def test_json_is_one_object(golden, tmp_path, run_command):
     report = run_command("convert", golden / "tf1" / "pretrain_b", tmp_path / "out", "--json").json
-    assert (report["missing"], report["unused"]) == ([], [])
     assert (report["tensors"], report["missing"], report["unused"]) == (80, [], [])
     assert report["model_class"] == "AlbertForPreTraining"
     assert report["source"].endswith("pretrain_b")
@@ -11,6 +10,5 @@ def test_json_is_one_object(golden, tmp_path, run_command):
 
 def test_lines_for_people(golden, tmp_path, run_command):
     ran = run_command("convert", golden / "tf1" / "pretrain_c", tmp_path / "out", "--to", "npz")
-    assert "verified      yes\n" in ran.out
-    assert "max abs diff  0\n" in ran.out
+    assert "verified: read again and equal bit for bit\n" in ran.out
     assert "- E = H: the source has no projection" in ran.out

@@ -99,3 +99,23 @@ def test_processes_of_one_start_agree_on_its_name_whatever_dead_ones_left(size):
     assert len(set(names)) == 3
     with pytest.raises(RuntimeError, match="1 of 2 processes did not come"):
         meet(HashStore(), 0, 2, timedelta(seconds=0.2))
+
+
+@pytest.mark.parametrize(
+    ("machines", "rank", "value", "warns"),
+    [
+        ("2", "0", None, True),
+        ("2", "0", "0", True),
+        ("2", "0", "1", False),
+        ("2", "1", None, False),
+        ("1", "0", None, False),
+    ],
+)
+def test_several_machines_are_told_of_the_store_that_they_share(monkeypatch, capsys, machines, rank, value, warns):
+    monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.delenv(launch.SEPARATE_STORE, raising=False)
+    if value is not None:
+        monkeypatch.setenv(launch.SEPARATE_STORE, value)
+    launch.warn_of_shared_store()
+    assert ("export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all of them" in capsys.readouterr().err) == warns

@@ -26,7 +26,7 @@ from torch import distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from albertkit.errors import ConfigError, MachineError
-from albertkit.training.launch import name_start
+from albertkit.training.launch import name_start, warn_of_shared_store
 
 # How long processes wait for one another: the first writes checkpoints and cards while the others wait, and at the start each
 # plans its own examples. A process that has died is noticed at once; this is for one that hangs.
@@ -145,6 +145,7 @@ def join_world(device: str = "auto") -> World:
     if on_gpu:
         torch.cuda.set_device(chosen)
     if size > 1 and not dist.is_initialized():
+        warn_of_shared_store()
         with _among_others():
             store = fresh_store(rank, size, TIMEOUT)
             dist.init_process_group(

@@ -17,6 +17,8 @@ from albertkit.errors import AlbertKitError, CheckpointError
 
 _REFUSED = 2  # exit code of the user's mistakes: the same command will meet them again
 
+SEPARATE_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # torchrun's variable
+
 _start = ""  # the name of this start of the launch, once the processes have met
 
 
@@ -33,6 +35,19 @@ def speaks() -> bool:
 def launched() -> bool:
     """Return whether torchrun has started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def warn_of_shared_store() -> None:
+    """Say on stderr that a machine which is lost could not join again, if torchrun has started this training on several.
+
+    torchrun's agents then keep their rendezvous in the store of the processes, which ends with them (torch 2.13): the machine
+    that comes back and those that stayed wait for each other for 60 s and fail with DistStoreError.
+    """
+    across = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
+    if across and speaks() and os.environ.get(SEPARATE_STORE) != "1":
+        fact = f"torchrun runs on several machines without {SEPARATE_STORE}=1"
+        hint = f"a lost machine cannot join again; export {SEPARATE_STORE}=1 on all of them"
+        print(f"{fact}: {hint}", file=sys.stderr)
 
 
 def restarted() -> bool:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -399,6 +400,52 @@ def test_tvc(tmp_path: Path) -> None:
     }
     assert [row.where for row in bad_rows.found] == ["line 2"]
     assert read_clips(tmp_path / "tvc_val_release.jsonl") == [clip]
+
+
+def test_bad_steps_and_captions_cost_only_themselves(tmp_path: Path) -> None:
+    """Those before and behind them stay, and each is reported."""
+    video(tmp_path / "a.mp4")
+    steps = [{"segment": [n, n + 1], "id": n, "sentence": f"step {n}"} for n in range(5)]
+    steps[1]["segment"], steps[3]["sentence"] = [7], " "
+    moments = [{"desc": "one"}, {"desc": ""}, {}, {"desc": "two"}]
+    contents = {
+        "youcook2.json": json.dumps({"database": {"a": {"subset": "training", "annotations": steps}}}),
+        "vatex.json": json.dumps([{"videoID": "a", "enCap": ["one", "", "two", None]}]),
+        "tvc.jsonl": lines({"vid_name": "a", "ts": [0, 1], "descs": moments}),
+    }
+    read = {}
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+        bad_rows = BadRows("skip")
+        clips = [clip for split in read_splits(tmp_path / name, bad_rows=bad_rows).values() for clip in split]
+        read[name] = [clip.captions for clip in clips], [row.where for row in bad_rows.found]
+    assert read == {
+        "youcook2.json": (
+            [("step 0",), ("step 2",), ("step 4",)],
+            ["video 1 (`a`), step 2", "video 1 (`a`), step 4"],
+        ),
+        "vatex.json": ([("one", "two")], ["video 1, caption 2", "video 1, caption 4"]),
+        "tvc.jsonl": ([("one", "two")], ["line 1, caption 2", "line 1, caption 3"]),
+    }
+
+
+def test_a_repeated_moment_has_the_captions_of_all_its_lines(tmp_path: Path) -> None:
+    video(tmp_path / "a.mp4")
+    moments = [{"vid_name": "a", "ts": [0, 1], "descs": [{"desc": text}]} for text in ("one", "two", "one")]
+    (tmp_path / "tvc.jsonl").write_text(lines(*moments))
+    bad_rows = BadRows("stop")
+    [clip] = read_clips(tmp_path / "tvc.jsonl", bad_rows=bad_rows)
+    assert clip.captions == ("one", "two")
+    assert "clips that are named several times have the captions of all their rows" in bad_rows.notes[0]
+
+
+@pytest.mark.parametrize(("on_disk", "annotated"), [("NFD", "NFC"), ("NFC", "NFD")])
+def test_a_video_is_matched_in_either_normal_form(tmp_path: Path, on_disk: Any, annotated: Any) -> None:
+    """A Mac writes file names in NFD."""
+    file = video(tmp_path / (unicodedata.normalize(on_disk, "영상é") + ".mp4"))
+    rows = [{"videoID": unicodedata.normalize(annotated, "영상é"), "enCap": ["one"]}]
+    (tmp_path / "vatex.json").write_text(json.dumps(rows))
+    assert [clip.source for clip in read_clips(tmp_path / "vatex.json")] == [file]
 
 
 def test_a_folder_of_videos_without_texts_is_reported(folder: Path) -> None:

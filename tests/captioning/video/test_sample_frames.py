@@ -7,7 +7,7 @@ import av
 import numpy as np
 import pytest
 from av.video.reformatter import Interpolation
-from PIL import Image
+from PIL import Image, ImageOps
 
 import albertkit.captioning.video.decode as decode
 from albertkit.captioning.video.decode import sample_frames
@@ -220,3 +220,50 @@ def test_a_clip_that_ends_a_little_late_is_noted(clip, spell):
     found = sample_frames(clip("clip.mp4", 50), FrameSampling(num_frames=2, size=96), 1.0, 2.5)
     assert spell(found.pixels) == [31, 43]
     assert found.notes == ("the clip should end at 2.50 s, the file ends at 2.00 s",)
+
+
+MATRICES = {
+    (1, 0, 0, 1): lambda picture: picture,
+    (-1, 0, 0, 1): np.fliplr,
+    (1, 0, 0, -1): np.flipud,
+    (-1, 0, 0, -1): lambda picture: np.rot90(picture, 2),
+    (0, 1, -1, 0): lambda picture: np.rot90(picture, -1),
+    (0, -1, 1, 0): lambda picture: np.rot90(picture, 1),
+    (0, 1, 1, 0): lambda picture: picture.transpose(1, 0, 2),
+    (0, -1, -1, 0): lambda picture: np.rot90(picture, 2).transpose(1, 0, 2),
+}
+
+
+def quadrants(side=48):
+    picture = np.zeros((side, side, 3), np.uint8)
+    picture[: side // 2, : side // 2], picture[: side // 2, side // 2 :], picture[side // 2 :, : side // 2] = (
+        240,
+        160,
+        80,
+    )
+    return picture
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+def test_frames_are_mirrored_as_displayed(clip, matrix):
+    """The matrix in the track's header; the last two are quarter turns with a flip."""
+    path = clip("clip.mp4", [quadrants()] * 3)
+    plain = sample_frames(path, FrameSampling(num_frames=1, size=48)).pixels[0]
+    a, b, c, d = matrix
+    content = bytearray(path.read_bytes())
+    place = content.index(b"tkhd") + 44
+    content[place : place + 36] = pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
+    path.write_bytes(content)
+    displayed = sample_frames(path, FrameSampling(num_frames=1, size=48)).pixels[0]
+    np.testing.assert_array_equal(displayed, MATRICES[matrix](plain))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_are_turned_and_mirrored_as_exif_says(tmp_path, orientation):
+    picture = Image.fromarray(quadrants())
+    picture.getexif()[0x0112] = orientation
+    picture.save(tmp_path / "picture.jpg", quality=95, subsampling=0, exif=picture.getexif())
+    frame = sample_frames(tmp_path / "picture.jpg", FrameSampling(num_frames=1, size=48)).pixels[0]
+    with Image.open(tmp_path / "picture.jpg") as saved:
+        expected = np.asarray(ImageOps.exif_transpose(saved))
+    assert np.abs(frame.astype(int) - expected).mean() < 2

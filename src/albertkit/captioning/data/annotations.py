@@ -2,8 +2,10 @@
 
 import json
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,18 +60,24 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
     files = _by_name(path.parent)
     splits: dict[str, list[Clip]] = defaultdict(list)
     named: Counter[str] = Counter()
-    seen: set[str] = set()
+    clips: dict[str, tuple[str, int]] = {}  # of each key the split, and the clip's index in it
     for record in found:
         named[record.split] += 1
         try:
             clip = _clip(record, path.parent, files)
-            if clip.key in seen:
-                raise ValueError(f"`{clip.key}` is named twice")
         except ValueError as error:
             bad_rows.add(path, record.number, str(error), where=record.where)
             continue
-        seen.add(clip.key)
-        splits[record.split].append(clip)
+        split, index = clips.setdefault(clip.key, (record.split, len(splits[record.split])))
+        if index == len(splits[split]):
+            splits[split].append(clip)
+            continue
+        earlier = splits[split][index]
+        if split != record.split or replace(clip, captions=()) != replace(earlier, captions=()):
+            bad_rows.add(path, record.number, f"`{clip.key}` is the name of another clip already", where=record.where)
+            continue
+        splits[split][index] = replace(earlier, captions=tuple(dict.fromkeys((*earlier.captions, *clip.captions))))
+        bad_rows.note(f"`{path}`: clips that are named several times have the captions of all their rows")
     for split, count in named.items():
         if split not in splits and splits:
             bad_rows.note(
@@ -122,18 +130,24 @@ def _by_name(folder: Path) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = defaultdict(list)
     for file in sorted(folder.rglob("*")):
         if file.suffix.lower() in VIDEO_ENDINGS:
-            files[file.stem].append(file)
-            files[file.name].append(file)
+            for name in {_composed(file.stem), _composed(file.name)}:
+                files[name].append(file)
     return files
 
 
 def _file(folder: Path, place: Place, files: dict[str, list[Path]]) -> Path | None:
     if Path(place.name).suffix and (found := find_above(folder, [place.name])):
         return found
-    if len(files.get(place.name, [])) > 1:
-        there = " and ".join(f"`{file}`" for file in files[place.name])
+    matching_files = files.get(_composed(place.name), [])
+    if len(matching_files) > 1:
+        there = " and ".join(f"`{file}`" for file in matching_files)
         raise ValueError(f"below `{folder}` one video should be called `{place.name}`, there is {there}")
-    return files[place.name][0] if place.name in files else None
+    return matching_files[0] if matching_files else None
+
+
+def _composed(name: str) -> str:
+    """Return a file's name in NFC: a Mac writes names in NFD."""
+    return unicodedata.normalize("NFC", name)
 
 
 def records(content: Any, report: Report, note: Callable[[str], None]) -> Iterator[Record] | None:
@@ -166,6 +180,13 @@ def _get(record: Any, name: str) -> Any:
     return record[name]
 
 
+def _span(record: Any, name: str) -> list[Any]:
+    span = _get(record, name)
+    if not isinstance(span, list) or len(span) != 2:
+        raise ValueError(f"{name} is {span!r}, it must be two numbers of seconds")
+    return span
+
+
 def _each(
     rows: Iterable[Any], what: str, report: Report, read: Callable[[int, str, Any], Iterable[Record]]
 ) -> Iterator[Record]:
@@ -187,7 +208,7 @@ def _joined(videos: list[Any], sentences: list[Any], name: str, owner: str, repo
             video = str(_get(sentence, owner))
             if video not in known:
                 raise ValueError(f"there is no video `{video}`")
-            captions[video] += _texts(sentence.get("caption"))
+            captions[video] += as_captions([sentence.get("caption")])
         except ValueError as error:
             report(number, f"caption {number:,}", str(error))
 
@@ -205,7 +226,7 @@ def _vatex(rows: list[Any], report: Report, note: Callable[[str], None]) -> Iter
 
     def read(number: int, where: str, row: Any) -> Iterator[Record]:
         key = str(_get(row, "videoID"))
-        yield Record(number, where, "", key, _cut_or_whole(key), _texts(row.get("enCap", [])))
+        yield Record(number, where, "", key, _cut_or_whole(key), _texts(row.get("enCap", []), number, where, report))
 
     return _each(rows, "video", report, read)
 
@@ -221,7 +242,8 @@ def _msvd(split: str, rows: list[Any], report: Report) -> Iterator[Record]:
     clips: dict[str, Record] = {}
 
     def read(number: int, where: str, row: Any) -> Iterator[Record]:
-        key, captions = str(_get(row, "video")), _texts(_get(row, "caption"))
+        key = str(_get(row, "video"))
+        captions = _texts(_get(row, "caption"), number, where, report)
         first = clips.setdefault(key, Record(number, where, split, key, _cut_or_whole(key), []))
         first.captions.extend(captions)
         return iter(())
@@ -239,13 +261,15 @@ def _youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[Record]:
 
     def read(number: int, where: str, row: Any) -> Iterator[Record]:
         name, video = row
-        for step in _get(video, "annotations"):
-            span = _get(step, "segment")
-            if not isinstance(span, list) or len(span) != 2:
-                raise ValueError(f"segment is {span!r}, it must be two numbers of seconds")
-            key = f"{name}_{_get(step, 'id')}"
-            places = (Place(key), Place(name, *span))
-            yield Record(number, where, str(video.get("subset", "")), key, places, _texts(step.get("sentence", [])))
+        for index, step in enumerate(_get(video, "annotations"), 1):
+            part = f"{where} (`{name}`), step {index:,}"
+            try:
+                key, span = f"{name}_{_get(step, 'id')}", _span(step, "segment")
+                captions = _texts(step.get("sentence", []), number, part, report)
+                places = (Place(key), Place(name, *span))
+                yield Record(number, part, str(video.get("subset", "")), key, places, captions)
+            except ValueError as error:
+                report(number, part, str(error))
 
     return _each(videos.items(), "video", report, read)
 
@@ -254,15 +278,26 @@ def _tvc(rows: list[Any], report: Report) -> Iterator[Record]:
     """Read moments of episodes; those of the public test have no captions."""
 
     def read(number: int, where: str, row: Any) -> Iterator[Record]:
-        name, span = str(_get(row, "vid_name")), _get(row, "ts")
-        if not isinstance(span, list) or len(span) != 2:
-            raise ValueError(f"ts is {span!r}, it must be two numbers of seconds")
-        captions = _texts([_get(description, "desc") for description in row.get("descs") or []])
+        name, span = str(_get(row, "vid_name")), _span(row, "ts")
+        descriptions = row.get("descs") or []
+        texts = [item.get("desc") if isinstance(item, dict) else item for item in descriptions]
+        captions = _texts(texts, number, where, report)
         yield Record(number, where, "", spanned(name, *span), (Place(name, *span),), captions)
 
     return _each(rows, "line", report, read)
 
 
-def _texts(value: Any) -> list[str]:
-    """Return the captions of a list, or the one that a text is."""
-    return list(as_captions(value if isinstance(value, list) else [value]))
+def _texts(values: Any, number: int, where: str, report: Report) -> list[str]:
+    """Return the captions of a list, or the one that a text is; of several, those that cannot be used are reported."""
+    captions: list[str] = []
+    errors: dict[int, ValueError] = {}
+    for index, value in enumerate(values if isinstance(values, list) else [values], 1):
+        try:
+            captions += as_captions([value])
+        except ValueError as error:
+            errors[index] = error
+    if errors and not captions:
+        raise next(iter(errors.values()))
+    for index, reason in errors.items():
+        report(number, f"{where}, caption {index:,}", str(reason))
+    return captions

@@ -17,7 +17,7 @@ _FLAGS = ("BILINEAR", "FULL_CHR_H_INT", "FULL_CHR_H_INP", "ACCURATE_RND", "BITEX
 
 
 class Squares:
-    """Scales frames until their shorter side is S, turns them as they are shown and cuts out the middle."""
+    """Scales frames until their shorter side is S, turns and mirrors them as they are displayed and cuts out the middle."""
 
     def __init__(self, size: int, path: str | os.PathLike[str] = "a picture") -> None:
         from av.error import FFmpegError
@@ -38,14 +38,43 @@ class Squares:
             scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags, threads=1)
         except (self._error, ValueError) as error:
             raise undecodable(self._path, f"frames of {frame.format.name} cannot be made RGB: {error}") from None
-        shown = np.rot90(scaled.to_ndarray(), rotation(frame) // 90)
+        shown = as_displayed(scaled.to_ndarray(), frame)
         top, left = ((side - size) // 2 for side in shown.shape[:2])
         return np.ascontiguousarray(shown[top : top + size, left : left + size])
 
 
-def rotation(frame: Any) -> int:
-    """Return the degrees by which a frame is turned counterclockwise to be shown: 0, 90, 180 or 270."""
-    return round(frame.rotation / 90) * 90 % 360
+def as_displayed(pixels: np.ndarray, frame: Any) -> np.ndarray:
+    """Turn and mirror the pixels of a frame as its display matrix says, to the nearest quarter turn.
+
+    The matrix maps column x and row y of the coded picture to a x + c y and b x + d y of the displayed one. An angle alone would
+    not do: a mirrored picture (front cameras, EXIF orientations 2, 4, 5 and 7) has none.
+
+    Args:
+        pixels: [H, W, 3].
+        frame: PyAV's frame that the pixels are from.
+
+    Returns:
+        A view of the pixels, [H, W, 3] or [W, H, 3].
+    """
+    from av.sidedata.sidedata import Type
+
+    # PyAV 18 has no name for the newer kinds of side data (EXIF, the views of MV-HEVC), and lists none where one is such.
+    Type._missing_ = classmethod(_unnamed_side_data)  # type: ignore[method-assign, assignment]
+    matrix = frame.side_data.get(Type.DISPLAYMATRIX)
+    if matrix is None or matrix.buffer_size < 36:
+        return pixels
+    a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32, count=5).astype(np.int64)
+    if abs(a) + abs(d) < abs(b) + abs(c):
+        pixels = pixels.swapaxes(0, 1)
+        a, d = c, b
+    return pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
+
+
+def _unnamed_side_data(kinds: Any, value: int) -> Any:
+    """Return a member of PyAV's enumeration for a kind of side data that it does not name."""
+    kind = object.__new__(kinds)
+    kind._value_, kind._name_ = value, f"UNNAMED_{value}"
+    return kinds._value2member_map_.setdefault(value, kind)
 
 
 Rounding = Literal["floor", "round", "middle"]

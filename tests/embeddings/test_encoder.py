@@ -155,6 +155,7 @@ def test_keywords_of_sentence_transformers_mean_the_same(encoder, tmp_path, sent
     texts = sentences[:20]
     for options in (
         {}, {"prompt_name": "query"}, {"prompt": "seven wizards "}, {"normalize_embeddings": True}, {"truncate_dim": 8},
+        {"truncate_dim": 32}, {"truncate_dim": 1000},
         {"batch_size": 3, "show_progress_bar": False}, {"convert_to_tensor": True}, {"convert_to_numpy": False},
         {"device": "cpu"},
     ):  # fmt: skip
@@ -169,6 +170,25 @@ def test_keywords_of_sentence_transformers_mean_the_same(encoder, tmp_path, sent
         encoder.encode(texts, prompt_name="quer")
     assert slug_of(encoder.encode, texts, prompt_name="query", prompt="a ") == "conflicting-options"
     assert encoder.encode(texts[1], convert_to_tensor=True).shape == (32,)
+
+
+@pytest.mark.parametrize("prompts", [{}, {"query": "the fox ", "document": "a river "}, {"passage": "a river "}])
+def test_queries_and_documents_have_the_prompts_of_sentence_transformers(encoder, tmp_path, sentences, prompts):
+    """The prompt of their name or none, whatever the default prompt is."""
+    st = pytest.importorskip("sentence_transformers")
+    encoder.settings.update(prompts={**prompts, "other": "seven wizards "}, default_prompt_name="other")
+    encoder.save_pretrained(tmp_path)
+    theirs = st.SentenceTransformer(str(tmp_path), device="cpu")
+    assert encoder.max_seq_length == theirs.max_seq_length
+    for name in ("encode_query", "encode_document"):
+        for options in ({}, {"prompt_name": "other"}, {"prompt": "near "}):
+            ours = getattr(encoder, name)(sentences[:20], **options)
+            assert apart(ours, getattr(theirs, name)(sentences[:20], **options)) < 5e-6
+
+
+def test_int8_is_said_to_be_the_precision_of_the_computation(encoder):
+    with pytest.warns(UserWarning, match=r"for int8 vectors: sentence_transformers\.quantize_embeddings"):
+        assert encoder.encode("the fox", precision="int8").dtype == np.float32
 
 
 def test_a_prompt_that_is_not_pooled_is_left_out_whoever_names_it(encoder, sentences):

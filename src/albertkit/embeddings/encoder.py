@@ -220,7 +220,7 @@ class SentenceEncoder(MtebEncoder, nn.Module):
             prompt: The prompt itself, in place of a named one.
             batch_size: Most texts computed at once. Default: as many as `batch_tokens` allows.
             normalize_embeddings: As `normalize`.
-            truncate_dim: As `dimension`.
+            truncate_dim: As `dimension`; one of the full width or more keeps all, as in sentence-transformers.
             convert_to_numpy: Return an array; if False, a list of tensors.
             convert_to_tensor: Return one tensor on the model's device.
             show_progress_bar: As `show_progress`.
@@ -239,9 +239,17 @@ class SentenceEncoder(MtebEncoder, nn.Module):
                 fact = f"`encode` has no argument `{unknown[0]}`"
                 raise ConfigError("unknown-name", fact, near_miss(unknown[0], known))
             texts, prompt_name = asked_by_mteb(texts, self.prompts, **of_mteb)  # type: ignore[arg-type]
+        if precision == "int8":
+            warnings.warn(
+                'precision="int8" computes in int8 and returns fp32 vectors; '
+                'for int8 vectors: sentence_transformers.quantize_embeddings(vectors, "int8")',
+                stacklevel=2,
+            )
         listed = [texts] if isinstance(texts, str) else _listed(texts)
         if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
             raise ConfigError("bad-value", f"batch_size is {batch_size!r}, it must be at least 1", "leave it out")
+        if isinstance(truncate_dim, Integral):
+            truncate_dim = min(int(truncate_dim), self.dimension)
         if device is not None:
             self.to(find_device(str(device)))
         engine = self.engine(precision or self.precision)
@@ -271,6 +279,39 @@ class SentenceEncoder(MtebEncoder, nn.Module):
             return rows if isinstance(texts, str) else list(rows)
         return found
 
+    def encode_query(self, texts: str | Sequence[str], **options: Any) -> Any:
+        """Return vectors of queries: `encode` with the prompt "query" of the settings, or with none.
+
+        Args:
+            texts: As `encode`.
+            **options: As `encode`; `prompt_name` or `prompt` replaces the prompt "query".
+        """
+        return self._encode_as("query", texts, options)
+
+    def encode_document(self, texts: str | Sequence[str], **options: Any) -> Any:
+        """Return vectors of documents: `encode` with the prompt "document" of the settings, or with none.
+
+        Args:
+            texts: As `encode`.
+            **options: As `encode`; `prompt_name` or `prompt` replaces the prompt "document".
+        """
+        return self._encode_as("document", texts, options)
+
+    def _encode_as(self, role: str, texts: str | Sequence[str], options: dict[str, Any]) -> Any:
+        """Encode with the prompt of a role, never with the settings' default prompt, as sentence-transformers does."""
+        if options.get("prompt_name") is None and options.get("prompt") is None:
+            options = {**options, "prompt_name": None, "prompt": self.prompts.get(role, "")}
+        return self.encode(texts, **options)
+
+    @property
+    def max_seq_length(self) -> int:
+        """Return `max_length`, by sentence-transformers' name."""
+        return self.max_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, length: int) -> None:
+        self.max_length = length
+
     def vectors_of(
         self,
         features: Features,
@@ -299,7 +340,7 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         Raises:
             ConfigError: bad-value.
         """
-        usual = self.settings.get("truncate_dim") or self.dimension
+        usual = min(self.settings.get("truncate_dim") or self.dimension, self.dimension)
         return check_dimension(usual if dimension is None else dimension, self.dimension)
 
     def engine(self, precision: Precision) -> Engine:
@@ -324,6 +365,8 @@ class SentenceEncoder(MtebEncoder, nn.Module):
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return the similarity of every vector with every other: the settings' `similarity_fn_name`, default cosine.
+
+        The result is an array, as that of `encode`; `SentenceTransformer.similarity` returns a tensor.
 
         Args:
             a: [A, D], or [D].

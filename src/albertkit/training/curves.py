@@ -187,7 +187,7 @@ def _draw_sentence_order(axis: Any, metrics: RunMetrics) -> None:
     axis.axhline(50, color=BASELINE, linestyle=(0, (5, 3)), linewidth=1.3)
     axis.annotate(
         "coin toss",
-        (1, 50),
+        (0.985, 50),
         xycoords=axis.get_yaxis_transform(),
         xytext=(0, -3),
         textcoords="offset points",

@@ -164,6 +164,20 @@ def test_examples_are_shown_with_their_texts(finetuning, words_of):
 
 
 @pytest.mark.usefixtures("without_pictures")
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x1c"])
+def test_predictions_are_shown_whatever_their_texts_hold(character, finetuning, words_of):
+    record = {
+        "id": 0,
+        "texts": [f"hello{character}world"],
+        "label": "a",
+        "predicted": "b",
+        "probabilities": {"a": 0.1, "b": 0.9},
+    }
+    (finetuning / "dev/predictions.jsonl").write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    (finetuning / "dev/examples.jsonl").unlink(missing_ok=True)
+    assert "hello" in words_of(finetuning)
+
+
 def test_wrong_predictions_stand_before_examples_that_were_not_chosen(finetuning, words_of):
     right, wrong = (
         {"id": n, "label": "up", "probabilities": {"up": 0.9}, "texts": [n], "gold": g} for n, g in ("1u", "2d")

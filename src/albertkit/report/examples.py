@@ -68,7 +68,7 @@ def dev_examples(run: RunFolder) -> list[Section]:
 
 
 def _records(run: RunFolder, file: Any) -> list[dict[str, Any]]:
-    records = run.read(file, lambda text: [json.loads(line) for line in text.splitlines()[:MOST]]) or []
+    records = run.read(file, lambda text: [json.loads(line) for line in text.split("\n")[:MOST] if line]) or []
     return [plain(record) for record in records if isinstance(record, dict)]
 
 

@@ -180,8 +180,8 @@ def _is_row(fields: Sequence[str], form: Form, labels: Sequence[str]) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a finite number."""
+    """Return whether a text is a finite number; `1_0`, which is 10 in Python only, is none."""
     try:
-        return math.isfinite(float(text))
+        return "_" not in text and math.isfinite(float(text))
     except ValueError:
         return False

@@ -25,6 +25,7 @@ Quoting = bool | Literal["commas", "look"] | None
 _SAMPLE = 1 << 20
 _SEPARATORS = "\t,;"
 _QUOTES = 'double the quotes within quoted fields; if `"` is a character as any other here, say --no-quoted'
+_DECLARED_SEPARATOR = re.compile(r"sep=([\t,;|])\r?", re.IGNORECASE)  # Excel's first line, which is no row
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"\s*")
 
@@ -213,6 +214,8 @@ class Table:
 
 
 def _refuse_binary(head: bytes, path: str) -> None:
+    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        raise DataError("bad-encoding", f"`{path}` is UTF-32, not UTF-8", conversion(path, "UTF-32"))
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError("bad-encoding", f"`{path}` is UTF-16, not UTF-8", conversion(path, "UTF-16"))
     if not head.startswith(b"PAR1") and (b"\0" in head[:4096] or head.startswith((b"%PDF", b"PK\x03\x04"))):
@@ -226,7 +229,8 @@ def _open_separated(stream: ByteStream, sample: bytes, extension: str, quoted: Q
     text = sample.decode("utf-8", "replace").removeprefix("\ufeff")
     head = text.lstrip("\r\n").partition("\n")[0]
     usual = "," if extension == "csv" else "\t"
-    separator = next((s for s in usual + _SEPARATORS if s in head), usual)
+    declared = _DECLARED_SEPARATOR.fullmatch(head)
+    separator = declared[1] if declared else next((s for s in usual + _SEPARATORS if s in head), usual)
     watched = quoted not in (False, "commas")
     if quoted == "look" and separator == "\t":
         seen = {_shows_quoting(line.split(separator)) for line in text.split("\n")[:-1]}
@@ -234,6 +238,8 @@ def _open_separated(stream: ByteStream, sample: bytes, extension: str, quoted: Q
     else:
         in_quotes = quoted if isinstance(quoted, bool) else separator != "\t"
     rows = _quoted(stream, separator, bad) if in_quotes else _unquoted(stream, separator, watched)
+    if declared:
+        next(row for row in rows if row[1])
     first = next((row for row in rows if row[1]), (1, []))
     return _Source(tuple(name.strip() for name in first[1]), lambda _: rows, has_own_names=False)
 
@@ -288,7 +294,8 @@ def _quoted(stream: ByteStream, separator: str, bad: _Report) -> Iterator[tuple[
         if swallowed := _swallowed_rows(fields, separator):
             bad(first, f"a quote that is closed {swallowed + 1:,} rows later", _QUOTES)
             continue
-        yield first, fields
+        if fields:  # an empty line is none, as for csv and pandas
+            yield first, fields
 
 
 def _swallowed_rows(fields: list[str], separator: str) -> int:

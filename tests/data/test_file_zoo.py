@@ -5,7 +5,9 @@ import io
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from albertkit.data.inputs import ByteStream, find_file, find_inputs
 from albertkit.data.layouts import is_number
 from albertkit.data.tables import Table
 from albertkit.errors import DataError
@@ -57,3 +59,57 @@ def test_other_encodings_are_named(content: bytes, slug: str, encoding: str, tmp
 )
 def test_numbers_are_those_of_files_not_of_python(text: str, expected: bool) -> None:
     assert is_number(text) is expected
+
+
+@pytest.mark.parametrize("window_log", [27, 28, 30, 31])
+@pytest.mark.parametrize("before", [b"", b"\x50\x2a\x4d\x18\x04\0\0\0abcd", b"\x5f\x2a\x4d\x18\0\0\0\0"])
+def test_zstandard_of_any_window_is_read(window_log: int, before: bytes, tmp_path: Path) -> None:
+    text = b"two lines\nof text\n" * 100
+    # a frame with one raw block, by its format: no content size, so the window is what the header says
+    frame = b"\x28\xb5\x2f\xfd\0" + bytes([(window_log - 10) << 3]) + (len(text) << 3 | 1).to_bytes(3, "little") + text
+    assert zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj().decompress(frame) == text
+    file = tmp_path / "text.zst"
+    file.write_bytes(before + frame)
+    with ByteStream(find_file(file)) as stream:
+        assert b"".join(iter(stream.read, b"")) == text
+
+
+def test_litter_of_file_managers_is_passed_over(tmp_path: Path) -> None:
+    for name in ("a.txt", "Thumbs.db", "desktop.ini", ".DS_Store"):
+        (tmp_path / name).write_bytes(b"x\0")
+    assert [file.name for file in find_inputs([tmp_path])] == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "slug"),
+    [
+        ("b.txt", "lost.txt", "not-found"),
+        ("self", ".", "wrong-kind"),
+        ("below/up", "..", "wrong-kind"),
+        ("below/in", ".", "wrong-kind"),
+    ],
+)
+def test_links_that_are_broken_or_lead_back_are_refused(link: str, target: str, slug: str, tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "a.txt").write_text("text\n")
+    (tmp_path / link).symlink_to(target)
+    with pytest.raises(DataError) as error:
+        find_inputs([tmp_path])
+    assert error.value.slug == slug
+    assert link in str(error.value)
+
+
+def test_links_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "link").symlink_to(tmp_path / other)
+    with pytest.raises(DataError, match="leads back"):
+        find_inputs([tmp_path / "a"])
+
+
+def test_links_that_lead_on_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.txt").write_text("text\n")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus/linked").symlink_to(tmp_path / "data")
+    assert [file.name for file in find_inputs([tmp_path / "corpus"])] == ["a.txt"]

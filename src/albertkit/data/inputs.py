@@ -8,6 +8,7 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, cast
 
 import fsspec
@@ -20,6 +21,11 @@ from albertkit.files import check_not_folder
 _CLOSE, _LISTED = 0.75, 5  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`; files in a hint
 _READ_BYTES = 1 << 20
 _MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
+_MAGIC |= {
+    bytes([0x50 + n]) + b"\x2a\x4d\x18": "zstandard" for n in range(16)
+}  # skippable frames: pzstd, seekable files
+_LARGEST_WINDOW = 1 << 31  # bytes, zstd --long=31: dumps of Reddit, the Pile
+_LITTER = {"thumbs.db", "ehthumbs.db", "desktop.ini"}  # what file managers leave in folders
 _BROKEN = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
 
@@ -47,7 +53,8 @@ def find_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[InputFile]:
     """Return the files that paths, globs, folders and URLs name.
 
     Arguments keep their order; the files of a folder (with its subfolders) or of a glob are sorted by path. Names in a
-    folder that begin with a dot are passed over, and a file named twice is read once.
+    folder that begin with a dot are passed over, as are `Thumbs.db` and `desktop.ini`; links that are broken or lead back
+    are refused. A file named twice is read once.
 
     Args:
         inputs: Paths, globs (`**` for any depth), folders, or URLs that fsspec knows (`s3://…`, `https://…`).
@@ -95,8 +102,23 @@ def _files_below(folder: str) -> list[str]:
     found = []
     for parent, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [os.path.join(parent, name) for name in names if not name.startswith(".")]
+        for name in folders:
+            _check_link_leads_on(os.path.join(parent, name))
+        found += [
+            os.path.join(parent, name) for name in names if not name.startswith(".") and name.lower() not in _LITTER
+        ]
+    if broken := next((name for name in sorted(found) if not os.path.exists(name)), None):
+        fact = f"`{broken}` is a link to `{os.readlink(broken)}`, which does not exist"
+        raise DataError("not-found", fact, f"restore the file, or remove the link: rm '{broken}'")
     return sorted(name for name in found if os.path.isfile(name))
+
+
+def _check_link_leads_on(folder: str) -> None:
+    """Refuse a link to a folder that it lies in: its files would be read again and again."""
+    target = os.path.realpath(folder)
+    if os.path.islink(folder) and any(os.path.realpath(parent) == target for parent in Path(folder).parents):
+        fact = f"`{folder}` is a link that leads back to `{target}`, a folder that it lies in"
+        raise DataError("wrong-kind", fact, f"remove the link: rm '{folder}'")
 
 
 def _neighbour(path: str) -> str:
@@ -229,7 +251,7 @@ class _ZstandardStream(io.RawIOBase):
                         raise EOFError
                     return b""
             if self._frame is None:
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
+                self._frame = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
             self._text = self._frame.decompress(self._packed)
             self._packed = b""
             if self._frame.eof:

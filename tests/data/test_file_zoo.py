@@ -113,3 +113,19 @@ def test_links_that_lead_on_are_followed(tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus/linked").symlink_to(tmp_path / "data")
     assert [file.name for file in find_inputs([tmp_path / "corpus"])] == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "slug"),
+    [
+        ("a.jsonl", '{"text": "a", "text": "b"}\n', "bad-row"),
+        ("a.jsonl", '{"text": "a"}\n{"text": {"x": "1", "x": "2"}}\n', "bad-row"),
+        ("a.json", '[{"text": "a", "text": "b"}]', "bad-file"),
+    ],
+)
+def test_a_key_twice_is_refused(name: str, content: str, slug: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(DataError, match="occurs twice") as error, Table(file) as table:
+        list(table.rows())
+    assert error.value.slug == slug

@@ -26,9 +26,18 @@ _SAMPLE = 1 << 20
 _SEPARATORS = "\t,;"
 _QUOTES = 'double the quotes within quoted fields; if `"` is a character as any other here, say --no-quoted'
 _DECLARED_SEPARATOR = re.compile(r"sep=([\t,;|])\r?", re.IGNORECASE)  # Excel's first line, which is no row
-_DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"\s*")
 
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key `{next(name for name in names if names.count(name) > 1)}` occurs twice in an object")
+    return record
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
 _Report = Callable[[int, str, str], None]  # takes line, reason and hint of a record that cannot be read
 
 
@@ -332,7 +341,7 @@ def _item_lines(stream: ByteStream, bad: _Report) -> Iterator[tuple[int, Any]]:
     for number, line in lines(stream):
         if line and not line.isspace():
             try:
-                item = json.loads(line)
+                item = _DECODER.decode(line)
             except (ValueError, RecursionError) as error:
                 bad(number, not_json(error), "")
             else:

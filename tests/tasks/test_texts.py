@@ -11,7 +11,7 @@ from word_tokenizer import WordTokenizer
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.tasks.metrics.classification import label_scores_of
 from albertkit.tasks.texts import TextClassification, TextExample, TextRegression
 from albertkit.tasks.texts.classes import OFFICIAL, MultiLabelClassification, official_task, table_task
@@ -295,6 +295,23 @@ def test_several_labels(tmp_path, form):
     assert [record["labels"] for record in records] == [["x"], ["x", "y"], []]
     assert task.score(examples, records)["f1_micro"] == 1
     assert MultiLabelClassification.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+
+
+@pytest.mark.parametrize(
+    "label", [[0.0, 1.0, 1.0, 0.0], [1.0, 0.0], [0, 1, 1, 0], [True, False], "0,1,0", "True, False"]
+)
+def test_multi_hot_labels_without_names_are_refused(tmp_path, label):
+    """`[0, 1]` and `[1]` may be numbers of classes; these cannot, whatever other rows hold, and even where rows are skipped."""
+    path = tmp_path / "a.jsonl"
+    rows = [{"text": "s", "label": [1]}, {"text": "t", "label": [0, 1]}, {"text": "u", "label": label}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(AlbertKitError) as caught:
+        read(task_of("multilabel"), path, on_error="skip")
+    assert caught.value.slug == "bad-label"
+    assert "line 3: `label` is" in caught.value.message
+    assert "--label-column toxic,insult" in caught.value.hint
+    path.write_text("\n".join(map(json.dumps, rows[:2])))
+    assert [example.label for example in read(task_of("multilabel"), path)] == [("1",), ("0", "1")]
 
 
 def test_columns_of_labels_may_hold_booleans_or_floats(tmp_path):

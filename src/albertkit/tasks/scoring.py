@@ -144,6 +144,8 @@ def _labelled_rows(task: TextTask, gold: File, label: str, id: str | None, bad_r
         for row in table.rows([label, *ids]):
             try:
                 value = task.read_label(row.values, form)
+            except DataError:  # of the whole column, not of this row
+                raise
             except ValueError as error:
                 table.add_bad_row(row.line, *error.args)
             else:

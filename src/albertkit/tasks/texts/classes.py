@@ -261,7 +261,12 @@ class MultiLabelClassification(TextTask):
 
     def read_label(self, values: dict[str, str], form: Form) -> tuple[str, ...]:
         if not self.label_columns:
-            return tuple(dict.fromkeys(label_list(values[form.label])))
+            names = label_list(values[form.label])
+            if _is_multi_hot(names):
+                fact = f"`{form.label}` is `{values[form.label][:40]}`, a 0 or 1 for each label, and nothing names the labels"
+                hint = 'write the names of those that apply, such as ["toxic", "insult"], or a column of 0 and 1 for each label'
+                raise DataError("bad-label", fact, f"{hint}: --label-column toxic,insult")
+            return tuple(dict.fromkeys(names))
         for name in self.label_columns:
             if values[name].lower() not in (*_NO, *_YES):
                 raise ValueError(f"`{name}` is `{values[name]}`, neither 0 nor 1")
@@ -336,6 +341,13 @@ class MultiLabelClassification(TextTask):
 
     def answer_of(self, prediction: Prediction) -> str:
         return ",".join(prediction["labels"])
+
+
+def _is_multi_hot(names: Sequence[str]) -> bool:
+    """Return whether a list says of each label by its place whether it applies. `[0, 1]` alone may be two numbers of classes."""
+    flags = [name.lower() for name in names]
+    is_binary = len(flags) > 1 and all(flag in (*_NO, *_YES) for flag in flags)
+    return is_binary and (len(set(flags)) < len(flags) or not {"0", "1"}.issuperset(flags))
 
 
 _CLASSES: dict[str, type[TextTask]] = {

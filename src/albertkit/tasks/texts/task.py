@@ -18,7 +18,7 @@ from albertkit.data.columns import IDS, Columns
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.data.layouts import TABLE_FILES, Form, choose_form, find_files
 from albertkit.data.tables import Row, Table
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file
 from albertkit.tasks.prediction_files import File, join, read_predictions
 from albertkit.tasks.task import Prediction, Task
@@ -201,6 +201,10 @@ class TextTask(Task[TextExample]):
                     if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:
                         raise ValueError(f"id `{name}` again, as in line {first:,}")
                     example = self._example(name, row, form, labelled)
+                except DataError as error:  # of the whole column, not of this row
+                    raise DataError(
+                        error.slug, f"`{table.path}`, line {row.line:,}: {error.message}", error.hint
+                    ) from None
                 except ValueError as error:
                     table.add_bad_row(row.line, *error.args)
                 else:

@@ -25,8 +25,11 @@ PATIENCE = 120
 
 @pytest.fixture
 def sturdy(folders, services):
-    """A service with a key, whose workers are killed; it drains for three seconds."""
-    return services(folders["pretrained"], *"--batch-tokens 128 --drain-seconds 3".split(), key="secret")
+    """A service with a key, whose workers are killed; it drains for three seconds.
+
+    A request may wait for a worker that a busy machine takes minutes to start.
+    """
+    return services(folders["pretrained"], *"--batch-tokens 128 --drain-seconds 3 --timeout 600".split(), key="secret")
 
 
 def load(service, texts, clients, until):

@@ -4,6 +4,7 @@ Nothing here needs torch, so that a worker loads its models while the front stil
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -62,7 +63,8 @@ class WorkerProcess:
                 env={"OMP_WAIT_POLICY": "passive", **os.environ},
                 process_group=0,
             )
-        self._socket.sendall(packed(start))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended: `receive` says so
+            self._socket.sendall(packed(start))
 
     def another(self) -> Self:
         """Start a process for the same models."""
@@ -73,8 +75,12 @@ class WorkerProcess:
         self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
 
     def send(self, message: Any) -> None:
-        """Put a message on its way; what the socket does not take at once, the event loop sends later."""
-        self._writer.write(packed(message))
+        """Put a message on its way; what the socket does not take at once, the event loop sends later.
+
+        A process that has ended gets nothing: `receive` reports its end, and uvloop raises at a closed socket.
+        """
+        if not self._writer.is_closing():
+            self._writer.write(packed(message))
 
     async def receive(self) -> Any:
         """Return the next message; None once the process has ended."""

@@ -1,0 +1,38 @@
+"""The front's end of a worker: processes that end before they are spoken to."""
+
+import asyncio
+import shutil
+import sys
+
+import pytest
+import uvloop
+
+from albertkit.serve.options import ServeOptions
+from albertkit.serve.processes import WorkerProcess
+from albertkit.serve.protocol import Alive, Start
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+@pytest.fixture
+def start(monkeypatch):
+    """Return the first message of a worker whose process ends at once."""
+    monkeypatch.setattr(sys, "executable", shutil.which("true"))
+    return Start({}, ServeOptions(["model"]))
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+def test_a_message_to_a_worker_that_has_ended_is_dropped(loop_factory, start):
+    """A request that comes between the end of a worker and its discovery waits for the next worker; it got status 500."""
+
+    async def talk():
+        worker = WorkerProcess(start)
+        await worker.connect()
+        assert await worker.receive() is None
+        for _ in range(3):
+            worker.send(Alive())
+            await asyncio.sleep(0)
+        await worker.end()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(talk())

@@ -1,16 +1,45 @@
 """Files of the shapes that people have: the rows are those of the csv module, or the error has its slug."""
 
 import csv
+import gzip
 import io
+import json
+import lzma
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import zstandard
 
+from albertkit.data.bad_rows import BadRows
+from albertkit.data.columns import Columns
 from albertkit.data.inputs import ByteStream, find_file, find_inputs
 from albertkit.data.layouts import is_number
 from albertkit.data.tables import Table
 from albertkit.errors import DataError
+from albertkit.tasks.registry import find_task
+
+PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
+
+
+@contextmanager
+def opened(folder: Path, name: str, content: bytes, packing: str = "") -> Iterator[Path]:
+    """Yield a file with this content: packed, or a named pipe, which can be read only once."""
+    file = folder / name
+    if packing != "pipe":
+        file = file.with_name(name + packing)
+        file.write_bytes(PACKERS[packing](content))
+        yield file
+        return
+    os.mkfifo(file)
+    writer = threading.Thread(target=file.write_bytes, args=(content,))
+    writer.start()
+    yield file
+    writer.join()
 
 
 @pytest.mark.parametrize(
@@ -129,3 +158,57 @@ def test_a_key_twice_is_refused(name: str, content: str, slug: str, tmp_path: Pa
     with pytest.raises(DataError, match="occurs twice") as error, Table(file) as table:
         list(table.rows())
     assert error.value.slug == slug
+
+
+@pytest.mark.parametrize("packing", ["", ".gz", ".xz", ".zst", "pipe"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_columns_of_json_are_those_of_all_records(name: str, packing: str, tmp_path: Path) -> None:
+    records = [
+        {"text": "a"},
+        {"text": "b", "label": "pos", "meta": {"source": "x"}},
+        {"id": "7", "text": "c", "meta": {"source": "y", "page": "2"}},
+    ]
+    lines = "\n".join(map(json.dumps, records)) if name.endswith("l") else json.dumps(records)
+    frame = pd.json_normalize(records).fillna("")
+    with opened(tmp_path, name, lines.encode(), packing) as file, Table(file) as table:
+        assert sorted(table.columns) == sorted(frame.columns)
+        assert [row.values for row in table.rows()] == frame[list(table.columns)].to_dict("records")
+
+
+def test_records_that_lack_a_required_column_are_bad_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "b", "label": "pos"}\n')
+    bad_rows = BadRows("skip")
+    with Table(tmp_path / "a.jsonl", bad_rows=bad_rows) as table:
+        assert [row.values for row in table.rows(["text", "label"])] == [{"text": "b", "label": "pos"}]
+    assert [(row.line, row.reason) for row in bad_rows.found] == [(1, "no `label`")]
+
+
+def test_questions_whose_first_record_is_short(tmp_path: Path) -> None:
+    records = [
+        {"question": "Which?", "choice1": "a", "choice2": "b", "label": "A"},
+        {
+            "id": "q2",
+            "context": "A text.",
+            "question": "Who?",
+            "choice1": "c",
+            "choice2": "d",
+            "choice3": "e",
+            "label": 2,
+        },
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+    task = find_task("choice")
+    examples = task.examples(tmp_path / "a.jsonl", split="train", labelled=True, bad_rows=BadRows())
+    read = [(one.id, one.context, one.question, one.choices, one.label) for one in examples]
+    assert read == [("0", "", "Which?", ("a", "b"), 0), ("q2", "A text.", "Who?", ("c", "d", "e"), 2)]
+
+
+def test_ids_and_further_columns_of_later_records_are_read(tmp_path: Path) -> None:
+    records = [{"text": "a"}, {"id": "x7", "text": "b", "source": "web"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+    task = find_task("classify", Columns(text="text"))
+    rows = task.rows(tmp_path / "a.jsonl", split="test", labelled=False, bad_rows=BadRows(), more=None)
+    assert [(example.id, row.values) for example, row in rows] == [
+        ("0", {"text": "a", "id": "", "source": ""}),
+        ("x7", {"text": "b", "id": "x7", "source": "web"}),
+    ]

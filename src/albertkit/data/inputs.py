@@ -5,6 +5,8 @@ import gzip
 import io
 import lzma
 import os
+import shutil
+import tempfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -159,7 +161,7 @@ class ByteStream:
         self.file = file
         remote = is_remote(file.path)
         raw = fsspec.open(file.path, "rb").open() if remote else open(file.path, "rb", buffering=0)  # noqa: SIM115
-        self._raw = io.BufferedReader(cast(io.RawIOBase, raw), _READ_BYTES)
+        self._raw: Any = io.BufferedReader(cast(io.RawIOBase, raw), _READ_BYTES)
         head = self._raw.peek(8)[:8]
         self.packing = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
         self._stream: IO[bytes] = self._unpack()
@@ -206,6 +208,20 @@ class ByteStream:
         except _BROKEN as error:
             what = f"is not a sound {self.packing} file: {error}"
         raise DataError("corrupt", f"`{self.file.path}` {what}", "copy or download it again")
+
+    def make_rewindable(self) -> None:
+        """Copy what can be read only once, such as a pipe, to the disk, so that `rewind` works."""
+        if not self._raw.seekable():
+            copy = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the stream)
+            shutil.copyfileobj(self, copy, _READ_BYTES)
+            self._raw, self.packing = copy, None
+            self.rewind()
+
+    def rewind(self) -> None:
+        """Go back to the first byte."""
+        self._raw.seek(0)
+        self._ahead = b""
+        self._stream = self._unpack()
 
     def position(self) -> int:
         """Return the bytes of the stored (compressed) file consumed so far, for the progress display."""

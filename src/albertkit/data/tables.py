@@ -68,7 +68,8 @@ class Table:
 
     - A separated table has the tab, comma or semicolon that its first line holds, that of its extension first.
     - With commas and semicolons fields may be in quotes, with tabs they are not: GLUE's never are.
-    - JSON and Parquet have names of their own; an object within an object gives names such as `labels.label`.
+    - JSON and Parquet have names of their own, JSON those of all its records. An object within an object gives names such as
+      `labels.label`.
 
     Args:
         file: Path or URL.
@@ -148,10 +149,10 @@ class Table:
         """Yield the rows from where the table stands, in order.
 
         Args:
-            columns: The wanted columns; a row without one of them is a bad row. Default: all.
+            columns: The wanted columns; a row without one of them is a bad row. Default: all, none of which a row must have.
             optional: Further columns of the table; they come first, and are "" in rows that lack them.
         """
-        needed = set(self.columns if columns is None else columns)
+        needed = set(columns or ())
         wanted = list(dict.fromkeys([*optional, *(self.columns if columns is None else columns)]))
         self.check(wanted)
         read = self._values_by_name if self.has_own_names else self._values_by_place
@@ -321,12 +322,21 @@ def _swallowed_rows(fields: list[str], separator: str) -> int:
 
 
 def _open_json(stream: ByteStream, array: bool, bad: _Report) -> _Source:
-    """Open a table of JSON objects, one a line or in one array; its columns are the names in the first."""
-    records = _objects(_items(stream) if array else _item_lines(stream, bad), bad)
-    first = next(records, None)
+    """Open a table of JSON objects, one a line or in one array; its columns are the names in all of them."""
+
+    def records(report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
+        return _objects(_items(stream) if array else _item_lines(stream, report), report)
+
+    stream.make_rewindable()
+    columns: dict[str, None] = {}
+    for _, record in records(lambda *_: None):
+        columns.update(dict.fromkeys(record))
+    stream.rewind()
+    rows = records(bad)
+    first = next(rows, None)
     if first is None:
         raise DataError("empty", f"`{stream.file.path}` has no record", "name a file with rows")
-    return _Source(tuple(first[1]), lambda _: itertools.chain([first], records), has_own_names=True)
+    return _Source(tuple(columns), lambda _: itertools.chain([first], rows), has_own_names=True)
 
 
 def _objects(items: Iterator[tuple[int, Any]], bad: _Report) -> Iterator[tuple[int, dict[str, str]]]:

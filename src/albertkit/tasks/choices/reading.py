@@ -130,10 +130,10 @@ def read_choices(file: Path, *, labelled: bool, bad_rows: BadRows) -> Iterator[C
         if len(contexts) > 1:
             fact = f"`{file}` has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}"
             raise DataError("missing-column", fact, "keep one of them, and call it `context`")
-        optional = [name for name in ("id", *contexts) if name in table.columns]
-        wanted = [form.question, *form.choices, *optional, *filter(None, (form.names, label if labelled else ""))]
+        optional = [*(name for name in ("id", *contexts) if name in table.columns), *form.choices[2:]]
+        wanted = [form.question, *form.choices[:2], *filter(None, (form.names, label if labelled else ""))]
         lines: dict[str, int] = {}  # of each id
-        for row in table.rows(wanted):
+        for row in table.rows(wanted, optional):
             answer = None
             if labelled:
                 answer = row.values[label] if label else beside[row.number] if row.number < len(beside) else ""

@@ -192,11 +192,12 @@ class TextTask(Task[TextExample]):
             form = choose_form(table, self._forms, self._known_labels(), labelled, self.name, others)
             ids = [name for name in form.ids if name in table.columns and name not in form.wanted(True)]
             id_column = self.id_column or next(iter(ids), "")
-            wanted = [*self._wanted(form, labelled), *([id_column] if id_column else [])]
+            wanted = [*self._wanted(form, labelled), *([self.id_column] if self.id_column else [])]
+            optional = [*(table.columns if more is None else more), *ids[:1]]
             compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
             lines: dict[str, int] | None = {} if compared else None
-            for row in table.rows(wanted, table.columns if more is None else more):
-                name = row.values[id_column] if id_column else str(row.number)
+            for row in table.rows(wanted, optional):
+                name = (id_column and row.values[id_column]) or str(row.number)
                 try:
                     if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:
                         raise ValueError(f"id `{name}` again, as in line {first:,}")

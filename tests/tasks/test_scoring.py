@@ -317,9 +317,39 @@ def test_numbers_of_choices_begin_as_the_gold_does(tmp_path: Path) -> None:
     assert score_file("choice", predictions, gold)["accuracy"] == 0.5
 
 
-@pytest.mark.parametrize("rows", ["I-A I-A O I-B", "B-A E-A O S-B", "B-A L-A O U-B", "B-A I-A O B-B"])
+@pytest.mark.parametrize(
+    "rows", ["I-A I-A O I-B", "B-A E-A O S-B", "B-A L-A O U-B", "B-A I-A O B-B", "B-A M-A E-A S-B"]
+)
 def test_tags_against_themselves_are_all_right(tmp_path: Path, rows: str) -> None:
     gold = write(tmp_path / "g.conll", "".join(f"w{n} {tag}\n" for n, tag in enumerate(rows.split())))
     both = write(tmp_path / "both.conll", "".join(f"w{n} {tag} {tag}\n" for n, tag in enumerate(rows.split())))
     for found in (score_file("ner", gold, gold), score_file("ner", both)):
         assert (found["f1"], found["accuracy"]) == (1, 1)
+
+
+GOLD_TAGS = ["O I-ORG I-ORG O", "B-PER I-PER O B-ORG", "B-ORG I-PER O O", "B-LOC O O I-LOC", "B-PER O B-PER O"]
+PREDICTED_TAGS = ["O B-ORG I-ORG O", "B-PER I-PER O I-ORG", "B-ORG B-PER O O", "B-LOC O I-LOC I-LOC", "B-PER O O O"]
+
+
+def test_ill_formed_gold_is_scored_as_seqeval_does(tmp_path: Path) -> None:
+    """seqeval 1.2.2 printed these numbers: 7 entities of 9 found, 8 predicted."""
+
+    def file(name: str, rows: list[str]) -> Path:
+        lines = ["".join(f"w{n} {tag}\n" for n, tag in enumerate(row.split())) for row in rows]
+        return write(tmp_path / name, "\n".join(lines))
+
+    found = score_file("ner", file("p.conll", PREDICTED_TAGS), file("g.conll", GOLD_TAGS))
+    scores = {"precision": 0.875, "recall": 0.7777777777777778, "f1": 0.8235294117647058, "accuracy": 0.75}
+    assert {name: found[name] for name in scores} == pytest.approx(scores, abs=1e-12)
+    assert any("3 sentences with tags that are not IOB2, such as an `I-` after `O`" in note for note in found["notes"])
+    with pytest.raises(AlbertKitError, match="`I-ORG` after `O` is not IOB2"):
+        list(tagging_task("ner").examples(tmp_path / "g.conll", split="train", labelled=True, bad_rows=BadRows()))
+
+
+def test_tags_with_a_column_that_counts_are_scored(tmp_path: Path) -> None:
+    rows = [("EU", "B-ORG", "B-ORG"), ("is", "O", "B-ORG"), ("big", "O", "O")]
+    gold = write(tmp_path / "g.conll", "".join(f"{n} {word} {tag}\n" for n, (word, tag, _) in enumerate(rows, 1)))
+    both = write(tmp_path / "both.conll", "".join(f"{n}\t{w}\t{a}\t{b}\n" for n, (w, a, b) in enumerate(rows, 1)))
+    bare = write(tmp_path / "p.conll", "".join(f"{word} {tag}\n" for word, _, tag in rows))
+    for found in (score_file("ner", both), score_file("ner", bare, gold), score_file("ner", both, gold)):
+        assert (found["precision"], found["recall"], found["accuracy"]) == (0.5, 1, pytest.approx(2 / 3))

@@ -240,3 +240,83 @@ def test_blanks_after_words_and_tags_belong_to_neither(tmp_path: Path, text: str
     (example,), bad_rows = read(file, text)
     assert not bad_rows.found
     assert (example.words, example.tags) == (("Bob", "ran"), ("B-PER", "O"))
+
+
+# --- columns that are no words, and comments ---------------------------------------------------------------------------
+
+CONLL_U = (
+    "# sent_id = 1\n# text = EU rejects\n1\tEU\teu\tPROPN\tB-ORG\n2\trejects\treject\tVERB\tO\n\n"
+    "1-2\tdel\t_\t_\t_\n1\tde\tde\tADP\tO\n2\tel\tel\tDET\tO\n2.1\tx\t_\t_\tO\n"
+)
+COUNTED = {  # file, sentences
+    "CoNLL-U": (CONLL_U, [["EU", "rejects"], ["de", "el"]]),
+    "WikiNEuRal": ("0\tThis\tO\n1\tdivision\tO\n\n0\tParis\tB-LOC\n", [["This", "division"], ["Paris"]]),
+    "GermEval": ("#\thttp://de [2009-10-17]\n1\tBerlin\tB-LOC\n2\t#\tO\n\n#\tx\n1\tEr\tO\n", [["Berlin", "#"], ["Er"]]),
+    "through the file": ("1 a O\n2 b O\n\n3 c B-X\n4 d I-X\n", [["a", "b"], ["c", "d"]]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_column_that_counts_the_words_is_no_word(tmp_path: Path, name: str) -> None:
+    text, sentences = COUNTED[name]
+    examples, bad_rows = read(tmp_path / "a.conll", text)
+    assert ([list(example.words) for example in examples], bad_rows.found) == (sentences, [])
+    note = f"`{tmp_path / 'a.conll'}`: the first column counts the words of each sentence; the words are in the second"
+    assert bad_rows.notes[0] == note
+    assert any("2 lines with an index such as" in note for note in bad_rows.notes) is (name == "CoNLL-U")
+    unlabelled, _ = read(tmp_path / "a.conll", re.sub("[\t ][^\t\n ]*$", "", text, flags=re.M), labelled=False)
+    assert [list(example.words) for example in unlabelled] == sentences
+
+
+def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path: Path) -> None:
+    examples, bad_rows = read(tmp_path / "a.conll", "1 a O\n2 b O\n\nEU NN O\n\n1 c O\n2 d O\n")
+    assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
+    assert [(row.line, row.reason) for row in bad_rows.found] == [
+        (4, "`EU` in the first column, which counts the words of each sentence")
+    ]
+
+
+@pytest.mark.parametrize("text", ["1 O\n2 O\n3 O\n", "1 CD O\n2 CD O\n\nEU NN O\nis VB O\n\nhe PR O\nran VB O\n"])
+def test_numbers_may_be_words(tmp_path: Path, text: str) -> None:
+    examples, bad_rows = read(tmp_path / "a.conll", text)
+    assert [word for example in examples for word in example.words] == [
+        line.split()[0] for line in text.split("\n") if line
+    ]
+    assert bad_rows.notes == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("# NN\nis VB\n\nthe DT\n# NN\n", [["#", "is"], ["the", "#"]]),  # parts of speech: as a row has them
+        ("# 1\nEU\tNN\n#\tNN\n\n# 2\n# text = is\nis\tVB\n", [["EU", "#"], ["is"]]),
+        ("# one comment\n#\nis\n\n# b\nNN\n", [["#", "is"], ["NN"]]),
+        ("# 12\nEU B-ORG\nis O\n\n# 13\n# O\n", [["EU", "is"], ["#"]]),  # has tags, though they are not asked for
+    ],
+)
+def test_comments_of_unlabelled_files(tmp_path: Path, text: str, sentences: list[list[str]]) -> None:
+    examples, bad_rows = read(tmp_path / "a.conll", text, labelled=False)
+    assert ([list(example.words) for example in examples], bad_rows.found) == (sentences, [])
+    assert any("1 line such as `# …` read as the word `#`" in note for note in bad_rows.notes) is ("# NN\nis" in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a O\n# x y\nb O\n", "number of columns 3, of the first line 2"),
+        ("a O\n# x\nb O\n", "tag `x` is neither `O` nor"),
+        ("a B-X\rb O\r\rc O\r", "carriage returns within the line"),
+    ],
+)
+def test_a_line_that_only_looks_like_a_comment_or_a_file_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    examples, bad_rows = read(tmp_path / "a.conll", text)
+    assert (examples, [row.reason.startswith(reason) for row in bad_rows.found]) == ([], [True])
+
+
+def test_bmes(tmp_path: Path) -> None:
+    """As ResumeNER and MSRA-NER have them; the entities are those of the same tags in BIOES, by seqeval."""
+    tags = ["B-PER", "M-PER", "M-PER", "E-PER", "O", "S-LOC", "B-LOC", "E-LOC"]
+    (example,), bad_rows = read(tmp_path / "a.conll", "".join(f"字 {tag}\n" for tag in tags))
+    theirs = Entities([[tag.replace("M-", "I-") for tag in tags]], IOBES).entities[0]
+    assert spans(example.tags) == [(entity.tag, entity.start, entity.end - 1) for entity in theirs]
+    assert (spans(example.tags)[0], bad_rows.found) == (("PER", 0, 3), [])

@@ -86,6 +86,7 @@ def score_file(options: ScoreOptions) -> Scores:
         first = bad_rows.found[0]
         fact = f"rows of the gold file left out: {len(bad_rows.found):,}, the first: {first.where}, {first.reason}"
         results["notes"].append(fact)
+    results["notes"] += bad_rows.notes
     if options.out is not None:
         save_results(results, options.out, results["task"])
     shown = plain({key: value for key, value in results.items() if key != "pairs"})

@@ -7,12 +7,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from albertkit.data.bad_rows import BadRows, Unusable
+from albertkit.data.bad_rows import BadRows, Unusable, counted
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.layouts import split_files
 from albertkit.data.lines import NOT_UTF8, has_half_characters, not_json, not_utf8
@@ -24,6 +24,7 @@ from albertkit.tasks.prediction_files import File, join, list_of, read_predictio
 
 _SAME_SENTENCES = "predict the very sentences that are scored"
 _COMMENT = re.compile("#+ ")
+_SPAN_INDEX = re.compile(r"\d+[-.]\d+")  # of CoNLL-U: `1-2` repeats words as one token, `8.1` was never written
 _NO_WORD = re.compile("[\t\n\r]")
 _FORM = "a line is a word and its tag, with a tab or spaces between; or the file is JSONL with `tokens` and `tags`"
 
@@ -54,7 +55,7 @@ class TaggedExample:
     Attributes:
         id: Of the sentence.
         words: None empty.
-        tags: IOB2, one a word; empty if the labels are not wanted.
+        tags: IOB2, one a word, but see `read_tagged` for ill-formed ones; empty if the labels are not wanted.
         spaces: Whether a space stands between words; if not, they are the characters of the text, spaces among them.
         scheme: Of the tags in the file, from which they were rewritten as IOB2.
     """
@@ -108,25 +109,50 @@ def find_files(data: Path, name: str) -> dict[str, Path]:
     return split_files(data, find, f"no file of {name}", hint)
 
 
-def read_tagged(file: Path, layout: Layout, *, labelled: bool, bad_rows: BadRows) -> Iterator[TaggedExample]:
+def read_tagged(
+    file: Path, layout: Layout, *, labelled: bool, bad_rows: BadRows, strict: bool = True
+) -> Iterator[TaggedExample]:
     """Yield the sentences of a file, in order.
 
-    Columns are separated by a tab, or by spaces in lines without one, and every line has as many. Blank lines and lines
-    that begin with -DOCSTART- stand between sentences. A line that begins with `# ` or `## ` and does not end in a tag is a
-    comment; KLUE's name the sentence. A file that begins with `{` is JSONL: `tokens`, `tags` and perhaps `id`.
+    Columns are separated by a tab, or by spaces in lines without one, and every line has as many. A first column that counts the
+    words of each sentence is passed over. Blank lines and lines that begin with -DOCSTART- stand between sentences. A line
+    that begins with `# ` or `## ` before the first word of a sentence is a comment if it has other columns than the words, or
+    no tag where they have one; KLUE's name the sentence. A file that begins with `{` is JSONL: `tokens`, `tags` and perhaps
+    `id`.
+
+    Args:
+        strict: Sentences whose tags break the file's scheme are bad rows; else their entities are read as conlleval and seqeval
+            read them, and tags of IOB2 stay as they are written.
     """
-    scheme = find_scheme(sentence.tags for sentence in _sentences(file, layout, labelled)) if labelled else "IOB2"
+    form = _find_form(file, layout, labelled)
+    if form.is_counted and layout.word_column == 0:
+        bad_rows.note(f"`{file}`: the first column counts the words of each sentence; the words are in the second")
+        layout = replace(layout, word_column=1)
+    if form.num_span_indices:
+        lines = counted(form.num_span_indices, "line")
+        bad_rows.note(f"`{file}`: {lines} with an index such as `1-2` or `8.1` left out: no words of their own")
+    if form.num_doubtful:
+        lines = counted(form.num_doubtful, "line")
+        bad_rows.note(f"`{file}`: {lines} such as `# …` read as the word `#`: as many columns as the other words")
+    scheme = find_scheme(s.tags for s in _sentences(file, layout, form, labelled)) if labelled else "IOB2"
     if scheme != "IOB2":
         bad_rows.note(f"`{file}` has {scheme} tags; they were read as IOB2")
-    for sentence in _sentences(file, layout, labelled):
+    num_ill_formed = 0
+    for sentence in _sentences(file, layout, form, labelled):
         entities = spans(sentence.tags)
-        bad_row = sentence.bad_row or _ill_formed(sentence, write_tags(entities, len(sentence.tags), scheme), scheme)
+        ill_formed = _ill_formed(sentence, write_tags(entities, len(sentence.tags), scheme), scheme)
+        bad_row = sentence.bad_row or (ill_formed if strict else None)
         if bad_row:
             number, reason, hint = bad_row
             bad_rows.add(file, number, reason, not_utf8(str(file)) if reason == NOT_UTF8 else hint)
-        else:
-            tags = tuple(write_tags(entities, len(sentence.tags)))
-            yield TaggedExample(sentence.id, tuple(sentence.words), tags, not layout.characters, scheme)
+            continue
+        num_ill_formed += ill_formed is not None
+        tags = sentence.tags if ill_formed and scheme == "IOB2" else write_tags(entities, len(sentence.tags))
+        yield TaggedExample(sentence.id, tuple(sentence.words), tuple(tags), not layout.characters, scheme)
+    if num_ill_formed:
+        sentences = counted(num_ill_formed, "sentence")
+        fact = f"`{file}`: {sentences} with tags that are not {scheme}, such as an `I-` after `O`"
+        bad_rows.note(f"{fact}; their entities are read as conlleval and seqeval do")
 
 
 def _ill_formed(sentence: _Sentence, expected: list[str], scheme: str) -> tuple[int, str, str] | None:
@@ -142,54 +168,132 @@ def _ill_formed(sentence: _Sentence, expected: list[str], scheme: str) -> tuple[
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 
-def _sentences(file: Path, layout: Layout, labelled: bool) -> Iterator[_Sentence]:
+@dataclass
+class _Form:
+    """What all lines of a file of columns show.
+
+    Attributes:
+        is_json: Whether it has no columns, but records.
+        width: Columns of the first line that is no comment.
+        has_tabs: Whether tabs separate them.
+        is_tagged: Whether lines have a tag, as labelled ones must and most others of the file do.
+        is_counted: Whether the first column counts the words of each sentence.
+        num_span_indices: Lines of such a file whose index is that of several words, or of none.
+        num_doubtful: Lines that may be comments, or the word `#`.
+    """
+
+    is_json: bool = False
+    width: int = 0
+    has_tabs: bool = False
+    is_tagged: bool = False
+    is_counted: bool = False
+    num_span_indices: int = 0
+    num_doubtful: int = 0
+
+    def is_comment(self, line: str, fields: Sequence[str], layout: Layout) -> bool:
+        """Return whether a line before the first word of a sentence is a comment."""
+        if self.is_counted:
+            return line.startswith("#")
+        has_form = (len(fields), "\t" in line) == (self.width, self.has_tabs)
+        is_row = has_form and (not self.is_tagged or _has_tag(fields, layout))
+        return _COMMENT.match(line) is not None and not is_row
+
+
+def _find_form(file: File, layout: Layout, labelled: bool) -> _Form:
     lines = _lines(file)
     first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
     if first[1].lstrip().startswith("{"):
-        return _records(chain([first], lines), layout, labelled)
-    return _columns(chain([first], lines), layout, labelled)
+        return _Form(is_json=True)
+    rows, comments = (
+        Counter[tuple[int, bool]](),
+        Counter[tuple[int, bool]](),
+    )  # by number of columns, and whether with tabs
+    num_tagged = num_span_indices = num_counting = num_others = 0
+    previous, begins, counts = -1, True, True
+    for _, line in chain([first], lines, [(0, "")]):
+        if _is_between(line, layout):
+            if not begins:
+                num_counting, num_others = num_counting + counts, num_others + (not counts)
+            begins, counts = True, True
+            continue
+        fields = _fields(line)
+        if line.startswith("#"):
+            comments[len(fields), "\t" in line] += begins and _COMMENT.match(line) is not None
+            continue
+        rows[len(fields), "\t" in line] += 1
+        num_tagged += _has_tag(fields, layout)
+        if _SPAN_INDEX.fullmatch(fields[0]):
+            num_span_indices += 1
+            continue
+        index = int(fields[0]) if fields[0].isdecimal() else None
+        counts = counts and index is not None and (index == previous + 1 or (begins and index in (0, 1)))
+        previous, begins = -1 if index is None else index, False
+    width, has_tabs = next(iter(rows or comments), (0, False))
+    form = _Form(width=width, has_tabs=has_tabs, is_tagged=labelled or 2 * num_tagged > rows.total())
+    tag_column = layout.tag_column % width if form.is_tagged and width else width
+    if num_counting > num_others and rows.total() > num_counting and tag_column > 1:
+        form.is_counted, form.num_span_indices = True, num_span_indices
+    elif not form.is_tagged:
+        form.num_doubtful = comments[width, has_tabs]
+    return form
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
+def _sentences(file: Path, layout: Layout, form: _Form, labelled: bool) -> Iterator[_Sentence]:
+    lines = _lines(file)
+    return _records(lines, layout, labelled) if form.is_json else _columns(lines, layout, form, labelled)
+
+
+def _lines(file: File) -> Iterator[tuple[int, str]]:
     with ByteStream(find_inputs([file])[0]) as stream:
         yield from lines_of(stream)
 
 
-def _columns(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -> Iterator[_Sentence]:
-    sentence, read, width = _Sentence("0"), 0, 0
+def _columns(lines: Iterable[tuple[int, str]], layout: Layout, form: _Form, labelled: bool) -> Iterator[_Sentence]:
+    sentence, read = _Sentence("0"), 0
     for number, line in chain(lines, [(0, "")]):
-        blank = not line.strip("\t" if layout.characters else "\t ")
-        if blank or line.startswith("-DOCSTART-"):
+        if _is_between(line, layout):
             if sentence.words or sentence.bad_row:
                 yield sentence
                 read += 1
             sentence = _Sentence(str(read))
             continue
         columns = [line] if line == " " else _fields(line)
-        if _is_comment(line, columns):
-            if "\t" in line and not sentence.words:
-                sentence.id = columns[0].lstrip("# ")
+        if not sentence.lines and form.is_comment(line, columns, layout):
+            if "\t" in line:
+                sentence.id = columns[0].lstrip("# ") or sentence.id
             continue
-        width = width or len(columns)
+        if form.is_counted and _SPAN_INDEX.fullmatch(columns[0]):
+            continue
         sentence.lines.append(number)
         try:
-            if len(columns) != width:
-                raise Unusable(f"number of columns {len(columns)}, of the first line {width}", _FORM)
+            if "\r" in line:
+                raise Unusable(
+                    "carriage returns within the line", "if they end lines: tr '\\r' '\\n' < FILE > NEW_FILE"
+                )
+            if len(columns) != form.width:
+                raise Unusable(f"number of columns {len(columns)}, of the first line {form.width}", _FORM)
+            if form.is_counted and not columns[0].isdecimal():
+                raise Unusable(f"`{columns[0]}` in the first column, which counts the words of each sentence")
             sentence.words.append(_word(_column(columns, layout.word_column), layout))
             if labelled:
-                if width == 1:
+                if form.width == 1:
                     raise Unusable("one column alone, so there is no tag", _FORM)
                 sentence.tags.append(_tag(_column(columns, layout.tag_column)))
         except Unusable as error:
             sentence.bad_row = sentence.bad_row or (number, *error.args)
 
 
+def _is_between(line: str, layout: Layout) -> bool:
+    """Return whether a line stands between sentences."""
+    return not line.strip("\t" if layout.characters else "\t ") or line.startswith("-DOCSTART-")
+
+
 def _fields(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
 
-def _is_comment(line: str, fields: list[str]) -> bool:
-    return _COMMENT.match(line) is not None and not is_tag(fields[-1])
+def _has_tag(fields: Sequence[str], layout: Layout) -> bool:
+    return -len(fields) <= layout.tag_column < len(fields) and is_tag(fields[layout.tag_column].strip(" "))
 
 
 def _column(columns: list[str], number: int) -> str:
@@ -242,14 +346,14 @@ def _tag(tag: str) -> str:
     tag = tag.strip(" ")
     if not is_tag(tag):
         raise Unusable(f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`", _FORM)
-    return from_bilou(tag)
+    return as_bioes(tag)
 
 
 SCHEMES = ("IOB2", "IOB1", "BIOES")
 
-_TAG = re.compile(r"O|[BIESLU]-.+", re.DOTALL)
+_TAG = re.compile(r"O|[BIESLUM]-.+", re.DOTALL)
 _IOB = re.compile(r"O|[BI]-.+", re.DOTALL)
-_BILOU = str.maketrans("LU", "ES")
+_BIOES = str.maketrans("LUM", "ESI")  # BILOU and BMES (Chinese data) call the same places by other letters
 
 
 def is_tag(text: str) -> bool:
@@ -257,19 +361,19 @@ def is_tag(text: str) -> bool:
     return _TAG.fullmatch(text) is not None
 
 
-def from_bilou(tag: str) -> str:
-    """Return the tag with the prefixes of BIOES."""
-    return tag[0].translate(_BILOU) + tag[1:]
+def as_bioes(tag: str) -> str:
+    """Return a tag of BILOU or BMES with the prefixes of BIOES; other tags stay."""
+    return tag[0].translate(_BIOES) + tag[1:]
 
 
 def entity_tags(tags: Iterable[str], labels: Sequence[str]) -> list[str]:
     """Return the tags of a sentence as `spans` reads them, whatever the scheme of a model's labels.
 
-    A label without `B-` or `I-` (`PER`) continues an entity of its name, as in the aggregation of transformers. `E-`, `S-`, `L-`
-    and `U-` are prefixes only where all labels are tags: `E-mail` may be a name.
+    A label without `B-` or `I-` (`PER`) continues an entity of its name, as in the aggregation of transformers. `E-`, `S-`, `L-`,
+    `U-` and `M-` are prefixes only where all labels are tags: `E-mail` may be a name.
     """
     is_scheme = is_tag if all(map(is_tag, labels)) else _IOB.fullmatch
-    return [from_bilou(tag) if is_scheme(tag) else f"I-{tag}" for tag in tags]
+    return [as_bioes(tag) if is_scheme(tag) else f"I-{tag}" for tag in tags]
 
 
 def write_tags(entities: Sequence[tuple[str, int, int]], num_words: int, scheme: str = "IOB2") -> list[str]:
@@ -299,17 +403,15 @@ def find_scheme(sentences: Iterable[list[str]]) -> str:
 def read_predicted_tags(file: File, examples: Sequence[TaggedExample]) -> list[list[str]]:
     """Return the predicted tags of each sentence; the file must have the words of the sentences, in their order.
 
-    Tags are rewritten as IOB2 where the gold tags were, or where they have the prefixes of BIOES or BILOU: accuracy compares
-    tags as they are written. Others are kept, ill-formed ones included.
+    Tags are rewritten as IOB2 where the gold tags were, or where they have the prefixes of BIOES, BILOU or BMES: accuracy
+    compares tags as they are written. Others are kept, ill-formed ones included.
     """
-    with ByteStream(find_inputs([file])[0]) as stream:
-        rows = list(lines_of(stream))
-    first = next((line for _, line in rows if line.strip()), "")
-    if first.lstrip().startswith("{"):
+    form = _find_form(file, Layout(), labelled=True)
+    if form.is_json:
         given = read_predictions(file, ("tags",), ("id",))
         sentences = [list_of(value, file) for value in join([example.id for example in examples], given, file)]
     else:
-        sentences = _last_columns(rows, examples, file)
+        sentences = _last_columns(form, examples, file)
     for tags, example in zip(sentences, examples, strict=True):
         if len(tags) != len(example.words):
             fact = f"`{file}`: sentence {example.id} has {len(tags)} tags for {len(example.words)} words"
@@ -318,22 +420,31 @@ def read_predicted_tags(file: File, examples: Sequence[TaggedExample]) -> list[l
             fact = f"`{file}`: `{strange[0]}` of sentence {example.id} is not a tag"
             raise DataError("bad-label", fact, "tags are O, B-type, I-type, …")
     is_rewritten = any(example.scheme != "IOB2" for example in examples)
-    if is_rewritten or any(tag[0] in "ESLU" for tags in sentences for tag in tags):
-        return [write_tags(spans([from_bilou(tag) for tag in tags]), len(tags)) for tags in sentences]
+    if is_rewritten or any(tag[0] in "ESLUM" for tags in sentences for tag in tags):
+        return [write_tags(spans([as_bioes(tag) for tag in tags]), len(tags)) for tags in sentences]
     return sentences
 
 
-def _last_columns(rows: Sequence[tuple[int, str]], examples: Sequence[TaggedExample], file: File) -> list[list[str]]:
-    """Return the last column, cut into the sentences of the examples, whose words must be those of the first column."""
+def _last_columns(form: _Form, examples: Sequence[TaggedExample], file: File) -> list[list[str]]:
+    """Return the last column, cut into the sentences of the examples, whose words must be those of the file."""
     words = [(example.id, word) for example in examples for word in example.words]
+    layout = Layout(characters=any(not example.spaces for example in examples))
     tags: list[str] = []
-    for number, line in rows:
-        fields = _fields(line)
-        if not line.strip() or line.startswith("-DOCSTART-") or _is_comment(line, fields):
+    begins = True
+    for number, line in _lines(file):
+        if _is_between(line, layout):
+            begins = True
             continue
-        if len(tags) < len(words) and words[len(tags)][1] not in (fields[0], fields[0].strip(" ")):
+        fields = _fields(line)
+        if begins and form.is_comment(line, fields, layout):
+            continue
+        begins = False
+        if form.is_counted and _SPAN_INDEX.fullmatch(fields[0]):
+            continue
+        written = fields[form.is_counted and len(fields) > 1]
+        if len(tags) < len(words) and words[len(tags)][1] not in (written, written.strip(" ")):
             sentence, word = words[len(tags)]
-            fact = f"`{file}`, line {number:,}: `{fields[0]}`, but word {word!r} of sentence {sentence} is next"
+            fact = f"`{file}`, line {number:,}: `{written}`, but word {word!r} of sentence {sentence} is next"
             raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
         tags.append(fields[-1].strip(" "))
     if len(tags) != len(words):

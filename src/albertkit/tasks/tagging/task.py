@@ -80,9 +80,9 @@ class TaggingTask(Task[TaggedExample]):
         return find_files(data, self.name)
 
     def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TaggedExample]:
-        """See `Task.examples` and `read_tagged`."""
+        """See `Task.examples` and `read_tagged`; only what is trained on must be well-formed."""
         layout = Layout(self.layout == "characters", self.word_column, self.tag_column)
-        return read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows)
+        return read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows, strict=split == "train")
 
     def fitted(self, train: Sequence[TaggedExample]) -> Self:
         """Return this task with its tags: `O`, then `B-` and `I-` of each type in training, though only one may occur."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +12,16 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from albertkit.errors import ConfigError, near_miss
+from albertkit.errors import ConfigError, closest, listed, near_miss
 from albertkit.files import load, write_json
 from albertkit.model_folder import local_folder
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu_new", "gelu", "relu")
+_SAME_ACTIVATIONS = {  # transformers' other names of the same functions
+    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", "gelu_fast"), "gelu_new"),
+    "gelu_python": "gelu",
+}
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
 # Keys that other programs write into `config.json`. They are kept and written back unchanged; the labels of task heads
@@ -34,9 +39,24 @@ FOREIGN_KEYS = frozenset(
     """.split()
 )
 
+# Keys that change what a model computes, and the values with which it computes what is computed here.
+_USUAL_VALUES: dict[str, tuple[Any, ...]] = {
+    "hidden_act": (*ACTIVATIONS, *_SAME_ACTIVATIONS),
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False, None),
+    "is_encoder_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "pruned_heads": ({}, None),
+    "directionality": ("bidi", None),
+    "pooler_type": ("first_token_transform", None),
+}
+
 Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]  # beyond it a broken file, not a model
 Probability = Annotated[float, msgspec.Meta(ge=0, lt=1)]
-_MOST_BLOCKS = 1000  # with weights of their own: they are built before any weight is looked for
+_MAX_BLOCKS = 1000  # with weights of their own: they are built before any weight is looked for
+_MAX_LAYERS = 10_000  # computed one after the other; beyond it a broken file, not a model
+
+logger = logging.getLogger("albertkit")
 
 _FOREIGN_TYPES: dict[str, Any] = {"architectures": list[str], "id2label": dict, "label2id": dict, "num_labels": Count}
 
@@ -67,7 +87,8 @@ class AlbertConfig:
         num_attention_heads: Attention heads (A); must divide `hidden_size`.
         intermediate_size: Width of the feed-forward layer.
         inner_group_num: Blocks with weights of their own inside each layer.
-        hidden_act: "gelu_new" (tanh approximation, Google's "gelu"), "gelu" (erf) or "relu".
+        hidden_act: "gelu_new" (tanh approximation, Google's "gelu"), "gelu" (erf) or "relu"; or another name that
+            transformers has for one of them.
         hidden_dropout_prob: Dropout on embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: Dropout on attention probabilities.
         max_position_embeddings: Longest sequence, in tokens.
@@ -120,9 +141,11 @@ class AlbertConfig:
         raise AttributeError(f"the configuration has no {name!r}")
 
     def __post_init__(self) -> None:
+        _check_computable({"hidden_act": self.hidden_act, **self.foreign}, "the configuration")
         problems = self.problems()
         if problems:
             raise ConfigError("bad-value", "; ".join(problems), "change these values in the configuration")
+        self.__dict__["hidden_act"] = _SAME_ACTIVATIONS.get(self.hidden_act, self.hidden_act)
         if self.head_size < 32:
             warnings.warn(
                 f"head size {self.head_size} (hidden_size {self.hidden_size} / {self.num_attention_heads} heads) is below "
@@ -181,9 +204,12 @@ class AlbertConfig:
             return found
         if not 0 < self.layer_norm_eps <= 1:  # not for NaN either; 1 in tests of transformers
             found.append(f"layer_norm_eps is {self.layer_norm_eps}, it must be above 0 and at most 1")
-        if self.num_hidden_groups * self.inner_group_num > _MOST_BLOCKS:
+        if self.num_hidden_groups * self.inner_group_num > _MAX_BLOCKS:
             blocks = f"{self.num_hidden_groups:,} x {self.inner_group_num:,}"
-            found.append(f"num_hidden_groups x inner_group_num is {blocks}, at most {_MOST_BLOCKS:,} are built")
+            found.append(f"num_hidden_groups x inner_group_num is {blocks}, at most {_MAX_BLOCKS:,} are built")
+        if self.num_hidden_layers * self.inner_group_num > _MAX_LAYERS:
+            layers = f"{self.num_hidden_layers:,} x {self.inner_group_num:,}"
+            found.append(f"num_hidden_layers x inner_group_num is {layers}, at most {_MAX_LAYERS:,} are computed")
         if self.hidden_size % self.num_attention_heads:
             fitting = [n for n in range(1, self.hidden_size // 32 + 1) if self.hidden_size % n == 0]
             nearest = sorted(fitting, key=lambda n: abs(n - self.num_attention_heads))[:2]
@@ -204,7 +230,7 @@ class AlbertConfig:
             found.append("id2label has a label that is a list or an object, labels are texts")
         if named and stated not in (None, len(named)):
             found.append(f"num_labels is {stated}, but id2label names {len(named)}")
-        known = {"hidden_act": ACTIVATIONS, "parameter_sharing": SHARING, "problem_type": (None, *PROBLEM_TYPES)}
+        known = {"parameter_sharing": SHARING, "problem_type": (None, *PROBLEM_TYPES)}
         for name, allowed in known.items():
             if getattr(self, name) not in allowed:
                 found.append(f"{name} is {getattr(self, name)!r}, it must be one of {', '.join(map(str, allowed))}")
@@ -212,10 +238,6 @@ class AlbertConfig:
             found.append(
                 f"parameter_sharing {self.parameter_sharing!r} needs num_hidden_groups equal to num_hidden_layers "
                 f"({self.num_hidden_layers}), it is {self.num_hidden_groups}"
-            )
-        if self.foreign.get("position_embedding_type", "absolute") != "absolute":
-            found.append(
-                f"position_embedding_type {self.foreign['position_embedding_type']!r} is not supported (absolute)"
             )
         return found
 
@@ -276,11 +298,12 @@ class AlbertConfig:
         """Read `config.json` (transformers) or `albert_config.json` (Google) of a folder, a run or the hub, or such a file.
 
         Google's "gelu" is the tanh approximation and is therefore read as "gelu_new"; in a `config.json`, which is
-        transformers', it is the erf, with a `model_type` or, as until 2019, without one.
+        transformers', it is the erf, with a `model_type` or, as until 2019, without one. Keys that nothing in ALBERT reads
+        are left out, with a warning in the log.
 
         Raises:
             DataError: not-found or bad-file.
-            ConfigError: unknown-name, bad-value, or wrong-model for a `model_type` that is not albert.
+            ConfigError: as `make_config`.
         """
         path = Path(folder)
         if not path.is_file() and path.suffix != ".json":
@@ -288,14 +311,12 @@ class AlbertConfig:
             google = path / "albert_config.json"
             path = google if google.exists() and not (path / "config.json").exists() else path / "config.json"
         values = load(path, dict[str, Any], "model configuration")
-        if values.get("model_type", "albert") != "albert":
-            fact = f"`{path}` describes a {values['model_type']} model, not an albert"
-            raise ConfigError(
-                "wrong-model", fact, "name the folder of an ALBERT; `albertkit convert` makes one of a BERT"
-            )
         if "model_type" not in values and path.name != "config.json" and values.get("hidden_act") == "gelu":
             values["hidden_act"] = "gelu_new"
-        return cls.from_dict(values, source=f"`{path}`")
+        config, notes = make_config(values, path)
+        for note in notes:
+            _warn_once(f"`{path}`: {note}")
+        return config
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field, with the foreign keys, as `config.json` holds them."""
@@ -366,6 +387,46 @@ class AlbertConfig:
         pooler = 2 * h * h / max(mean_length, 1.0)
         head = predicted_share * (2 * h * e + 2 * e * self.vocab_size)
         return 3 * (linear + attention + 2 * e * h + pooler + head)
+
+
+def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[str]]:
+    """Make a configuration of a file's values, and notes of the keys that nothing in ALBERT reads and that are left out.
+
+    Old files of transformers hold the settings of text generation, files of other programs those of their own.
+
+    Raises:
+        ConfigError: wrong-model for a `model_type` that is not albert; unknown-name for a misspelt field; unsupported for
+            a key that changes what is computed; bad-value.
+    """
+    if values.get("model_type", "albert") != "albert":
+        fact = f"`{file}` describes a {values['model_type']} model, not an albert"
+        raise ConfigError("wrong-model", fact, "name the folder of an ALBERT; `albertkit convert` makes one of a BERT")
+    fields = {f.name for f in dataclasses.fields(AlbertConfig)} - {"foreign"}
+    unknown = [key for key in values if key not in fields | FOREIGN_KEYS]
+    shaping = {name for name in fields - values.keys() if not name.endswith(("_prob", "_token_id", "_range"))}
+    for key in unknown:
+        if field_name := closest(key, shaping, 0.85):
+            raise ConfigError("unknown-name", f"`{key}` in `{file}`", f"did you mean `{field_name}`?")
+    _check_computable(values, f"`{file}`")
+    kept = {key: value for key, value in values.items() if key not in unknown}
+    notes = [f"left out of the configuration, nothing in ALBERT reads them: {listed(unknown, 40)}"] if unknown else []
+    return AlbertConfig.from_dict(kept, source=f"`{file}`"), notes
+
+
+def _check_computable(values: Mapping[str, Any], source: str) -> None:
+    """Refuse values that ask for a computation that is not ALBERT's; another value would give other numbers silently."""
+    for key, usual in _USUAL_VALUES.items():
+        value = values.get(key, usual[0])
+        if value in usual or (key == "hidden_act" and not isinstance(value, str)):  # another type is a broken file
+            continue
+        fact = f"{key} is {value!r} in {source}, which is not computed here"
+        known = ", ".join(map(str, usual[:3]))
+        raise ConfigError("unsupported", fact, f"compute this model with the program that trained it; known: {known}")
+
+
+@cache
+def _warn_once(text: str) -> None:
+    logger.warning(text)
 
 
 @cache

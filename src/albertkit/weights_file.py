@@ -1,7 +1,8 @@
 """Content of a weights file, by its header alone: names, shapes and types of tensors, parameters by part of the model."""
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -14,7 +15,50 @@ WEIGHTS = "model.safetensors"
 OTHER_WEIGHTS = ("pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json")
 HEADS = {"predictions": "masked-LM head", "sop_classifier": "sentence-order head"}
 ENCODER = ("embeddings", "embedding projection", "attention", "feed-forward")
+_MAX_HEADER_BYTES = 8 << 20  # 100,000 tensors; an ALBERT of the most blocks that are built has 16,000
+_WORDS = "embeddings.word_embeddings.weight"
+# torch's wrappers: compiled, DataParallel, FSDP, checkpointed; they stand before all names, or before those of a part.
+_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+_OLD_NORMS = {"gamma": "weight", "beta": "bias"}  # TensorFlow's names, until 2018
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}  # counters in old files
+
+
+def plain_names(names: Iterable[str]) -> dict[str, str]:
+    """Map the names of a file to those that transformers has today; names that are no ALBERT's stay as they are.
+
+    Programs put the names of their wrappers and of the attribute that holds the model before all names: `module.`,
+    `_orig_mod.`, Lightning's `model.`. The table of words shows which; an ALBERT cut out of a larger model may be `bert.`.
+
+    Raises:
+        CheckpointError: ambiguous if two names mean one tensor.
+    """
+    unwrapped = {name: _WRAPPERS.sub("", name) for name in names}
+    words = [name for name in unwrapped.values() if name == _WORDS or name.endswith(f".{_WORDS}")]
+    encoder = words[0].removesuffix(_WORDS) if len(words) == 1 else ""
+    around = re.sub(r"(^|\.)(albert|bert)\.$", r"\1", encoder)  # stands before the heads, too
+    plain: dict[str, str] = {}
+    for name, bare in unwrapped.items():
+        first = bare.startswith(encoder)
+        if first:
+            bare = "albert." * (encoder != around) + bare.removeprefix(encoder)
+        elif around:
+            bare = bare.removeprefix(around)
+        stem, _, last = bare.rpartition(".")
+        plain[name] = f"{stem}.{_OLD_NORMS[last]}" if last in _OLD_NORMS and stem.endswith("orm") else bare
+    if len(set(plain.values())) < len(plain):
+        seen: dict[str, str] = {}
+        one, other = next((seen[p], name) for name, p in plain.items() if seen.setdefault(p, name) != name)
+        raise CheckpointError("ambiguous", f"`{one}` and `{other}` are one tensor", "leave out one of the two")
+    return plain
+
+
+def check_header(file: Path) -> None:
+    """Refuse a safetensors file of so many tensors that reading it would take minutes; it begins with its header's size."""
+    with open(file, "rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+    if _MAX_HEADER_BYTES < size < file.stat().st_size:
+        fact = f"`{file}` has a header of {size / 1e6:,.0f} MB: no ALBERT has so many tensors"
+        raise CheckpointError("corrupt", fact, "copy it again, or name the weights of an ALBERT")
 
 
 def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfig) -> tuple[dict[str, int], int]:
@@ -55,9 +99,10 @@ def read_header(file: Path) -> dict[str, tuple[list[int], str]]:
             f"albertkit convert {file.parent} FOLDER" if others else "name the folder that holds the weights",
         )  # fmt: skip
     plain_file(file, "file of weights")
+    check_header(file)
     try:
         with safe_open(file, "np") as tensors:
-            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
+            slices = {plain: tensors.get_slice(name) for name, plain in plain_names(tensors.keys()).items()}
             return {name: (piece.get_shape(), piece.get_dtype()) for name, piece in slices.items()}
     except SafetensorError as error:
         raise CheckpointError("corrupt", f"`{file}` cannot be read: {error}", "copy it again") from None

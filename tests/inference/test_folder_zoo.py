@@ -12,9 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from albertkit.conversion.convert import convert
+from albertkit.conversion.options import ConvertOptions
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
 from albertkit.inference.loading import load_pipeline
+from albertkit.model import AlbertModel
+from albertkit.report.inspect import inspect_folder
 from albertkit.tokenizer import AlbertTokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -576,7 +580,7 @@ def test_other_sentence_encoders_are_refused_by_name(bases: dict[str, Path], tmp
         SentenceEncoder.from_pretrained(folder)
 
 
-# --- what may be refused ----------------------------------------------------------------------------------------------
+# --- what convert tolerates, loading tolerates -------------------------------------------------------------------------
 
 
 def renamed(rename: Callable[[str], str]) -> Callable[[Path], None]:
@@ -597,30 +601,136 @@ TOLERATED: dict[str, Callable[[Path], None]] = {
     "torch.compile": renamed("_orig_mod.{}".format),
     "DistributedDataParallel": renamed("module.{}".format),
     "DistributedDataParallel of torch.compile": renamed("module._orig_mod.{}".format),
+    "torch.compile of DistributedDataParallel": renamed("_orig_mod.module.{}".format),
     "Lightning": renamed("model.{}".format),
+    "Lightning of torch.compile": renamed("model._orig_mod.{}".format),
+    "an attribute of any name": renamed("net.student.{}".format),
+    "an attribute called albert": renamed("albert.{}".format),
+    "an encoder compiled by itself": renamed(lambda name: name.replace("albert.", "albert._orig_mod.", 1)),
+    "FSDP": renamed(lambda name: f"_fsdp_wrapped_module.{name.replace('encoder.', 'encoder._fsdp_wrapped_module.', 1)}"),
+    "an encoder as an attribute beside the head": renamed(lambda name: name.replace("albert.", "encoder_model.", 1)),
     "gamma and beta": renamed(
-        lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        lambda name: name.replace("orm.weight", "orm.gamma").replace("orm.bias", "orm.beta")
     ),
     "BERT's name": renamed(lambda name: name.replace("albert.", "bert.")),
+    "BERT's name, gamma and beta, Lightning": renamed(
+        lambda name: "model." + name.replace("albert.", "bert.").replace("LayerNorm.weight", "LayerNorm.gamma")
+    ),
     "generation keys of transformers 2": keys(do_sample=False, num_beams=1, top_k=50, length_penalty=1.0, _num_labels=3),
     "keys of transformers 4": keys(gradient_checkpointing=False, _attn_implementation_autoset=True, layers_to_keep=[]),
     "keys of Chinese conversions": keys(directionality="bidi", pooler_fc_size=768, pooler_type="first_token_transform"),
-    "an author's note": keys(comment="trained on my desk"),
-    "another name of the activation": keys(hidden_act="gelu_pytorch_tanh"),
+    "keys of adapters": keys(adapters={"adapters": {}, "config_map": {}, "fusions": {}}),
+    "keys of sentence-transformers": keys(sbert_ce_note=None),
+    "chunks of the feed-forward": keys(chunk_size_feed_forward=1),
+    "nothing pruned, no decoder": keys(pruned_heads={}, is_decoder=False, add_cross_attention=False),
+    "an author's note": keys(comment="trained on my desk", author={"name": "someone"}),
 }  # fmt: skip
+ACTIVATIONS = ["gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", "gelu_fast", "gelu_python", "gelu", "relu"]
+TOLERATED |= {f"activation {name}": keys(hidden_act=name) for name in ACTIVATIONS}
 
 
 @pytest.mark.parametrize("name", TOLERATED)
-def test_what_convert_tolerates_is_read_or_refused_by_name(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
-    folder = model_folder(
-        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
-    )
-    shares = logits_of(folder, "AlbertForSequenceClassification", TEXTS[0]).softmax(-1).tolist()
+def test_what_convert_tolerates_is_loaded_alike(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    kind = "AlbertForSequenceClassification"
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), kind, num_labels=3)
+    if name.startswith("activation"):
+        TOLERATED[name](folder)
+    shares = logits_of(folder, kind, TEXTS[0]).softmax(-1).tolist()
     TOLERATED[name](folder)
-    probabilities, slug = {}, ""
-    try:
-        probabilities = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
-    except AlbertKitError as error:
-        slug = error.slug
-    is_equal = list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
-    assert is_equal or slug in ("unknown-name", "bad-value", "weights-mismatch")
+    convert(ConvertOptions(folder, tmp_path / "converted"))
+    for path in (folder, tmp_path / "converted"):
+        probabilities = load_pipeline(path, precision="fp32")(TEXTS[0])["probabilities"]
+        assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
+
+
+def test_keys_that_are_left_out_are_reported_once(
+    bases: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+    keys(do_sample=False, comment="trained on my desk")(folder)
+    with caplog.at_level(logging.WARNING, "albertkit"):
+        SentenceEncoder.from_pretrained(folder)
+        AlbertModel.from_pretrained(folder)
+    assert [message for message in caplog.messages if "left out" in message] == [
+        f"`{folder / 'config.json'}`: left out of the configuration, nothing in ALBERT reads them: do_sample, comment"
+    ]
+
+
+UNCOMPUTED: dict[str, dict[str, Any]] = {
+    "is_decoder": {"is_decoder": True},
+    "add_cross_attention": {"add_cross_attention": True},
+    "is_encoder_decoder": {"is_encoder_decoder": True},
+    "pruned_heads": {"pruned_heads": {"0": [1]}},
+    "position_embedding_type": {"position_embedding_type": "relative_key"},
+    "directionality": {"directionality": "left"},
+    "hidden_act": {"hidden_act": "quick_gelu"},
+    "num_hiden_layers": {"num_hiden_layers": 2, "num_hidden_layers": None},
+}
+
+
+@pytest.mark.parametrize("key", UNCOMPUTED)
+def test_keys_that_change_what_is_computed_are_refused_by_name(
+    bases: dict[str, Path], tmp_path: Path, key: str
+) -> None:
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+    keys(**UNCOMPUTED[key])(folder)
+    for read in (AlbertModel.from_pretrained, load_pipeline, SentenceEncoder.from_pretrained, converted):
+        with pytest.raises(AlbertKitError, match=key) as raised:
+            read(folder)
+        assert "change these values" not in raised.value.hint  # the weights were trained with them
+
+
+def converted(folder: Path) -> None:
+    convert(ConvertOptions(folder, folder / "converted"))
+
+
+def test_two_tensors_of_one_name_are_refused(bases: dict[str, Path], tmp_path: Path) -> None:
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+    tensors = load_file(folder / "model.safetensors")
+    weights(as_bin)(folder)
+    copies = {f"module.{name}": tensor + 1 for name, tensor in tensors.items()}
+    as_bin(folder, {**tensors, **copies})
+    with pytest.raises(AlbertKitError, match="are one tensor"):
+        load_pipeline(folder)
+    as_bin(folder, {**{f"teacher.{name}": tensor for name, tensor in tensors.items()}, **tensors})
+    with pytest.raises(AlbertKitError, match="teacher"):
+        load_pipeline(folder)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"hidden_size": 100_000, "intermediate_size": 400_000},
+        {"num_hidden_layers": 10_000_000},
+        {"vocab_size": 9_000_000},
+    ],
+    ids=str,
+)
+def test_a_shape_is_compared_with_the_file_before_memory_is_taken(
+    bases: dict[str, Path], tmp_path: Path, shape: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+    keys(**shape)(folder)
+    sizes: list[int] = []
+    register = torch.nn.Module.register_parameter
+
+    def record(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
+        if parameter is not None and parameter.device.type != "meta":
+            sizes.append(parameter.numel())
+        register(module, name, parameter)
+
+    monkeypatch.setattr(torch.nn.Module, "register_parameter", record)
+    for read in (AlbertModel.from_pretrained, load_pipeline, converted):
+        with pytest.raises(AlbertKitError):
+            read(folder)
+    assert max(sizes, default=0) < 100_000
+
+
+def test_a_million_tensors_are_refused_by_the_size_of_their_header(bases: dict[str, Path], tmp_path: Path) -> None:
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+    tensor = '"albert.t%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
+    header = ("{" + ",".join(tensor % number for number in range(150_000)) + "}").encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    for read in (AlbertModel.from_pretrained, inspect_folder, converted):
+        with pytest.raises(AlbertKitError, match="no ALBERT has so many tensors"):
+            read(folder)

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albertkit.config import AlbertConfig
+from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion.found import FoundModel
 from albertkit.conversion.names import MAPPING_IN
 from albertkit.errors import CheckpointError
 from albertkit.files import load
-from albertkit.model.keywords import make_config
 
 _LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
 _GROUP = "encoder.albert_layer_groups.{}.albert_layers.0."

@@ -3,12 +3,10 @@
 TensorFlow checkpoints, SavedModels and TF-Hub modules, folders of transformers of every year, BERT folders, npz files. What the
 years changed in transformers' files of ALBERT (`model.safetensors` or `pytorch_model.bin`, in one file or several):
 
-- `LayerNorm.gamma` and `.beta` became `.weight` and `.bias` (2018; PyTorch conversions kept TensorFlow's names);
+- `LayerNorm.gamma` and `.beta` became `.weight` and `.bias` (2018), and wrappers' names may stand first: see `plain_names`;
 - `embeddings.position_ids` and `token_type_ids` were stored (transformers 3.1 to 4.30), though they count 0, 1, 2, …;
 - `predictions.decoder.weight` and `.bias` are second copies of other tensors, stored until safetensors refused to (2023);
-- `AlbertForMaskedLM` and others that have no use for the pooler stored it all the same (before transformers 4.0);
-- `module.` stands before all names of a model saved from inside `torch.nn.DataParallel`;
-- an ALBERT cut out of a larger model may be called `bert.` (PL-BERT, Kokoro).
+- `AlbertForMaskedLM` and others that have no use for the pooler stored it all the same (before transformers 4.0).
 """
 
 import re
@@ -20,6 +18,7 @@ from typing import Any
 import torch
 
 from albertkit.addresses import is_remote
+from albertkit.config import make_config
 from albertkit.conversion import bert, names, tensorflow_source
 from albertkit.conversion.fetching import fetch_archive
 from albertkit.conversion.found import FoundModel
@@ -27,7 +26,6 @@ from albertkit.errors import CheckpointError, listed
 from albertkit.files import load
 from albertkit.model.albert import TIED
 from albertkit.model.folder import OLD_WEIGHTS, WEIGHTS, read_tensors
-from albertkit.model.keywords import make_config
 from albertkit.model.matching import BUFFERS, HEADS, PREFIX
 from albertkit.model_folder import local_folder
 
@@ -82,15 +80,10 @@ def _unknown(path: Path) -> CheckpointError:
     )
 
 
-_WRAPPER = re.compile(r"^(module\.)?(albert\.|bert\.)?")
-_OLD_NORM = re.compile(r"LayerNorm\.(gamma|beta)$")
-_TODAY = {"gamma": "LayerNorm.weight", "beta": "LayerNorm.bias"}
-
-
 def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundModel:
     """Read a folder that transformers wrote, of an ALBERT or of a BERT."""
     stored = read_tensors(folder)
-    plain = {name: _OLD_NORM.sub(lambda old: _TODAY[old[1]], _WRAPPER.sub("", name)) for name in stored}
+    plain = {name: name.removeprefix(PREFIX) for name in stored}
     is_bert = any(map(bert.is_layer, plain.values()))
     own = folder / "config.json"
     file = own if config_file is None or is_bert else config_file

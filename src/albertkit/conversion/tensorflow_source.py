@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from albertkit.config import AlbertConfig
+from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion import names
 from albertkit.conversion.found import FoundModel
 from albertkit.conversion.tensorflow.bundle import TensorBundle
 from albertkit.conversion.tensorflow.saved_model import open_saved_model
 from albertkit.errors import CheckpointError, listed
 from albertkit.files import load
-from albertkit.model.keywords import make_config
 
 NPZ = "model.npz"  # what a conversion to npz writes
 _TF2_KEY = "/.ATTRIBUTES/"  # in every key of an object-graph checkpoint

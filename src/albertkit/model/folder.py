@@ -12,8 +12,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from albertkit.errors import CheckpointError, is_want_of_memory
+from albertkit.errors import AlbertKitError, CheckpointError, is_want_of_memory
 from albertkit.files import atomic_file, load, plain_file
+from albertkit.weights_file import check_header, plain_names
 
 WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
@@ -43,8 +44,12 @@ def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
-    """Return the tensors by name of a folder's weights, as they are in its file, or in the files that an index names."""
-    path = Path(folder)
+    """Return the tensors of a folder's weights, in one file or in those that an index names, by their `plain_names`."""
+    tensors = _read_stored(Path(folder))
+    return {plain: tensors[name] for name, plain in plain_names(tensors).items()}
+
+
+def _read_stored(path: Path) -> Mapping[str, Tensor]:
     for name in (WEIGHTS, OLD_WEIGHTS):
         if (path / name).exists():
             return read_tensor_file(path / name)
@@ -96,10 +101,11 @@ def read_tensor_file(file: Path, within: str = "") -> Mapping[str, Tensor]:
     plain_file(file, "file of weights")
     try:
         if file.suffix == ".safetensors":
+            check_header(file)
             return load_file(file)
         with torch.serialization.safe_globals(_SCALARS):
             tensors = torch.load(file, map_location="cpu", weights_only=True)
-    except (PermissionError, MemoryError):  # the machine's word, not the file's
+    except (PermissionError, MemoryError, AlbertKitError):  # the machine's word, not the file's
         raise
     except Exception as error:  # of a damaged pickle: KeyError, IndexError, OSError without a name, …
         if is_want_of_memory(error):

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from albertkit.config import FOREIGN_KEYS, AlbertConfig
+from albertkit.config import FOREIGN_KEYS, AlbertConfig, make_config
 from albertkit.errors import ConfigError, near_miss
 
 # Accepted because what they ask for is so in any case: the values that change nothing.
@@ -51,7 +51,6 @@ REFUSED = {
     "proxies": ("the network library's own variables decide", "set the environment variable HTTPS_PROXY"),
     "mirror": ("the hub's own variables decide", "set the environment variable HF_ENDPOINT"),
 }  # fmt: skip
-_MOST_BLOCKS = 10_000  # a module is built for each; a broken file may ask for any number
 _OWN_KEYS = frozenset(field.name for field in dataclasses.fields(AlbertConfig)) - {"foreign"}
 _TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
@@ -97,24 +96,6 @@ def checked_changes(keywords: dict[str, Any]) -> dict[str, Any]:
         fact = f"from_pretrained has no keyword `{unknown[0]}`, and configurations no such field"
         raise ConfigError("unknown-name", fact, near_miss(unknown[0], _OWN_KEYS | own | set(HARMLESS)))
     return changes
-
-
-def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[str]]:
-    """Make a configuration, and notes of the keys that mean nothing in an ALBERT and are left out.
-
-    Old files of transformers hold the settings of text generation, files of other codes those of their own.
-    """
-    if values.get("model_type", "albert") != "albert":
-        fact = f"`{file}` describes a {values['model_type']} model, not an albert"
-        raise ConfigError("wrong-model", fact, "name the folder of an ALBERT or a BERT")
-    unknown = [key for key in values if key not in _OWN_KEYS | FOREIGN_KEYS]
-    notes = [f"left out of the configuration, nothing in ALBERT reads them: {', '.join(unknown)}"] if unknown else []
-    kept = {key: value for key, value in values.items() if key not in unknown}
-    config = AlbertConfig.from_dict(kept, source=f"`{file}`")
-    if config.num_hidden_layers * config.inner_group_num > _MOST_BLOCKS:
-        asked = f"{config.num_hidden_layers:,} layers of {config.inner_group_num:,} blocks"
-        raise ConfigError("bad-value", f"`{file}` asks for {asked}", "correct it")
-    return config, notes
 
 
 def given_config(config: Any, folder: Path) -> AlbertConfig:

@@ -230,9 +230,10 @@ class PretrainedAlbert(nn.Module):
         Returns:
             The model in evaluation mode, and what went where.
         """
+        with torch.device("meta"):  # the shapes of a broken configuration may ask for more memory than there is
+            matched = match(cls(config), cls.tied, tensors, allow_missing, source)
         with SkipInitialization():
             model = cls(config)
-        matched = match(model, model.tied, tensors, allow_missing, source)
         parameters = model.state_dict(keep_vars=True)
         with torch.no_grad():
             for name, tensor in matched.tensors.items():

@@ -26,14 +26,13 @@ from albertkit.captioning.swinbert.state import (
 )
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
 from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.config import AlbertConfig
+from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion import bert
 from albertkit.errors import CheckpointError, MachineError
 from albertkit.files import load, sha256_file, write_json
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts, Section, Text
 from albertkit.model.folder import PROVENANCE, read_tensor_file
-from albertkit.model.keywords import make_config
 from albertkit.model_folder import CAPTIONER
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 from albertkit.vocabulary.model import new_folder

@@ -16,10 +16,10 @@ from albertkit.captioning.generation.settings import CaptionIds, GenerationSetti
 from albertkit.captioning.model import CaptionConfig
 from albertkit.captioning.model.layers import encode_context
 from albertkit.captioning.model.masks import score_bias
+from albertkit.config import make_config
 from albertkit.errors import ConfigError
 from albertkit.files import load
 from albertkit.model.folder import WEIGHTS, read_tensors
-from albertkit.model.keywords import make_config
 from albertkit.model_folder import local_folder
 
 CONFIG_NAME, WEIGHTS_NAME = "config.json", WEIGHTS

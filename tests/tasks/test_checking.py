@@ -11,13 +11,15 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.errors import AlbertKitError
 from albertkit.frame.rendering import to_terminal
 from albertkit.tasks.answers import AnswerTask, QuestionExample
 from albertkit.tasks.checking import CheckReport, check_data, check_task, counting_baseline
 from albertkit.tasks.choices import ChoiceExample, choice_task
-from albertkit.tasks.data import _hold_out
+from albertkit.tasks.data import _hold_out, read_data
+from albertkit.tasks.overlap import Overlap, measure_overlap
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging import TaggedExample, tagging_task
 from albertkit.tasks.texts.classes import official_task, table_task
@@ -85,7 +87,7 @@ def test_counts_of_cola_are_those_of_plain_counting(data: Path, tokenizer: Alber
             assert count == sum(below < n <= bound for n in lengths)
             below = bound
         assert found.repeated == len(part) - len(set(plain[split]))
-    assert report.splits["dev"].in_train == sum(text in set(plain["train"]) for text in plain["dev"]) > 0
+    assert report.splits["dev"].overlap.same == sum(text in set(plain["train"]) for text in plain["dev"]) > 0
     printed = shown(report)
     assert "cola" in printed
     assert all(finding.split(":")[0] in printed.replace("\n", " ") for finding in report.findings)
@@ -97,11 +99,12 @@ def test_squad_and_wnut(data: Path, tokenizer: AlbertTokenizer) -> None:
     report = check_data(task, {"train": rows[:250], "dev": rows[200:]}, tokenizer)
     train, dev = report.splits["train"], report.splits["dev"]
     assert train.labels == Counter("impossible" if e.impossible else "answerable" for e in rows[:250])
-    assert dev.in_train == 50
+    assert dev.overlap.same == 50
     assert train.cut == 0
     assert train.windowed > 100
     assert train.windows == task.features(rows[:250], tokenizer, labelled=False).num_sequences
-    assert any("paragraphs in train, too" in finding for finding in report.findings)
+    shared = {e.context for e in rows[:250]}
+    assert dev.overlap.sharing == sum(e.context in shared for e in rows[250:]) > 0
     tags = tagging_task("wnut17")
     sentences = read_examples(tags, data / "ner" / "wnut17" / "emerging.dev.conll", "dev")
     found = check_data(tags, {"train": sentences}, tokenizer).splits["train"]
@@ -278,8 +281,8 @@ def test_why_there_are_no_examples(
     assert hint in caught.value.hint
 
 
-def held(examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
-    return _hold_out(examples, share, Path("train.tsv"))
+def held(examples: list[Any], share: float, kind: str = "classification") -> tuple[list[Any], list[Any]]:
+    return _hold_out(kind, examples, share, Path("train.tsv"))
 
 
 def test_held_out_examples_are_stratified() -> None:
@@ -314,11 +317,116 @@ def test_held_out_questions_are_whole_articles_or_texts(articles: int) -> None:
     rows = [
         QuestionExample(str(n), "q", f"text {n // 5}", article=f"article {n // 5 // 2 % articles}") for n in range(200)
     ]
-    train, dev = held(rows, 0.1)
+    train, dev = held(rows, 0.1, "answers")
     assert 20 <= len(dev) <= 30
     assert not {e.context for e in train} & {e.context for e in dev}
     assert articles == 1 or not {e.article for e in train} & {e.article for e in dev}
-    assert held(rows, 0.1) == (train, dev)
+    assert held(rows, 0.1, "answers") == (train, dev)
+
+
+def pairs(*texts: tuple[str, str]) -> list[TextExample]:
+    return [TextExample(str(n), first, second, "yes" if n % 2 else "no") for n, (first, second) in enumerate(texts)]
+
+
+# Kind and rows of each way in which examples have something in common, and the texts that must be on one side only.
+CONNECTED: dict[str, tuple[str, list[Any], Callable[[Any], set[str]]]] = {
+    "five times each": (
+        "classification",
+        [TextExample(str(n), f"Text {n % 60}" + "  !"[: n // 60], None, "yn"[n % 2]) for n in range(300)],
+        lambda e: {e.text.rstrip(" !")},
+    ),
+    "in another case and width": (
+        "classification",
+        [
+            TextExample(str(n), (f"text {n // 2}", f"ＴＥＸＴ {n // 2}")[n % 2], None, "yn"[n % 3 % 2])
+            for n in range(200)
+        ],
+        lambda e: {e.text.split()[1]},
+    ),
+    "label sets": (
+        "multilabel",
+        [TextExample(str(n), f"text {n % 50}", None, ("a",) if n % 3 else ("a", "b")) for n in range(200)],
+        lambda e: {e.text},
+    ),
+    "swapped pairs": (
+        "classification",
+        pairs(*((f"a {n // 2}", f"b {n // 2}")[:: 1 if n % 2 else -1] for n in range(200))),
+        lambda e: {e.text, e.pair},
+    ),
+    "second texts": (
+        "regression",
+        [TextExample(str(n), f"a {n}", f"b {n % 40}", float(n % 5)) for n in range(200)],
+        lambda e: {e.pair},
+    ),
+    "chains of pairs": (
+        "classification",
+        pairs(*((f"a {n // 4} {n % 4}", f"a {n // 4} {n % 4 + 1}") for n in range(200))),
+        lambda e: {e.text, e.pair},
+    ),
+    "passages of choices": (
+        "choice",
+        [ChoiceExample(str(n), f"passage {n % 40}", f"q {n}", ("x", "y"), n % 2, ("A", "B")) for n in range(200)],
+        lambda e: {e.context},
+    ),
+    "questions of choices": (
+        "choice",
+        [ChoiceExample(str(n), "", f"question {n % 40}", ("x", f"y {n}"), n % 2, ("A", "B")) for n in range(200)],
+        lambda e: {e.question},
+    ),
+    "sentences": (
+        "tagging",
+        [TaggedExample(str(n), ("Sentence", str(n % 50)), ("B-X", "O")) for n in range(200)],
+        lambda e: {e.words[1]},
+    ),
+    "contexts of several articles": (
+        "answers",
+        [QuestionExample(str(n), f"q {n}", f"text {n % 50}", article=f"article {n // 4 % 50}") for n in range(200)],
+        lambda e: {e.context},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONNECTED)
+def test_held_out_examples_have_nothing_in_common_with_train(name: str) -> None:
+    kind, rows, texts = CONNECTED[name]
+    train, dev = held(rows, 0.1, kind)
+    assert sorted([*train, *dev], key=lambda e: int(e.id)) == rows
+    assert len(rows) / 20 <= len(dev) <= len(rows) / 5
+    assert not set().union(*map(texts, train)) & set().union(*map(texts, dev))
+    assert measure_overlap(kind, train, dev) == Overlap()
+
+
+def test_examples_that_all_hang_together_are_held_out_with_what_can_be_kept_apart() -> None:
+    """Two documents with a hundred questions on each: no question is on both sides, the documents are."""
+    rows = pairs(*((f"Question {n // 2 % 100}", f"document {n % 2}") for n in range(400)))
+    train, dev = held(rows, 0.1)
+    assert 20 <= len(dev) <= 80
+    assert not {e.text for e in train} & {e.text for e in dev}
+    assert measure_overlap("classification", train, dev) == Overlap(sharing=len(dev))
+    rows = pairs(*(("one text", "another") if n % 2 else ("good", "better") for n in range(40)))  # a text a label
+    assert measure_overlap("classification", *held(rows, 0.1)) == Overlap(same=4)
+
+
+def test_the_overlap_with_a_dev_file_is_said_at_every_training(tmp_path: Path) -> None:
+    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
+    rows = [(f"first {n}", f"second {n}", "ab"[n % 2]) for n in range(30)]
+    theirs = [
+        *rows[:3],
+        ("SECOND 3", "first  3", "a"),
+        ("first 4!", "second 4", "a"),
+        ("first 5", "new", "b"),
+        ("x", "y", "a"),
+    ]
+    for path, table in ((train, rows), (dev, theirs)):
+        path.write_text("\n".join(map(",".join, [("s1", "s2", "label"), *table])))
+    task = table_task("classification", "mine", Columns(text="s1", pair="s2", label="label"))
+    notes = read_data(task, train, dev, 0.1, False, BadRows()).notes
+    assert notes[1:] == [
+        "4 of 7 dev examples are in train, too: they say nothing about new texts",
+        "1 of 7 dev examples are in train but for punctuation",
+        "1 of 7 dev examples share a text with a training example",
+    ]
+    assert len(read_data(task, train, None, 0.1, False, BadRows()).notes) == 1
 
 
 # --- the baseline -----------------------------------------------------------------------------------------------------

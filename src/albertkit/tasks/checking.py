@@ -8,7 +8,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +22,11 @@ from albertkit.errors import listed
 from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Table, Text
 from albertkit.model_folder import local_folder
-from albertkit.normalization import normalize
 from albertkit.tasks.data import configured, read_given
-from albertkit.tasks.findings import answer_findings, balance, label_findings, label_of, pair_findings, texts_of
+from albertkit.tasks.findings import answer_findings, balance, label_findings, label_of, pair_findings
 from albertkit.tasks.loading import check_order
 from albertkit.tasks.metrics.regression import regression_scores
+from albertkit.tasks.overlap import Key, Overlap, measure_overlap, plain_text, texts_of
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
@@ -36,9 +35,6 @@ from albertkit.tokenizer import AlbertTokenizer
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
-
-
-Key = tuple[str, ...]
 
 WHOLE = 1 << 20  # a length that cuts nothing
 LENGTHS = (64, 128, 256, 512)  # to choose from when much is cut
@@ -73,8 +69,7 @@ class SplitCheck:
     wordless: int  # examples whose first text has no letter
     repeated: int  # examples that an earlier one of the split equals, upper case and white space apart
     contradictory: int  # examples whose texts occur with different labels
-    in_train: int = 0  # of another split than train: examples that are in train, too
-    nearly_in_train: int = 0  # examples that are in train but for punctuation
+    overlap: Overlap = field(default_factory=Overlap)  # of another split than train: what it has in common with train
 
 
 @dataclass(frozen=True)
@@ -164,7 +159,7 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
             empty=sum(not all(key) for key in keys[split]),
             wordless=sum(not _LETTER.search(key[0]) for key in keys[split]),
             **_repetitions(keys[split], [label_of(task.kind, example) for example in rows]),
-            **({} if split == "train" else _overlap(keys["train"], keys[split])),
+            overlap=Overlap() if split == "train" else measure_overlap(task.kind, examples["train"], rows),
         )
     found = [
         *label_findings(
@@ -176,8 +171,6 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
         *(answer_findings(examples, features) if task.kind == "answers" else ()),
         *_without_unanswerable(task, examples["train"]),
     ]
-    _plain.cache_clear()
-    _words.cache_clear()
     return CheckReport(task.name, task.length, splits, tuple(found))
 
 
@@ -186,19 +179,8 @@ def _without_unanswerable(task: Task, train: Sequence[Any]) -> Iterator[str]:
         yield "no training question is unanswerable, so nothing is learned about that: are these data SQuAD 1.1 (`squad1`)?"
 
 
-@lru_cache(maxsize=1 << 16)  # a text may stand in many examples
-def _plain(text: str) -> str:
-    return " ".join(normalize("NFKC", text).casefold().split())
-
-
-@lru_cache(maxsize=1 << 16)
-def _words(plain: str) -> str:
-    return " ".join(re.findall(r"\w+", plain))
-
-
 def _key(texts: tuple[str, ...]) -> Key:
-    """Return texts as they are compared: compatibility forms, upper case and white space make no difference."""
-    return tuple(map(_plain, texts))
+    return tuple(map(plain_text, texts))
 
 
 def _lengths(whole: Features, real: Features, num_examples: int, length: int) -> dict[str, Any]:
@@ -233,24 +215,16 @@ def _repeated_ids(examples: Mapping[str, Sequence[Any]]) -> Iterator[str]:
             yield f"{counted(len(repeated), 'id')} of {split} there more than once: {names}"
 
 
-def _overlap(train: Sequence[Key], other: Sequence[Key]) -> dict[str, Any]:
-    known, known_words = set(train), {tuple(map(_words, key)) for key in train}
-    same = [key in known for key in other]
-    nearly = sum(tuple(map(_words, key)) in known_words for key, found in zip(other, same, strict=True) if not found)
-    return {"in_train": sum(same), "nearly_in_train": nearly}
-
-
 def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[str]:
     for split, check in splits.items():
         of = f"of {check.examples:,} {split} examples"
         noted = [
-            (check.in_train, 0, "are in train, too: they say nothing about new texts"),
-            (check.nearly_in_train, 0, "are in train but for punctuation"),
             (check.contradictory, 0, "have texts that occur with different labels"),
             (check.repeated, MUCH_REPEATED * check.examples, "are repetitions: is it the right column?"),
             (check.wordless, MUCH_WORDLESS * check.examples, "have no letter in their text: is it the right column?"),
             (check.empty, 0, "have an empty text"),
         ]
+        yield from check.overlap.lines(split, check.examples)
         yield from (f"{count:,} {of} {what}" for count, least, what in noted if count > least)
         if check.unknown > MUCH_UNKNOWN:
             yield f"{check.unknown:.1%} of the tokens of {split} are unknown: is the tokenizer of another language?"
@@ -325,7 +299,7 @@ def _split_table(splits: dict[str, SplitCheck]) -> Table:
     for key, name in (("cut", "cut"), ("windowed", "in windows"), ("repeated", "twice in the split")):
         rows.append([name, *(_share(getattr(split, key), split.examples) for split in found)])
     rows.append(["unknown tokens", *(f"{split.unknown:.2%}" for split in found)])
-    shared = (None if name == "train" else _share(split.in_train, split.examples) for name, split in splits.items())
+    shared = (None if name == "train" else _share(split.overlap.same, split.examples) for name, split in splits.items())
     return Table(["", *splits], [*rows, ["also in train", *shared]])
 
 

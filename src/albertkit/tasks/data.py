@@ -1,7 +1,6 @@
 """The examples of a fine-tuning: training, dev, and those that a decision is calibrated on."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
@@ -14,13 +13,11 @@ from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.features import Features
 from albertkit.data.given import Data, as_files, file_name, is_made_of_rows
 from albertkit.errors import DataError
-from albertkit.tasks.answers import QuestionExample
+from albertkit.tasks.overlap import draw_held_out, measure_overlap
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
 
-_SHARED = 0.75  # with fewer different first texts than that share of the pairs, whole texts are held out
 _FEW = 10  # examples, each of which may well have a label of its own
-_SPLIT_SEED = 0  # which examples are held out does not change with the seed of a run: runs must be compared on the same
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def read_data(
         dev_name = files[split].name
     else:
         try:
-            train, dev_examples = _hold_out(train, held_out, data)
+            train, dev_examples = _hold_out(task.kind, train, held_out, data)
         except DataError as error:
             if not bad_rows.found:
                 raise
@@ -100,6 +97,7 @@ def read_data(
         where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
         dev_name = f"{file_name(files['train'])}, held out"
     notes.append(f"data: {counted(len(train), 'training example')}; dev: {len(dev_examples):,}, {where}")
+    notes += measure_overlap(task.kind, train, dev_examples).lines("dev", len(dev_examples))
     if bad_rows.found:
         notes.append(left_out_line(bad_rows.found))
     notes += bad_rows.notes
@@ -145,27 +143,13 @@ def fingerprint(features: Features) -> str:
     return digest.hexdigest()
 
 
-def _hold_out(train: Sequence[Any], share: float, data: Path) -> tuple[list[Any], list[Any]]:
-    """Keep a share as dev: of questions whole articles, or whole texts if there is one article; else see `_held_out`.
-
-    Pairs whose first text stands in many of them, as a premise of NLI in one of each class, are held out text by text: a
-    model could else find the label as the one that the text was not seen with. Counting tokens was right 12.7 % of the time on a
-    third of KLUE-NLI held out pair by pair.
-    """
+def _hold_out(kind: str, train: Sequence[Any], share: float, data: Path) -> tuple[list[Any], list[Any]]:
+    """Keep a share as dev, see `draw_held_out`."""
     count = round(share * len(train))
-    first = [
-        getattr(example, "text", None) if getattr(example, "pair", None) is not None else None for example in train
-    ]
-    if isinstance(train[0], QuestionExample):
-        groups = [question.article for question in train]
-        held = _whole_groups(groups if len(set(groups)) > 1 else [question.context for question in train], count)
-    elif None not in first and len(set(first)) < _SHARED * len(first):
-        held = _whole_groups(first, count)
-    else:
-        held = _held_out([_labels(example) for example in train], count)
+    labels = [_labels(example) for example in train]
+    held = draw_held_out(kind, train, labels, count)
     if not 0 < count < len(train) or not held:
         each = "; every label, or every question's text, would be missing from training" * (0 < count < len(train))
-        labels = [_labels(example) for example in train]
         if len(set(labels)) == len(train) > _FEW and all(len(own) == 1 for own in labels):
             raise DataError(
                 "too-little-data",
@@ -187,39 +171,3 @@ def _labels(example: Any) -> tuple[str, ...]:
         return tuple({tag[2:] for tag in tags} - {""})
     label = getattr(example, "label", None)
     return (label,) if isinstance(label, str) else label if isinstance(label, tuple) else ()
-
-
-def _held_out(labels: Sequence[tuple[str, ...]], count: int) -> set[int]:
-    """Return numbers of examples, at random; each class has its share, and of every label an example stays."""
-    order = np.random.default_rng(_SPLIT_SEED).permutation(len(labels)).tolist()
-    left = Counter(label for own in labels for label in own)
-    if all(len(own) == 1 for own in labels):
-        # The r-th of the n examples of a class stands at (r + 1/2) / n: whatever is cut off in front has its share of all.
-        sizes, ranks = dict(left), Counter[str]()
-        places = {}
-        for number in order:
-            (label,) = labels[number]
-            places[number] = (ranks[label] + 0.5) / sizes[label]
-            ranks[label] += 1
-        order.sort(key=lambda number: places[number])
-    held: set[int] = set()
-    for number in order:
-        if len(held) == count:
-            break
-        if all(left[label] > 1 for label in labels[number]):
-            left.subtract(labels[number])
-            held.add(number)
-    return held
-
-
-def _whole_groups(groups: Sequence[Any], count: int) -> set[int]:
-    """Return numbers of examples, at least `count`, so that no article, or text, is both trained and scored on."""
-    names = list(dict.fromkeys(groups))
-    sizes, chosen, size = Counter(groups), set(), 0
-    order = np.random.default_rng(_SPLIT_SEED).permutation(len(names))
-    for name in sorted((names[place] for place in order), key=lambda name: sizes[name] > count)[:-1]:  # large ones last
-        if size >= count:
-            break
-        chosen.add(name)
-        size += sizes[name]
-    return {number for number, group in enumerate(groups) if group in chosen}

@@ -23,17 +23,6 @@ _MISSING = ("nan", "none", "null", "n/a", "na", "<na>")  # what programs write f
 FEW = 5  # examples of a class that it cannot be learned from
 
 
-def texts_of(kind: str, example: Any) -> tuple[str, ...]:
-    """Return the texts that make an example what it is; the first is what is read, of a multiple choice the others are short."""
-    if kind == "answers":
-        return example.question, example.context
-    if kind == "choice":
-        return f"{example.context} {example.question}", *example.choices
-    if kind == "tagging":
-        return (example.text,)
-    return (example.text,) if example.pair is None else (example.text, example.pair)
-
-
 def label_of(kind: str, example: Any) -> Any:
     """Return what is to be predicted, so that it can be compared."""
     if kind == "answers":
@@ -127,8 +116,6 @@ def pair_findings(kind: str, examples: Splits) -> Iterator[str]:
 def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Iterator[str]:
     """Yield questions that are cut, answers that were moved or that do not come back from their tokens."""
     for split, rows in examples.items():
-        if split != "train" and (shared := {e.context for e in rows} & {e.context for e in examples["train"]}):
-            yield f"{split}: {counted(len(shared), 'paragraph')} in train, too"
         cut = features[split].examples[features[split].per_sequence["question_cut"]]
         if len(cut):
             yield f"{split}: {counted(len(set(cut.tolist())), 'question')} longer than is kept, and cut"

@@ -76,7 +76,7 @@ def test_official_files(data: Path) -> None:
         assert not bad_rows.found
         assert sum(e.repaired for e in examples) == 0
         for example in examples:
-            for text, start in example.answers:
+            for text, start, _ in example.answers:
                 assert example.context[start : start + len(text)] == text
 
 
@@ -113,6 +113,49 @@ def test_of_several_answers_the_first_that_the_text_holds_is_learned(tmp_path: P
     assert example.answers == (Answer("in May, perhaps", -1), Answer("June", 36))
     assert example.target == Answer("June", 36)
     assert not example.repaired
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "learned"),
+    [
+        ("in  May", 10, "in May"),
+        ("in\u00a0May", 10, "in May"),
+        (" in\tMay\n", 9, "in May"),
+        ("inMay", 46, "in May"),
+        ("in May . More", 10, "in May. More"),
+        ("in May,perhaps", 10, None),
+    ],
+)
+def test_an_answer_may_have_other_white_space_than_its_text(
+    tmp_path: Path, text: str, start: int, learned: str | None
+) -> None:
+    """What is learned is cut out by hand; Google's script learns these places without comparing."""
+    examples, bad_rows = read(tmp_path, one(answers=[{"text": text, "answer_start": start}]), on_error="skip")
+    if learned is None:
+        assert bad_rows.found[0].reason == f"the context does not hold the answer `{text}`"
+        return
+    target = examples[0].target
+    assert target is not None
+    assert (target.text, target.in_context) == (text, learned)
+    assert CONTEXT[target.start : target.start + len(learned)] == learned
+    assert abs(target.start - start) <= 1
+    assert [": 1 question with an answer that has other white space" in note for note in bad_rows.notes] == [True]
+
+
+def test_klue_mrc(tmp_path: Path) -> None:
+    """Its ids are called guid, and questions without an answer may come with plausible ones."""
+    questions = [{**record, "guid": f"klue-mrc-{record['id']}"} for record in RECORDS]
+    questions[2]["answers"] = RECORDS[0]["answers"]
+    for question in questions:
+        del question["id"]
+    document = {"data": [{"title": "", "paragraphs": [{"context": CONTEXT, "qas": questions}]}]}
+    for content in (json.dumps(document), lines([{**question, "context": CONTEXT} for question in questions])):
+        examples, bad_rows = read(tmp_path, content)
+        assert [example.id for example in examples] == ["klue-mrc-a", "klue-mrc-b", "klue-mrc-c"]
+        assert (examples[2].answers, examples[2].impossible) == ((), True)
+        assert [": 1 question marked as `is_impossible` in spite of answers" in note for note in bad_rows.notes] == [
+            True
+        ]
 
 
 BAD_ROWS = {

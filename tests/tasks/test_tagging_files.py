@@ -162,6 +162,8 @@ def test_jsonl(tmp_path: Path) -> None:
     examples, bad_rows = read(tmp_path / "a.jsonl", text)
     assert examples == [TaggedExample("x", ("New York", "!"), ("B-LOC", "O")), TaggedExample("1", ("a",), ("O",))]
     assert bad_rows.notes == [f"`{tmp_path / 'a.jsonl'}` has BIOES tags; they were read as IOB2"]
+    named, _ = read(tmp_path / "c.jsonl", '{"guid": "x-1", "tokens": ["a"], "tags": ["O"]}')
+    assert named[0].id == "x-1"
     unlabelled, _ = read(tmp_path / "b.jsonl", '{"tokens": ["a", "b"]}', labelled=False)
     assert unlabelled == [TaggedExample("0", ("a", "b"))]
 

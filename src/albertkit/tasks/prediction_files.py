@@ -97,6 +97,11 @@ def read_predictions(
         return [Predicted(row.values[name] if name else None, row.values[value], row.line) for row in rows]
 
 
+def record_id(record: dict[str, Any]) -> Any:
+    """Return the id of a JSON record, under the first of its usual names; None if it has none."""
+    return next((record[name] for name in IDS if record.get(name) is not None), None)
+
+
 def by_id(given: Sequence[Predicted], file: File) -> dict[str, str]:
     """Return predictions by id, each of which may occur once."""
     found: dict[str, str] = {}

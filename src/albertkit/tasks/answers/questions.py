@@ -1,6 +1,7 @@
 """Questions about paragraphs: the official JSON of SQuAD 1.1 and 2.0, and records of one question each."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -12,6 +13,7 @@ from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.layouts import split_files
 from albertkit.data.lines import NOT_UTF8, not_json, not_utf8
 from albertkit.errors import DataError
+from albertkit.tasks.prediction_files import record_id
 from albertkit.tokenizer.rules import encodable
 
 _SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
@@ -21,10 +23,22 @@ _NO_LABELS_HINT = "without answers, questions can only be predicted (`albertkit 
 
 
 class Answer(NamedTuple):
-    """An answer and the character of the context where it starts; -1 if the context does not hold it."""
+    """An answer and the character of the context where it starts; -1 if the context does not hold it.
+
+    Attributes:
+        text: As the file has it; what predictions are compared with.
+        start: From 0.
+        respaced: As the context has it, if its white space differs there.
+    """
 
     text: str
     start: int
+    respaced: str = ""
+
+    @property
+    def in_context(self) -> str:
+        """The characters of the context that are the answer."""
+        return self.respaced or self.text
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,7 @@ class QuestionExample:
     """A question about a text.
 
     Attributes:
-        id: The file's; of records without one the number of the record, from 0.
+        id: The file's (`id`, `guid` …); of records without one the number of the record, from 0.
         question: The question.
         context: The text with the answer.
         answers: The right ones. The model is trained on `target`.
@@ -83,7 +97,7 @@ def read_questions(file: Path, *, version: int, labelled: bool, bad_rows: BadRow
     transformers' `{"text": […], "answer_start": […]}`.
     """
     seen: set[str] = set()
-    repaired = 0
+    repaired = respaced = contradicted = 0
     for record in records(file):
         try:
             example = _example(record.content, record.number, version, labelled)
@@ -96,10 +110,17 @@ def read_questions(file: Path, *, version: int, labelled: bool, bad_rows: BadRow
             continue
         seen.add(example.id)
         repaired += example.repaired
+        respaced += example.target is not None and example.target.respaced != ""
+        contradicted += example.impossible and bool(_answers(record.content.get("answers")))
         yield example
-    if repaired:
-        many = counted(repaired, "question")
-        bad_rows.note(f"`{file}`: {many} with an answer at another place than it says; the nearest is taken")
+    notes = (
+        (repaired, "with an answer at another place than it says; the nearest is taken"),
+        (respaced, "with an answer that has other white space than the text; the model learns that of the text"),
+        (contradicted, "marked as `is_impossible` in spite of answers; taken as questions without an answer"),
+    )
+    for count, fact in notes:
+        if count:
+            bad_rows.note(f"`{file}`: {counted(count, 'question')} {fact}")
 
 
 def _example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
@@ -108,7 +129,7 @@ def _example(record: Any, number: int, version: int, labelled: bool) -> Question
     if not isinstance(record, dict):
         raise Unusable("this is not a question: an object with `question` and `context` is needed")
     question, context = _text(record, "question"), _text(record, "context")
-    name = record.get("id")
+    name = record_id(record)
     answers, impossible, repaired = _labels(record, context, version) if labelled else ((), False, False)
     title = record.get("title")
     return QuestionExample(
@@ -142,10 +163,14 @@ def _labels(record: dict[str, Any], context: str, version: int) -> tuple[tuple[A
         return (), True, False
     if not given:
         raise Unusable("the question has no answer and is not marked as `is_impossible`", _NO_LABELS_HINT)
-    placed = tuple(Answer(text, _nearest(context, text, start)) for text, start in given)
+    placed = tuple(_placed(context, text, start) for text, start in given)
     if all(answer.start < 0 for answer in placed):
         raise Unusable(f"the context does not hold the answer `{placed[0].text}`")
-    moved = any(answer.start not in (-1, start) for answer, (_, start) in zip(placed, given, strict=True))
+    moved = any(
+        answer.start not in (-1, start)
+        and not (answer.respaced and abs(answer.start - (start or 0)) <= len(answer.text))
+        for answer, (_, start) in zip(placed, given, strict=True)
+    )
     return placed, False, moved
 
 
@@ -163,6 +188,20 @@ def _answers(given: Any) -> list[tuple[str, int | None]]:
         if text.strip():
             found.append((encodable(text), start))
     return found
+
+
+def _placed(context: str, text: str, start: int | None) -> Answer:
+    """Return an answer where the text has it; only if it is nowhere, where the same characters have other white space between.
+
+    Google's ALBERT learns such answers, too: it does not compare them with the text.
+    """
+    nearest = _nearest(context, text, start)
+    if nearest >= 0:
+        return Answer(text, nearest)
+    respaced = re.compile(r"\s*".join(map(re.escape, "".join(text.split()))))
+    matches = respaced.finditer(context)
+    best = min(matches, key=lambda match: abs(match.start() - max(start or 0, 0)), default=None)
+    return Answer(text, -1) if best is None else Answer(text, best.start(), best[0])
 
 
 def _nearest(context: str, text: str, start: int | None) -> int:
@@ -201,7 +240,7 @@ def records(file: Path) -> Iterator[Record]:
             # The first line may be the broken one of a file of lines.
             if not (isinstance(document, Exception) and len(whole) > 1 and isinstance(_parsed(whole[1]), dict)):
                 for number, item in enumerate(_of_document(file, document, first), 1):
-                    name = item.get("id") if isinstance(item, dict) else None
+                    name = record_id(item) if isinstance(item, dict) else None
                     yield Record(number, f"question {number:,}" if name is None else f"question `{name}`", item)
                 return
             lines = iter(whole[1:])

@@ -183,7 +183,7 @@ def _read_answers(file: File) -> dict[str, str]:
     """Read answers by question id: SQuAD's `predictions.json`, or records with `id` and `answer`."""
     content = read_object(file)
     if not isinstance(content, dict) or ("answer" in content and "id" in content):
-        return by_id(read_predictions(file, ("answer",), ("id",)), file)
+        return by_id(read_predictions(file, ("answer",)), file)
     for name, answer in content.items():
         if not isinstance(answer, str):
             fact = f"`{file}`: the answer to `{name}` is a {type(answer).__name__}, not a text"

@@ -149,7 +149,7 @@ def answer_features(
 
 def _answer_pieces(example: QuestionExample, paragraph: Paragraph) -> tuple[int, int] | None:
     target = example.target
-    return None if target is None else paragraph.pieces_of(target.start, target.start + len(target.text))
+    return None if target is None else paragraph.pieces_of(target.start, target.start + len(target.in_context))
 
 
 class Unrecoverable(NamedTuple):
@@ -175,7 +175,7 @@ def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> It
         target = example.target
         if target is None:
             continue
-        wanted = target.text.strip()
+        wanted = target.in_context.strip()
         here = [window for window in range(bounds[number], bounds[number + 1]) if held[window]]
         found = {example.context[starts[window] : ends[window]].strip() for window in here}
         if found != {wanted}:

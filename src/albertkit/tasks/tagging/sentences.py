@@ -20,7 +20,7 @@ from albertkit.data.lines import lines as lines_of
 from albertkit.data.tables import PACKINGS
 from albertkit.errors import DataError, near_miss
 from albertkit.tasks.metrics.tagging import spans
-from albertkit.tasks.prediction_files import File, join, list_of, read_predictions
+from albertkit.tasks.prediction_files import File, join, list_of, read_predictions, record_id
 
 _SAME_SENTENCES = "predict the very sentences that are scored"
 _COMMENT = re.compile("#+ ")
@@ -310,7 +310,8 @@ def _records(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
             record = json.loads(line)
             if not isinstance(record, dict):
                 raise Unusable("not an object of JSON")
-            sentence.id = str(record.get("id", read))
+            name = record_id(record)
+            sentence.id = str(read if name is None else name)
             sentence.words = [_word(word, layout) for word in _strings(record, "tokens")]
             sentence.tags = [_tag(tag) for tag in _strings(record, "tags")] if labelled else []
             sentence.lines = [number] * len(sentence.words)
@@ -408,7 +409,7 @@ def read_predicted_tags(file: File, examples: Sequence[TaggedExample]) -> list[l
     """
     form = _find_form(file, Layout(), labelled=True)
     if form.is_json:
-        given = read_predictions(file, ("tags",), ("id",))
+        given = read_predictions(file, ("tags",))
         sentences = [list_of(value, file) for value in join([example.id for example in examples], given, file)]
     else:
         sentences = _last_columns(form, examples, file)

@@ -1,6 +1,8 @@
 """MODEL and TOKENIZER mean the same in every command: a folder, a run's recommended model, or a name of the hub."""
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +22,16 @@ from albertkit.cli import main
 from albertkit.corpus import build_store
 from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.errors import DataError, MachineError
+from albertkit.errors import CheckpointError, DataError, MachineError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
-from albertkit.model_folder import describe_model, local_folder, model_of_run, or_model_of_run, write_selected
+from albertkit.model_folder import (
+    describe_model,
+    loading_digest,
+    local_folder,
+    model_of_run,
+    or_model_of_run,
+    write_selected,
+)
 from albertkit.pretraining.run import next_commands
 from albertkit.tasks.loading import save_task_model
 from albertkit.tasks.registry import find_task
@@ -313,3 +322,26 @@ def test_a_folder_that_holds_more_than_data_is_not_refused(tmp_path: Path) -> No
     for name in ("train.tsv", "vocab.txt"):
         (tmp_path / name).write_text("")
     assert local_folder(tmp_path) == tmp_path
+
+
+def test_a_digest_means_the_files_of_a_model_and_nothing_else(tmp_path):
+    """A copy has the same one; a byte in any file of the model or of one of its modules changes it."""
+    folder, copy = tmp_path / "model", tmp_path / "copy"
+    (folder / "1_Pooling").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "1_Pooling/config.json"):
+        (folder / name).write_bytes(b"before")
+    with loading_digest(folder) as digest:
+        pass
+    shutil.copytree(folder, copy)
+    (copy / "README.md").write_text("a card")
+    os.utime(copy / "config.json", (1, 1))
+    with loading_digest(copy) as other:
+        assert other == digest
+    for name in ("model.safetensors", "1_Pooling/config.json"):
+        (copy / name).write_bytes(b"behind")
+        with loading_digest(copy) as other:
+            assert other != digest
+        (copy / name).write_bytes(b"before")
+    with pytest.raises(CheckpointError) as error, loading_digest(folder):
+        (folder / "model.safetensors").write_bytes(b"another")
+    assert error.value.slug == "changed"

@@ -1,6 +1,7 @@
 """The worker is killed, the service is ended, the models cannot be loaded: every request is answered, nothing hangs."""
 
 import itertools
+import os
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ import httpx
 import openai
 import psutil
 import pytest
+from safetensors.torch import load_file, save_file
 
 from albertkit.errors import AlbertKitError
 from albertkit.serve.server import serve
@@ -84,6 +86,38 @@ def test_a_killed_worker_loses_no_request(sturdy, texts):
     assert found.keys() <= {200, 503}, found
     assert sturdy.worker.pid != first.pid
     assert sturdy.metric("albertkit_queue_tokens") == 0
+
+
+def test_a_folder_that_was_replaced_is_not_mixed_with_what_the_service_holds(folders, services, tmp_path):
+    """The worker would load other weights than the tokenizer and the labels belong to: 200, and wrong."""
+    folder, weights = tmp_path / "model", tmp_path / "model" / "model.safetensors"
+    shutil.copytree(folders["classify"], folder)
+    served = services(folder)
+    ask = lambda: served.post("/classify", {"texts": ["the quick fox"]})  # noqa: E731
+    before, content = ask().json(), weights.read_bytes()
+    values = {name: -value for name, value in load_file(weights).items()}
+    save_file(values, weights, {"format": "pt"})
+    os.utime(weights, (1, 1))
+    assert len(weights.read_bytes()) == len(content)
+    served.worker.kill()
+    served.wait_until(lambda: ask().json().get("error", {}).get("slug") == "changed")
+    assert (ask().status_code, served.get("/ready").status_code) == (503, 503)
+    weights.write_bytes(content)
+    served.wait_until_ready()
+    assert ask().json() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sets the limit of another process")
+def test_a_worker_that_dies_while_no_descriptor_is_free_is_replaced_once_there_is_one(sturdy):
+    limit = psutil.Process(sturdy.process.pid).rlimit
+    before, first = limit(psutil.RLIMIT_NOFILE), sturdy.worker
+    lowest = 3
+    limit(psutil.RLIMIT_NOFILE, (lowest, before[1]))
+    first.kill()
+    sturdy.wait_until(lambda: any(line.get("message") == "no worker can be started" for line in sturdy.lines))
+    limit(psutil.RLIMIT_NOFILE, before)
+    sturdy.wait_until_ready()
+    assert sturdy.worker.pid != first.pid
 
 
 def test_a_key(sturdy):

@@ -1,7 +1,10 @@
 """The front's end of a worker: processes that end before they are spoken to."""
 
 import asyncio
+import errno
+import os
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -36,3 +39,15 @@ def test_a_message_to_a_worker_that_has_ended_is_dropped(loop_factory, start):
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(talk())
+
+
+def test_a_process_that_cannot_be_started_leaves_no_descriptor_open(start, monkeypatch):
+    def refuse(*args, **options):
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(OSError, match="unavailable") as error:
+        WorkerProcess(start)
+    assert len(os.listdir("/proc/self/fd")) == before
+    del error

@@ -1,7 +1,10 @@
 """Workers that die, hang or never start, and more work than they can do, on a clock that jumps: what becomes of requests."""
 
 import asyncio
+import errno
+import os
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -108,7 +111,7 @@ def play(monkeypatch, scene, *makers, batch_tokens=512):
         workers = [make() for make in makers or (Worker,)]
         for worker, following in pairwise([*workers, None]):
             worker.following = following
-        supervisor = Supervisor(workers[0], queue, Metrics([queue]), 1.5 * TIMEOUT)
+        supervisor = module.Supervisor(workers[0], queue, Metrics([queue]), 1.5 * TIMEOUT)
         running = asyncio.create_task(supervisor.run())
         await asyncio.sleep(1)
         found = await scene(supervisor, workers)
@@ -183,6 +186,54 @@ def test_a_restart_that_fails_is_tried_again(monkeypatch):
     found, supervisor, _ = results_of(monkeypatch, [[64], [64], [64]], *makers)
     assert found == [[64], [64], [64]]
     assert supervisor.failure is None
+
+
+def test_no_worker_is_used_that_loaded_other_files_than_the_service(monkeypatch):
+    """The second one would compute ids of the first one's tokenizer; the third one has the files of the first again."""
+    old, new = (Ready({"model": Facts("fp32", (), digest)}) for digest in ("old", "new"))
+    makers = (lambda: Worker(old, batches=1), lambda: Worker(new), lambda: Worker(old))
+    found, supervisor, workers = results_of(monkeypatch, [[64], [64], [64]], *makers)
+    assert found == [[64], [64], [64]]
+    assert [worker.tokens for worker in workers] == [64, 0, 128]
+    assert supervisor.changed == []
+
+
+def test_files_that_changed_while_the_service_began_end_it(monkeypatch):
+    monkeypatch.setattr(module, "Supervisor", partial(Supervisor, digests={"model": "other"}))
+    _, supervisor, _ = results_of(monkeypatch, [], Worker)
+    assert supervisor.failure.slug == "changed"
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM, errno.EAGAIN])
+@pytest.mark.parametrize("method", ["another", "connect"])
+def test_a_worker_that_cannot_be_started_is_tried_again(code, method, monkeypatch):
+    class Scarce(Worker):
+        """Raises an error three times in place of doing what `method` says."""
+
+        lacking = 3
+
+        def fail(self, name):
+            if method == name and Scarce.lacking:
+                Scarce.lacking -= 1
+                raise OSError(code, os.strerror(code))
+
+        def another(self):
+            self.fail("another")
+            return super().another()
+
+        async def connect(self):
+            if hasattr(self, "is_second"):
+                self.fail("connect")
+            await super().connect()
+
+    def second():
+        worker = Scarce()
+        worker.is_second = True
+        return worker
+
+    found, supervisor, _ = results_of(monkeypatch, [[64], [64]], lambda: Scarce(batches=1), second)
+    assert found == [[64], [64]]
+    assert (supervisor.failure, Scarce.lacking) == (None, 0)
 
 
 # --- more work than a worker can do -----------------------------------------------------------------------------------

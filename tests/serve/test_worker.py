@@ -47,7 +47,7 @@ def test_int8_that_disagrees(folders, monkeypatch, force):
     monkeypatch.setattr(worker, "compare_precision", disagreeing)
     start = Start({"one": str(folders["classify"])}, ServeOptions((), precision="int8", device="cpu", force=force))
     if force:
-        assert "one" in worker._load(start)
+        assert "one" in worker._load(start)[0]
     else:
         with pytest.raises(AlbertKitError, match=r"\[doubtful\]"):
             worker._load(start)

@@ -10,7 +10,7 @@ from albertkit.errors import AlbertKitError, CheckpointError
 from albertkit.inference.caption import CaptionPipeline
 from albertkit.inference.loading import load_pipelines
 from albertkit.inference.pipeline import Pipeline
-from albertkit.model_folder import is_captioner_folder
+from albertkit.model_folder import is_captioner_folder, loading_digest
 from albertkit.serve.protocol import Facts
 from albertkit.serve.refusals import ServiceError
 from albertkit.tasks.early_exit import EXITS
@@ -19,7 +19,12 @@ PASSES = "passes"  # a look inside; any model of text can be looked into
 
 
 class Models:
-    """Pipelines of every model, by name and kind."""
+    """Pipelines of every model, by name and kind.
+
+    Attributes:
+        folders: Folder of each model, by name.
+        digests: Digest of the files that were loaded, by name of the model; without captioners, which the front does not load.
+    """
 
     def __init__(self, folders: dict[str, str], exits: str | None = None) -> None:
         self.folders = folders
@@ -31,11 +36,13 @@ class Models:
                 hint = "leave out --exits, or train with them: albertkit finetune … --exits"
                 raise CheckpointError("wrong-model", fact, hint)
         self._pipelines: dict[str, dict[str, Pipeline | None]] = {}
+        self.digests: dict[str, str] = {}
         for name, folder in self.folders.items():
             if is_captioner_folder(folder):
                 self._pipelines[name] = {CaptionPipeline.kind: None}
             else:
-                pipelines = load_pipelines(folder, device="meta")
+                with loading_digest(folder) as self.digests[name]:
+                    pipelines = load_pipelines(folder, device="meta")
                 exported = is_onnx_folder(Path(folder))  # it runs as a whole: it shows no states
                 self._pipelines[name] = {**pipelines, **({} if exported else {PASSES: None})}
 

@@ -18,6 +18,8 @@ from albertkit.model_folder import is_captioner_folder, local_folder
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.protocol import Start, packed, receive
 
+_POLL = 0.01  # seconds
+
 
 def named_folders(models: Sequence[str]) -> dict[str, str]:
     """Return name to folder, from `FOLDER` or `NAME=FOLDER`; without a name the folder's own."""
@@ -54,7 +56,8 @@ class WorkerProcess:
         """
         self.start = start
         self._socket, theirs = socket.socketpair()
-        with theirs:
+        with theirs, contextlib.ExitStack() as unused:
+            unused.enter_context(self._socket)  # closed where no process can be started
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "albertkit.serve.worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -63,6 +66,7 @@ class WorkerProcess:
                 env={"OMP_WAIT_POLICY": "passive", **os.environ},
                 process_group=0,
             )
+            unused.pop_all()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended: `receive` says so
             self._socket.sendall(packed(start))
 
@@ -90,7 +94,9 @@ class WorkerProcess:
         """Kill the process if it lives, and wait for its end; return its exit status."""
         self._writer.close()
         self.kill()
-        return await asyncio.to_thread(self._process.wait)
+        while (status := self._process.poll()) is None:  # no thread: perhaps none can be started
+            await asyncio.sleep(_POLL)
+        return status
 
     def kill(self) -> None:
         """Kill the process if it lives."""

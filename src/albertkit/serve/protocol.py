@@ -28,10 +28,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Facts:
-    """Describe a loaded model: its precision, and what its engine fell back from."""
+    """Describe a loaded model: its precision, what its engine fell back from, and the digest of its files."""
 
     precision: str
     notes: tuple[str, ...]
+    digest: str = ""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Service:
         queues = [Queue(options.batch_tokens) for _ in workers]
         self.metrics = Metrics(queues)
         self.supervisors = [
-            Supervisor(worker, queue, self.metrics, _PATIENCE * options.timeout)
+            Supervisor(worker, queue, self.metrics, _PATIENCE * options.timeout, models.digests)
             for worker, queue in zip(workers, queues, strict=True)
         ]
         self._supervisors = {
@@ -190,6 +190,9 @@ class Service:
 
     def _ready_supervisor(self, name: str) -> Supervisor:
         supervisor = self._supervisors[name]
+        if supervisor.changed:
+            fact = f"the files of {', '.join(supervisor.changed)} have changed since the service started"
+            raise ServiceError("changed", fact, "restart the service", status=503, retry_after=30)
         if not supervisor.is_ready:
             fact, hint = "the models are being loaded", "GET /ready says when they are"
             raise ServiceError("busy", fact, hint, status=503, retry_after=2)

@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 
-from albertkit.errors import AlbertKitError, MachineError
+from albertkit.errors import AlbertKitError, CheckpointError, MachineError
 from albertkit.serve.batching import Batch, Job, Key, Queue, check_time
 from albertkit.serve.observing import Metrics
 from albertkit.serve.processes import WorkerProcess
@@ -30,11 +30,21 @@ class Supervisor:
         queue: As given.
         facts: Of each model by name; None while no worker is ready.
         failure: Why the models could not be loaded when the service began; nothing can be served then.
+        changed: Names of models whose files are not those that the service loaded when it began.
     """
 
-    def __init__(self, worker: WorkerProcess, queue: Queue, metrics: Metrics, patience: float) -> None:
+    def __init__(
+        self,
+        worker: WorkerProcess,
+        queue: Queue,
+        metrics: Metrics,
+        patience: float,
+        digests: Mapping[str, str] | None = None,
+    ) -> None:
         self.facts: dict[str, Facts] | None = None
         self.failure: AlbertKitError | None = None
+        self.changed: list[str] = []
+        self._digests = {**(digests or {})}  # of what the tokenizers and labels at this end were loaded from
         self._worker, self.queue, self._metrics, self._patience = worker, queue, metrics, patience
         self._at_work: dict[int, Batch] = {}
         self._numbers = count()
@@ -87,8 +97,8 @@ class Supervisor:
 
     async def _run(self) -> None:
         delay = 0.0
+        await self._worker.connect()
         while True:
-            await self._worker.connect()
             try:
                 beating = asyncio.create_task(self._beat(self._worker))
                 answered = await self._attend(self._worker)
@@ -102,11 +112,24 @@ class Supervisor:
                 hint = "most often memory was short: serve fewer models, or use --precision bf16"
                 self.failure = self.failure or MachineError("worker-died", fact, hint)
                 return
-            delay = 0.0 if answered else min(_LONGEST_DELAY, delay * 2 or _SHORTEST_DELAY)
+            delay = 0.0 if answered else _longer(delay)
             self._metrics.restarts.inc()
             log.error("the worker has died and is started again", extra={"status": status})
+            delay = await self._start_another(delay)
+
+    async def _start_another(self, delay: float) -> float:
+        """Start a worker after a delay, and again until it starts: return the last delay."""
+        while True:
             await asyncio.sleep(delay)
-            self._worker = self._worker.another()
+            try:
+                worker = self._worker.another()
+                await worker.connect()
+            except (OSError, MemoryError) as error:  # no descriptor, process or memory is free
+                delay = _longer(delay)
+                log.error("no worker can be started", extra={"error": str(error), "seconds": delay})
+            else:
+                self._worker = worker
+                return delay
 
     async def _attend(self, worker: WorkerProcess) -> bool:
         """Handle what a worker says until it ends. Whether it answered anything."""
@@ -116,6 +139,8 @@ class Supervisor:
                 while (message := await worker.receive()) is not None:
                     self._handle(message)
                     answered = answered or isinstance(message, Done)
+                    if self.changed:
+                        break
         except TimeoutError:
             log.error("the worker is stuck", extra={"seconds": self._patience})
         finally:
@@ -145,8 +170,7 @@ class Supervisor:
         if isinstance(message, Alive):
             pass
         elif isinstance(message, Ready):
-            self.facts, self._was_ready = message.models, True
-            log.info("ready", extra={"models": {name: facts.precision for name, facts in message.models.items()}})
+            self._welcome(message.models)
         elif message.number is None:
             self.failure = None if self._was_ready else message.error
             log.error(message.error.message, extra={"slug": message.error.slug, "trace": message.trace})
@@ -154,6 +178,19 @@ class Supervisor:
             self._hand_out(self._at_work.pop(message.number), message)
         self._send_batches()
         self._watch()
+
+    def _welcome(self, models: dict[str, Facts]) -> None:
+        """Use a worker that has loaded the files that this end has, too: ids of another tokenizer give wrong answers silently."""
+        self._digests = {name: facts.digest for name, facts in models.items()} | self._digests
+        self.changed = [name for name, facts in models.items() if facts.digest != self._digests[name]]
+        if self.changed:
+            fact = f"the files of {', '.join(self.changed)} have changed since the service started"
+            error = CheckpointError("changed", fact, "restart the service")
+            self.failure = None if self._was_ready else error
+            log.error(error.message, extra={"slug": error.slug, "hint": error.hint})
+            return
+        self.facts, self._was_ready = models, True
+        log.info("ready", extra={"models": {name: facts.precision for name, facts in models.items()}})
 
     def _hand_out(self, batch: Batch, message: Done | Failed) -> None:
         if isinstance(message, Failed):
@@ -205,3 +242,7 @@ class Supervisor:
         for batch in reversed(batches):
             batch.parts = [part for part in batch.parts if not part.job.future.done()]
             self.queue.put_back(batch)
+
+
+def _longer(delay: float) -> float:
+    return min(_LONGEST_DELAY, delay * 2 or _SHORTEST_DELAY)

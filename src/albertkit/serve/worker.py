@@ -22,6 +22,7 @@ from albertkit.errors import AlbertKitError, DataError, MachineError, explain
 from albertkit.inference.comparison import compare_precision
 from albertkit.inference.loading import load_pipelines
 from albertkit.inference.pipeline import Pipeline
+from albertkit.model_folder import loading_digest
 from albertkit.serve.protocol import TOKEN_STATES, Alive, Channel, Done, Facts, Failed, Ready, Start, Work
 from albertkit.tasks.prediction import run_batches
 
@@ -44,28 +45,33 @@ def main(descriptor: int) -> None:
         torch.set_num_threads(options.threads)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the front has ended
         try:
-            models = _load(start)
+            models, facts = _load(start)
         except Exception as error:
             channel.send(_failed(None, error))
             return
-        channel.send(Ready({name: _facts(pipelines) for name, pipelines in models.items()}))
+        channel.send(Ready(facts))
         while (work := channel.receive()) is not None:
             channel.send(work if isinstance(work, Alive) else _answer(models, work, options.batch_tokens))
 
 
-def _load(start: Start) -> Models:
-    options, models = start.options, {}
+def _load(start: Start) -> tuple[Models, dict[str, Facts]]:
+    options, models, facts = start.options, {}, {}
     for name, folder in start.folders.items():
-        models[name] = load_pipelines(folder, precision=options.precision, device=options.device, exits=options.exits)
+        with loading_digest(folder) as digest:
+            models[name] = load_pipelines(
+                folder, precision=options.precision, device=options.device, exits=options.exits
+            )
+        first = next(iter(models[name].values()))
+        facts[name] = Facts(first.precision, tuple(first.notes), digest)
         # An exported model was compared when it was exported.
-        if _facts(models[name]).precision == "int8" and not is_onnx_folder(Path(folder)):
+        if first.precision == "int8" and not is_onnx_folder(Path(folder)):
             hint = "serve it with --precision bf16, measure it on examples (`albertkit compare-precision MODEL DATA`)"
             compare_precision(folder, precision="int8").require(options.force, hint)
         _warm_up(models[name])
         for pipeline in models[name].values():
             if isinstance(pipeline, Pipeline):
                 pipeline.engine.follows_weights = False  # nobody else has the model
-    return models
+    return models, facts
 
 
 def _warm_up(pipelines: dict[str, Any]) -> None:
@@ -74,11 +80,6 @@ def _warm_up(pipelines: dict[str, Any]) -> None:
         if isinstance(pipeline, Pipeline):
             with contextlib.suppress(AlbertKitError):  # an example may be longer than a tiny model reads
                 pipeline(pipeline.example)
-
-
-def _facts(pipelines: dict[str, Any]) -> Facts:
-    first = next(iter(pipelines.values()))
-    return Facts(first.precision, tuple(first.notes))
 
 
 def _answer(models: Models, work: Work, batch_tokens: int) -> Done | Failed:

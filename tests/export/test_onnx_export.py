@@ -20,6 +20,7 @@ from albertkit.engines.onnx_model import OnnxModel, load_onnx
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.export import graph, onnx_export, quantized
 from albertkit.export.onnx_export import export_onnx
+from albertkit.folder_facts import FolderFacts
 from albertkit.inference.comparison import compare_outputs, largest_difference
 from albertkit.inference.loading import task_of
 from albertkit.inference.tasks import BY_TASK
@@ -158,7 +159,7 @@ def test_every_class_runs_as_what_it_was(folder, tmp_path, tokenizer, model_clas
 def test_tasks_take_it_for_their_model(folder, tmp_path, tokenizer, fine_tuned):
     model = fine_tuned.from_pretrained(folder(fine_tuned))
     export_onnx(tmp_path / fine_tuned.__name__, tmp_path / "out")
-    task = task_of(model)
+    task = task_of(model, FolderFacts.read(tmp_path / "out"), tokenizer)
     assert task is not None
     pipeline = BY_TASK[task.kind](task, model, tokenizer, "fp32")
     inputs = [pipeline.parse(pipeline.example)]

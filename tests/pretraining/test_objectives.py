@@ -106,7 +106,7 @@ def test_labels_are_balanced_and_segments_told_apart(tales):
 def test_order_is_learned_on_a_toy_corpus(tmp_path, tales):
     config = write_config(tmp_path, tales.vocab_size)
     settings = replace(
-        SETTINGS, config=config, masked_lm_prob=0.0, optimizer="adamw", lr=2e-3, steps=150, warmup_steps=10,
+        SETTINGS, config=config, masked_lm_prob=0.0, optimizer="adamw", lr=5e-4, steps=500, warmup_steps=30,
         batch_tokens=512, eval_every=0, bias_correction=True,
     )  # fmt: skip
     result = pretrain(tales, tmp_path / "run", settings)

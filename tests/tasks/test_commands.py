@@ -22,7 +22,7 @@ COLUMNS = ("--text", "sentence", "--label", "label")
 def run(start: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     """A run that the command made, and what it printed."""
     folder = tmp_path_factory.mktemp("commands") / "run"
-    settings = ("--lr", "3e-3", "--epochs", "3", "--batch-size", "16", "--length", "32", "--json")
+    settings = ("--lr", "1e-3", "--epochs", "8", "--batch-size", "16", "--length", "32", "--json")
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
         main([*map(str, ("finetune", "classify", start, table, *COLUMNS, "--out", folder, *settings))])

@@ -17,47 +17,16 @@ File = str | os.PathLike[str]
 SAME_FILE = "predict the very file that is scored"
 
 # names that only predictions have, compared in lower case; where one stands, it is what is scored
-PREDICTION_NAMES = (
-    *("prediction", "prediction_text", "predictions", "predicted", "pred", "preds", "y_pred", "predicted_label"),
-    *(
-        "pred_label",
-        "predicted_labels",
-        "pred_labels",
-        "predicted_tags",
-        "pred_tags",
-        "predicted_answer",
-        "pred_answer",
-    ),
+PREDICTION_NAMES = tuple(
+    """prediction prediction_text predictions predicted pred preds y_pred predicted_label pred_label predicted_labels
+    pred_labels predicted_tags pred_tags predicted_answer pred_answer""".split()
 )
 # columns beside a prediction that cannot be another one: inputs, and the fields of `albertkit predict`
-COMPANIONS = {
-    *(
-        "text",
-        "texts",
-        "sentence",
-        "sentence1",
-        "sentence2",
-        "question",
-        "question1",
-        "question2",
-        "premise",
-        "hypothesis",
-    ),
-    *(
-        "pair",
-        "context",
-        "tokens",
-        "words",
-        "title",
-        "choices",
-        "probabilities",
-        "probability",
-        "score",
-        "scores",
-        "logits",
-    ),
-    *("entities", "start", "end", "nbest", "null_odds", "document", "index", "layers"),
-}
+COMPANIONS = set(
+    """text texts sentence sentence1 sentence2 question question1 question2 premise hypothesis pair context tokens words
+    title choices probabilities probability score scores logits entities start end nbest null_odds document index
+    layers""".split()
+)
 
 
 class Predicted(NamedTuple):
@@ -80,7 +49,7 @@ def read_predictions(
         named = [name for name in table.columns if name.lower() in PREDICTION_NAMES]
         value = next((name for name in (*named, *value_columns) if name in table.columns), None)
         known = {*COMPANIONS, *IDS, *id_columns, *([value] if len(named) < 2 else [])}
-        others = [name for name in table.columns if name.lower() not in known and name not in known]
+        others = [n for n in table.columns if n not in known and n.lower().partition(".")[0] not in known]
         if value is not None and (len(named) > 1 or (not named and others)):
             names = listed([f"`{name}`" for name in (named or [value, *others])])
             fact = f"`{file}` may have its predictions in any of {names}"

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Encoder(Protocol):
     model_max_length: int
     truncation_side: str
     padding_side: str
+    longer_half: ClassVar[str]
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds: ...
 
@@ -296,7 +297,7 @@ def _rows(tokenizer: Encoder, firsts: list[_Text], seconds: list[_Text] | None, 
         if settings.strategy and settings.return_overflowing_tokens:
             pairs = _windows(first, second, limit - specials, settings.strategy, settings.stride)
         elif settings.strategy:
-            pairs = [_shortened(first, second, limit - specials, settings.strategy, tokenizer.truncation_side)]
+            pairs = [_shortened(first, second, limit - specials, settings.strategy, tokenizer)]
         rows += [_row(tokenizer, a, b, settings.add_special_tokens, number) for a, b in pairs]
     return rows
 
@@ -340,7 +341,9 @@ def _windows(
     return [(first, part) if long is second else (part, second) for part in parts]
 
 
-def _shortened(first: _Text, second: _Text | None, room: int, strategy: str, side: str) -> tuple[_Text, _Text | None]:
+def _shortened(
+    first: _Text, second: _Text | None, room: int, strategy: str, tokenizer: Encoder
+) -> tuple[_Text, _Text | None]:
     """Cut a text or a pair to `room` ids, from its right or left end."""
     surplus = len(first) + (len(second) if second is not None else 0) - room
     if surplus <= 0:
@@ -349,14 +352,15 @@ def _shortened(first: _Text, second: _Text | None, room: int, strategy: str, sid
         from_first = surplus if second is None and strategy != "only_second" else 0
     elif strategy == "only_first":
         from_first = surplus
-    else:  # the longer to what the shorter leaves, at least half; of an odd number of ids it has one more, if equal the second
-        is_longer = len(first) > len(second)
+    else:  # the longer to what the shorter leaves, at least half; of an odd number of ids it has one more
+        is_longer = len(first) > len(second) or (len(first) == len(second) and tokenizer.longer_half == "first")
         shorter = min(len(first), len(second), max(room, 0) // 2)
         from_first = len(first) - (room - shorter if is_longer else shorter)
     from_second = surplus - from_first
     if from_first > len(first) or from_second > (len(second) if second is not None else 0):
         what = f"a sequence is {surplus} ids too long, more than there are to take by `{strategy}`"
         raise DataError("too-large", what, 'use truncation="longest_first", or a larger max_length')
+    side = tokenizer.truncation_side
     return first.without(from_first, side), None if second is None else second.without(from_second, side)
 
 

@@ -34,6 +34,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
     """SentencePiece with ALBERT's ids. Make one with `AlbertTokenizer.from_pretrained`."""
 
     pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
+    longer_half = "first"  # as the Python class of transformers 4
 
     def __init__(
         self,

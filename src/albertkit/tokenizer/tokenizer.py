@@ -63,6 +63,8 @@ class AlbertTokenizer(ABC):
     truncation_side: str = "right"
     padding_side: str = "right"
     _vocabulary_ids: dict[str, int] | None = None
+    # Of two equally long texts cut to an odd room, the one that keeps one id more: as the `tokenizers` library has it.
+    longer_half: ClassVar[str] = "second"
     kinds: ClassVar[tuple[type["AlbertTokenizer"], ...]] = ()  # listed by `albertkit.tokenizer`, in the order of trial
 
     # --- files --------------------------------------------------------------------------------------------------------

@@ -353,9 +353,10 @@ def _shortened(
     elif strategy == "only_first":
         from_first = surplus
     else:  # the longer to what the shorter leaves, at least half; of an odd number of ids it has one more
-        is_longer = len(first) > len(second) or (len(first) == len(second) and tokenizer.longer_half == "first")
-        shorter = min(len(first), len(second), max(room, 0) // 2)
-        from_first = len(first) - (room - shorter if is_longer else shorter)
+        half = max(room, 0) // 2
+        first_has_more = len(first) > len(second) or (tokenizer.longer_half == "first" and len(first) > half)
+        shorter = min(len(first), len(second), half)
+        from_first = len(first) - (room - shorter if first_has_more else shorter)
     from_second = surplus - from_first
     if from_first > len(first) or from_second > (len(second) if second is not None else 0):
         what = f"a sequence is {surplus} ids too long, more than there are to take by `{strategy}`"

@@ -63,7 +63,7 @@ class AlbertTokenizer(ABC):
     truncation_side: str = "right"
     padding_side: str = "right"
     _vocabulary_ids: dict[str, int] | None = None
-    # Of two equally long texts cut to an odd room, the one that keeps one id more: as the `tokenizers` library has it.
+    # Of two texts cut to halves of an odd room, the one that keeps one id more if it is not the shorter: as in `tokenizers`.
     longer_half: ClassVar[str] = "second"
     kinds: ClassVar[tuple[type["AlbertTokenizer"], ...]] = ()  # listed by `albertkit.tokenizer`, in the order of trial
 

@@ -143,6 +143,6 @@ def test_examples_name_the_folder_that_holds_the_model(tmp_path):
 def test_a_command_in_a_card_can_be_pasted(tmp_path):
     data = TaskData(find_task("sst2"), [None], [None], [], [])
     intervals = {"accuracy": (0.25, 0.75)}
-    card = task_card("my_run of *mine*", data, "m", 1, {"accuracy": 0.5}, intervals, {"lr": 1e-5}).text()
+    card = task_card("my_run of *mine*", data, "m", 1, {"accuracy": 0.5}, {"intervals": intervals}, {"lr": 1e-5}).text()
     assert "| accuracy | 0.5000 | 0.2500 to 0.7500 |" in card
     assert "albertkit predict 'my_run of *mine*' INPUT --out" in card.split("```")[1]

@@ -1,6 +1,7 @@
 """What the first users of fine-tuning met: data that say what is odd about them, results that say what they are of."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +40,25 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     written = json.loads((run / "results.json").read_text())
     assert (written["data"], written["examples"], written["best_step"]) == ("dev.tsv", 100, best)
     to_terminal(result_sections(result.results(), result.metric))
-    assert f"classify, 100 examples of dev.tsv, the model of step {best}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"classify, 100 examples of dev.tsv, the model of step {best}" in printed
+    assert "f1 (plain)" in printed
+    assert written["positive_class"] == "plain"  # both have 150 training examples
+    assert "| f1 (plain) |" in (run / "best" / "README.md").read_text()
     wrong = [json.loads(line) for line in (run / "dev" / "errors.jsonl").read_text().splitlines()]
     assert len(wrong) == min(50, round(100 * (1 - result.scores["accuracy"])))
     assert all(record["label"] != record["gold"] for record in wrong)
     assert [record["error"] for record in wrong] == sorted((record["error"] for record in wrong), reverse=True)
+
+
+def test_the_class_of_f1_can_be_chosen_and_only_one_of_two(start, table, tmp_path, slug_of):
+    settings = replace(SETTINGS, positive_class="magic", steps=2, eval_every=2)
+    result = finetune("classify", start, table, tmp_path / "run", settings, columns=COLUMNS)
+    rows = {row["name"]: row for row in result.details["classes"]}
+    assert result.scores["f1"] == rows["magic"]["f1"]
+    assert evaluate_task(tmp_path / "run", table).details["positive_class"] == "magic"
+    regression = {"train": rows_of([1.0, 2.0] * 8), "dev": rows_of([1.0, 2.0])}
+    assert slug_of(finetune, "regress", start, regression, tmp_path / "r", settings, columns=COLUMNS) == "bad-value"
 
 
 def test_an_evaluation_gives_no_advice_on_training(start, tmp_path):

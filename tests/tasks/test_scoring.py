@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn.metrics import f1_score
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.errors import AlbertKitError
 from albertkit.tasks.choices import choice_task
-from albertkit.tasks.scoring import score_file
+from albertkit.tasks.scoring import score_file, show
 from albertkit.tasks.tagging import tagging_task
 from albertkit.tasks.texts.classes import official_task
 
@@ -157,7 +158,8 @@ def test_records_of_predict_score_as_the_official_file(golden: Path, tmp_path: P
 
 
 def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data: Path, tmp_path: Path) -> None:
-    from seqeval.metrics import classification_report, f1_score, precision_score
+    from seqeval.metrics import classification_report, precision_score
+    from seqeval.metrics import f1_score as entity_f1
 
     gold = data / "ner" / "wnut17" / "emerging.dev.conll"
     examples = read_examples(tagging_task("wnut17"), gold)
@@ -174,7 +176,7 @@ def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data: Path, tmp_p
     truth = [list(example.tags) for example in examples]
     report = classification_report(truth, tags, output_dict=True, zero_division=0)
     for found in (score_file("wnut17", two, gold), score_file("ner", one), score_file("wnut17", lines, gold)):
-        assert found["f1"] == pytest.approx(f1_score(truth, tags), abs=1e-12)
+        assert found["f1"] == pytest.approx(entity_f1(truth, tags), abs=1e-12)
         assert found["precision"] == pytest.approx(precision_score(truth, tags), abs=1e-12)
         for row in found["types"]:
             assert row["f1"] == pytest.approx(report[row["name"]]["f1-score"], abs=1e-12)
@@ -268,6 +270,22 @@ def test_gold_is_read_as_evaluate_reads_it(tmp_path: Path) -> None:
     gold = write(tmp_path / "own.csv", 'id,text,label\n0,"well, yes",a\n1,no,b\n')
     given = write(tmp_path / "preds.tsv", "id\tprediction\n0\ta\n1\ta\n")
     assert score_file("classify", given, gold, label="label")["accuracy"] == 0.5
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [(None, "fraud"), ("ok", "ok")])
+def test_the_class_of_f1_is_named_and_can_be_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], chosen: str | None, expected: str
+) -> None:
+    gold, predicted = ["ok"] * 9 + ["fraud"] * 3, ["ok"] * 8 + ["fraud"] * 2 + ["ok"] * 2
+    write(tmp_path / "g.csv", "\n".join(["label", *gold]))
+    write(tmp_path / "p.csv", "\n".join(["prediction", *predicted]))
+    scores = score_file("classify", tmp_path / "p.csv", tmp_path / "g.csv", label="label", positive_class=chosen)
+    assert scores["f1"] == pytest.approx(f1_score(gold, predicted, pos_label=expected))
+    assert scores["positive_class"] == expected
+    show(scores)
+    assert f"f1 ({expected})" in capsys.readouterr().out
+    with pytest.raises(AlbertKitError, match="conflicting-options"):
+        score_file("mrpc", tmp_path / "p.csv", tmp_path / "g.csv", positive_class="1")
 
 
 def test_all_wrong_labels_are_named(tmp_path: Path) -> None:

@@ -351,11 +351,34 @@ def test_scores_and_details():
     assert scores["accuracy_and_f1"] == pytest.approx((0.8 + scores["f1"]) / 2)
     assert scores["matthews_correlation"] == pytest.approx(matthews_corrcoef(gold, predicted))
     details = task.details(examples_of(*gold), records)
+    assert details["positive_class"] == "1"  # though it may be the more frequent one: the benchmark's
     assert details["confusion"] == {"names": ["0", "1"], "counts": [[4, 1], [1, 4]]}
     assert [row["support"] for row in details["classes"]] == [5, 5]
     low, high = details["intervals"]["accuracy_and_f1"]
     assert low < scores["accuracy_and_f1"] < high
     json.dumps(details)
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [("", "fraud"), ("ok", "ok"), ("fraud", "fraud")])
+def test_of_two_classes_the_rarer_one_is_scored_and_named(chosen, expected):
+    from sklearn.metrics import f1_score, precision_score, recall_score
+
+    gold = ["ok"] * 90 + ["fraud"] * 10
+    predicted = ["ok"] * 88 + ["fraud"] * 5 + ["ok"] * 7
+    task = task_of(positive_class=chosen).fitted(examples_of(*gold))
+    records = [{"id": str(n), "label": label} for n, label in enumerate(predicted)]
+    scores, details = task.score(examples_of(*gold), records), task.details(examples_of(*gold), records)
+    for name, theirs in (("f1", f1_score), ("precision", precision_score), ("recall", recall_score)):
+        assert scores[name] == pytest.approx(theirs(gold, predicted, pos_label=expected))
+    assert details["positive_class"] == expected
+    low, high = details["intervals"]["f1"]
+    assert low < scores["f1"] < high
+    assert TextClassification.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    balanced = task_of().fitted(examples_of("a", "b"))
+    assert balanced.positive_class == "b"  # as scikit-learn's labels of 0 and 1 have it
+    assert "positive_class" not in task_of().fitted(examples_of("a", "b", "c")).details(
+        examples_of("a", "b", "c"), [{"label": "a"}] * 3
+    )
 
 
 def test_scores_of_numbers():
@@ -423,6 +446,8 @@ def test_a_task_comes_back_from_json(name):
         (lambda: task_of(text="hypothesis", pair="premise"), "doubtful"),
         (lambda: official_task("qnli", Columns(text="sentence", pair="question", label="label")), "doubtful"),
         (lambda: task_of(text="label"), "bad-value"),
+        (lambda: task_of(labels=("fraud", "ok"), positive_class="frad"), "bad-value"),
+        (lambda: task_of(labels=("a", "b", "c"), positive_class="a"), "bad-value"),
         (lambda: official_task("mrpc", Columns(label="y")), "bad-value"),
         (lambda: task_of(pair="other", long_texts="windows"), "bad-value"),
         (lambda: official_task("mrcp"), "unknown-name"),

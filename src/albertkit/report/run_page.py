@@ -25,7 +25,16 @@ from albertkit.report.options import ReportOptions
 from albertkit.report.run_folder import RunFolder, numbers, read_run
 from albertkit.training.curves import is_drawable, run_svgs
 from albertkit.training.metrics import RunMetrics
-from albertkit.training.results import Details, class_table, confusion_table, number, scatter, score_table, scores_of
+from albertkit.training.results import (
+    Details,
+    class_table,
+    confusion_table,
+    number,
+    scatter,
+    score_name,
+    score_table,
+    scores_of,
+)
 
 REPORT = "report.html"
 MEASURED = (
@@ -161,7 +170,9 @@ def _task_highlights(run: RunFolder, details: Details, scores: Mapping[str, floa
     for place, name in enumerate(names):
         notes = [f"95%: {' to '.join(map(number, details.intervals[name]))}"] if name in details.intervals else []
         notes += ["of the best seed"] if run.seeds and place == 0 else []
-        shown.append(Highlight(f"{name.replace('_', ' ')}, dev", number(scores[name]), note="; ".join(notes)))
+        shown.append(
+            Highlight(f"{score_name(name, details.positive_class)}, dev", number(scores[name]), note="; ".join(notes))
+        )
     return Highlights(shown)
 
 
@@ -169,7 +180,8 @@ def _task_sections(run: RunFolder, details: Details, scores: Mapping[str, float]
     """Return the rest of the results of a task."""
     sections: list[Section] = []
     if scores:
-        sections.append(score_table(scores, details.intervals, details.metric, "Results on dev"))
+        table = score_table(scores, details.intervals, details.metric, "Results on dev", details.positive_class)
+        sections.append(table)
     seeds = {name: "unfinished" if value is None else number(value) for name, value in run.seeds.items()}
     sections += [Facts(seeds, "Seeds")] if seeds else []
     for kind, rows in (("class", details.classes), ("type", details.types)):

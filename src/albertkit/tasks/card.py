@@ -23,7 +23,7 @@ def task_card(
     start: str,
     parameters: int,
     scores: Mapping[str, float],
-    intervals: Mapping[str, Any],
+    details: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> Card:
     """Return the card of a model fine-tuned from `start`; `name` is its heading, and the folder in the example."""
@@ -46,7 +46,7 @@ def task_card(
             "over the examples.",
             "Results",
         ),
-        score_table(scores, intervals),
+        score_table(scores, details.get("intervals", {}), positive_class=details.get("positive_class", "")),
         code(f"albertkit predict {shlex.quote(name)} INPUT --out PREDICTIONS.jsonl", "", "Using it"),
         Text(loading, form="markdown"),
         *settings_sections(settings, versions()),

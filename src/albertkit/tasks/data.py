@@ -12,7 +12,7 @@ import numpy as np
 from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.features import Features
 from albertkit.data.given import Data, as_files, file_name, is_made_of_rows
-from albertkit.errors import DataError
+from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.overlap import draw_held_out, measure_overlap
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
@@ -124,8 +124,11 @@ def configured(task: Task, settings: FinetuneSettings) -> Task:
         "stride": settings.stride,
         "head_kind": settings.qa_head,
         "threshold_from": settings.threshold_from,
+        "positive_class": settings.positive_class,
     }
     own = {f.name for f in fields(task)}
+    if settings.positive_class is not None and "positive_class" not in own:
+        raise ConfigError("bad-value", f"`{task.name}` has no two classes", "leave --positive-class out")
     return task.with_changes(**{name: value for name, value in named.items() if name in own and value is not None})
 
 

@@ -195,9 +195,8 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
     def write(best: TaskModel, result: FinetuneResult) -> None:
         best.task.write(run.folder / "dev", evaluator.last, split="dev")
         save_examples(run.folder / "dev", best.task, data.dev, evaluator.last)
-        intervals = result.details.get("intervals", {})
         size, settings_of = best.model.num_parameters(), settings.for_card()
-        card = task_card(run.name, data, str(start), size, result.scores, intervals, settings_of)
+        card = task_card(run.name, data, str(start), size, result.scores, result.details, settings_of)
         card.write(run.folder / "best")
 
     parameters = f"parameters: {model.num_parameters():,}"

@@ -33,6 +33,11 @@ def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(labels, key=(lambda label: (float(label), label)) if numbers else None))
 
 
+def rarer_class(counts: Mapping[str, int]) -> str:
+    """Return of two classes the one with fewer examples, of equal ones the last; "" if there are not two."""
+    return min(reversed(sorted_labels(counts)), key=counts.__getitem__) if len(counts) == 2 else ""
+
+
 def labels_of(examples: Sequence[Any], name: str = "label", missing: Any = None) -> list[Any]:
     """Return the labels of examples, or what else is called `name`; an example without any is an error."""
     labels = [getattr(example, name) for example in examples]

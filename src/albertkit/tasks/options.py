@@ -167,6 +167,7 @@ class ScoreOptions:
         id: Id column of a table. Default: `id`, `index`, `idx` or `guid`, if there is one.
         null_odds: SQuAD 2.0: `null_odds.json`, for the best thresholds and average precision.
         null_threshold: Null odds above which a question counts as unanswered. The default is the official script's.
+        positive_class: Of two classes of a table the one whose f1, precision and recall are reported. Default: the rarer one.
         f1_of: `words`: score Korean answers by words, like SQuAD's script. Default: refuse them, because KorQuAD counts
             characters.
         on_error: How to treat unusable rows of the gold file: stop with an error, or skip and list them.
@@ -181,6 +182,7 @@ class ScoreOptions:
     id: Annotated[str | None, Parameter(name=("--id-column", "--id"))] = None
     null_odds: str | Path | None = None
     null_threshold: float = 1.0
+    positive_class: str | None = None
     f1_of: Literal["words"] | None = None
     on_error: OnError = "stop"
     out: str | Path | None = None

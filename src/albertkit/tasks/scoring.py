@@ -1,6 +1,7 @@
 """`score_file`: predictions of any origin against the labels, as the official scripts score them."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,13 @@ from albertkit.frame.values import plain
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.answers.scoring import score_answers
 from albertkit.tasks.data import read_split
-from albertkit.tasks.label_names import sorted_labels
+from albertkit.tasks.label_names import rarer_class, sorted_labels
 from albertkit.tasks.options import ScoreOptions
 from albertkit.tasks.prediction_files import File, wrong_label
 from albertkit.tasks.registry import TABLES, find_task
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Task
-from albertkit.tasks.texts import TextExample, TextTask, table_task
+from albertkit.tasks.texts import TextClassification, TextExample, TextTask, table_task
 from albertkit.training.results import result_sections, save_results
 
 
@@ -60,6 +61,8 @@ def score_file(options: ScoreOptions) -> Scores:
     if (options.label or options.id) and name not in TABLES:
         hint = "leave out --label-column and --id-column"
         raise ConfigError("conflicting-options", f"`{name}` has a format of its own", hint)
+    if options.positive_class and name != "classify":
+        raise ConfigError("conflicting-options", f"`{name}` has no class to choose", "leave out --positive-class")
     found = None if name in TABLES else task if isinstance(task, Task) else _find(name, gold)
     if options.null_odds is not None and not isinstance(found, AnswerTask):
         raise ConfigError("conflicting-options", f"`{name}` has no null odds", "leave out --null-odds")
@@ -67,7 +70,7 @@ def score_file(options: ScoreOptions) -> Scores:
         found, gold = found.with_changes(tag_column=-2), predictions
     labelled = _needed(gold)
     if found is None:
-        results = _score_table(name, predictions, labelled, options.label, options.id, bad_rows)
+        results = _score_table(name, predictions, labelled, options, bad_rows)
     else:
         examples = read_split(found, Path(labelled), "dev", bad_rows)
         if isinstance(found, AnswerTask):
@@ -115,10 +118,9 @@ def _results(task: Task, examples: Sequence[Any], records: Sequence[dict[str, An
     return {"metric": task.metric, **scores, "examples": len(examples), **details, "notes": reported}
 
 
-def _score_table(
-    name: str, file: File, gold: File, label: str | None, id: str | None, bad_rows: BadRows
-) -> dict[str, Any]:
+def _score_table(name: str, file: File, gold: File, options: ScoreOptions, bad_rows: BadRows) -> dict[str, Any]:
     """Score a table against another one: the texts play no part, and the labels are those that occur."""
+    label, id = options.label, options.id
     if label is None:
         fact = f"no column is named for the label of `{name}`"
         raise ConfigError("missing-column", fact, "name it with --label-column")
@@ -129,13 +131,17 @@ def _score_table(
     records = task.read_predictions(file, examples, label=label, ids=(id, *IDS) if id else IDS)
     if name == "regress":
         return _results(task, examples, records)
-    own = {label for example in examples for label in _several(example.label)}
+    own = Counter(label for example in examples for label in _several(example.label))
     predicted = [label for record in records for label in _several(record.get("labels", record.get("label")))]
-    if own.isdisjoint(predicted):
+    if own.keys().isdisjoint(predicted):
         raise wrong_label(file, predicted, sorted(own))
-    strange = listed([f"`{label}`" for label in sorted({*predicted} - own)], 12)
+    strange = listed([f"`{label}`" for label in sorted({*predicted} - own.keys())], 12)
     note = f"predicted, but the label of no example: {strange}" if strange else ""
-    return _results(task.with_changes(labels=sorted_labels({*own, *predicted})), examples, records, note)
+    counts = {label: own[label] for label in {*own, *predicted}}
+    task = task.with_changes(labels=sorted_labels(counts))
+    if isinstance(task, TextClassification):
+        task = task.with_changes(positive_class=options.positive_class or rarer_class(counts))
+    return _results(task, examples, records, note)
 
 
 def _labelled_rows(task: TextTask, gold: File, label: str, id: str | None, bad_rows: BadRows) -> Iterator[TextExample]:

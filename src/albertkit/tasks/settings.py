@@ -27,6 +27,8 @@ class FinetuneSettings(EpochSettings):
         dropout: Dropout in the encoder; the classifier's is 0.1. Default: the preset's, else the model's own.
         batch_tokens: Maximum tokens per micro-batch on each device; an update is split into as many as needed.
         class_weights: Class weights in the loss: none, or balanced (rare classes count more).
+        positive_class: Of two classes the one whose f1, precision and recall are reported. Default: the rarer one in training;
+            tasks with official labels keep theirs.
         freeze: Freeze the encoder and train only the head.
         lora: Rank of LoRA adapters, trained in place of the encoder's matrices; 0: none.
         teacher: Folder of a larger model, fine-tuned on the same task, to distil from.
@@ -43,6 +45,7 @@ class FinetuneSettings(EpochSettings):
     held_out: Share = 0.1
     batch_tokens: Positive = 8192
     class_weights: Literal["none", "balanced"] = "none"
+    positive_class: str | None = None
     freeze: bool = False
     lora: NotNegative = 0
     teacher: Path | None = None

@@ -4,6 +4,7 @@ Results are one dictionary of plain values: the scores by name, and with them, w
 
 - intervals: score to low and high, 95 %, by bootstrap over the examples
 - classes, or types of entities: rows of name, precision, recall, f1, support
+- positive_class: what f1, precision and recall are of, where there are two classes
 - confusion: names of the classes, and counts[i][j]: how often class i was predicted as class j
 - pairs: [label, prediction] of a regression
 - notes: warnings
@@ -26,6 +27,7 @@ from albertkit.frame.values import plain
 MOST_CLASSES = 12  # a wider matrix cannot be read; the most frequent mistakes are listed instead
 MOST_MISTAKES = 10
 NAME_WIDTH = 12
+_SCORES_OF_A_CLASS = {"f1", "precision", "recall", "accuracy_and_f1"}  # if there are two classes
 # Numbers of `results.json` that are no scores.
 _NO_SCORES = {"value", "steps", "seconds_of_updates", "collapsed", "model", "examples", "best_step"}
 
@@ -56,6 +58,7 @@ class Details:
     metric: str = ""
     heading: str = ""
     intervals: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    positive_class: str = ""
     classes: list[ClassScores] = field(default_factory=list)
     types: list[ClassScores] = field(default_factory=list)
     confusion: Confusion | None = None
@@ -70,7 +73,8 @@ class Details:
 def result_sections(results: Mapping[str, Any], metric: str | None = None) -> list[Section]:
     """Return what is shown of results: scores with their intervals, `metric` first, classes, confusion matrix, notes."""
     sections: list[Section] = [Text(results["heading"], tone="muted")] if results.get("heading") else []
-    table = score_table(scores_of(results), results.get("intervals") or {}, metric)
+    positive_class = results.get("positive_class") or ""
+    table = score_table(scores_of(results), results.get("intervals") or {}, metric, positive_class=positive_class)
     if "accuracy" in results and (largest := largest_class(results)):  # what a model that learned nothing reaches
         table = replace(
             table, rows=[*table.rows, ["largest class", number(largest[1]), *[None] * (len(table.columns) - 2)]]
@@ -124,8 +128,18 @@ def scores_of(results: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in found.items() if name == name.lower() or name.lower() not in found}
 
 
+def score_name(name: str, positive_class: str = "") -> str:
+    """Return a score's name for readers, with the class that it is of."""
+    shown = name.replace("_", " ")
+    return f"{shown} ({positive_class})" if positive_class and name in _SCORES_OF_A_CLASS else shown
+
+
 def score_table(
-    scores: Mapping[str, float], intervals: Mapping[str, Any], metric: str | None = None, title: str = ""
+    scores: Mapping[str, float],
+    intervals: Mapping[str, Any],
+    metric: str | None = None,
+    title: str = "",
+    positive_class: str = "",
 ) -> Table:
     """Return scores with their 95 % intervals, the one that counts first."""
     names = sorted(scores, key=lambda name: name != metric)
@@ -133,7 +147,7 @@ def score_table(
     rows = []
     for name in names:
         interval = [" to ".join(map(number, intervals[name])) if name in intervals else None] if intervals else []
-        rows.append([name.replace("_", " "), number(scores[name]), *interval])
+        rows.append([score_name(name, positive_class), number(scores[name]), *interval])
     return Table(columns, rows, title, strong=0 if metric in scores else None)
 
 

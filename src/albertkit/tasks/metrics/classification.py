@@ -14,15 +14,20 @@ Labels = Sequence[int] | np.ndarray
 Rows = np.ndarray | slice  # numbers of examples
 
 
-def class_scores(labels: Labels, predictions: Labels, num_classes: int) -> dict[str, float]:
-    """Return accuracy, f1, f1_macro, precision, recall, matthews_correlation, and accuracy_and_f1, the mean of the two."""
-    return class_scores_of(labels, predictions, num_classes)(slice(None))
+def class_scores(labels: Labels, predictions: Labels, num_classes: int, positive: int = 1) -> dict[str, float]:
+    """Return accuracy, f1, f1_macro, precision, recall, matthews_correlation, and accuracy_and_f1, the mean of the two.
+
+    Of two classes f1, precision and recall are those of class `positive`, of more the means over the classes.
+    """
+    return class_scores_of(labels, predictions, num_classes, positive)(slice(None))
 
 
-def class_scores_of(labels: Labels, predictions: Labels, num_classes: int) -> Callable[[Rows], dict[str, float]]:
+def class_scores_of(
+    labels: Labels, predictions: Labels, num_classes: int, positive: int = 1
+) -> Callable[[Rows], dict[str, float]]:
     """Return `class_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
     cells = _cells(labels, predictions, num_classes)
-    return lambda rows: _scores(_counts(cells[rows], num_classes))
+    return lambda rows: _scores(_counts(cells[rows], num_classes), positive)
 
 
 def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -80,11 +85,11 @@ def _each_class(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     )
 
 
-def _scores(counts: np.ndarray) -> dict[str, float]:
+def _scores(counts: np.ndarray, positive: int) -> dict[str, float]:
     columns = np.stack(_each_class(counts))
     predicted, labelled, right, total = counts.sum(0), counts.sum(1), counts.trace(), counts.sum()
     macro = columns[:, predicted + labelled > 0].mean(1)
-    precision, recall, f1 = (columns[:, 1] if len(counts) == 2 else macro).tolist()
+    precision, recall, f1 = (columns[:, positive] if len(counts) == 2 else macro).tolist()
     accuracy = float(right / total)
     # the correlation of C classes: Gorodkin 2004, equation 8
     spread = float(total**2 - (predicted**2).sum()) * float(total**2 - (labelled**2).sum())

@@ -10,8 +10,8 @@ import numpy as np
 from albertkit.data.columns import Columns
 from albertkit.data.features import Features
 from albertkit.data.layouts import Form, is_number
-from albertkit.errors import ConfigError, DataError, near_miss
-from albertkit.tasks.label_names import NO_NUMBER, label_indices, labels_of, named_outputs, sorted_labels
+from albertkit.errors import ConfigError, DataError, listed, near_miss
+from albertkit.tasks.label_names import NO_NUMBER, label_indices, labels_of, named_outputs, rarer_class, sorted_labels
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.classification import (
     class_scores,
@@ -37,10 +37,24 @@ class TextClassification(TextTask):
 
     Attributes:
         labels: Their names in the order of their indices; () until `fitted`, official tasks have theirs.
+        positive_class: Of two classes the one whose f1, precision and recall are scored. "": the last of `labels`, as GLUE
+            has it; `fitted` takes the rarer one in training.
     """
 
     kind: ClassVar[str] = "classification"
     labels: tuple[str, ...] = ()
+    positive_class: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.positive_class and self.labels and (len(self.labels) != 2 or self.positive_class not in self.labels):
+            raise ConfigError(
+                "bad-value",
+                f"positive_class is `{self.positive_class}`, the classes are {listed([f'`{name}`' for name in self.labels], 5)}",
+                near_miss(self.positive_class, self.labels)
+                if len(self.labels) == 2
+                else "it is for two classes; leave it out",
+            )
 
     def head(self) -> dict[str, Any]:
         """Return the configuration of a head with an output for each class."""
@@ -68,7 +82,9 @@ class TextClassification(TextTask):
                 f"all {len(train):,} training examples have the label `{next(iter(found), '')}`",
                 "name the right column with --label-column, or add examples of another class",
             )
-        return self if self.layout else self.with_changes(labels=sorted_labels(found))
+        if self.layout:
+            return self
+        return self.with_changes(labels=sorted_labels(found), positive_class=self.positive_class or rarer_class(found))
 
     def label_counts(self, examples: Sequence[TextExample]) -> list[int]:
         """Count the examples of each class."""
@@ -97,15 +113,17 @@ class TextClassification(TextTask):
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Return the scores of `class_scores`."""
-        return class_scores(*self._indices(examples, predictions), len(self.labels))
+        return class_scores(*self._indices(examples, predictions), len(self.labels), self._positive)
 
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return the scores of each class, the confusion matrix, bootstrap intervals."""
+        """Return the positive one of two classes, the scores of each class, the confusion matrix, bootstrap intervals."""
         gold, predicted = self._indices(examples, predictions)
+        scores = class_scores_of(gold, predicted, len(self.labels), self._positive)
         return {
+            **({"positive_class": self.labels[self._positive]} if len(self.labels) == 2 else {}),
             "classes": class_table(gold, predicted, self.labels),
             "confusion": {"names": list(self.labels), "counts": confusion(gold, predicted, len(self.labels))},
-            "intervals": bootstrap_intervals(class_scores_of(gold, predicted, len(self.labels)), len(gold)),
+            "intervals": bootstrap_intervals(scores, len(gold)),
         }
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
@@ -118,6 +136,11 @@ class TextClassification(TextTask):
     def error(self, example: TextExample, prediction: Prediction) -> float:
         """Return the probability of the predicted class, where it is not the label."""
         return 0.0 if prediction["label"] == example.label else prediction["probabilities"][prediction["label"]]
+
+    @property
+    def _positive(self) -> int:
+        """The number of the class whose f1, precision and recall are scored, if there are two."""
+        return self.labels.index(self.positive_class) if self.positive_class else 1
 
     def _indices(
         self, examples: Sequence[TextExample], predictions: Sequence[Prediction]
@@ -181,9 +204,18 @@ class TextRegression(TextTask):
         return scores | regression_scores(labels_of(examples), [record["value"] for record in predictions])
 
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return pairs of label and prediction, bootstrap intervals."""
+        """Return pairs of label and prediction, bootstrap intervals; of pairs that are similar or not what f1 is of."""
         pairs = [[label, record["value"]] for label, record in zip(labels_of(examples), predictions, strict=True)]
-        return {"pairs": pairs, "intervals": bootstrap_intervals(self._scores(examples, predictions), len(pairs))}
+        similar = {} if self._similar_from is None else {"positive_class": f"{self._similar_from:g} and more"}
+        return {
+            **similar,
+            "pairs": pairs,
+            "intervals": bootstrap_intervals(self._scores(examples, predictions), len(pairs)),
+        }
+
+    @property
+    def _similar_from(self) -> float | None:
+        return OFFICIAL[self.layout].similar_from if self.layout else None
 
     def _scores(
         self, examples: Sequence[TextExample], predictions: Sequence[Prediction]
@@ -192,8 +224,7 @@ class TextRegression(TextTask):
         labels = np.array(labels_of(examples), np.float64)
         values = np.array([record["value"] for record in predictions], np.float64)
         scores = regression_scores_of(labels, values)
-        bound = OFFICIAL[self.layout].similar_from if self.layout else None
-        if bound is None:
+        if (bound := self._similar_from) is None:
             return scores
         similar = class_scores_of((labels >= bound).astype(int), (values >= bound).astype(int), 2)
         return lambda rows: {**scores(rows), "f1": similar(rows)["f1"]}

@@ -1,5 +1,6 @@
 """What becomes of the rows of each kind of data, and what an update is made of."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -258,10 +259,10 @@ def test_a_column_without_sentences_is_refused_with_the_options_that_name_the_ot
 
 
 def test_named_columns_of_json_and_several_languages_are_hinted_at(tmp_path):
-    rows = [f'{{"id": "a{n}", "en": "{text}", "ko": "{text} 가"}}' for n, text in enumerate(SENTENCES)]
+    rows = [f'{{"id": "a{n}", "one": "{text}", "two": "{text} 가"}}' for n, text in enumerate(SENTENCES)]
     with pytest.raises(DataError, match="`id` holds ids") as caught:
         read_texts(write(tmp_path / "pairs.jsonl", *rows), Columns(), None, BadRows())
-    assert caught.value.hint == "name the columns to read: --text en --pair ko"
+    assert caught.value.hint == "name the columns to read: --text one --pair two"
     rows = [f"{n}\t{text}\t{text}a\t{text}b" for n, text in enumerate(SENTENCES)]
     file = write(tmp_path / "four.tsv", *rows)
     with pytest.raises(DataError) as caught:
@@ -291,3 +292,107 @@ def test_a_table_is_not_read_as_lines(tmp_path):
     assert caught.value.slug == "doubtful"
     assert caught.value.hint.endswith(f"cut -f 1 {file} > texts.txt")
     assert len(read_texts(write(tmp_path / "u.txt", "one\ttwo", "three"), Columns(), 1, BadRows())) == 2
+
+
+# --- triplets, and the names of pairs -----------------------------------------------------------------------------------
+
+TRIPLETS = [(f"query {n}", f"right {n}", f"wrong {n}") for n in range(12)]
+BGE = [
+    {"query": "q1", "pos": ["a", "b"], "neg": ["x", "y", "z"], "pos_scores": [1, 2], "type": "normal"},
+    {"query": "q2", "pos": ["c"], "neg": ["u"], "pos_scores": [1], "type": "normal"},
+]
+
+
+def as_file(tmp_path, form: str) -> Path:
+    """Write `TRIPLETS` in a form."""
+    header = ["anchor", "positive", "negative"]
+    if form == "jsonl":
+        rows = [json.dumps(dict(zip(header, row, strict=True))) for row in TRIPLETS]
+    elif form == "bge":
+        rows = [json.dumps({"query": q, "pos": [pos], "neg": [neg]}) for q, pos, neg in TRIPLETS]
+    else:
+        mark = "," if form == "csv" else "\t"
+        rows = [mark.join(row) for row in [*([header] if form != "named" else []), *TRIPLETS]]
+    return write(tmp_path / f"t.{'tsv' if form == 'named' else 'jsonl' if form == 'bge' else form}", *rows)
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "bge", "named"])
+def test_triplets_keep_their_negatives_and_dev_pairs_have_none(tmp_path, form):
+    columns = Columns(columns="anchor,positive,negative") if form == "named" else Columns()
+    read = read_data("pairs", as_file(tmp_path, form), bad_rows=BadRows(), columns=columns)
+    assert sorted([*read.train.texts, *((*pair, f"wrong{pair[0][5:]}") for pair in read.dev.texts)]) == sorted(TRIPLETS)
+    assert read.notes[0].startswith(f"data: {len(read.train)} triplets; dev: {len(read.dev)}")
+    assert 0 < len(read.dev) < 12
+
+
+def test_lists_of_positives_and_negatives_meet_in_turn(tmp_path):
+    dev = write(tmp_path / "dev.tsv", "query\tpos", "q1\ta", "q9\tv")
+    file = write(tmp_path / "bge.jsonl", *map(json.dumps, BGE))
+    read = read_data("pairs", file, dev=dev, bad_rows=BadRows())
+    assert read.train.texts == [("q1", "a", "x"), ("q1", "b", "y"), ("q1", "a", "z"), ("q2", "c", "u")]
+    assert read.dev.texts == [("q1", "a"), ("q9", "v")]
+    said = "\n".join(read.notes)
+    assert "not read: `pos_scores`, `type`" in said
+    assert "dev: 1 of 2 dev pairs stand in the training examples, too" in said
+    assert read_texts(file, Columns(), 2, BadRows()) == [("q1", "a"), ("q1", "b"), ("q2", "c")]
+
+
+def test_several_negatives_are_all_of_an_example(tmp_path):
+    rows = ["query\tpositive\tnegative_1\tnegative_2", *(f"q{n}\tp{n}\tx{n}\ty{n}" for n in range(20))]
+    read = read_data("pairs", write(tmp_path / "n.tsv", *rows), bad_rows=BadRows())
+    assert {len(row) for row in read.train.texts} == {4}
+    assert {len(row) for row in read.dev.texts} == {2}
+    assert "18 pairs and 2 negatives each" in read.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"query": "q", "pos": ["a"], "neg": []}, "`neg` is empty"),
+        ({"query": "q", "pos": ["a", " "], "neg": ["b"]}, "`pos` is empty"),
+        ({"query": "q", "pos": ["a", 3], "neg": ["b"]}, "`pos` is empty, or no list of texts"),
+    ],
+)
+def test_triplets_that_lack_a_text_are_refused(tmp_path, row, said):
+    with pytest.raises(DataError, match=said):
+        read_data("pairs", write(tmp_path / "b.jsonl", json.dumps(row)), bad_rows=BadRows())
+
+
+def test_a_header_of_pairs_is_known_by_its_names(tmp_path):
+    rows = [f"what is {n}?\tit is {n}." for n in range(3)]
+    for header in ("question\tanswer", "English\tKorean", "ko\ten"):
+        assert read_texts(write(tmp_path / "h.tsv", header, *rows), Columns(), 2, BadRows())[0] == (
+            "what is 0?",
+            "it is 0.",
+        )
+        assert len(read_texts(tmp_path / "h.tsv", Columns(), None, BadRows())) == 3
+    bad_rows = BadRows()
+    assert len(read_texts(write(tmp_path / "o.tsv", "first\tsecond", *rows), Columns(), 2, bad_rows)) == 4
+    (note,) = bad_rows.notes
+    assert note.endswith(
+        "(`first`, `second`) is read as a row of texts; if it names columns: --text first --pair second"
+    )
+    scored = write(tmp_path / "s.tsv", "sentence1\tsentence2\tscore", *(f"{row}\t0.5" for row in rows))
+    with pytest.raises(DataError, match=r"3 columns \(`sentence1`, `sentence2`, `score`\), but an example has 2 texts"):
+        read_texts(scored, Columns(), 2, BadRows(), negatives=True)
+
+
+# --- scores -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("top", "said"),
+    [(5, "scores: 0 to 5, divided by 5"), (1, "scores: 0 to 1, where the published files have 0 to 5"), (100, "")],
+)
+def test_official_scores_have_one_of_two_scales(tmp_path, top, said):
+    shares = [0, 0.24, 0.5, 0.76, 1]
+    rows = [f"one {n}\ttwo {n}\t{share * top}" for n, share in enumerate(shares)]
+    file = write(tmp_path / "train.tsv", "sentence1\tsentence2\tscore", *rows)
+    if not said:
+        with pytest.raises(DataError, match="the scores are 0 to 100, those of the official pairs 0 to 5, or 0 to 1"):
+            read_data("stsb", file, dev=file, bad_rows=BadRows())
+        return
+    read = read_data("stsb", file, dev=file, bad_rows=BadRows())
+    assert read.train.targets.tolist() == pytest.approx(shares)
+    assert said in read.notes
+    assert "dev: 5 of 5 dev pairs stand in the training examples, too: their scores are too good" in read.notes

@@ -65,6 +65,16 @@ def test_the_comparison_notices_a_changed_vector(reference, name):
     assert not agrees(name, changed, values)
 
 
+def test_all_negatives_of_an_example_are_ranked_below_its_positive():
+    """By hand, as `MultipleNegativesRankingLoss` defines it for an anchor, a positive and n negatives."""
+    anchor, *candidates = torch.nn.functional.normalize(torch.randn(4, 6, 8, generator=torch.manual_seed(0)), dim=-1)
+    logits = 20 * anchor @ torch.cat(candidates).T  # [6, 18]: the positives of all examples, then their negatives
+    by_hand = torch.nn.functional.cross_entropy(logits, torch.arange(6))
+    loss = make_loss("mnrl", 8)
+    assert loss([anchor, *candidates], None).item() == pytest.approx(by_hand.item(), abs=1e-6)
+    assert loss([anchor, candidates[0]], None).item() < by_hand.item() - 0.1
+
+
 def test_cosine_to_a_teacher_is_zero_in_its_direction_whatever_the_length(reference):
     arrays, _ = reference
     teacher = torch.tensor(arrays["teacher"])

@@ -9,10 +9,15 @@ import pytest
 import torch
 
 from albertkit.config import AlbertConfig
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
+from albertkit.data.stream import ExampleStream
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.learning.objective import EmbeddingObjective
-from albertkit.embeddings.learning.train import train_embeddings
+from albertkit.embeddings.learning.data import read_embedding_data
+from albertkit.embeddings.learning.objective import EmbeddingObjective, make_loss
+from albertkit.embeddings.learning.run import example_features
+from albertkit.embeddings.learning.train import text_numbers, train_embeddings
+from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.settings import EmbedSettings
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining
@@ -209,6 +214,48 @@ def test_inference_is_learned_as_triplets_or_as_classes(start, inference, tmp_pa
     assert result.metric == "retrieval"
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     losses = [record[f"{loss}_loss"] for record in records if record["event"] == "step"]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_loss_of_triplets_is_that_of_sentence_transformers(encoder, words, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    rng = np.random.default_rng(6)
+    rows = [[" ".join(rng.permutation(words)[:n]) for n in (4, 6, 5)] for _ in range(12)]
+    file = tmp_path / "t.jsonl"
+    names = ("anchor", "positive", "negative")
+    file.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+    options = EmbedTrainOptions("pairs", "model", file, "out", SETTINGS, dev=file)
+    data = read_embedding_data(options, True, BadRows())
+    features = example_features(encoder, data.train.texts)
+    objective = EmbeddingObjective(
+        encoder, "mnrl", make_loss("mnrl", encoder.dimension), 3, None, text_numbers(data.train)
+    )
+    part = objective.losses(next(ExampleStream(features, grouped=True, batch_size=12, batch_tokens=1 << 62))[0])["mnrl"]
+    encoder.save_pretrained(tmp_path / "model")
+    model = SentenceTransformer(str(tmp_path / "model"), device="cpu").eval()
+    inputs = [model.tokenize(list(texts)) for texts in zip(*rows, strict=True)]
+    theirs, pairs_alone = MultipleNegativesRankingLoss(model), inputs[:2]
+    assert part.count == 12
+    assert part.total.item() / 12 == pytest.approx(theirs(inputs, None).item(), abs=1e-5)
+    assert part.total.item() / 12 != pytest.approx(theirs(pairs_alone, None).item(), abs=1e-2)
+
+
+def test_triplets_are_learned(start, inference, tmp_path):
+    names = {"entailment": "positive", "contradiction": "negative"}
+    by_premise: dict[str, dict[str, str]] = {}
+    for line in inference.read_text().splitlines()[1:]:
+        premise, hypothesis, label = line.split("\t")
+        if label in names:
+            by_premise.setdefault(premise, {"anchor": premise})[names[label]] = hypothesis
+    file = tmp_path / "triplets.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in by_premise.values()))
+    result = train_embeddings("pairs", start, file, tmp_path / "run", replace(SETTINGS, epochs=4))
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["mnrl_loss"] for record in records if record["event"] == "step"]
+    assert result.metric == "retrieval"
     assert losses[-1] < losses[0]
 
 

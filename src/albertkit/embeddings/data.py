@@ -3,6 +3,7 @@
 What a column must be is checked here: names, numbers, addresses and licences are no sentences.
 """
 
+import json
 import os
 import re
 from collections import defaultdict
@@ -14,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import Columns
+from albertkit.data.columns import IDS, Columns
 from albertkit.data.inputs import ByteStream, InputFile, find_file
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_utf8
 from albertkit.data.tables import EXTENSIONS, Table
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import ConfigError, DataError, listed
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import table_task
@@ -32,12 +33,17 @@ _TABLE = re.compile(r"\.(csv|tsv|jsonl|ndjson|json|parquet|pq)(\.(gz|xz|zst))?$"
 _FIRST_LINES = 1000  # lines
 
 
-def read_texts(file: Path, columns: Columns, count: int | None, bad_rows: BadRows) -> list[tuple[str, ...]]:
+def read_texts(
+    file: Path, columns: Columns, count: int | None, bad_rows: BadRows, negatives: bool = False
+) -> list[tuple[str, ...]]:
     """Read rows of `count` texts, or as many as are named or stand in the first line, from lines or a table.
 
-    A table whose columns are not named has no header, and all its fields are texts. A file of one text a row is no table, but
-    lines, whatever they hold but tabs in each; empty ones are passed over. `bad_rows` collects rows with another number of
-    fields, or an empty text.
+    A table whose columns are not named has no header unless its first line has two names of `_PAIR_NAMES`, and all its fields
+    are texts. A file of one text a row is no table, but lines, whatever they hold but tabs in each; empty ones are passed over.
+    `bad_rows` collects rows with another number of fields, or an empty text.
+
+    Args:
+        negatives: Read the texts of columns called `negative`, `neg`, `negative_1` … after those of each pair.
     """
     if columns.label is not None or columns.id is not None:
         raise ConfigError("conflicting-options", "texts have no label and no id", "leave out --label and --id")
@@ -47,7 +53,7 @@ def read_texts(file: Path, columns: Columns, count: int | None, bad_rows: BadRow
         rows = [(line,) for line in read_lines(file) if line.strip()]
         _refuse_tabs(file, rows)
     else:
-        rows = _read_table(file, columns, count, bad_rows)
+        rows = _read_table(file, columns, count, bad_rows, negatives)
     if not rows:
         raise DataError("too-little-data", f"`{file}` holds no text", "name a file with texts")
     return rows
@@ -69,31 +75,118 @@ def _refuse_tabs(file: Path, lines: Sequence[tuple[str, ...]]) -> None:
         )
 
 
-def _read_table(file: Path, columns: Columns, count: int | None, bad_rows: BadRows) -> list[tuple[str, ...]]:
-    rows = []
+# Columns of pairs as published sets call them. A first line with both names is a header.
+_PAIR_NAMES = (
+    ("anchor", "positive"), ("query", "positive"), ("query", "pos"), ("query", "answer"), ("query", "passage"),
+    ("question", "answer"), ("question", "context"), ("sentence1", "sentence2"), ("sentence_1", "sentence_2"),
+    ("sentence_a", "sentence_b"), ("text1", "text2"), ("text_1", "text_2"), ("text_a", "text_b"), ("question1", "question2"),
+    ("caption1", "caption2"), ("title1", "title2"), ("title", "body"), ("title", "abstract"), ("text", "simplified"),
+    ("premise", "entailment"), ("english", "non_english"), ("english", "korean"), ("en", "ko"),
+    ("ko", "en"), ("source", "target"), ("src", "tgt"), ("text", "pair"), ("sentence", "paraphrase"),
+)  # fmt: skip
+_NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?|contradiction", re.IGNORECASE)
+_BESIDE_PAIRS = {
+    *IDS,
+    "pos_id",
+    "neg_id",
+    "pos_ids",
+    "neg_ids",
+    "pos_scores",
+    "neg_scores",
+    "prompt",
+    "type",
+}  # BGE has most
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def _read_table(
+    file: Path, columns: Columns, count: int | None, bad_rows: BadRows, negatives: bool
+) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     with Table(file, quoted=columns.quoted, bad_rows=bad_rows) as table:
-        wanted = [name for name in (columns.text, columns.pair) if name is not None]
         if columns.columns is not None:
             table.without_header([name.strip() for name in columns.columns.split(",")])
-        elif not wanted and not table.has_own_names:
-            table.without_header([f"column {n}" for n in range(1, len(table.columns) + 1)])
-        wanted = wanted or list(table.columns)
-        if count is not None and len(wanted) != count:
-            named = ", ".join(f"`{name[:40]}`" for name in wanted)
+        wanted = [name for name in (columns.text, columns.pair) if name is not None]
+        pair, hard = _pair_columns(table.columns)
+        if not wanted and pair:
+            beside = {*pair, *(() if negatives else hard)}
+            others = [name for name in table.columns if name not in beside and name.lower() not in _BESIDE_PAIRS]
+            wanted = [*pair, *others]
+            if unread := [name for name in table.columns if name not in wanted]:
+                bad_rows.note(f"`{file}`: read: {listed(_quoted(wanted))}; not read: {listed(_quoted(unread))}")
+        elif not wanted:
+            if columns.columns is None and not table.has_own_names:
+                if all(map(_NAME.fullmatch, table.columns)):
+                    hint = f"if it names columns: {' '.join(_naming_options(table.columns))}"
+                    names = listed(_quoted(table.columns))
+                    bad_rows.note(f"`{file}`: the first line ({names}) is read as a row of texts; {hint}")
+                table.without_header([f"column {n}" for n in range(1, len(table.columns) + 1)])
+            wanted = list(table.columns)
+        if count is not None and len(wanted) != count and (not pair or wanted != [*pair, *hard]):
             raise DataError(
                 "bad-row",
-                f"`{file}`, line 1: {len(wanted)} columns ({named}), but an example has {count} texts",
-                "name those to read: --text FIRST --pair SECOND, and --columns for all of a file without a header",
+                f"`{file}`, line 1: {len(wanted)} columns ({', '.join(_quoted(wanted))}), but an example has {count} texts",
+                "name those to read: --text FIRST --pair SECOND, and --columns for all of a file without a header"
+                + "; of triplets all: --columns anchor,positive,negative" * (negatives and len(wanted) == count + 1),
             )
         for row in table.rows(wanted):
-            texts = tuple(row.values[name] for name in wanted)
-            if all(text.strip() for text in texts):
-                rows.append(texts)
+            texts = [_texts_of(row.values[name]) if pair else [row.values[name]] for name in wanted]
+            if all(some and all(text.strip() for text in some) for some in texts):
+                # A list of texts meets each of the other texts of its row in turn.
+                rows += [tuple(some[n % len(some)] for some in texts) for n in range(max(map(len, texts)))]
             else:
-                table.add_bad_row(row.line, f"`{wanted[[bool(t.strip()) for t in texts].index(False)]}` is empty")
-    if columns.text is None and rows:
+                wrong = [bool(some) and all(text.strip() for text in some) for some in texts].index(False)
+                reason = "is empty" if len(texts[wrong]) == 1 else "is empty, or no list of texts"
+                table.add_bad_row(row.line, f"`{wanted[wrong]}` {reason}")
+    if columns.text is None and rows and (count is None or not pair):
         refuse_other_columns(file, wanted, rows)
     return rows
+
+
+def _pair_columns(columns: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the two columns of a pair and those of negatives, by their names; none if there is no such pair."""
+    by_name = {name.lower(): name for name in reversed(columns)}
+    pairs = [[by_name[first], by_name[second]] for first, second in _PAIR_NAMES if {first, second} <= by_name.keys()]
+    if not pairs:
+        return [], []
+    return min(pairs, key=lambda pair: columns.index(pair[0])), [name for name in columns if _NEGATIVE.fullmatch(name)]
+
+
+def _texts_of(value: str) -> list[str]:
+    """Return the texts of a field: those of a list, as BGE's files have them, else the field."""
+    if value.startswith("[") and value.endswith("]"):
+        try:
+            texts = json.loads(value)
+        except ValueError:
+            return [value]
+        return list(texts) if all(isinstance(text, str) for text in texts) else []
+    return [value]
+
+
+def _quoted(names: Sequence[str]) -> list[str]:
+    return [f"`{name[:40]}`" for name in names]
+
+
+def _naming_options(names: Sequence[str]) -> list[str]:
+    """Return the options that name the first two columns."""
+    return [f"--{option} {name}" for option, name in zip(("text", "pair"), names, strict=False)]
+
+
+def score_range(scores: Sequence[float] | np.ndarray, official: bool) -> tuple[float, float]:
+    """Return the lowest and the highest score: of a table those that occur, of official pairs 0 and 5.
+
+    Some editions of official pairs, such as `sentence-transformers/stsb`, have scores of 0 to 1.
+    """
+    low, high = float(min(scores)), float(max(scores))
+    if not official:
+        return low, high
+    if low < 0 or high > HIGHEST:
+        raise DataError(
+            "bad-label",
+            f"the scores are {low:g} to {high:g}, those of the official pairs 0 to {HIGHEST:g}, or 0 to 1",
+            "read them as `scores`, a table with a scale of its own",
+        )
+    return 0.0, 1.0 if high <= 1 else HIGHEST
 
 
 def pair_task(kind: str, columns: Columns) -> Task:
@@ -151,7 +244,7 @@ def refuse_other_columns(file: Path, names: Sequence[str], rows: Sequence[tuple[
     if left:
         unnamed = all(name == f"column {n}" for n, name in enumerate(names, 1))
         short = [f"c{n}" for n in range(1, len(names) + 1)] if unnamed else list(names)
-        options = [f"--{option} {short[k]}" for option, k in zip(("text", "pair"), left, strict=False)]
+        options = _naming_options([short[k] for k in left])
         if unnamed:
             options.insert(0, f"--columns {','.join(short)}")
         hint = f"name the columns to read: {' '.join(options)}"

@@ -300,6 +300,7 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
     ]
     if bad_rows.found:
         notes.append(f"rows left out: {len(bad_rows.found):,} (the first: {bad_rows.found[0].where})")
+    notes += bad_rows.notes
     return DistillationData(
         student=str(student),
         teacher=teacher,

@@ -49,8 +49,8 @@ class EmbedTrainOptions(TableOptions):
 
     Attributes:
         kind: Kind of data: stsb, korsts, klue-sts, or scores for a table; mnli, klue-nli, kornli, or nli for a table; pairs: a
-            table of texts with the same meaning (two columns without a header, unless columns are named); texts: one text per
-            line (SimCSE).
+            table of texts with the same meaning (two columns, named or not), or of triplets (columns anchor, positive,
+            negative; or BGE's query, pos, neg); texts: one text per line (SimCSE).
         model: Checkpoint folder, sentence embedding folder, run, or `org/name` of the hub.
         data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst), also at an address
             (`gs://…`). In Python also rows in memory, see `as_files`; also for `dev` and `silver`.

@@ -14,7 +14,7 @@ from albertkit.data.columns import Columns
 from albertkit.data.given import Data, as_files, is_in_memory
 from albertkit.data.layouts import choose_form
 from albertkit.data.tables import Table
-from albertkit.embeddings.data import HIGHEST, LAYOUTS, pair_task, read_texts
+from albertkit.embeddings.data import HIGHEST, LAYOUTS, pair_task, read_texts, score_range
 from albertkit.embeddings.encoder import check_dimension
 from albertkit.embeddings.evaluation.mteb_tasks import find_tasks, mteb_scores
 from albertkit.embeddings.evaluation.results import (
@@ -64,6 +64,7 @@ class PairFile:
     scores: np.ndarray | None  # fp64 [E], larger for pairs that are more alike; None for texts that mean the same
     groups: list[str] | None  # source of each pair, if the file names it
     left_out: int  # rows that could not be used
+    notes: tuple[str, ...] = ()  # what was done to the file
 
 
 @takes(EvaluateEmbeddingsOptions)
@@ -187,12 +188,13 @@ def _correlated(
         intervals = correlation_intervals(labels, cosines, seed)
         figures["intervals"] = {f"{kind}_cosine": interval for kind, interval in intervals.items()}
     if file.kind in BINARY:
-        figures["f1"] = f1_scores(labels >= BINARY[file.kind], cosines, BINARY[file.kind] / HIGHEST)
+        share = BINARY[file.kind] / HIGHEST
+        figures["f1"] = f1_scores(labels >= share * score_range(labels, official=True)[1], cosines, share)
     return figures
 
 
 def _notes(model: EmbeddingModel, file: PairFile, a: np.ndarray, b: np.ndarray) -> list[str]:
-    notes = constants(a, b, file.scores)
+    notes = [*file.notes, *constants(a, b, file.scores)]
     if file.left_out:
         notes.append(f"rows left out: {file.left_out:,}")
     if model.token_ids is None:
@@ -209,11 +211,12 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows)
     """
     if kind not in KINDS:
         raise ConfigError("unknown-name", f"there is no kind of data `{kind}`", near_miss(kind, KINDS))
-    before = len(bad_rows.found)
+    before, num_notes = len(bad_rows.found), len(bad_rows.notes)
     if kind == "pairs":
         rows = read_texts(Path(file), replace(columns, label=None, id=None), 2, bad_rows)
         texts, pairs = [row[0] for row in rows], [row[1] for row in rows]
-        return PairFile(kind, str(file), texts, pairs, None, None, len(bad_rows.found) - before)
+        left_out, notes = len(bad_rows.found) - before, tuple(bad_rows.notes[num_notes:])
+        return PairFile(kind, str(file), texts, pairs, None, None, left_out, notes)
     column = _group_column(kind, file) if kind in LAYOUTS else ""
     task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
     if column:

@@ -14,13 +14,13 @@ from albertkit.data.columns import Columns
 from albertkit.data.given import file_name
 from albertkit.embeddings.data import (
     CLASSES,
-    HIGHEST,
     TABLES,
     Examples,
     entailed,
     hold_out,
     pair_task,
     read_texts,
+    score_range,
     triplets_of,
 )
 from albertkit.embeddings.options import EmbedTrainOptions
@@ -103,9 +103,19 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
         train, notes = _scaled(train, silver, options.kind not in TABLES)
     if dev_source.kind == "nli":
         dev = entailed(dev)
+    elif dev_source.kind == "pairs" and len(dev.texts[0]) > 2:
+        dev = Examples(list(dict.fromkeys((first, second) for first, second, *_ in dev.texts)))
     learned, said = _learned(kind, train, triplets, data)
-    what = {"scores": "scored pair", "nli": "triplet" if triplets else "pair", "pairs": "pair", "texts": "text"}[kind]
+    pair = "pair" if len(learned.texts[0]) == 2 else "triplet"
+    if len(learned.texts[0]) > 3:
+        said += f" and {len(learned.texts[0]) - 2} negatives each"
+        pair = "pair"
+    what = {"scores": "scored pair", "texts": "text"}.get(kind, pair)
     notes.insert(0, f"data: {counted(len(learned), what)}{said}; dev: {len(dev):,}, {where}")
+    trained = {frozenset(row[:2]) for row in train.texts}
+    if repeated := sum(frozenset(row[:2]) in trained for row in dev.texts):
+        fact = f"{repeated:,} of {len(dev):,} dev pairs stand in the training examples, too: their scores are too good"
+        notes.append(f"dev: {fact}")
     if bad_rows.found:
         notes.append(left_out_line(bad_rows.found))
     return EmbeddingData(kind, learned, dev, [*notes, *bad_rows.notes])
@@ -153,7 +163,8 @@ class _Source:
     def read(self, file: Path, split: str) -> Examples:
         """Read the rows of a file: pairs with scores as they stand there, pairs with classes, pairs, or texts."""
         if self.kind in ("pairs", "texts"):
-            return Examples(read_texts(file, self.columns, 2 if self.kind == "pairs" else 1, self.bad_rows))
+            count = 2 if self.kind == "pairs" else 1
+            return Examples(read_texts(file, self.columns, count, self.bad_rows, negatives=True))
         rows: list[TextExample] = read_split(self.task, file, split, self.bad_rows)
         texts = [(row.text, row.pair or "") for row in rows]
         labels: list[Any] = [row.label for row in rows]
@@ -187,12 +198,16 @@ def _learned(kind: Kind, train: Examples, triplets: bool, data: Path) -> tuple[E
 def _scaled(train: Examples, silver: Examples | None, official: bool) -> tuple[Examples, list[str]]:
     """Scale scores to 0 to 1, those of silver pairs after the others and by the same rule, and say how."""
     assert train.targets is not None
-    low, high = (0.0, HIGHEST) if official else (float(train.targets.min()), float(train.targets.max()))
+    low, high = score_range(train.targets, official)
     if low == high:
         raise DataError(
             "too-little-data", f"all {len(train):,} training pairs have the score {low:g}", "name the right --label"
         )
-    notes = ["scores: 0 to 5, divided by 5" if official else f"scores: {low:g} to {high:g} in training, made 0 to 1"]
+    notes = [f"scores: {low:g} to {high:g} in training, made 0 to 1"]
+    if official:
+        notes = [
+            "scores: 0 to 5, divided by 5" if high > 1 else "scores: 0 to 1, where the published files have 0 to 5"
+        ]
     texts, scores = train.texts, train.targets
     if silver is not None:
         assert silver.targets is not None

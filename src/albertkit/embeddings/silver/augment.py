@@ -15,7 +15,7 @@ from sklearn.linear_model import LinearRegression
 
 from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
-from albertkit.embeddings.data import HIGHEST, pair_task, read_texts
+from albertkit.embeddings.data import pair_task, read_texts, score_range
 from albertkit.embeddings.encoder import state_digest
 from albertkit.embeddings.evaluation.evaluate import LAYOUTS
 from albertkit.embeddings.metrics import row_cosines
@@ -286,7 +286,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
         print(f"{len(fresh.first):,} candidates of {len(texts):,} texts", file=sys.stderr, flush=True)
     scores = kept_scores.of("candidates", [texts[n] for n in fresh.first], [texts[n] for n in fresh.second])
     labels = [example.label for example in data.train]
-    low, high = (0.0, HIGHEST) if options.kind in LAYOUTS else (min(labels), max(labels))
+    low, high = score_range(labels, options.kind in LAYOUTS)
     clipped = np.clip(scores, low, high)
     kept, bands = balanced(clipped, low, high, options.balance, options.seed)
     report = AugmentReport(

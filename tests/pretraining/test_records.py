@@ -363,7 +363,9 @@ def test_records_of_another_vocabulary_are_refused_at_once(exported, store, spec
     assert slug_of(TrainingRecords, exported, Other) == "wrong-tokenizer"
 
 
-def test_a_model_is_evaluated_on_records_as_they_were_masked(exported, records, store, settings, tmp_path, run_command):
+def test_a_model_is_evaluated_on_records_as_they_were_masked(
+    exported, records, store, settings, tmp_path, run_command, monkeypatch
+):
     """The loss is that of the original's own numbers: torch's cross-entropy of the logits at the masked places."""
     tokenizer = store.tokenizer()
     torch.manual_seed(1)
@@ -388,6 +390,12 @@ def test_a_model_is_evaluated_on_records_as_they_were_masked(exported, records, 
         assert alone["sentence_order_loss"] is None
         if data == exported:
             assert alone["masked_lm_loss"] == pytest.approx(found.masked_lm_loss, rel=1e-5)
+        assert "evaluating: " not in done.err
+    monkeypatch.setattr("albertkit.frame.progress._LINE_SECONDS", 0)
+    for data, end in ((exported, f"{len(records):,} of {len(records):,} records"), (store.folder, "sequences")):
+        lines = run_command("evaluate", tmp_path / "model", data).err.splitlines()
+        shown = [line for line in lines if line.startswith("evaluating: ")]
+        assert end in shown[-1]
     with pytest.raises(ConfigError, match="whose length and masks are fixed"):
         evaluate(tmp_path / "model", exported, length=64)
 

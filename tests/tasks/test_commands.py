@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -33,11 +34,20 @@ def run(start: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 def test_evaluate_predict_and_score_agree_with_the_run(
-    run: tuple[Path, dict], table: Path, tmp_path: Path, run_command: Callable[..., Any]
+    run: tuple[Path, dict],
+    table: Path,
+    tmp_path: Path,
+    run_command: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder, printed = run
     assert printed["accuracy"] == printed["value"] > 0.9
-    evaluated = run_command("evaluate", folder, table, "--json").json
+    monkeypatch.setattr("albertkit.frame.progress._LINE_SECONDS", 0)
+    shown = run_command("evaluate", folder, table).err
+    assert re.search(r"^evaluating: (\d+) of \1 sequences, ", shown, re.MULTILINE)
+    done = run_command("evaluate", folder, table, "--json")
+    assert "evaluating" not in done.err
+    evaluated = done.json
     assert {k: evaluated[k] for k in ("accuracy", "f1")} == {k: printed[k] for k in ("accuracy", "f1")}
     predicted = run_command("predict", folder, table / "dev.tsv", "--out", tmp_path / "out", "--json").json
     assert [Path(p).name for p in predicted["written"]] == ["predictions.jsonl", "predictions.tsv"]

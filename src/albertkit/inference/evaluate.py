@@ -27,4 +27,5 @@ def run_evaluate(options: EvaluateOptions) -> Any:
         batch_tokens=options.batch_tokens,
         precision=options.precision or "fp32",
         device=options.device,
+        progress=options.progress,
     )

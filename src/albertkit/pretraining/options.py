@@ -63,6 +63,7 @@ class EvaluatePretrainedOptions:
         seed: Random seed for segments, masks and the documents of another store. Default: the training seed, else 0.
         precision: Precision: fp32, bf16 or auto.
         device: Device: auto, cpu, cuda or cuda:N.
+        progress: Show progress on stderr.
     """
 
     model: str | Path
@@ -74,6 +75,7 @@ class EvaluatePretrainedOptions:
     seed: int | None = None
     precision: str = "fp32"
     device: str = "auto"
+    progress: bool = False
 
     def __post_init__(self) -> None:
         check_values(self)

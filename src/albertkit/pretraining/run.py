@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, load, write_checksums
 from albertkit.frame.card import versions
 from albertkit.frame.command import takes
+from albertkit.frame.progress import Progress
 from albertkit.frame.section import Commands, Facts, Section
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, PackedBatch
 from albertkit.model.folder import PROVENANCE
@@ -273,7 +274,8 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     batches = held_out_stream(store, settings, documents, world)
     # With no document left to count, the frequencies are those of the evaluated text itself: a harder baseline.
     unigram = Unigram(store, documents if share < 1 else None, world)
-    return evaluate_batches(model, batches, unigram, world)
+    with Progress("evaluating", 0, "sequences", options.progress and not world.rank) as progress:
+        return evaluate_batches(model, _counting(batches, progress), unigram, world)
 
 
 @dataclass(frozen=True)
@@ -312,7 +314,18 @@ def _evaluate_records(
         records, numbers, batch_tokens=options.batch_tokens, rank=world.rank, world_size=world.size
     )
     unigram = Unigram.of_counts(records.count_tokens(numbers if numbers.all() else ~numbers))
-    return evaluate_batches(model, batches, unigram, world)
+    total = -(-int(numbers.sum()) // world.size)
+    with Progress("evaluating", total, "records", options.progress and not world.rank) as progress:
+        return evaluate_batches(model, _counting(batches, progress), unigram, world)
+
+
+def _counting(batches: Iterable[PackedBatch], progress: Progress) -> Iterator[PackedBatch]:
+    """Yield batches, and show how many sequences of them were scored."""
+    done = 0
+    for batch in batches:
+        yield batch
+        done += batch.num_sequences
+        progress.update(done)
 
 
 def _check_tokenizer(folder: Path, model: AlbertForPreTraining, store: TokenStore) -> None:

@@ -44,7 +44,7 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
         file, split = file_of(task, given, options.split)
         examples = read_split(task, file, split, bad_rows)
     features = task.features(examples, loaded.tokenizer, labelled=False)
-    outputs = run_model(loaded.model, task, features, options.batch_tokens)
+    outputs = run_model(loaded.model, task, features, options.batch_tokens, progress=options.progress)
     predictions = task.predictions(examples, features, outputs)
     if options.threshold_from == "dev":
         task = task.calibrated(examples, predictions, "dev")

@@ -107,6 +107,7 @@ class EvaluateOptions:
             fp32 for a pretrained model, auto for a fine-tuned one, as in training.
         device: Device: auto, cpu, cuda or cuda:N.
         columns: Columns of a table, if their names differ from those in training.
+        progress: Show progress on stderr.
     """
 
     model: str | Path
@@ -123,6 +124,7 @@ class EvaluateOptions:
     precision: Precision | None = None
     device: str = "auto"
     columns: Columns = field(default_factory=Columns)
+    progress: bool = False
 
 
 @dataclass(frozen=True)

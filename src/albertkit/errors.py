@@ -26,6 +26,7 @@ class AlbertKitError(Exception):
     exit_code = 2  # the user's mistake
 
     def __init__(self, slug: str, message: str, hint: str = "") -> None:
+        message = message.replace("\r", "\\r")  # of a file's own text; a terminal would write over the line
         super().__init__(message)
         self.slug = slug
         self.message = message

@@ -186,7 +186,7 @@ def test_bad_bytes_in_parquet_and_half_characters_in_json(tmp_path):
         ("a.txt.zst", zstandard.ZstdCompressor().compress(b"word " * 99_999)[:-9], "corrupt", "zstandard"),
         ("a.txt.gz", gzip.compress(b"word " * 99, mtime=0)[:10] + b"\xff" * 40, "corrupt", "gzip"),
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', "bad-row", "line 2"),
-        ("a.jsonl", b'["x"]\n', "bad-row", "list"),
+        ("a.jsonl", b'["x"]\n', "bad-row", "str"),
         ("a.jsonl", b'{"text": 5}\n', "missing-column", "int"),
         ("wiki", b'<doc id="1" title="x">\nx\ny\n', "bad-file", "line 1"),
         ("wiki", b'<doc id="1" title="x">\nx\n</doc>\nstray\n', "bad-file", "line 4"),

@@ -1,5 +1,6 @@
 """Files of the shapes that people have: the rows are those of the csv module, or the error has its slug."""
 
+import bz2
 import csv
 import gzip
 import io
@@ -7,21 +8,29 @@ import json
 import lzma
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import zstandard
 
+from albertkit.corpus.options import BuildSettings
+from albertkit.corpus.readers import DocumentFile, read_documents
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.inputs import ByteStream, find_file, find_inputs
 from albertkit.data.layouts import is_number
 from albertkit.data.tables import Table
+from albertkit.embeddings.data import read_texts
+from albertkit.embeddings.map import _labelled_texts
 from albertkit.errors import DataError
 from albertkit.tasks.registry import find_task
+from albertkit.tokenizer import train_tokenizer
+from albertkit.tokenizer.text_files import read_lines
+from albertkit.vocabulary.train import read_text
 
 PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
 
@@ -212,3 +221,181 @@ def test_ids_and_further_columns_of_later_records_are_read(tmp_path: Path) -> No
         ("0", {"text": "a", "id": "", "source": ""}),
         ("x7", {"text": "b", "id": "x7", "source": "web"}),
     ]
+
+
+MAC = "text,label\ra,pos\rb,neg\r"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("mac.csv", MAC, {}),
+        ("mac.tsv", MAC.replace(",", "\t"), {"sep": "\t", "quoting": csv.QUOTE_NONE}),
+        ("mac-semicolons.csv", "\r" + MAC.replace(",", ";"), {"sep": ";"}),
+        ("mac-with-cells-of-several-lines.csv", 'text,label\r"a\nb, c",pos\rd,neg\r', {}),
+        ("one-cr.csv", 'text,label\r\na,pos\rb,neg\r\n"c\rd",neg\r\n', {}),
+        ("header-with-comma.csv", "text (all, raw);label\na;pos\nb, c;neg\n", {"sep": ";"}),
+        ("header-with-semicolon.csv", "text; raw,label\na,pos\nb,neg\n", {}),
+        ("header-with-comma.tsv", "text, raw\tlabel\na, b\tpos\nb, c\tneg\n", {"sep": "\t"}),
+        ("kaggle-blank-before-quote.csv", 'text, label\n"a", "b, c"\n"d ""e""", "f"\n', {"skipinitialspace": True}),
+        ("quoted-comma-and-quote.csv", 'text,label\n"He said, ""hi"" to me", pos\n', {}),
+        (
+            "yelp-addresses.csv",
+            'text,label\n"12 Main St\nSpringfield, IL\nnear Chicago, IL\nfar from Boston, MA\nUSA",a\nb,c\n',
+            {},
+        ),
+        ("poem.csv", 'text,label\n"Roses are red,\nViolets are blue,\nSugar is sweet,\nAnd so are you",a\nb,c\n', {}),
+    ],
+)
+def test_rows_are_those_of_pandas(name: str, content: str, options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    frame = pd.read_csv(tmp_path / name, dtype=str, keep_default_na=False, **options)
+    frame.columns = frame.columns.str.strip()
+    with Table(tmp_path / name) as table:
+        assert [row.values for row in table.rows()] == frame.to_dict("records")
+
+
+def test_cr_alone_ends_lines_of_tagged_words(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_bytes(b"EU B-ORG\rrejects O\r\rPeter B-PER\r")
+    examples = find_task("ner").examples(tmp_path / "a.conll", split="train", labelled=True, bad_rows=BadRows())
+    assert [(one.words, one.tags) for one in examples] == [
+        (("EU", "rejects"), ("B-ORG", "O")),
+        (("Peter",), ("B-PER",)),
+    ]
+
+
+def test_messages_have_no_raw_carriage_return(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'"te\rxt",label\r\na,pos\r\n')
+    with pytest.raises(DataError, match=r"te\\rxt"), Table(tmp_path / "a.csv") as table:
+        table.check(["text"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("dump.csv.bz2", bz2.compress(b"text,label\na,pos\n"), "bunzip2 -k"),
+        ("dump.csv.lzma", lzma.compress(b"text,label\na,pos\n", lzma.FORMAT_ALONE), "unlzma -k"),
+        ("kaggle.zip", b"PK\x03\x04\x14\0\0\0", "unzip"),
+        ("sheet.xlsx", b"PK\x03\x04\x14\0\0\0", "pandas.read_excel"),
+        ("sheet.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "pandas.read_excel"),
+        ("lfs.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1\n", "git lfs pull"),
+        ("annex.csv", b"/annex/objects/MD5E-s1--9a.csv\n", "git annex get"),
+    ],
+)
+def test_packed_files_and_pointers_are_refused_with_the_command(
+    name: str, content: bytes, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    for read in (Table, lambda file: list(read_documents([file])), lambda file: list(read_lines(file))):
+        with pytest.raises(DataError) as error:
+            read(tmp_path / name)
+        assert error.value.slug == "wrong-kind"
+        assert said in error.value.hint
+
+
+# --- running text -----------------------------------------------------------------------------------------------------
+
+STRUCTURED = {
+    "sick.csv": 'id,text,label\n0,"a man, a dog",pos\n1,"a woman",neg\n',
+    "sst.txt": "text,label\na man,pos\na woman,neg\n",
+    "ids.txt": '0,"a man, a dog",pos\n1,"a woman",neg\n2,no one,neg\n',
+    "classes.txt": "\n".join(
+        f"the text number {word};{word[0]}" for word in ["aa", "ab", "ac", "ba", "bc", "bd", "be"]
+    ),
+    "tatoeba.txt": "1\tHello.\tBonjour.\n2\tYes.\tOui.\n",
+    "wnut17.txt": "Go O\nto O\nParis B-LOC\n\nYes O\nBob B-PER\n",
+    "ontonotes.tsv": "Go\tO\nParis\tB-LOC\n",
+    "c4.txt": '{"text": "a", "url": "b"}\n{"text": "c", "url": "d"}\n',
+    "squad.txt": '{\n  "data": [\n  ]\n}\n',
+    "nsmc.txt": '[\n  {"text": "a"}\n]\n',
+    "page.html": "<!DOCTYPE html>\n<html><body>Text.</body></html>\n",
+    "enwiki.xml": '<mediawiki xml:lang="en">\n<page>\n<title>A</title>\n</page>\n</mediawiki>\n',
+    "tei": '<?xml version="1.0"?>\n<TEI><p>Text.</p></TEI>\n',
+    "sejong.txt": "<text>\n<p>One line.</p>\n<p>Another.</p>\n</text>\n",
+    "film.srt": "1\n00:00:01,000 --> 00:00:02,500\nHello.\n\n2\n00:00:03,000 --> 00:00:04,000\nYes.\n",
+    "film.vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\nHello.\n",
+    "mac.txt": "text,label\ra,pos\rb,neg\r",
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+@pytest.mark.parametrize("packing", ["", ".xz"])
+def test_structured_files_are_no_running_text(name: str, packing: str, tmp_path: Path) -> None:
+    def lines_of_a_map(file: Path) -> None:
+        list(_labelled_texts(file, Columns(), BadRows()))
+
+    readers: list[Callable[[Path], Any]] = [
+        lambda file: list(read_documents([file])),
+        lambda file: list(read_text([file], None, "text", "strict")),
+        lambda file: read_texts(file, Columns(), 1, BadRows()),
+        lines_of_a_map,
+        lambda file: train_tokenizer([file], tmp_path / "out", vocab_size=100),
+    ]
+    with opened(tmp_path, name, STRUCTURED[name].encode(), packing) as file:
+        for read in readers:
+            with pytest.raises(DataError, match="no running text") as error:
+                read(file)
+            assert error.value.slug == "doubtful"
+
+
+PROSE = {
+    "poem": "Roses are red,\nViolets are blue,\nSugar is sweet,\nAnd so are you.\n",
+    "chinese": "你好,世界\n再见,朋友\n谢谢,大家\n",
+    "figures": "It cost 1,200 won.\nThen 1,300 won.\nThen 1,400 won.\n",
+    "list": "[1] A title.\n[2] Another.\n",
+    "code": "if x:\n    {y} = f(x, y)\n    <p> is a tag\n",
+    "talk": "A: yes\tno\nB: no\n",
+    "names.csv": "Alice\nBob\nCarol\n",
+}
+
+
+@pytest.mark.parametrize("name", PROSE)
+@pytest.mark.parametrize("packing", ["", ".gz", ".xz", ".zst"])
+def test_running_text_is_read_by_every_reader(name: str, packing: str, tmp_path: Path) -> None:
+    expected = PROSE[name].splitlines()
+    with opened(tmp_path, name, PROSE[name].encode(), packing) as file:
+        assert [line for document in read_documents([file]) for line in document.text.split("\n")] == list(
+            map(str.strip, expected)
+        )
+        assert read_texts(file, Columns(), 1, BadRows()) == [(line,) for line in expected]
+        assert list(read_lines(file)) == expected
+        assert [text for text, _ in _labelled_texts(file, Columns(), BadRows())] == list(map(str.strip, expected))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "format", "field", "expected"),
+    [
+        ("a.csv", 'id,text\n1,"a, b\nc"\n2,d\n', "csv", "text", ["a, b\nc", "d"]),
+        ("a.csv", "id;본문\n1;가\n2;나, 다\n", "csv", "본문", ["가", "나, 다"]),
+        ("a.tsv", 'id\ttext\n1\tsay "no"\n2\td\n', "tsv", "text", ['say "no"', "d"]),
+        ("a.json", '[{"text": "a"},\n {"text": "b"}]', None, "text", ["a", "b"]),
+        ("a.json", json.dumps([{"text": "a"}, {"text": "b"}], indent=2), None, "text", ["a", "b"]),
+        ("aihub.json", json.dumps({"data": [{"p": "a"}, {"p": "b"}]}, indent=1), None, "data[].p", ["a\nb"]),
+        ("jq", '{\n "text": "a"\n}\n{\n "text": "b"\n}\n', None, "text", ["a", "b"]),
+        ("modu", '[\n{"text": "a"}\n]', None, "text", ["a"]),
+    ],
+)
+@pytest.mark.parametrize("packing", ["", ".zst"])
+def test_tables_and_json_documents_are_read_as_corpora(
+    name: str, content: str, format: Any, field: str, expected: list[str], packing: str, tmp_path: Path
+) -> None:
+    with opened(tmp_path, name, content.encode(), packing) as file:
+        assert [document.text for document in read_documents([file], format, field)] == expected
+        halves = [DocumentFile(*find_inputs([file]), BuildSettings(format, field), start=0, end=9)]
+        halves.append(DocumentFile(*find_inputs([file]), BuildSettings(format, field), start=9))
+        assert [document.text for half in halves for document in half] == expected
+
+
+def test_bytes_of_a_table_that_are_not_utf8_are_counted_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"id,text\n1,caf\xe9\n2,d\n")
+    with pytest.raises(DataError, match="bad-encoding"):
+        list(read_documents([tmp_path / "a.csv"], "csv"))
+    documents = DocumentFile(*find_inputs([tmp_path / "a.csv"]), BuildSettings("csv"), "replace")
+    assert [document.text for document in documents] == ["caf\ufffd", "d"]
+    assert documents.bad_bytes == 1
+
+
+def test_documents_over_several_lines_are_rows_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "jq.json").write_text('{\n "text": "a"\n}\n{\n "text": "b",\n "label": "x"}\n')
+    with Table(tmp_path / "jq.json") as table:
+        assert [row.values for row in table.rows()] == [{"text": "a", "label": ""}, {"text": "b", "label": "x"}]

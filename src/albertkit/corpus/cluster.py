@@ -21,6 +21,7 @@ import numpy as np
 
 from albertkit.corpus.encoding import EncodedBatch, encode_documents
 from albertkit.corpus.options import BuildSettings
+from albertkit.corpus.ranges import WHOLE_FORMATS
 from albertkit.corpus.reading import Batch, Part, Place, Work, read_batches
 from albertkit.data.inputs import InputFile
 from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
@@ -43,7 +44,7 @@ def plan_parts(files: list[InputFile], place: Place, settings: BuildSettings) ->
     while number < len(files):
         file = files[number]
         if start or skip or file.size > PART_BYTES or not file.size:
-            whole = settings.format == "parquet" or file.name.lower().endswith(_WHOLE) or not file.size
+            whole = settings.format in WHOLE_FORMATS or file.name.lower().endswith(_WHOLE) or not file.size
             while not whole and start + PART_BYTES < file.size:
                 first_line = lines + 1 if (number, start) == (place.file, place.offset) else 1
                 yield Part((file,), number, start, start + PART_BYTES, skip, first_line)

@@ -9,7 +9,7 @@ from albertkit.errors import ConfigError
 from albertkit.frame.command import SEVERAL, Range, check_values
 
 Errors = Literal["strict", "replace"]
-Format = Literal["text", "jsonl", "parquet", "wiki", "paragraphs", "pairs"]
+Format = Literal["text", "jsonl", "csv", "tsv", "parquet", "wiki", "paragraphs", "pairs"]
 SEPARATOR = ";$;"  # between the sentences of a line of `pairs`
 
 
@@ -18,12 +18,13 @@ class BuildSettings:
     """Settings that decide the bytes of a store, in addition to inputs and tokenizer.
 
     Attributes:
-        format: Input format: `text`, `jsonl`, `parquet`, `wiki`, `paragraphs` (one document per line) or `pairs` (one document
-            per line, its sentences separated by SEPARATOR: `A;$;B`). Default: one of the first four, detected for each file.
-        field: JSONL field or Parquet column with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSONL).
+        format: Input format: `text`, `jsonl` (also JSON documents and arrays of them), `parquet`, `wiki`, `csv`, `tsv`,
+            `paragraphs` (one document per line) or `pairs` (one document per line, its sentences separated by SEPARATOR:
+            `A;$;B`). Default: one of the first four, detected for each file.
+        field: JSON field, or column of a table, with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSON).
         separator: Separator between the sentences of a line of `pairs`. Lines without it are skipped, counted and listed.
         sentences: How to find sentences: `lines` (one per line), `split`, or `kiwi` for Korean without full stops (250 times
-            slower; extra `korean`). Default: split for JSONL, Parquet, WikiExtractor output and paragraphs; lines for pairs and
+            slower; extra `korean`). Default: split for JSONL, tables, WikiExtractor output and paragraphs; lines for pairs and
             plain text. The build stops if the first lines of plain text are paragraphs.
         language: Two-letter language code, for abbreviations. Use `en` for Korean, Chinese and Japanese, too.
         shard_tokens: Maximum tokens per shard, 1 to 2^31. The default 2^29 gives files of 1 GiB (uint16) or 2 GiB, easy to copy

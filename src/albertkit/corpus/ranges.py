@@ -9,6 +9,7 @@ from typing import IO
 # A longer line is taken for no boundary, whatever it holds: it is passed over without being held in memory.
 _LINE_BYTES = 1 << 16
 _LINES = ("jsonl", "paragraphs", "pairs")  # every line is a document
+WHOLE_FORMATS = ("parquet", "csv", "tsv")  # that cannot be read from the middle
 
 
 def document_bounds(file: IO[bytes], format: str, start: int, end: int | None) -> tuple[int, int | None]:

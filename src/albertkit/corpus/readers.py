@@ -1,4 +1,4 @@
-"""Documents out of files: plain text, paragraphs, pairs, JSONL, Parquet and WikiExtractor.
+"""Documents out of files: plain text, paragraphs, pairs, JSON, CSV, TSV, Parquet and WikiExtractor.
 
 A file never continues another's document.
 """
@@ -12,10 +12,12 @@ from os import PathLike
 from typing import Any, get_args
 
 from albertkit.corpus.options import SEPARATOR, BuildSettings, Errors, Format
-from albertkit.corpus.ranges import document_bounds
+from albertkit.corpus.ranges import WHOLE_FORMATS, document_bounds
 from albertkit.data.inputs import ByteStream, InputFile, find_inputs
 from albertkit.data.lines import LONGEST, blocks
 from albertkit.data.parquet import ParquetFile
+from albertkit.data.running_text import HEAD_BYTES, check_running_text
+from albertkit.data.tables import is_json_lines, json_items, open_separated
 from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
 from albertkit.errors import ConfigError, DataError, near_miss
 
@@ -29,6 +31,13 @@ _EXTENSIONS = {
     "txt": "text", "text": "text", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl",
     "parquet": "parquet", "pq": "parquet",
 }  # fmt: skip
+_AS_TEXT = "; if its lines are texts as they stand, say --format text"
+_STRUCTURE_HINTS = {
+    "csv": f"name its format and the column of the texts: --format csv --field {{column}}{_AS_TEXT}",
+    "tsv": f"name its format and the column of the texts: --format tsv --field {{column}}{_AS_TEXT}",
+    "jsonl": f"name its format and the field of the texts: --format jsonl --field text{_AS_TEXT}",
+    "other": f"take the texts out of it first, or leave it out of the inputs{_AS_TEXT}",
+}
 _UNDECODABLE = re.compile("[\udc80-\udcff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DOC_START = re.compile(r"<doc [^>]*?(?:title=\"(.*)\")?\s*>$")
@@ -57,10 +66,11 @@ class DocumentFile:
     Args:
         file: The input.
         settings: Its format, field and separator. Without a format the first bytes and the name decide; no file looks like
-            paragraphs or pairs.
+            paragraphs or pairs, and a table of fields, markup and the like are refused.
         errors: What to do about bytes that are not UTF-8: "strict" or "replace" (by U+FFFD, counted in `bad_bytes`).
         start, end: Only the documents of this range of bytes (`ranges.document_bounds`). A file that cannot be read from
-            the middle, compressed or Parquet, is read whole by a range that begins at 0, and not at all by another.
+            the middle (compressed, a table, one JSON document) is read whole by a range that begins at 0, and not at all by
+            another.
         first_line: Number of the first line of the range.
 
     Attributes:
@@ -95,33 +105,36 @@ class DocumentFile:
         self._stream = ByteStream(file)
         try:
             self.format = settings.format or self._detect()
+            self._is_json_document = self.format == "jsonl" and not is_json_lines(self._stream)
         except BaseException:
             self._stream.close()
             raise
 
     def _detect(self) -> str:
-        head = self._stream.peek(4096)
+        head = self._stream.peek(HEAD_BYTES)
         if head.startswith(b"PAR1"):
             return "parquet"
-        unicode = likely_encoding(head) if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head else None
+        unicode = likely_encoding(head) if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head[:4096] else None
         if unicode:
             raise DataError(
                 "bad-encoding", f"`{self.file.path}` is {unicode}, not UTF-8", conversion(self.file.path, unicode)
             )
-        if b"\0" in head or head.startswith(b"%PDF"):
+        if b"\0" in head[:4096] or head.startswith(b"%PDF"):
             raise DataError(
                 "wrong-kind",
                 f"`{self.file.path}` is binary, not text",
                 "leave it out of the inputs, or name its format with --format",
             )
-        check_mojibake(head, self.file.path)
+        check_mojibake(head[:4096], self.file.path)
         start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
         if start.startswith(b"<doc "):
             return "wiki"
-        for part in reversed(self.file.name.lower().split(".")[1:]):
-            if part in _EXTENSIONS:
-                return _EXTENSIONS[part]
-        return "jsonl" if re.match(rb'\{\s*"', start) else "text"
+        extensions = reversed(self.file.name.lower().split(".")[1:])
+        format = next((_EXTENSIONS[part] for part in extensions if part in _EXTENSIONS), None)
+        format = format or ("jsonl" if re.match(rb'[\[{]\s*[{"]', start) else "text")
+        if format == "text":
+            check_running_text(head, self.file.path, _STRUCTURE_HINTS, self.file.name)
+        return format
 
     @property
     def empty(self) -> bool:
@@ -143,7 +156,7 @@ class DocumentFile:
     def __iter__(self) -> Iterator[Document]:
         reader = {
             "text": self._text, "paragraphs": self._paragraphs, "pairs": self._pairs,
-            "jsonl": self._jsonl, "parquet": self._parquet, "wiki": self._wiki,
+            "jsonl": self._jsonl, "csv": self._separated, "tsv": self._separated, "parquet": self._parquet, "wiki": self._wiki,
         }[self.format]  # fmt: skip
         with self._stream:
             if not self._enter_range():
@@ -156,7 +169,8 @@ class DocumentFile:
         start, end = self._range
         if (start, end) == (0, None):
             return True
-        file = self._stream.seekable_file() if self.format != "parquet" else None
+        is_whole = self.format in WHOLE_FORMATS or self._is_json_document
+        file = None if is_whole else self._stream.seekable_file()
         if file is None:
             return start == 0
         first, last = document_bounds(file, self.format, start, end)
@@ -237,21 +251,48 @@ class DocumentFile:
                     self.faults.append(number)
 
     def _jsonl(self) -> Iterator[tuple[str, bool]]:
-        for number, line in self._lines():
-            if not line or line.isspace():
-                continue
-            place = f"`{self.file.path}`, line {number:,}"
-            try:
-                record = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
-                raise DataError(
-                    "bad-row", f"{place}: not JSON: {error}", "JSONL has one whole object on every line"
-                ) from None
+        for place, record in self._json_records():
             if not isinstance(record, dict):
                 raise DataError(
                     "bad-row", f"{place}: a {type(record).__name__}, not an object", "one object on every line"
                 )
             yield "\n".join(filter(None, (self._string(value, place) for value in self._values(record, place)))), False
+
+    def _json_records(self) -> Iterator[tuple[str, Any]]:
+        """Yield what stands on each line, or each item of an array, each document that goes over several lines."""
+        if self._is_json_document:
+            for number, record in json_items(self._lines(), self.file.path):
+                yield f"`{self.file.path}`, record {number:,}", record
+            return
+        for number, line in self._lines():
+            if line and not line.isspace():
+                place = f"`{self.file.path}`, line {number:,}"
+                try:
+                    record = json.loads(line)
+                except (json.JSONDecodeError, RecursionError) as error:
+                    raise DataError(
+                        "bad-row", f"{place}: not JSON: {error}", "JSONL has one whole object on every line"
+                    ) from None
+                yield place, record
+
+    def _separated(self) -> Iterator[tuple[str, bool]]:
+        """Read a column of a table whose first line has the names."""
+
+        def bad(line: int, reason: str, hint: str) -> None:
+            raise DataError("bad-row", f"`{self.file.path}`, line {line:,}: {reason}", hint or "correct the row")
+
+        sample = self._stream.peek(SAMPLE_BYTES)
+        extension = self.format if self.format == "csv" else ""
+        table = open_separated(self._lines(), self.file.path, sample, extension, "look", bad)
+        if table.columns.count(self.field) != 1:
+            hint = _field_hint(self.field, table.columns)
+            raise DataError("missing-column", f"`{self.file.path}`: no column `{self.field}`", hint)
+        column, width = table.columns.index(self.field), len(table.columns)
+        for line, fields in table.records(()):
+            if fields and len(fields) != width:
+                bad(line, f"{len(fields):,} fields, but the table has {width:,} columns", "")
+            if fields:
+                yield fields[column].strip(), False
 
     def _values(self, record: dict[str, Any], place: str) -> list[Any]:
         """Return what the field names in a record: `text`, `document.text`, or of every item of a list, `text[].content`."""
@@ -360,8 +401,8 @@ def read_documents(
 
     Args:
         inputs: What to read.
-        format: text, jsonl, parquet, wiki, paragraphs or pairs; None finds out for each file (never the last two).
-        field: JSONL field or Parquet column; `a.b` for a field of a field, `a[].b` for that of every item of a list (JSONL).
+        format: One of `Format`; None finds out for each file, but for csv, tsv, paragraphs and pairs.
+        field: JSON field or column of a table; `a.b` for a field of a field, `a[].b` for that of every item of a list (JSONL).
         errors: "strict" or "replace".
         separator: Between the sentences of a line of pairs.
     """

@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import shutil
 import tempfile
 import zlib
@@ -26,6 +27,9 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zsta
 _MAGIC |= {
     bytes([0x50 + n]) + b"\x2a\x4d\x18": "zstandard" for n in range(16)
 }  # skippable frames: pzstd, seekable files
+_BZIP2, _LZMA, _OLD_EXCEL = re.compile(rb"BZh[1-9]1AY&SY"), b"\x5d\0\0", b"\xd0\xcf\x11\xe0"
+_POINTER = re.compile(rb"version https://git-lfs|/annex/objects/|(\.\./)*\.git/annex/objects/")
+_SHEETS = (".xlsx", ".xlsm", ".ods", ".xls")
 _LARGEST_WINDOW = 1 << 31  # bytes, zstd --long=31: dumps of Reddit, the Pile
 _LITTER = {"thumbs.db", "ehthumbs.db", "desktop.ini"}  # what file managers leave in folders
 _BROKEN = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
@@ -164,6 +168,7 @@ class ByteStream:
         self._raw: Any = io.BufferedReader(cast(io.RawIOBase, raw), _READ_BYTES)
         head = self._raw.peek(8)[:8]
         self.packing = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+        _refuse_other_packings(self._raw.peek(64)[:64], file)
         self._stream: IO[bytes] = self._unpack()
         self._ahead = b""
         self._left: int | None = None  # bytes still to be read, if there is a limit
@@ -244,6 +249,26 @@ class ByteStream:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _refuse_other_packings(head: bytes, file: InputFile) -> None:
+    """Refuse what holds or stands for another file, and say how to get at it."""
+    path, name = file.path, file.name.lower()
+    if _POINTER.match(head):
+        hint = f"fetch the file: git lfs pull, or git annex get '{path}'"
+        raise DataError("wrong-kind", f"`{path}` is a pointer of Git to a file that is stored elsewhere", hint)
+    if head.startswith((b"PK\x03\x04", _OLD_EXCEL)) and name.endswith(_SHEETS):
+        csv_name = f"{path.rpartition('.')[0]}.csv"
+        hint = (
+            f"save the sheet as CSV UTF-8, or in Python: pandas.read_excel('{path}').to_csv('{csv_name}', index=False)"
+        )
+        raise DataError("wrong-kind", f"`{path}` is a spreadsheet, which is not read", hint)
+    packed = {"zip": head.startswith(b"PK\x03\x04"), "bzip2": _BZIP2.match(head), "lzma": head.startswith(_LZMA)}
+    packing = next((packing for packing, is_packed in packed.items() if is_packed), "")
+    if packing:
+        unpack = {"zip": "unzip", "bzip2": "bunzip2 -k", "lzma": "unlzma -k"}[packing]
+        fact = f"`{path}` is packed with {packing}; gzip, xz and zstandard are read, and plain files"
+        raise DataError("wrong-kind", fact, f"unpack it: {unpack} '{path}'")
 
 
 class _ZstandardStream(io.RawIOBase):

@@ -16,10 +16,15 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of whole lines, each with the number of its first line; `number` is that of the first block's."""
-    rest = b""
+    """Yield blocks of whole lines, each with the number of its first line; `number` is that of the first block's.
+
+    A file whose lines end in CR alone, as those of the first Macintoshes and of Excel's "CSV (Macintosh)", has LF in its place.
+    """
+    rest, cr_alone = b"", None
     while chunk := stream.read():
-        block = rest + chunk
+        if cr_alone is None:
+            cr_alone = number == 1 and b"\n" not in chunk and b"\r" in chunk[:-1]
+        block = rest + (chunk.replace(b"\r", b"\n") if cr_alone else chunk)
         end = block.rfind(b"\n") + 1
         block, rest = block[:end], block[end:]
         if block:

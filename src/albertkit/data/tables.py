@@ -24,6 +24,7 @@ Quoting = bool | Literal["commas", "look"] | None
 
 _SAMPLE = 1 << 20
 _SEPARATORS = "\t,;"
+_SEPARATOR_LINES = 200  # that the separator is judged by
 _QUOTES = 'double the quotes within quoted fields; if `"` is a character as any other here, say --no-quoted'
 _DECLARED_SEPARATOR = re.compile(r"sep=([\t,;|])\r?", re.IGNORECASE)  # Excel's first line, which is no row
 _SPACE = re.compile(r"\s*")
@@ -66,7 +67,8 @@ class _Source(NamedTuple):
 class Table:
     """A table, opened at its first row. The first bytes say what it is, and the extension where they leave it open.
 
-    - A separated table has the tab, comma or semicolon that its first line holds, that of its extension first.
+    - A separated table has the tab, comma or semicolon that its first line holds and most rows agree with, that of its
+      extension first.
     - With commas and semicolons fields may be in quotes, with tabs they are not: GLUE's never are.
     - JSON and Parquet have names of their own, JSON those of all its records. An object within an object gives names such as
       `labels.label`.
@@ -123,8 +125,8 @@ class Table:
             fact = f"`{self.path}` is called Parquet, but is not: it does not begin with PAR1"
             raise DataError("corrupt", fact, "copy or download it again, or call it what it is, such as .csv")
         if start[:1] in (b"[", b"{") and extension not in ("csv", "tsv", "txt"):
-            self._has_lines = not start.startswith(b"[")
-            return _open_json(self._stream, not self._has_lines, self._bad)
+            self._has_lines = is_json_lines(self._stream)
+            return _open_json(self._stream, self._bad)
         if lines_unless and extension in ("", "txt"):
             first = start.split(b"\n", 1)[0].decode("utf-8", "replace")
             header = {name.strip().strip('"') for name in re.split(r"[\t,;]", first)}
@@ -132,7 +134,7 @@ class Table:
         if self.is_lines:
             name = lines_unless[0][0]
             return _Source((name,), lambda _: ((n, {name: line}) for n, line in lines(self._stream)), True)
-        return _open_separated(self._stream, sample, extension, quoted, self._bad)
+        return open_separated(lines(self._stream), self.path, sample, extension, quoted, self._bad)
 
     def without_header(self, names: Sequence[str], more_fields: bool = False) -> None:
         """Declare that the first line of a separated table is a row.
@@ -228,30 +230,67 @@ def _refuse_binary(head: bytes, path: str) -> None:
         raise DataError("bad-encoding", f"`{path}` is UTF-32, not UTF-8", conversion(path, "UTF-32"))
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError("bad-encoding", f"`{path}` is UTF-16, not UTF-8", conversion(path, "UTF-16"))
-    if not head.startswith(b"PAR1") and (b"\0" in head[:4096] or head.startswith((b"%PDF", b"PK\x03\x04"))):
+    if not head.startswith(b"PAR1") and (b"\0" in head[:4096] or head.startswith(b"%PDF")):
         raise DataError("wrong-kind", f"`{path}` is binary, not a table", "save it as CSV, TSV, JSON lines or Parquet")
 
 
 # --- separated fields -------------------------------------------------------------------------------------------------
 
 
-def _open_separated(stream: ByteStream, sample: bytes, extension: str, quoted: Quoting, bad: _Report) -> _Source:
-    text = sample.decode("utf-8", "replace").removeprefix("\ufeff")
-    head = text.lstrip("\r\n").partition("\n")[0]
+def open_separated(
+    numbered_lines: Iterator[tuple[int, str]], path: str, sample: bytes, extension: str, quoted: Quoting, bad: _Report
+) -> _Source:
+    """Open a table of separated fields.
+
+    Args:
+        numbered_lines: All lines, as `lines` yields them.
+        path: Of the file.
+        sample: The first bytes of the file.
+        extension: "csv" if commas are the usual separator, "" for tabs.
+        quoted: As `Table`.
+        bad: Reports a row that cannot be read.
+    """
+    text = sample.decode("utf-8", "replace").removeprefix("\ufeff").lstrip("\r\n")
+    head = re.split("[\r\n]", text, maxsplit=1)[0]
     usual = "," if extension == "csv" else "\t"
     declared = _DECLARED_SEPARATOR.fullmatch(head)
-    separator = declared[1] if declared else next((s for s in usual + _SEPARATORS if s in head), usual)
+    separator = declared[1] if declared else _separator(text, head, usual)
     watched = quoted not in (False, "commas")
     if quoted == "look" and separator == "\t":
         seen = {_shows_quoting(line.split(separator)) for line in text.split("\n")[:-1]}
         in_quotes, watched = True in seen and False not in seen, False not in seen
     else:
         in_quotes = quoted if isinstance(quoted, bool) else separator != "\t"
-    rows = _quoted(stream, separator, bad) if in_quotes else _unquoted(stream, separator, watched)
+    if in_quotes:
+        blanks_before_quotes = re.search(f'{re.escape(separator)} +"[^"]', text) is not None
+        rows = _quoted(numbered_lines, separator, blanks_before_quotes, bad)
+    else:
+        rows = _unquoted(numbered_lines, path, separator, watched)
     if declared:
         next(row for row in rows if row[1])
     first = next((row for row in rows if row[1]), (1, []))
     return _Source(tuple(name.strip() for name in first[1]), lambda _: rows, has_own_names=False)
+
+
+def _separator(text: str, head: str, usual: str) -> str:
+    """Return the separator of the first line that gives most of the first rows as many fields as it has."""
+    candidates = [separator for separator in dict.fromkeys(usual + _SEPARATORS) if separator in head]
+    if len(candidates) < 2:
+        return candidates[0] if candidates else usual
+    some_lines = re.split("\r\n|[\r\n]", text, maxsplit=_SEPARATOR_LINES)[:_SEPARATOR_LINES]
+
+    def regular_rows(separator: str) -> int:
+        ended = [line + "\n" for line in some_lines]
+        rows = (
+            map(str.split, ended, itertools.repeat("\t"))
+            if separator == "\t"
+            else csv.reader(ended, delimiter=separator)
+        )
+        widths = [len(row) for row in rows if row not in ([], ["\n"])]
+        return widths.count(widths[0])
+
+    csv.field_size_limit(LONGEST)
+    return max(candidates, key=regular_rows)
 
 
 def _shows_quoting(fields: list[str]) -> bool | None:
@@ -272,24 +311,32 @@ def _in_quotes(field: str) -> bool:
     return len(field) > 1 and field[0] == field[-1] == '"'
 
 
-def _unquoted(stream: ByteStream, separator: str, watched: bool) -> Iterator[tuple[int, list[str]]]:
+def _unquoted(
+    numbered_lines: Iterator[tuple[int, str]], path: str, separator: str, watched: bool
+) -> Iterator[tuple[int, list[str]]]:
     """Yield rows in which `"` is a character as any other, until one shows quoting. An empty line has no field."""
-    for number, line in lines(stream):
+    for number, line in numbered_lines:
         fields = line.split(separator) if line else []
         if watched and '"' in line:
             shown = _shows_quoting(fields)
             if shown or (number == 1 and all(map(_in_quotes, fields))):
                 fact = "the fields are in quotes, but tables with tabs are read unquoted"
                 hint = "say --quoted; or --no-quoted, if the quotes belong to the texts"
-                raise DataError("doubtful", f"`{stream.file.path}`, line {number:,}: {fact}", hint)
+                raise DataError("doubtful", f"`{path}`, line {number:,}: {fact}", hint)
             watched = shown is None
         yield number, fields
 
 
-def _quoted(stream: ByteStream, separator: str, bad: _Report) -> Iterator[tuple[int, list[str]]]:
-    """Yield rows as RFC 4180 has them: fields in quotes where they hold a separator, a line end or a quote, which is doubled."""
+def _quoted(
+    numbered_lines: Iterator[tuple[int, str]], separator: str, blanks_before_quotes: bool, bad: _Report
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield rows as RFC 4180 has them: fields in quotes where they hold a separator, a line end or a quote, which is doubled.
+
+    A CR alone ends a line, too, as for csv and pandas.
+    """
     csv.field_size_limit(LONGEST)  # of the whole process; its own, 131,072 characters, is a text of 25,000 words
-    reader = csv.reader((line + "\n" for _, line in lines(stream)), delimiter=separator, strict=True)
+    one_line = (part for _, line in numbered_lines for part in _ended_lines(line))
+    reader = csv.reader(one_line, delimiter=separator, strict=True, skipinitialspace=blanks_before_quotes)
     while True:
         first = reader.line_num + 1
         try:
@@ -308,12 +355,23 @@ def _quoted(stream: ByteStream, separator: str, bad: _Report) -> Iterator[tuple[
             yield first, fields
 
 
+def _ended_lines(line: str) -> list[str]:
+    """Split a line after each CR."""
+    return re.findall("[^\r]*\r|[^\r]+$", line + "\n") if "\r" in line else [line + "\n"]
+
+
 def _swallowed_rows(fields: list[str], separator: str) -> int:
-    """Return how many whole rows a field seems to hold: all of its inner lines look like rows of this table."""
+    """Return how many whole rows a field seems to hold; 0 for a text of several lines.
+
+    Its inner lines are then rows of this table, its first line ends as a row does from its column on, its last line begins as
+    one does up to there; and no separator is followed by a blank, as the commas of an address or a poem are.
+    """
     enough = 1 if separator == "\t" else 3  # a text may well have a comma in a line, or in two
-    for field in fields if len(fields) > 1 else ():
-        inner = field.split("\n")[1:-1]
-        if len(inner) >= enough and all(line.count(separator) == len(fields) - 1 for line in inner):
+    for column, field in enumerate(fields) if len(fields) > 1 else ():
+        first, *inner, last = field.split("\n") if "\n" in field else ("", "")
+        counts = [line.count(separator) for line in (first, *inner, last)]
+        expected = [len(fields) - 1 - column, *[len(fields) - 1] * len(inner), column]
+        if len(inner) >= enough and counts == expected and (separator == "\t" or f"{separator} " not in field):
             return len(inner)
     return 0
 
@@ -321,11 +379,13 @@ def _swallowed_rows(fields: list[str], separator: str) -> int:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def _open_json(stream: ByteStream, array: bool, bad: _Report) -> _Source:
-    """Open a table of JSON objects, one a line or in one array; its columns are the names in all of them."""
+def _open_json(stream: ByteStream, bad: _Report) -> _Source:
+    """Open a table of JSON objects: one a line, in one array, or one after the other. Its columns are the names in all."""
+    has_lines = is_json_lines(stream)
 
     def records(report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
-        return _objects(_items(stream) if array else _item_lines(stream, report), report)
+        items = _item_lines(stream, report) if has_lines else json_items(lines(stream), stream.file.path)
+        return _objects(items, report)
 
     stream.make_rewindable()
     columns: dict[str, None] = {}
@@ -337,6 +397,22 @@ def _open_json(stream: ByteStream, array: bool, bad: _Report) -> _Source:
     if first is None:
         raise DataError("empty", f"`{stream.file.path}` has no record", "name a file with rows")
     return _Source(tuple(columns), lambda _: itertools.chain([first], rows), has_own_names=True)
+
+
+def is_json_lines(stream: ByteStream) -> bool:
+    """Return whether JSON has one object a line; else it is one array, or documents that go over several lines."""
+    start = stream.peek(_SAMPLE).removeprefix(b"\xef\xbb\xbf").lstrip()
+    line, _, following = start.partition(b"\n")
+    if start.startswith(b"[") or not following.strip() or following.lstrip().startswith(b"{"):
+        return not start.startswith(b"[")
+    text = line.decode("utf-8", "replace").rstrip()
+    try:
+        _DECODER.raw_decode(text)
+    except json.JSONDecodeError as error:
+        return error.pos < len(text)  # at its end: the object goes on in the next line
+    except (ValueError, RecursionError):
+        pass
+    return True
 
 
 def _objects(items: Iterator[tuple[int, Any]], bad: _Report) -> Iterator[tuple[int, dict[str, str]]]:
@@ -358,18 +434,27 @@ def _item_lines(stream: ByteStream, bad: _Report) -> Iterator[tuple[int, Any]]:
                 yield number, item
 
 
-def _items(stream: ByteStream) -> Iterator[tuple[int, Any]]:
-    """Yield the items of one array, decoded one at a time. What stands after an item that is no JSON cannot be read."""
-    rest = lines(stream)
-    text, place, number = "", 0, 0
+def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
+    """Yield the items of one array, or documents one after the other, numbered from 1 and decoded one at a time.
+
+    What stands after an item that is no JSON cannot be read.
+    """
+    text, place, number, is_array = "", 0, 0, False
     while True:
         try:
-            item = _next_item(text, place, "," if number else "[")
+            if number == 0:
+                place = _after_space(text, place)
+                is_array = text.startswith("[", place)
+            item = _next_item(text, place, ("," if number else "[") if is_array else "")
         except (ValueError, RecursionError) as error:  # it is broken, or goes on in what is not read yet
             text, place = text[place:], 0
-            more = _characters(rest, max(1 << 20, len(text)))  # twice as much: no long record is decoded over and over
+            more = _characters(
+                numbered_lines, max(1 << 20, len(text))
+            )  # twice as much: no record is decoded over and over
+            if not more and number and not is_array and not text.strip():
+                return
             if not more or len(text) > LONGEST:
-                fact = f"`{stream.file.path}`, record {number + 1:,}: {error}"
+                fact = f"`{path}`, record {number + 1:,}: {error}"
                 hint = "correct the file: one array of objects, or one object on every line"
                 raise DataError("bad-file", fact, hint) from None
             text += more
@@ -387,7 +472,7 @@ def _next_item(text: str, place: int, before: str) -> tuple[Any, int] | None:
         return None
     if not text.startswith(before, start):
         raise ValueError(f"expected `{before}`, found `{text[start : start + 10]}`")
-    start = _after_space(text, start + 1)
+    start = _after_space(text, start + len(before))
     if before == "[" and text.startswith("]", start):
         return None
     return _DECODER.raw_decode(text, start)

@@ -23,14 +23,20 @@ from albertkit.errors import ConfigError, DataError, listed
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import table_task
-from albertkit.tokenizer.text_files import read_lines
+from albertkit.tokenizer.text_files import check_is_running_text, read_lines
 
 TABLES = {"scores": "regression", "nli": "classification"}  # kinds that are tables
 # Official layouts of scored pairs, and the column that says where a pair is from.
 LAYOUTS = {"stsb": "genre", "korsts": "genre", "klue-sts": "source"}
 HIGHEST = 5.0  # score of the official tasks, whose lowest is 0
 _TABLE = re.compile(r"\.(csv|tsv|jsonl|ndjson|json|parquet|pq)(\.(gz|xz|zst))?$", re.IGNORECASE)
-_FIRST_LINES = 1000  # lines
+_NAMED = "name the column of the texts: --text {column}; if the first line is no header, all columns: --columns c1,c2 --text c2"
+LINE_HINTS = {  # for a file that is no text a line
+    "csv": _NAMED,
+    "tsv": _NAMED,
+    "jsonl": "name the field of the texts: --text text, and call the file .jsonl",
+    "other": "take the texts out of it, one a line, and name that file",
+}
 
 
 def read_texts(
@@ -39,8 +45,8 @@ def read_texts(
     """Read rows of `count` texts, or as many as are named or stand in the first line, from lines or a table.
 
     A table whose columns are not named has no header unless its first line has two names of `_PAIR_NAMES`, and all its fields
-    are texts. A file of one text a row is no table, but lines, whatever they hold but tabs in each; empty ones are passed over.
-    `bad_rows` collects rows with another number of fields, or an empty text.
+    are texts. A file of one text a row is no table, but lines, and refused if they are structured (`check_running_text`); empty
+    ones are passed over. `bad_rows` collects rows with another number of fields, or an empty text.
 
     Args:
         negatives: Read the texts of columns called `negative`, `neg`, `negative_1` … after those of each pair.
@@ -50,8 +56,8 @@ def read_texts(
     rows: list[tuple[str, ...]]
     named = columns.text is not None or columns.columns is not None
     if not named and (count == 1 or (count is None and not _is_table(file))):
+        check_is_running_text(file, LINE_HINTS)
         rows = [(line,) for line in read_lines(file) if line.strip()]
-        _refuse_tabs(file, rows)
     else:
         rows = _read_table(file, columns, count, bad_rows, negatives)
     if not rows:
@@ -62,17 +68,6 @@ def read_texts(
 def _is_table(file: Path) -> bool:
     """Guess whether a file is a table: by its name, or by a tab in its first line."""
     return _TABLE.search(file.name) is not None or "\t" in next(iter(read_lines(file)), "")
-
-
-def _refuse_tabs(file: Path, lines: Sequence[tuple[str, ...]]) -> None:
-    """Refuse a table of tabs that was taken for lines: ids and licence notes would be part of every text."""
-    tabs = {line.count("\t") for (line,) in lines[:_FIRST_LINES]}
-    if len(lines) > 1 and len(tabs) == 1 and (count := tabs.pop()):
-        raise DataError(
-            "doubtful",
-            f"`{file}` is a table: its lines have {count + 1} fields with tabs between, not a text a line",
-            f"take the column of the texts, for example the first: cut -f 1 {file} > texts.txt",
-        )
 
 
 # Columns of pairs as published sets call them. A first line with both names is a header.

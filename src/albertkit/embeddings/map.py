@@ -11,6 +11,7 @@ import numpy as np
 from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
 from albertkit.data.tables import Table
+from albertkit.embeddings.data import LINE_HINTS
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import MapOptions
@@ -21,7 +22,7 @@ from albertkit.frame.command import takes
 from albertkit.frame.rendering import environment
 from albertkit.frame.result import Result
 from albertkit.tasks.loading import check_not_swapped
-from albertkit.tokenizer.text_files import read_lines
+from albertkit.tokenizer.text_files import check_is_running_text, read_lines
 
 MOST_POINTS = 5000  # more are a cloud in which nothing can be pointed at
 NEIGHBOURS = 10
@@ -164,6 +165,7 @@ def _labelled_texts(file: Path, columns: Columns, bad_rows: BadRows) -> Iterable
             raise ConfigError(
                 "missing-column", "columns are named, but not that of the text", "name it: --text sentence"
             )
+        check_is_running_text(file, LINE_HINTS)
         yield from ((line.strip(), "") for line in read_lines(file) if line.strip())
         return
     sides = [name for name in (columns.text, columns.pair) if name is not None]

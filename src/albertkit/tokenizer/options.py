@@ -74,12 +74,13 @@ class ReadingOptions:
     """Options of reading text files.
 
     Attributes:
-        format: Input format: `text`, `jsonl`, `parquet` or `wiki`. Default: detected for each file.
-        field: JSONL field or Parquet column with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSONL).
+        format: Input format: `text`, `jsonl`, `csv`, `tsv`, `parquet` or `wiki`. Default: detected for each file, but for tables
+            of fields, which are refused.
+        field: JSON field, or column of a table, with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSON).
         errors: How to treat bytes that are not UTF-8: `strict` stops and reports the position, `replace` replaces them.
     """
 
-    format: Literal["text", "jsonl", "parquet", "wiki"] | None = None
+    format: Literal["text", "jsonl", "csv", "tsv", "parquet", "wiki"] | None = None
     field: str = "text"
     errors: Literal["strict", "replace"] = "strict"
 

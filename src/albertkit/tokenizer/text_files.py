@@ -1,20 +1,24 @@
 """Plain text files, a text a line; an even sample of texts."""
 
-import gzip
+import io
+import itertools
 import random
 import re
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, cast
 
+from albertkit.data.inputs import ByteStream, find_file
+from albertkit.data.lines import blocks
+from albertkit.data.running_text import HEAD_BYTES, check_running_text
 from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
 from albertkit.errors import DataError, near_path
 
+_SAMPLE_LINES = 1000
+
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Return the lines of a UTF-8 file, without their ends; `.gz` is unpacked, `-` is the standard input."""
+    """Return the lines of a UTF-8 file, unpacked, without their ends; `-` is the standard input, read line by line."""
     if str(path) == "-":
         yield from _decoded(sys.stdin.buffer, "the standard input")
         return
@@ -25,20 +29,25 @@ def read_lines(path: Path) -> Iterator[str]:
         what = "is a folder, not a text file" if path.is_dir() else "does not exist"
         hint = near_path(path, "name files; a pattern such as `texts/*.txt` names many")
         raise DataError("not-found", f"`{path}` {what}", hint)
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
-        try:
-            check_mojibake(stream.peek(SAMPLE_BYTES), str(path))
-            yield from _decoded(cast("IO[bytes]", stream), f"`{path}`", str(path))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DataError("corrupt", f"`{path}` cannot be unpacked: {error}", "fetch or pack it again") from None
+    with ByteStream(find_file(path)) as stream:
+        check_mojibake(stream.peek(SAMPLE_BYTES), str(path))
+        byte_lines = (line for _, block in blocks(stream) for line in io.BytesIO(block))
+        yield from _decoded(byte_lines, f"`{path}`", str(path))
 
 
-def _decoded(stream: IO[bytes], source: str, path: str | None = None) -> Iterator[str]:
-    place = 0
-    for number, line in enumerate(stream, start=1):
+def check_is_running_text(path: Path, hints: dict[str, str]) -> None:
+    """Refuse a structured file whose lines are to be read as texts; see `check_running_text`. A pipe is not looked at."""
+    if path.is_file():
+        with ByteStream(find_file(path)) as stream:
+            check_running_text(stream.peek(HEAD_BYTES), str(path), hints, path.name)
+
+
+def _decoded(lines: Iterable[bytes], source: str, path: str | None = None) -> Iterator[str]:
+    place, lines = 0, iter(lines)
+    for number, line in enumerate(lines, start=1):
         if b"\0" in line:
             at = place + line.index(b"\0")
-            if name := likely_encoding(line + stream.read(SAMPLE_BYTES)):
+            if name := likely_encoding(_sample(line, lines)):
                 raise DataError("bad-encoding", f"{source} is {name}, not UTF-8", conversion(path or "FILE", name))
             raise DataError(
                 "wrong-kind", f"{source} has a zero byte at {at:,}: it is not a text file", "name plain-text files"
@@ -49,10 +58,14 @@ def _decoded(stream: IO[bytes], source: str, path: str | None = None) -> Iterato
             raise DataError(
                 "bad-encoding",
                 f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at {place + error.start:,} (line {number:,})",
-                encoding_advice(line + stream.read(SAMPLE_BYTES), path),
+                encoding_advice(_sample(line, lines), path),
             ) from None
         place += len(line)
         yield text.rstrip("\r\n")
+
+
+def _sample(line: bytes, following: Iterator[bytes]) -> bytes:
+    return (line + b"".join(itertools.islice(following, _SAMPLE_LINES)))[:SAMPLE_BYTES]
 
 
 def even_sample(texts: Iterable[str], size: int, seed: int) -> list[str]:

@@ -30,7 +30,7 @@ from albertkit.tokenizer.morphemes import Analyser, find_analyser
 from albertkit.tokenizer.options import TokenizerSettings, TrainTokenizerOptions
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, role_of
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
-from albertkit.tokenizer.text_files import even_sample, read_lines
+from albertkit.tokenizer.text_files import check_is_running_text, even_sample, read_lines
 
 _LONGEST_SEED = 16  # characters, as in SentencePiece
 _MOST_SEEDS = 1_000_000  # as in SentencePiece
@@ -122,9 +122,18 @@ def check_folder(out: Path, overwrite: bool) -> None:
     check_writable(out)
 
 
+def _lines_of(file: Path) -> Iterator[str]:
+    command = f"albertkit tokenizer train {file} --format {{format}} --field {{{{column}}}}"
+    hints = {
+        format: f"name the column of the texts: {command.format(format=format)}" for format in ("csv", "tsv", "jsonl")
+    }
+    check_is_running_text(file, hints | {"other": "take the texts out of it, one a line"})
+    return read_lines(file)
+
+
 def _prepared(texts: Iterable[str | Path], text_rules: str) -> Iterator[str]:
     """Return non-empty texts after their rules."""
-    for text in itertools.chain.from_iterable(read_lines(t) if isinstance(t, Path) else (t,) for t in texts):
+    for text in itertools.chain.from_iterable(_lines_of(t) if isinstance(t, Path) else (t,) for t in texts):
         # SentencePiece keeps NUL for itself.
         prepared = rules.apply(text_rules, text.replace("\0", " "))
         if prepared.strip():

@@ -1,0 +1,133 @@
+"""Two hosts, as network namespaces of one Linux: the command of docs/scale.md as it stands there, a host lost and brought back."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from all_trainings import make_data, pretraining
+from safetensors.torch import load_file
+
+from albertkit.pretraining.run import pretrain
+from albertkit.pretraining.settings import PretrainSettings
+
+pytestmark = [
+    pytest.mark.net,
+    pytest.mark.skipif(
+        sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root on Linux, with `ip`"
+    ),
+]
+PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+ADDRESSES = {"alpha": "10.99.77.1", "beta": "10.99.77.2"}
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+class Host:
+    """A network namespace with a name and a table of hosts of its own, on which commands can be started and lost."""
+
+    def __init__(self, name: str, hosts: Path, log: Path) -> None:
+        self.name, self.namespace, self.hosts, self.log = name, f"albertkit-{os.getpid()}-{name}", hosts, log
+        self.process: subprocess.Popen[str] | None = None
+        ip("netns", "add", self.namespace)
+        ip("-n", self.namespace, "link", "set", "lo", "up")
+
+    def start(self, script: str) -> None:
+        named = f'hostname {self.name} && mount --bind "{self.hosts}" /etc/hosts && {script}'
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "--mount", "bash", "-ec", named],
+                stdout=log, stderr=log, text=True, start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            )  # fmt: skip
+
+    def lose(self) -> None:
+        """End all that runs on the host, as a loss of power does."""
+        listed = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True)
+        for number in listed.stdout.split():
+            os.kill(int(number), signal.SIGKILL)
+        if self.process:
+            self.process.wait()
+
+    def remove(self) -> None:
+        self.lose()
+        ip("netns", "del", self.namespace)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
+    """Two hosts that reach each other by name over one cable."""
+    table = tmp_path / "hosts"
+    table.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in ADDRESSES.items()))
+    made: list[Host] = []
+    try:
+        for name in ADDRESSES:
+            made.append(Host(name, table, tmp_path / f"{name}.log"))
+        first, second = made
+        ip("-n", first.namespace, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", second.namespace)
+        for host in made:
+            ip("-n", host.namespace, "address", "add", f"{ADDRESSES[host.name]}/24", "dev", "eth0")
+            ip("-n", host.namespace, "link", "set", "eth0", "up")
+        yield first, second
+    finally:
+        for host in made:
+            host.remove()
+
+
+def documented(store: Path, run: Path) -> str:
+    """The command of the page for several machines, with what a reader has to put in."""
+    (block,) = [block for block in re.findall("```bash\n(.*?)```", PAGE, re.DOTALL) if "--rdzv-endpoint" in block][:1]
+    for word, value in (("--nnodes 8", "--nnodes 2"), ("--nproc-per-node 8", "--nproc-per-node 1"), (" JOB", " test"),
+                        ("HOST", "alpha"), ("STORE", str(store)), ("RUN", str(run))):  # fmt: skip
+        assert re.search(rf"{word}\b", block), word
+        block = re.sub(rf"(?<![A-Z_]){word}(?![A-Z_])", value, block)
+    return block.strip()
+
+
+def test_a_host_is_lost_and_brought_back(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    """The run goes on when the host is there again, and ends with the bits of an undisturbed one."""
+    make_data(tmp_path)
+    settings = PretrainSettings(**{**pretraining(tmp_path), "steps": 1200, "save_every": 100, "eval_every": 0})
+    settings.save(tmp_path / "settings.toml")
+    run, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000100"
+    command = f"{documented(tmp_path / 'store', run)} --config-file {tmp_path / 'settings.toml'}"
+    first, second = hosts
+    for host in hosts:
+        host.start(command)
+    wait_for(checkpoint.exists, hosts)
+    second.lose()
+    assert not (run / "final").exists()
+    time.sleep(5)  # the first host has met the loss, and waits for the second
+    second.start(command)
+    for host in hosts:
+        assert host.process
+        assert host.process.wait(timeout=300) == 0, host.log.read_text()
+    assert "resumed at step" in first.log.read_text() + second.log.read_text()
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        pretrain(tmp_path / "store", tmp_path / "undisturbed", replace(settings, processes=2))
+    finally:
+        torch.set_num_threads(threads)
+    expected, weights = (load_file(tmp_path / name / "final" / "model.safetensors") for name in ("undisturbed", "run"))
+    assert expected.keys() == weights.keys()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in expected.items())
+
+
+def wait_for(there: object, hosts: tuple[Host, Host]) -> None:
+    deadline = time.monotonic() + 240
+    while not there():  # type: ignore[operator]
+        assert all(host.process and host.process.poll() is None for host in hosts), [h.log.read_text() for h in hosts]
+        assert time.monotonic() < deadline, [host.log.read_text() for host in hosts]
+        time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Two hosts, as network namespaces of one Linux: the command of docs/scale.md as it stands there, a host lost and brought back."""
+"""Two hosts, as network namespaces: the command of docs/scale.md as it stands there, a host lost and brought back."""
 
 import os
 import re
@@ -22,7 +22,8 @@ from albertkit.pretraining.settings import PretrainSettings
 pytestmark = [
     pytest.mark.net,
     pytest.mark.skipif(
-        sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root on Linux, with `ip`"
+        sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None,
+        reason="needs root on Linux, with `ip`",
     ),
 ]
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
@@ -74,7 +75,20 @@ def hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
         for name in ADDRESSES:
             made.append(Host(name, table, tmp_path / f"{name}.log"))
         first, second = made
-        ip("-n", first.namespace, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", second.namespace)
+        ip(
+            "-n",
+            first.namespace,
+            "link",
+            "add",
+            "eth0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            second.namespace,
+        )
         for host in made:
             ip("-n", host.namespace, "address", "add", f"{ADDRESSES[host.name]}/24", "dev", "eth0")
             ip("-n", host.namespace, "link", "set", "eth0", "up")

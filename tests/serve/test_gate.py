@@ -1,15 +1,18 @@
 """What is refused, with which status, slug and hint; which options cannot work; what is loaded and logged."""
 
+import io
 import json
 import logging
 import shutil
 import sys
+import unicodedata
+import warnings
 
 import pytest
 
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.serve import bounds
-from albertkit.serve.logs import REQUESTS, PlainFormatter, log_to_stderr
+from albertkit.serve.logs import REQUESTS, JsonFormatter, PlainFormatter, log_to_stderr
 from albertkit.serve.models import Models
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.processes import named_folders
@@ -238,6 +241,44 @@ def test_a_terminal_shows_lines(message, level, extra, line):
     made = logging.LogRecord("albertkit.serve", level, "", 1, message, None, None)
     vars(made).update(extra)
     assert PlainFormatter().format(made).split(" ", 1)[1] == line
+
+
+FORGED = "/x\n12:00:00 ready\r\x1b[2J\x9b2J\x7f\u202e\u2028\ud800 \x85é한"
+
+
+@pytest.mark.parametrize("formatter", [PlainFormatter(), JsonFormatter()])
+@pytest.mark.parametrize("message", ["request", "other"])
+def test_words_of_a_client_neither_forge_a_line_nor_reach_the_terminal(formatter, message):
+    """In the path, in a traceback, and in the message of a library."""
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        caught = sys.exc_info()
+    logged = [logging.LogRecord("x", logging.WARNING, "", 1, text, None, None) for text in (message, FORGED, message)]
+    vars(logged[0]).update({**REQUEST, "path": FORGED, "client": FORGED})
+    logged[1].exc_info = caught
+    vars(logged[2]).update({**REQUEST, "trace": FORGED})
+    for record in logged:
+        first, *lines = formatter.format(record).split("\n")
+        assert all(line.startswith("    ") for line in lines)
+        assert all(unicodedata.category(sign)[0] != "C" for line in (first, *lines) for sign in line)
+        assert not {"\u2028", "\u2029"} & set("".join(lines) + first)
+
+
+def test_what_libraries_warn_of_is_logged_as_everything_else(monkeypatch):
+    """python-multipart repeats bytes of a body; a logger that nobody has set up writes bare lines."""
+    monkeypatch.setattr(logging, "lastResort", None)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr("sys.stderr", stream := io.StringIO())
+    log_to_stderr()
+    try:
+        logging.getLogger("python_multipart.multipart").warning("Did not find %r", "\x1b\n")
+        warnings.warn("strange", stacklevel=1)
+    finally:
+        logging.captureWarnings(False)
+    messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    assert messages[0] == "Did not find '\\x1b\\n'"
+    assert "strange" in messages[1]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""Write the log of the service to stderr: plain lines on a terminal, one JSON object a line elsewhere."""
+"""Write the log of the service to stderr: plain lines on a terminal, one JSON object a line elsewhere.
+
+Paths, and the errors of libraries, repeat what clients sent. A terminal obeys control characters, and a line feed forges a
+line: both are written as escapes, JSON's or Python's.
+"""
 
 import json
 import logging
@@ -23,7 +27,7 @@ class JsonFormatter(logging.Formatter):
         line |= _extra(record)
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return json.dumps(line, default=str).replace("\x7f", "\\u007f")
 
 
 class PlainFormatter(logging.Formatter):
@@ -32,23 +36,23 @@ class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Write the line."""
         when, extra = datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), _extra(record)
-        message = record.getMessage()
+        message, trace = record.getMessage(), extra.pop("trace", "")
         if message == "listening":
             shown = f"serving {', '.join(extra['models'])}; open {extra['url']} as soon as it is ready"
         elif message == "request":
             shown = _REQUEST.format(**{"model": "", **extra})
         else:
-            trace = extra.pop("trace", "")
-            shown = " ".join([message, *(f"{name}={value}" for name, value in extra.items())]) + (
-                trace and f"\n{trace}"
-            )
+            shown = " ".join([message, *(f"{name}={value}" for name, value in extra.items())])
         level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{when} {level}{shown}{trace}"
+        if record.exc_info:
+            trace = self.formatException(record.exc_info)
+        # Lines of a trace are set in: the message of an exception may have lines that look like the log's.
+        lines = [f"{when} {level}{_escape(shown)}", *(f"    {_escape(line)}" for line in trace.splitlines())]
+        return "\n".join(lines)
 
 
 def log_to_stderr(level: LogLevel | None = None) -> None:
-    """Log this service and uvicorn to stderr.
+    """Log this process to stderr: the service, uvicorn, and what other libraries warn of.
 
     Without a level a terminal gets no requests: a line a request hides the rest.
     """
@@ -64,7 +68,10 @@ def log_to_stderr(level: LogLevel | None = None) -> None:
         "albertkit.jit": own,
         "uvicorn": logging.WARNING,
         "asyncio": logging.ERROR,
+        "py.warnings": logging.WARNING,
     }
+    logging.captureWarnings(True)
+    logging.lastResort = handler  # of loggers that nobody has set up, such as python-multipart's
     for name, least in levels.items():
         logger = logging.getLogger(name)
         logger.setLevel(least)
@@ -74,3 +81,7 @@ def log_to_stderr(level: LogLevel | None = None) -> None:
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _PLAIN and value != ""}
+
+
+def _escape(text: str) -> str:
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

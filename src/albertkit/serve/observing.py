@@ -18,7 +18,7 @@ from albertkit.serve.refusals import refusal
 
 log = logging.getLogger(REQUESTS)
 _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}")
-_LONGEST_PATH = 200  # characters of a path that the log repeats
+_LONGEST_LOGGED = 200  # characters of a path, and of other words of a client, that the log repeats
 _PROBES = {"/health", "/ready", "/metrics"}  # asked every few seconds
 _GONE = 499  # in log and metrics: the client closed the connection before the answer
 _HEADERS = [
@@ -108,9 +108,9 @@ class Observed:
             # The route's own path: made-up paths must not become names of counters.
             self._metrics.answered(getattr(scope.get("route"), "path", "other"), status, seconds)
             extra = {
-                "client": (scope.get("client") or ("",))[0],
-                "method": method,
-                "path": scope["path"][:_LONGEST_PATH],
+                "client": (scope.get("client") or ("",))[0][:_LONGEST_LOGGED],  # X-Forwarded-For, behind a proxy
+                "method": method[:_LONGEST_LOGGED],
+                "path": scope["path"][:_LONGEST_LOGGED],
                 "status": status,
                 "ms": round(seconds * 1000, 2),
                 "model": state.get("model", ""),

@@ -27,7 +27,7 @@ _SHOWN = 3  # errors of a body
 _TYPE = re.compile(
     r"(list|dict|tuple|union)\[|constrained-|form:"
 )  # types in places, as pydantic and `schemas` name them
-_LONGEST_PATH = 80  # characters of a path that an answer repeats
+_LONGEST_QUOTE = 80  # characters of a path or a method that an answer repeats
 
 
 class ServiceError(AlbertKitError):
@@ -103,9 +103,12 @@ def _content_type(request: Request) -> str:
 def on_http_error(request: Request, error: Exception) -> JSONResponse:
     """Answer what the framework refuses: unknown paths and methods, forms that cannot be read."""
     assert isinstance(error, HTTPException)
-    slug, path = _SLUGS.get(error.status_code, "bad-input"), request.url.path
-    path = path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…"
-    shown = AlbertKitError(slug, f"{request.method} {path}: {error.detail}", _HINTS.get(error.status_code, ""))
+    slug = _SLUGS.get(error.status_code, "bad-input")
+    subject = " ".join(
+        text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
+        for text in (request.method, request.url.path)
+    )
+    shown = AlbertKitError(slug, f"{subject}: {error.detail}", _HINTS.get(error.status_code, ""))
     answer = refusal(request.url.path, error.status_code, shown)
     answer.headers.update(error.headers or {})
     return answer

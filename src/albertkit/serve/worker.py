@@ -23,6 +23,7 @@ from albertkit.inference.comparison import compare_precision
 from albertkit.inference.loading import load_pipelines
 from albertkit.inference.pipeline import Pipeline
 from albertkit.model_folder import loading_digest
+from albertkit.serve.logs import log_to_stderr
 from albertkit.serve.protocol import TOKEN_STATES, Alive, Channel, Done, Facts, Failed, Ready, Start, Work
 from albertkit.tasks.prediction import run_batches
 
@@ -41,6 +42,7 @@ def main(descriptor: int) -> None:
     if start is None:
         return
     options = start.options
+    log_to_stderr(options.log_level)
     if options.threads:
         torch.set_num_threads(options.threads)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the front has ended

@@ -5,6 +5,8 @@ import resource
 import subprocess
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from struct import pack
@@ -61,6 +63,29 @@ def test_what_is_no_video(tmp_path, clip, name):
     path = tmp_path / name
     path.write_bytes(contents[path.stem])
     assert slug_of(path) == "bad-file"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\npipe.ts\n#EXT-X-ENDLIST\n"),
+        ("list.mp4", "ffconcat version 1.0\nfile pipe.ts\n"),
+        ("pipe.idx", "# VobSub index file, v7 (do not modify this line!)\n"),
+    ],
+)
+def test_no_file_opens_another(name, content, tmp_path):
+    """The other one is a pipe, which whoever opens it waits at until it is written to."""
+    (tmp_path / name).write_text(content)
+    for pipe in ("pipe.ts", "pipe.sub"):
+        os.mkfifo(tmp_path / pipe)
+    with ThreadPoolExecutor(1) as pool:
+        slug = pool.submit(slug_of, tmp_path / name)
+        while not wait([slug], 0.1).done:
+            for pipe in ("pipe.ts", "pipe.sub"):
+                with suppress(OSError):  # nobody reads it
+                    os.close(os.open(tmp_path / pipe, os.O_WRONLY | os.O_NONBLOCK))
+                    pytest.fail(f"{pipe} was opened")
+    assert slug.result() == "bad-file"
 
 
 @pytest.mark.parametrize("cover", [False, True])

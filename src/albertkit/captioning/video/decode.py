@@ -48,7 +48,7 @@ def sample_frames(
     8 bytes a frame of the file.
 
     Args:
-        path: A file of video, or of pictures that move, in any format PyAV reads.
+        path: A file of video, or of pictures that move, in one of the usual formats.
         sampling: Number, places and size of frames. A clip of fewer frames repeats some.
         start: First moment of the clip, in seconds from the start of the file. Default: the beginning.
         end: Its last. Default: the end of the file.

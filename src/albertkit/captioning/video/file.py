@@ -1,5 +1,6 @@
 """A file of video, opened: its packets, the frames they decode to, and errors that name what is wrong with it."""
 
+import errno
 import os
 import re
 from collections import deque
@@ -12,8 +13,13 @@ from typing import Any, Self
 from albertkit.errors import DataError, MissingExtraError, explain, near_path
 
 MOST_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may keep 17 such frames
-# Text drawn as pictures, and lists of other files.
-_NOT_VIDEO = frozenset("tty bin xbin adf idf hls dash concat".split())
+# FFmpeg's names of what is read: containers, streams without one, pictures. Not lists, which open other files (HLS, DASH,
+# concat, VobSub, SDP), text drawn as pictures, devices.
+_FORMATS = (
+    "mov,matroska,avi,mpegts,mpeg,flv,asf,ogg,mxf,gxf,nut,rm,nsv,nuv,wtv,swf,ivf,dv,av1,obu,h261,h263,h264,hevc,vvc,evc,vc1,"
+    "vc1test,m4v,mpegvideo,cavsvideo,avs2,avs3,dirac,dnxhd,mjpeg,mjpeg_2000,yuv4mpegpipe,mlv,cine,r3d,smjpeg,bink,smk,flic,"
+    "apng,gif,jpegxl_anim,png_pipe,jpeg_pipe,webp_pipe,bmp_pipe,tiff_pipe,jpegxl_pipe,j2k_pipe,exr_pipe,dpx_pipe,qoi_pipe"
+)
 _INTRA = 1  # PyAV's PictureType.I
 _HAVE_LENGTH = frozenset("mov matroska avi asf flv".split())
 
@@ -76,15 +82,13 @@ class VideoFile:
             raise explain(error) or self.undecodable(error) from None
         if not begins:
             raise DataError("bad-file", f"`{self.path}` holds no bytes", "copy or download it again")
-        # `file:` and the list of protocols: a name or a playlist cannot make it read the network
-        limits = {"protocol_whitelist": "file", **_limit()}
+        # `file:` and the lists: neither a name nor a playlist makes it read the network or another file
+        limits = {"protocol_whitelist": "file", "format_whitelist": _FORMATS, **_limit()}
         try:
             container = av.open(f"file:{self.path.absolute()}", options=limits, metadata_errors="replace")
         except (self.error, ValueError) as error:
-            raise self.undecodable(error) from None
-        if container.format.name in _NOT_VIDEO:
-            container.close()
-            raise self.undecodable(f"it would be read as {container.format.name}")
+            is_refused = getattr(error, "errno", None) == errno.EINVAL
+            raise self.undecodable("it is of no format of video that is read" if is_refused else error) from None
         return container
 
     def _pictures(self, av: Any) -> Any:

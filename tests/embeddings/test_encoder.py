@@ -6,6 +6,7 @@ import torch
 
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.pooling import Projection
+from albertkit.embeddings.similarity import similarities
 from albertkit.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")
@@ -83,6 +84,13 @@ def test_encoding_during_training_has_no_dropout(encoder, sentences):
     encoder.train()
     assert (encoder.encode(sentences[:5]) == encoder.encode(sentences[:5])).all()
     assert encoder.training
+
+
+def test_a_cosine_is_at_most_1():
+    """Of 1,000 vectors with themselves a third is above 1 by rounding."""
+    vectors = np.random.default_rng(0).standard_normal((1000, 64)).astype(np.float32)
+    for signed in (vectors, -vectors):
+        assert np.abs(similarities(vectors, signed)).max() == 1
 
 
 def test_similarity_is_the_cosine(encoder, sentences):

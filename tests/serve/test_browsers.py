@@ -1,10 +1,14 @@
 """What pages of strangers may do through a visitor's browser."""
 
 import pytest
+from starlette.testclient import TestClient
 
+from albertkit.serve.app import make_app
 from albertkit.serve.connection import Connection
 from albertkit.serve.gate import Visitors
+from albertkit.serve.models import Models
 from albertkit.serve.options import ServeOptions
+from albertkit.serve.service import Service
 
 OWN = {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"}
 
@@ -86,6 +90,18 @@ def test_a_strangers_form_and_name_are_refused_over_http(service):
     for answer in (form, name):
         assert (answer.status_code, answer.json()["error"]["slug"]) == (403, "not-allowed")
     assert "--allow-host evil.example" in name.json()["error"]["hint"]
+
+
+def test_redirects_do_not_repeat_the_name_of_the_service():
+    """Nor does a path that begins with two slashes lead to another site."""
+    options = ServeOptions((), allow_host=("*",))
+    with TestClient(make_app(Service(Models({}), options, []))) as client:
+        client.follow_redirects = False
+        for path in ("/", "/page", "/models/", "/v1/models/", "//evil.example", "/page/tabs", "/page/..%2f"):
+            answer = client.get(path, headers={"Host": "evil.example"})
+            assert answer.status_code in (307, 404), path
+            assert "evil" not in answer.headers.get("Location", "")
+        assert client.get("/page", follow_redirects=True).url.path == "/page/"
 
 
 def test_every_answer_says_what_browsers_may_not_do(service):

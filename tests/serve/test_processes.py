@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import uvloop
 
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.processes import WorkerProcess
-from albertkit.serve.protocol import Alive, Start
+from albertkit.serve.protocol import Alive, Start, packed
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
@@ -39,6 +40,19 @@ def test_a_message_to_a_worker_that_has_ended_is_dropped(loop_factory, start):
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(talk())
+
+
+def test_a_worker_does_not_know_the_key(start, monkeypatch):
+    started = {}
+    popen = subprocess.Popen
+    monkeypatch.setenv("ALBERTKIT_API_KEY", "a-secret")
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **options: started.update(options) or popen(*a, **options))
+    options = ServeOptions(["model"])
+    assert options.api_key == "a-secret"
+    WorkerProcess(Start({}, options)).kill()
+    assert "a-secret" not in started["env"].values()
+    assert b"a-secret" not in packed(Start({}, options))
+    assert pickle.loads(pickle.dumps(options)) == options
 
 
 def test_a_process_that_cannot_be_started_leaves_no_descriptor_open(start, monkeypatch):

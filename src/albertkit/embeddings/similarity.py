@@ -10,7 +10,7 @@ from torch import Tensor
 from albertkit.errors import ConfigError, near_miss
 
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cosine": lambda a, b: F.normalize(a, dim=1) @ F.normalize(b, dim=1).T,
+    "cosine": lambda a, b: (F.normalize(a, dim=1) @ F.normalize(b, dim=1).T).clamp(-1, 1),  # rounding
     "dot": lambda a, b: a @ b.T,
     "euclidean": lambda a, b: -torch.cdist(a, b, p=2.0),
     "manhattan": lambda a, b: -torch.cdist(a, b, p=1.0),

@@ -226,7 +226,7 @@ def states_of(model: PretrainedAlbert, ids: list[int]) -> tuple[Tensor, Tensor]:
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Return the cosines [...] of vectors [..., H]."""
-    return (direction(a) * direction(b)).sum(-1)
+    return (direction(a) * direction(b)).sum(-1).clamp(-1, 1)  # rounding
 
 
 def direction(vectors: Tensor) -> Tensor:

@@ -54,6 +54,7 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # they repeat the client's `Host`
     )
     app.state.service = service
     # The gate checks the key; this only documents it.
@@ -97,6 +98,12 @@ def _describe_openai_as_it_is(app: FastAPI) -> None:
 @operations.get("/", include_in_schema=False)
 async def page() -> RedirectResponse:
     """Redirect to the demo page; relative, so that it is found behind a proxy that puts the service below a path."""
+    return RedirectResponse("page/")
+
+
+@operations.get("/page", include_in_schema=False)
+async def page_without_slash() -> RedirectResponse:
+    """Redirect to the demo page from where its name is misspelt."""
     return RedirectResponse("page/")
 
 

@@ -6,12 +6,13 @@ import os
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from albertkit.errors import ConfigError
 from albertkit.frame.command import SEVERAL, check_values
 
 MEGABYTE = 1_000_000
+API_KEY = "ALBERTKIT_API_KEY"  # variable of the environment
 LogLevel = Literal["debug", "info", "warning", "error"]
 _MAY_BE_ZERO = ("port", "threads", "drain_seconds")
 
@@ -93,13 +94,17 @@ class ServeOptions:
     def api_key(self) -> str | None:
         """Return the key in the file, else in the environment's `ALBERTKIT_API_KEY`, else None."""
         if self.api_key_file is None:
-            key = os.environ.get("ALBERTKIT_API_KEY") or None
+            key = os.environ.get(API_KEY) or None
         else:
             key = Path(self.api_key_file).read_text(encoding="utf-8").strip()
         if key is not None and not (key.isascii() and key.isprintable() and key):
             hint = "put one line into its file"
             raise ConfigError("bad-value", "the API key is empty, or not of printable ASCII", hint)
         return key
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the key: processes that run models need none, and videos of unknown clients are decoded there."""
+        return {name: value for name, value in vars(self).items() if name != "api_key"}
 
 
 def is_loopback(host: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from albertkit.errors import ConfigError
 from albertkit.model_folder import is_captioner_folder, local_folder
-from albertkit.serve.options import ServeOptions
+from albertkit.serve.options import API_KEY, ServeOptions
 from albertkit.serve.protocol import Start, packed, receive
 
 _POLL = 0.01  # seconds
@@ -55,6 +55,7 @@ class WorkerProcess:
         signals of the terminal are the front's to hear, so it has a process group of its own.
         """
         self.start = start
+        environment = {name: value for name, value in os.environ.items() if name != API_KEY}
         self._socket, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as unused:
             unused.enter_context(self._socket)  # closed where no process can be started
@@ -63,7 +64,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=[theirs.fileno()],
-                env={"OMP_WAIT_POLICY": "passive", **os.environ},
+                env={"OMP_WAIT_POLICY": "passive", **environment},
                 process_group=0,
             )
             unused.pop_all()

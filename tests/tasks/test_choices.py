@@ -17,12 +17,15 @@ from scipy.stats import binomtest
 
 from albertkit.conversion.convert import convert
 from albertkit.data.bad_rows import BadRows
+from albertkit.data.columns import Columns
 from albertkit.data.features import Features
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMultipleChoice
 from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_task
+from albertkit.tasks.choices.reading import read_choices
 from albertkit.tasks.heads import choice_loss
 from albertkit.tasks.prediction import run_model
+from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import AlbertTokenizer
 
 from .conftest import read_examples
@@ -237,6 +240,144 @@ def test_tables_that_are_none(tmp_path: Path) -> None:
         DataError, match=r"\[missing-column\].*no column `choices`, only `question`, `option1`, `label`"
     ):
         read(choice_task("choice"), tmp_path / "a.csv")
+
+
+# Rows with the columns of published sets, and what they say: context, question, choices, place of the right one.
+PUBLISHED: dict[str, tuple[dict[str, object], tuple[str, str, tuple[str, ...], int]]] = {
+    "COPA": (
+        {"premise": "My body cast a shadow.", "choice1": "The sun was rising.", "choice2": "The grass was cut.",
+         "question": "cause", "idx": 7, "label": 0},
+        ("My body cast a shadow.", "cause", ("The sun was rising.", "The grass was cut."), 0),
+    ),
+    "SWAG": (
+        {"video-id": "v", "fold-ind": "3", "startphrase": "Students lower their eyes. She", "sent1": "Students lower their eyes.",
+         "sent2": "She", "gold-source": "gold", "ending0": "nods.", "ending1": "jumps.", "ending2": "sits.", "ending3": "runs.",
+         "label": 2},
+        ("Students lower their eyes.", "She", ("nods.", "jumps.", "sits.", "runs."), 2),
+    ),
+    "HellaSwag": (
+        {"ind": 4, "activity_label": "Roof", "ctx_a": "A man is sitting on a roof.", "ctx_b": "he",
+         "ctx": "A man is sitting on a roof. he", "endings": ["is ripping tiles.", "sings."], "source_id": "a~v",
+         "split": "val", "split_type": "indomain", "label": "1"},
+        ("A man is sitting on a roof. he", "", ("is ripping tiles.", "sings."), 1),
+    ),
+    "PIQA": (
+        {"goal": "How do I open a jar?", "sol1": "Turn the lid.", "sol2": "Look at it.", "label": 0},
+        ("", "How do I open a jar?", ("Turn the lid.", "Look at it."), 0),
+    ),
+    "MMLU": (
+        {"question": "What is 2 + 2?", "subject": "elementary_mathematics", "choices": ["3", "4", "5", "6"], "answer": 1},
+        ("", "What is 2 + 2?", ("3", "4", "5", "6"), 1),
+    ),
+    "RACE": (
+        {"example_id": "high1.txt", "article": "Last week I met Ann.", "answer": "C", "question": "Who is it?",
+         "options": ["Bob", "Eve", "Ann", "Tom"]},
+        ("Last week I met Ann.", "Who is it?", ("Bob", "Eve", "Ann", "Tom"), 2),
+    ),
+    "OpenBookQA": (
+        {"id": "7-980", "question_stem": "The sun is responsible for", "answerKey": "B",
+         "choices": {"text": ["puppies", "plants sprouting"], "label": ["A", "B"]}},
+        ("", "The sun is responsible for", ("puppies", "plants sprouting"), 1),
+    ),
+    "KoBEST COPA": (
+        {"premise": "물을 오래 끓였다.", "question": "결과", "alternative_1": "물의 양이 늘어났다.",
+         "alternative_2": "물의 양이 줄어들었다.", "label": 1},
+        ("물을 오래 끓였다.", "결과", ("물의 양이 늘어났다.", "물의 양이 줄어들었다."), 1),
+    ),
+    "KoBEST COPA with the names of its ClassLabel": (
+        {"premise": "물을 끓였다.", "question": "결과", "alternative_1": "a", "alternative_2": "b", "label": "alternative_2"},
+        ("물을 끓였다.", "결과", ("a", "b"), 1),
+    ),
+    "KoBEST HellaSwag": (
+        {"context": "투수가 공을 던진다.", "ending_1": "a", "ending_2": "b", "ending_3": "c", "ending_4": "d", "label": 3},
+        ("투수가 공을 던진다.", "", ("a", "b", "c", "d"), 3),
+    ),
+    "CosmosQA": (
+        {"id": "3Q", "context": "It rained.", "question": "Why?", "answer0": "w", "answer1": "x", "answer2": "y", "answer3": "z",
+         "label": 0},
+        ("It rained.", "Why?", ("w", "x", "y", "z"), 0),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_sets_are_read_whole(tmp_path: Path, name: str) -> None:
+    row, wanted = PUBLISHED[name]
+    (tmp_path / "train.jsonl").write_text(json.dumps(row))
+    bad_rows = BadRows("stop")
+    [example] = read_examples(choice_task("choice"), tmp_path / "train.jsonl", "train", True, bad_rows)
+    assert (example.context, example.question, example.choices, example.label) == wanted
+    assert bad_rows.notes == []
+
+
+def test_race_and_piqa_of_the_hub(tmp_path: Path) -> None:
+    """Three questions on two passages, numbered as the original files number them; labels in a file beside the questions."""
+    row = PUBLISHED["RACE"][0]
+    rows = [row, {**row, "question": "Why?", "answer": "A"}, {**row, "example_id": "middle20.txt"}]
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    task = choice_task("race")
+    assert task.files(tmp_path) == {"train": tmp_path / "train.jsonl", "dev": tmp_path / "validation.jsonl"}
+    examples, bad_rows = read(task, tmp_path / "train.jsonl")
+    assert [(e.id, e.level, e.label) for e in examples] == [
+        ("high1.txt-0", "high", 2), ("high1.txt-1", "high", 0), ("middle20.txt-0", "middle", 2)
+    ]  # fmt: skip
+    assert bad_rows.found == []
+    question = {name: text for name, text in PUBLISHED["PIQA"][0].items() if name != "label"}
+    (tmp_path / "valid.jsonl").write_text(json.dumps(question))
+    (tmp_path / "valid-labels.lst").write_text("1\n")
+    assert read(choice_task("choice"), tmp_path / "valid.jsonl")[0][0].label == 1
+
+
+def test_columns_of_choices_can_be_named(tmp_path: Path) -> None:
+    row = {
+        "text": "x",
+        "story": "It rained.",
+        "ask": "Why?",
+        "choice1": "Dry.",
+        "choice2": "Wet.",
+        "gold": "B",
+        "key": "k1",
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    task = find_task("choice", Columns(text="story", pair="ask", label="gold", id="key"))
+    [example] = read_examples(task, tmp_path / "a.jsonl")
+    assert example == ChoiceExample("k1", "It rained.", "Why?", ("Dry.", "Wet."), 1, ("A", "B"))
+    assert ChoiceTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    (tmp_path / "b.csv").write_text("Why?,Dry.,Wet.,It rained.,1\n")
+    task = find_task("choice", Columns(text="c", columns="question,choice1,choice2,c,label"))
+    [example] = read_examples(task, tmp_path / "b.csv")
+    assert (example.context, example.label) == ("It rained.", 1)
+    with pytest.raises(DataError, match="no column `stroy`"):
+        read_examples(find_task("choice", Columns(text="stroy")), tmp_path / "a.jsonl")
+    with pytest.raises(ConfigError, match="conflicting-options"):
+        find_task("race", Columns(text="story"))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_texts_that_are_not_read_are_said_once_at_training(tmp_path: Path, kind: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = [
+        {"story": f"It rained on day {n}.", "question": f"Why {n}?", "choice1": "Dry.", "choice2": "Wet.", "label": n % 2,
+         "when": f"2020-01-{n + 1:02} 10:00:00", "topic": "the weather report", "by": f"user{n}", "note": f"비가 {n}번 왔다 또"}
+        for n in range(20)
+    ]  # fmt: skip
+    frame, file = pandas.DataFrame(rows), tmp_path / f"train.{kind}"
+    if kind == "jsonl":
+        frame.to_json(file, orient="records", lines=True, force_ascii=False)
+    else:
+        frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file)
+    said = "`train.{}`: {} not read: {}; name those to read with --text-column and --pair-column"
+    for split, notes in (
+        ("train", [said.format(kind, "2 columns hold texts that are", "`story`, `note`")]),
+        ("dev", []),
+    ):
+        bad_rows = BadRows("stop")
+        assert len(read_examples(find_task("choice"), file, split, True, bad_rows)) == 20
+        assert bad_rows.notes == notes
+    bad_rows = BadRows("stop")
+    read_examples(find_task("classify", Columns(text="story", label="topic")), file, "train", True, bad_rows)
+    assert bad_rows.notes == [said.format(kind, "1 column holds texts that are", "`note`")]
 
 
 # --- features ---------------------------------------------------------------------------------------------------------
@@ -459,5 +600,6 @@ def test_the_text_to_read_first_has_many_names(tmp_path: Path, name: str) -> Non
     assert (example.context, example.question, example.label) == ("It rained.", "effect", 1)
     file.write_text(json.dumps({"context": "", **row}) + "\n")
     if name != "Context":
+        assert next(read_choices(file, Columns(text=name), labelled=True, bad_rows=BadRows())).context == "It rained."
         with pytest.raises(DataError, match="several texts to read first"):
             list(task.examples(file, split="train", labelled=True, bad_rows=BadRows("stop")))

@@ -14,8 +14,8 @@ class Columns:
     """Names of the columns of a table. None: the column is missing, or has the task's usual name.
 
     Attributes:
-        text: Column of the text, or of the first text of a pair.
-        pair: Column of the second text.
+        text: Column of the text, or of the first text of a pair; of multiple choice the text to read first.
+        pair: Column of the second text; of multiple choice the question.
         label: Column of the label (name or number). For `multilabel`: several 0/1 columns, separated by commas.
         id: Column of example ids for the predictions. Default: `id`, `index`, `idx` or `guid` if there is one, else the row
             number from 0.

@@ -129,7 +129,8 @@ def check_task(
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     report = check_data(ready, examples, tokenizer)
     counting = counting_baseline(ready.kind, read.train, read.dev, tokenizer) if ready.kind in KINDS else {}
-    return replace(report, findings=(*_unusable(bad_rows.found), *report.findings), counting=counting)
+    findings = (*_unusable(bad_rows.found), *bad_rows.notes, *report.findings)
+    return replace(report, findings=findings, counting=counting)
 
 
 def _unusable(found: Sequence[BadRow]) -> Iterator[str]:

@@ -86,7 +86,7 @@ def with_columns(task: Task, columns: Columns | None) -> Task:
     given = (columns or Columns()).settings()
     if not given:
         return task
-    if not isinstance(task, TextTask):
+    if not isinstance(task, TextTask | ChoiceTask) or task.name == "race":
         raise ConfigError(
             "conflicting-options",
             f"`{task.name}` has a format of its own; there are no columns to name",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from albertkit.data.bad_rows import BadRows
+from albertkit.data.columns import Columns
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
 
@@ -31,6 +32,12 @@ class Example(Protocol):
 
 AnyExample = TypeVar("AnyExample", bound=Example)
 Prediction = dict[str, Any]  # plain values for JSON, `id` first
+
+
+def column_fields(columns: Columns) -> dict[str, Any]:
+    """Return the columns that are named as fields of a task: `text_column`, …, `columns`, `quoted`."""
+    whole = ("columns", "quoted")
+    return {name if name in whole else f"{name}_column": value for name, value in columns.settings().items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,19 +3,22 @@
 import contextlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
 from albertkit.data.bad_rows import BadRows
+from albertkit.data.columns import IDS, Columns
 from albertkit.data.inputs import ByteStream, find_inputs
-from albertkit.data.layouts import split_files
+from albertkit.data.layouts import TABLE_FILES, split_files
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json
 from albertkit.data.tables import Table
 from albertkit.errors import DataError, near_miss
 from albertkit.files import plain_file
+from albertkit.tasks.unread import note_unread_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,58 +90,91 @@ def _place(label: str, names: tuple[str, ...], first: int) -> int:
     raise ValueError(f"label `{label}` is none of {', '.join(names)}, and no number from {first} to {last}")
 
 
-_CHOICE = re.compile(r"choice[ _]?(\d+)")
+_NUMBERED = re.compile(r"(choice|option|answer|ending|alternative|sol)[ _]?(\d+)")
 _LABEL = re.compile("[A-E1-5]")
 _CONTEXTS = ("context", "premise", "passage", "article", "document", "paragraph", "text", "support")  # in any case
+_LABELS = ("label", "answer")
 
 
 @dataclass(frozen=True)
 class Form:
     """The columns of one form in which questions are found."""
 
-    question: str  # column of the question
+    question: str  # column of the question; "" for none
     # columns of the choices, in order; one alone holds a list, of texts or of objects with `text` and `label`
     choices: tuple[str, ...]
     labels: tuple[str, ...]  # columns that may hold the label
     names: str = ""  # column of a list of the choices' names; "" for none
     first: int = 0  # what the numbers of labels begin with
+    context: str = ""  # column of the text to read first; "": one of `_CONTEXTS`
+    passage: str = ""  # column of the name of the passage, by which its questions are numbered; "" for none
+    repeated: tuple[str, ...] = ()  # columns with parts of what is read
+    labels_beside: bool = False  # whether the labels may be in a file of their own
+    header: bool = True  # whether the first line of the file has the names of the columns
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that a table of this form has, but for the label."""
+        return [*filter(None, (self.question, *self.choices, self.names, self.context, self.passage))]
 
 
+_RACE = Form("question", ("options",), ("answer", "label"), passage="example_id")  # on the hub
 FORMS = (
-    Form("question", ("answerA", "answerB", "answerC"), ("correct", "label"), first=1),  # SocialIQA
-    Form("question.stem", ("question.choices",), ("answerKey",)),  # ARC
-    Form("question", ("choices.text",), ("answerKey",), names="choices.label"),  # ARC on the hub
-    Form("question", ("choices",), ("label",)),
+    Form("question", ("answerA", "answerB", "answerC"), ("correct", "label"), first=1, labels_beside=True),  # SocialIQA
+    Form("goal", ("sol1", "sol2"), ("label",), labels_beside=True),  # PIQA
+    _RACE,
+    Form("question.stem", ("question.choices",), ("answerKey",)),  # ARC, OpenBookQA
+    Form("question", ("choices.text",), ("answerKey",), names="choices.label"),  # ARC, CommonsenseQA on the hub
+    Form("question_stem", ("choices.text",), ("answerKey",), names="choices.label"),  # OpenBookQA on the hub
+    Form("", ("endings",), ("label",), context="ctx", repeated=("ctx_a", "ctx_b")),  # HellaSwag
+    Form(
+        "sent2", tuple(f"ending{n}" for n in range(4)), ("label",), context="sent1", repeated=("startphrase",)
+    ),  # SWAG
+    Form("question", ("choices",), _LABELS),  # MMLU has `answer`
+    Form("question", ("options",), _LABELS),
 )
 
 
-def read_choices(file: Path, *, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
+def read_choices(
+    file: Path, columns: Columns | None = None, *, split: str = "dev", labelled: bool, bad_rows: BadRows
+) -> Iterator[ChoiceExample]:
     """Read the questions of a table.
 
-    It is SocialIQA's, ARC's, or has `question`, `choices` or `choice1`, `choice2`, …, `label`, and perhaps `context` and `id`.
+    It has one of `FORMS`; or `choice1`, `choice2`, … (also `ending_1`, `alternative_1`, …), `label`, and a `question`, a text to
+    read first, or both. `columns` names others for the text, the question (`pair`), the label and the id.
 
-    A label is the name of a choice (A, B, …) or its number: from 0; SocialIQA's and ARC's own from 1. A CSV without header
-    is question, choices, label. SocialIQA's labels may be in a file beside it, `dev-labels.lst` of `dev.jsonl`.
+    A label is the name of a choice (A, B, …), that of its column, or its number: from 0; SocialIQA's and ARC's own from 1. A CSV
+    without header is question, choices, label. The labels of SocialIQA and PIQA may be in a file beside it, `dev-labels.lst` of
+    `dev.jsonl`.
     """
-    with Table(file, bad_rows=bad_rows) as table:
-        form = _form(table)
+    named = columns or Columns()
+    with Table(file, quoted=named.quoted, bad_rows=bad_rows) as table:
+        if named.columns is not None:
+            table.without_header(tuple(name.strip() for name in named.columns.split(",")))
+        form = _form(table, named)
         label = next((name for name in form.labels if name in table.columns), "")
-        beside = _labels_beside(file) if labelled and not label and form is FORMS[0] else []
+        beside = _labels_beside(file) if labelled and not label and form.labels_beside else []
         if labelled and not label and not beside:
             table.check([form.labels[0]])
-        contexts = [name for name in table.columns if name.lower() in _CONTEXTS]
-        if len(contexts) > 1:
-            fact = f"`{file}` has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}"
-            raise DataError("missing-column", fact, "keep one of them, and call it `context`")
-        optional = [*(name for name in ("id", *contexts) if name in table.columns), *form.choices[2:]]
-        wanted = [form.question, *form.choices[:2], *filter(None, (form.names, label if labelled else ""))]
+        ids = [name for name in IDS if name in table.columns and name not in form.columns]
+        id_column = named.id or next(iter(ids), "")
+        if labelled and split == "train":
+            read = [*form.columns, *form.repeated, label, id_column]
+            note_unread_texts(file, table.columns, read, bad_rows, header=form.header and named.columns is None)
+        optional = [name for name in (id_column, form.context, *form.choices[2:]) if name]
+        wanted = [name for name in (*form.columns, label if labelled else "") if name and name not in optional]
         lines: dict[str, int] = {}  # of each id
+        questions = Counter[str]()  # of each passage
         for row in table.rows(wanted, optional):
             answer = None
             if labelled:
                 answer = row.values[label] if label else beside[row.number] if row.number < len(beside) else ""
+            name = row.values[id_column] if id_column else ""
+            if form.passage:
+                passage = row.values[form.passage]
+                name = f"{passage}-{questions[passage]}"
+                questions[passage] += 1
             try:
-                name = row.values.get("id", "")
                 if name and (before := lines.setdefault(name, row.line)) != row.line:
                     raise ValueError(f"id `{name}` again, as in line {before:,}")
                 example = _example(name or str(row.number), row.values, form, answer)
@@ -148,40 +184,68 @@ def read_choices(file: Path, *, labelled: bool, bad_rows: BadRows) -> Iterator[C
                 yield example
 
 
-def _form(table: Table) -> Form:
-    numbered = sorted(
-        (int(found[1]), name) for name in table.columns if (found := _CHOICE.fullmatch(name))
-    )  # as they are numbered, not as they stand
-    own = Form("question", tuple(name for _, name in numbered), ("label",))
-    for form in (*FORMS, *([own] if numbered else [])):
-        if {form.question, *form.choices} <= set(table.columns):
-            return form
+def _form(table: Table, named: Columns) -> Form:
+    """Return the form of a table, with the columns that the caller names in place of its own."""
+    table.check([name for name in (named.text, named.pair, named.label, named.id) if name])
+    for form in (*FORMS, *_numbered_forms(table.columns)):
+        labels = (named.label,) if named.label else form.labels
+        form = replace(form, question=named.pair or form.question, labels=labels, context=named.text or form.context)
+        if set(form.columns) <= set(table.columns):
+            context = form.context or _context(table)
+            if form.question or context:
+                return replace(form, context=context)
     width = len(table.columns)
     if not table.has_own_names and width >= 4 and _LABEL.fullmatch(table.columns[-1].strip()):
         names = tuple(f"choice{number}" for number in range(1, width - 1))
         table.without_header(("question", *names, "label"))
-        return Form("question", names, ("label",), first=1)
-    listed = ", ".join(f"`{name[:40]}`" for name in table.columns)
+        return Form("question", names, ("label",), first=1, header=False)
+    shown = ", ".join(f"`{name[:40]}`" for name in table.columns)
     missing = "choices" if "question" in table.columns else "question"
     raise DataError(
         "missing-column",
-        f"`{table.path}` has no column `{missing}`, only {listed}",
+        f"`{table.path}` has no column `{missing}`, only {shown}",
         f"{near_miss(missing, table.columns)}; name them question, choices (a list) or choice1, choice2, …, label, context",
     )
 
 
+def _numbered_forms(columns: Sequence[str]) -> Iterator[Form]:
+    """Yield forms with a column for each choice, in the order of their numbers, not as they stand."""
+    numbered: dict[str, list[tuple[int, str]]] = {}
+    for name in columns:
+        if parts := _NUMBERED.fullmatch(name):
+            numbered.setdefault(parts[1], []).append((int(parts[2]), name))
+    for choices in numbered.values():
+        if len(choices) > 1:
+            names = tuple(name for _, name in sorted(choices))
+            yield Form("question", names, _LABELS)
+            yield Form("", names, _LABELS)
+
+
+def _context(table: Table) -> str:
+    """Return the column of the text to read first, by its name; "" for none."""
+    contexts = [name for name in table.columns if name.lower() in _CONTEXTS]
+    if len(contexts) > 1:
+        fact = f"`{table.path}` has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}"
+        raise DataError("missing-column", fact, f"name the one to read: --text-column {contexts[0]}")
+    return next(iter(contexts), "")
+
+
 def _example(name: str, values: dict[str, str], form: Form, label: str | None) -> ChoiceExample:
     names: Sequence[str] = ()
-    choices: list[Any] = [values[name] for name in form.choices]
+    choices: list[Any] = [values[column] for column in form.choices]
     if len(form.choices) == 1:
         choices = _list(choices[0], form.choices[0])
         if choices and all(isinstance(choice, dict) and {"text", "label"} <= set(choice) for choice in choices):
             names, choices = [str(c["label"]) for c in choices], [c["text"] for c in choices]
+    elif label in form.choices:  # as a ClassLabel of KoBEST and COPA names it
+        label = str(form.first + form.choices.index(label))
     if form.names:
         names = [str(name) for name in _list(values[form.names], form.names)]
-    context = next((value for column, value in values.items() if column.lower() in _CONTEXTS), "")
-    question = values[form.question]
-    return checked_example(name, context, question, choices, label, first=form.first, names=names)
+    context = values[form.context] if form.context else ""
+    question = values[form.question] if form.question else ""
+    level = _LEVEL.match(values[form.passage]) if form.passage else None
+    part = level[1] if level else ""
+    return checked_example(name, context, question, choices, label, first=form.first, names=names, level=part)
 
 
 def _list(value: Any, name: str) -> list[Any]:
@@ -205,15 +269,26 @@ _LEVEL = re.compile("(middle|high|college)")
 _FIELDS = ("article", "questions", "options", "answers")
 
 
+def is_race_table(file: Path) -> bool:
+    """Return whether a file has the hub's form of RACE, a row a question; the original's is a passage a line."""
+    if file.is_file():
+        with contextlib.suppress(DataError), Table(file, bad_rows=BadRows("skip")) as table:
+            return set(_RACE.columns) <= set(table.columns)
+    return False
+
+
 def race_files(data: Path) -> dict[str, Path]:
-    """Return the folders of the splits."""
+    """Return the folders of the splits, or the hub's tables."""
 
     def find(data: Path) -> dict[str, Path]:
         root = data / "RACE" if (data / "RACE").is_dir() else data
         found = {split: root / split for split in ("train", "dev", "test") if (root / split).is_dir()}
         if not found and (any((data / level).is_dir() for level in LEVELS) or any(data.glob("*.txt"))):
             return {"train": data}
-        return found
+        tables = {
+            split: path for split, names in TABLE_FILES.items() for name in names for path in data.glob(f"{name}.*")
+        }
+        return found or tables
 
     wanted = "none of the folders train, dev, test of RACE"
     return split_files(data, find, wanted, "name the folder that holds them")

@@ -6,20 +6,21 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from albertkit.data.bad_rows import BadRows
+from albertkit.data.columns import Columns
 from albertkit.data.features import Features, LabelledBatch, tokens_for_text
 from albertkit.data.layouts import TABLE_FILES, find_files
 from albertkit.errors import ConfigError
 from albertkit.files import atomic_file, write_json, write_lines
-from albertkit.tasks.choices.reading import LEVELS, ChoiceExample, race_files, read_choices, read_race
+from albertkit.tasks.choices.reading import LEVELS, ChoiceExample, is_race_table, race_files, read_choices, read_race
 from albertkit.tasks.label_names import labels_of
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.prediction_files import Predicted, join, read_object, read_predictions, wrong_label
-from albertkit.tasks.task import Prediction, Task
+from albertkit.tasks.task import Prediction, Task, column_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +53,12 @@ class ChoiceTask(Task[ChoiceExample]):
         max_qa_length: Pieces of question and choice at most; see `choice_features`.
         cloze: Whether a `_` in a question is a gap for the choice, as in RACE.
         levels: Which parts of RACE are read.
+        text_column: Column of the text to read first. "": the one with a known name, such as `context`.
+        pair_column: Of the question, likewise.
+        label_column: Of the label.
+        id_column: Of the ids.
+        columns: Names of all columns of a file that has no header.
+        quoted: Whether fields may be in quotes, see `Table`.
     """
 
     kind: ClassVar[str] = "choice"
@@ -59,6 +66,12 @@ class ChoiceTask(Task[ChoiceExample]):
     max_qa_length: int = 128
     cloze: bool = False
     levels: tuple[str, ...] = LEVELS
+    text_column: str = ""
+    pair_column: str = ""
+    label_column: str = ""
+    id_column: str = ""
+    columns: tuple[str, ...] = ()
+    quoted: bool | None = None
 
     @property
     def model_class(self) -> type[PretrainedAlbert]:
@@ -68,15 +81,27 @@ class ChoiceTask(Task[ChoiceExample]):
 
     # --- the data -----------------------------------------------------------------------------------------------------
 
+    def with_columns(self, columns: Columns | None) -> Self:
+        """Return a task that reads a table with other columns; length and all else stay."""
+        return self.with_changes(**column_fields(columns or Columns()))
+
     def files(self, data: Path) -> dict[str, Path]:
         """See `Task.files`; of RACE folders. ARC's two sets are such as "dev" (challenge) and "dev_easy"."""
         return race_files(data) if self.name == "race" else find_files(data, _FILES.get(self.name, TABLE_FILES))
 
     def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
-        """See `Task.examples`, `read_race` and `read_choices`."""
-        if self.name == "race":
+        """See `Task.examples`, `read_race` and `read_choices`; RACE may have the hub's form, a row a question."""
+        if self.name == "race" and not is_race_table(file):
             return read_race(file, self.levels, labelled=labelled, bad_rows=bad_rows)
-        return read_choices(file, labelled=labelled, bad_rows=bad_rows)
+        columns = Columns(
+            text=self.text_column or None,
+            pair=self.pair_column or None,
+            label=self.label_column or None,
+            id=self.id_column or None,
+            columns=",".join(self.columns) or None,
+            quoted=self.quoted,
+        )
+        return read_choices(file, columns, split=split, labelled=labelled, bad_rows=bad_rows)
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """Return a sequence a choice, see `choice_features`. `labels` are per sequence: whether the choice is right, 0 or 1."""

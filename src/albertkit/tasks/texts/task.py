@@ -21,9 +21,10 @@ from albertkit.data.tables import Row, Table
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file
 from albertkit.tasks.prediction_files import File, join, read_predictions
-from albertkit.tasks.task import Prediction, Task
+from albertkit.tasks.task import Prediction, Task, column_fields
 from albertkit.tasks.texts.features import text_features
 from albertkit.tasks.texts.official import OFFICIAL
+from albertkit.tasks.unread import note_unread_texts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,8 +131,7 @@ class TextTask(Task[TextExample]):
 
     def _changes(self, columns: Columns) -> dict[str, Any]:
         """Return what the columns that are given change in this task."""
-        own = ("columns", "quoted")
-        return {name if name in own else f"{name}_column": value for name, value in columns.settings().items()}
+        return column_fields(columns)
 
     @property
     def reads_pairs(self) -> bool | None:
@@ -193,6 +193,13 @@ class TextTask(Task[TextExample]):
             ids = [name for name in form.ids if name in table.columns and name not in form.wanted(True)]
             id_column = self.id_column or next(iter(ids), "")
             wanted = [*self._wanted(form, labelled), *([self.id_column] if self.id_column else [])]
+            if labelled and split == "train":
+                is_official = self.layout and not self.text_column
+                parses = [
+                    name for name in table.columns if is_official and name.endswith("_parse")
+                ]  # MNLI: sentences again
+                has_header = not form.header and not self.columns
+                note_unread_texts(file, table.columns, [*wanted, *ids[:1], *parses], bad_rows, header=has_header)
             optional = [*(table.columns if more is None else more), *ids[:1]]
             compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
             lines: dict[str, int] | None = {} if compared else None

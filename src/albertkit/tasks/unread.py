@@ -1,0 +1,49 @@
+"""Columns of a table that hold texts which a task does not read."""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+
+from albertkit.data.bad_rows import BadRows
+from albertkit.data.given import file_name
+from albertkit.data.tables import Table
+from albertkit.errors import listed
+
+_ROWS = 100  # that are looked at
+_TEXT_WORDS, _LONG_WORDS = 3, 8  # mean number of words; categories of three words repeat, passages may
+_WORD = re.compile(r"\S*[^\W\d_]\S*")
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # Japanese and Chinese, about two characters a word
+
+
+def note_unread_texts(
+    file: Path, columns: Sequence[str], read: Iterable[str], bad_rows: BadRows, *, header: bool = True
+) -> None:
+    """Note the columns of a table of training examples that hold texts and are not read.
+
+    Args:
+        file: The table. It is opened once more, so a pipe is left alone.
+        columns: Its columns.
+        read: Those that are read, or that repeat what is read.
+        bad_rows: Takes the note.
+        header: Whether the first line has the names of the columns.
+    """
+    unread = [name for name in dict.fromkeys(columns) if name not in read and columns.count(name) == 1]
+    if not unread or not file.is_file():
+        return
+    with Table(file, bad_rows=BadRows("skip")) as table:
+        if not header:
+            table.without_header(columns)
+        rows = [row.values for row in islice(table.rows([], unread), _ROWS)]
+    texts = [f"`{name}`" for name in unread if _hold_text([values[name] for values in rows if values[name].strip()])]
+    if texts:
+        what = "column holds texts that are" if len(texts) == 1 else "columns hold texts that are"
+        hint = "name those to read with --text-column and --pair-column"
+        bad_rows.note(f"`{file_name(file)}`: {len(texts)} {what} not read: {listed(texts, 5)}; {hint}")
+
+
+def _hold_text(values: Sequence[str]) -> bool:
+    if not values:
+        return False
+    words = sum(len(_WORD.findall(value)) + len(_UNSPACED.findall(value)) // 2 for value in values) / len(values)
+    return words >= _LONG_WORDS or (words >= _TEXT_WORDS and len(set(values)) > len(values) / 2)

@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from albertkit.tasks.answers import AnswerTask, QuestionExample
 from albertkit.tasks.checking import CheckReport, check_data, check_task, counting_baseline
 from albertkit.tasks.choices import ChoiceExample, choice_task
 from albertkit.tasks.data import _hold_out, read_data
+from albertkit.tasks.findings import label_findings
 from albertkit.tasks.overlap import Overlap, measure_overlap
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging import TaggedExample, tagging_task
@@ -192,6 +194,38 @@ ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
         examples(("short", "a much longer text than that", "no")),
     ),
 }
+
+
+ALIKE = {
+    "composed and not": ("긍정", unicodedata.normalize("NFD", "긍정"), "the form of Unicode (NFC or NFD)"),
+    "numbers": ("1", "1.0", "how the number is written"),
+    "case": ("Pos", "pos", "upper case"),
+    "width": ("Ａ", "A", "white space or the width of characters"),
+    "inner blanks": ("very good", "very  good", "white space or the width of characters"),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.parametrize("kind", ["classification", "multilabel", "tagging"])
+def test_labels_that_look_alike_are_found(name: str, kind: str) -> None:
+    first, second, difference = ALIKE[name]
+    finding = f"labels `{first}`, `{second}` differ in {difference} alone: are they one label?"
+    other = {"other": 10}
+    assert finding in list(label_findings(kind, {"train": {first: 10, second: 10, **other}}))
+    assert finding in list(label_findings(kind, {"train": {first: 10, **other}, "dev": {second: 10}}))
+    assert not [line for line in label_findings(kind, {"train": {first: 10, **other}}) if "alone" in line]
+
+
+@pytest.mark.parametrize(("kind", "separator"), [("multilabel", "|"), ("multilabel", ";"), ("classification", ",")])
+def test_labels_that_are_several_names_are_found(kind: str, separator: str) -> None:
+    names = ["a", "b", f"a{separator}b", f"b{separator}c"]
+    [finding] = label_findings(kind, {"train": dict.fromkeys(names, 10)})
+    assert finding.startswith(
+        f"labels `a{separator}b`, `b{separator}c` seem to be several labels with `{separator}` between"
+    )
+    assert not list(
+        label_findings(kind, {"train": dict.fromkeys(["and|or", "b"], 10)})
+    )  # as many names as labels, or more
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from word_tokenizer import WordTokenizer
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
+from albertkit.data.given import as_files
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.tasks.metrics.classification import label_scores_of
 from albertkit.tasks.texts import TextClassification, TextExample, TextRegression
@@ -499,6 +501,93 @@ def test_numbers_that_are_none(tmp_path):
     examples, bad_rows = read(task_of("regression"), path, on_error="skip")
     assert [example.label for example in examples] == [1.5, -20.0]
     assert bad_rows == [(3, "`label` is `high`, not a number"), (4, "`label` is `nan`, not a number")]
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "number"),
+    [
+        ("nsmc", ("id", "document", "label"), 1),
+        ("kornli", ("sentence1", "sentence2", "gold_label"), 0),
+        ("korsts", ("sentence1", "sentence2", "score"), 1),
+    ],
+)
+def test_published_files_with_empty_texts_are_read_whole(tmp_path, name, header, number):
+    good = ("1", "a text", {"nsmc": "1", "kornli": "neutral", "korsts": "2.5"}[name])
+    empty = tuple("" if place == number else value for place, value in enumerate(good))
+    path, bad_rows = table(tmp_path / "train.tsv", header, good, ("2", *empty[1:]) if number else empty), BadRows()
+    task = official_task(name)
+    examples = read_examples(task, path, "train", True, bad_rows)
+    assert [example.text if number == 0 or name == "nsmc" else example.pair for example in examples] == [
+        "1" if number == 0 else "a text", ""
+    ]  # fmt: skip
+    assert bad_rows.notes == ["`train.tsv`: 1 row with an empty text, read as published"]
+    assert len(read_examples(task, path, "test", False)) == 2
+    assert task.features(examples, TOKENIZER, labelled=False).num_sequences == 2
+
+
+def test_short_rows_of_qqp_are_passed_over_and_of_a_table_of_ones_own_refused(tmp_path):
+    header = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
+    rows = ("1", "1", "2", "a", "b", "0"), ("2", "3", "4", "c"), ("3", "5", "6", "d", "e", "1")
+    path, bad_rows = table(tmp_path / "train.tsv", header, *rows), BadRows()
+    examples = read_examples(official_task("qqp"), path, "train", True, bad_rows)
+    assert [example.id for example in examples] == ["1", "3"]
+    assert bad_rows.notes == ["`train.tsv`: 1 row without all fields passed over, as the original does"]
+    own = official_task("qqp", Columns(text="question1", pair="question2", label="is_duplicate"))
+    for task, labelled in ((own, True), (official_task("qqp"), False)):  # every row of a test set has its prediction
+        with pytest.raises(DataError, match="line 3: 4 fields"):
+            read(task, path, labelled=labelled)
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("sst2", ("negative", "positive")),
+        ("cola", ("unacceptable", "acceptable")),
+        ("mrpc", ("not_equivalent", "equivalent")),
+        ("qqp", ("not_duplicate", "duplicate")),
+        ("wnli", ("not_entailment", "entailment")),
+        ("nsmc", ("negative", "positive")),
+    ],
+)
+def test_names_of_the_hubs_class_labels_are_the_layouts_numbers(name, names):
+    """As `datasets` gives them: rows with numbers, and a ClassLabel with names, whatever their order is."""
+    task, texts = official_task(name), {"sentence": "a", "document": "a", "sentence1": "a", "sentence2": "b"}
+    texts |= {"question1": "a", "question2": "b", "idx": 0}
+    for order in (names, names[::-1], ("0", "1")):
+        class_label = SimpleNamespace(int2str=lambda number, order=order: order[number])
+        rows = type("Dataset", (list,), {"features": {"label": class_label}})(
+            {**texts, "idx": number, "label": number} for number in (0, 1, 1)
+        )
+        with as_files({"train": rows}) as folder:
+            examples = read_examples(task, task.files(folder)["train"], "train")
+        numbers = [1, 0, 0] if order == names[::-1] else [0, 1, 1]
+        assert [example.label for example in examples] == list(map(str, numbers))
+    rows.features["label"].int2str = lambda number: ("bad", "good")[number]
+    with (
+        as_files({"train": rows}) as folder,
+        pytest.raises(DataError, match=f"`bad` is none of 0, 1, {names[0]}, {names[1]}"),
+    ):
+        read_examples(task, task.files(folder)["train"], "train")
+
+
+def test_whole_labels_that_pandas_made_floats_are_whole_again(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"sentence": list("abcd"), "label": [None, 1, 0, 1]})
+    assert frame["label"].dtype == float
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for task in (
+        task_of(text="sentence"),
+        official_task("sst2"),
+        task_of(text="sentence").with_changes(labels=("0", "1")),
+    ):
+        examples, _ = read(task, tmp_path / "a.csv", on_error="skip")
+        assert [example.label for example in examples] == ["1", "0", "1"]
+        with as_files(frame) as file:
+            assert read(task, file, on_error="skip")[0] == examples
+    trained = task_of(text="sentence").with_changes(labels=("0.0", "1.0"))  # as a model may have them
+    assert [example.label for example in read(trained, tmp_path / "a.csv", on_error="skip")[0]] == ["1.0", "0.0", "1.0"]
+    half = table(tmp_path / "b.tsv", ("text", "label"), ("a", "1.0"), ("b", "1.5"))
+    assert [example.label for example in read(task_of(), half)] == ["1.0", "1.5"]
 
 
 def test_an_empty_second_text(tmp_path):

@@ -54,7 +54,10 @@ class Layout:
         submissions: Split to the name of the submission file, without extension; "" for all other splits.
         quoted: As `Table`.
         similar_from: Of a regression whose benchmark also scores pairs as similar or not: the label from which they are.
-        empty_pairs: Whether a row whose second text is empty is a single text; else it is a bad row.
+        empty_texts: Whether rows with an empty text are read, a pair without its second text as a single one; else they are bad
+            rows. The published files have such rows.
+        short_rows: Whether labelled rows that lack fields at their end are passed over, as the original does.
+        label_names: What the hub calls the labels, in their order; they are read as `labels`.
     """
 
     kind: str
@@ -65,7 +68,9 @@ class Layout:
     files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TABLE_FILES)
     submissions: Mapping[str, str] = field(default_factory=dict)
     quoted: Quoting = "commas"
-    empty_pairs: bool = False
+    empty_texts: bool = False
+    short_rows: bool = False
+    label_names: tuple[str, ...] = ()
     similar_from: float | None = None
 
 

@@ -80,12 +80,14 @@ class Table:
         bad_rows: Collects every row that cannot be read. Default: such a row is an error.
         lines_unless: Lists of columns, of one task: a `.txt` file, or one without an extension, that has none of these lists in
             its first line is read as a text a line, as a table with one column, the first one named. Default: a table.
+        skip_short: Whether rows of a separated table that lack fields are counted in `num_short`; else they are bad rows.
 
     Attributes:
         path: Of the file.
         columns: Names of the columns; of a separated table the fields of its first line.
         has_own_names: False for separated tables, whose first line may be a row: see `without_header`.
         is_lines: Whether every line is a text.
+        num_short: How many rows were skipped because they lack fields.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Table:
         quoted: Quoting = None,
         bad_rows: BadRows | None = None,
         lines_unless: Sequence[Sequence[str]] = (),
+        skip_short: bool = False,
     ) -> None:
         self._stream = ByteStream(find_file(file))
         self.path = self._stream.file.path
@@ -104,6 +107,8 @@ class Table:
         self._has_lines = True  # a record is a line of the file, or its number is all that is known
         self._first_row: list[tuple[int, list[str]]] = []
         self.is_lines = False
+        self.num_short = 0
+        self._skip_short = skip_short
         try:
             source = self._open(quoted, lines_unless)
         except BaseException:
@@ -201,6 +206,9 @@ class Table:
                 empty_line = 0
             if len(fields) == width or (self._more_fields and len(fields) >= least):
                 yield line, {name: fields[place] if place < len(fields) else "" for name, place in places.items()}
+            elif self._skip_short and len(fields) < width:
+                self.num_short += 1
+                self._number += 1
             else:
                 in_quotes = any(field.startswith('"') for field in fields)
                 reason = f"{len(fields):,} field{'s' * (len(fields) != 1)}, but the table has {width:,} columns"

@@ -10,9 +10,11 @@ from albertkit.data.bad_rows import counted
 from albertkit.data.features import Features
 from albertkit.data.layouts import is_number
 from albertkit.errors import listed
+from albertkit.normalization import normalize
 from albertkit.tasks.answers.windows import UNHELD, count_reasons, unrecoverable
 from albertkit.tasks.label_names import named_counts, sorted_labels
 from albertkit.tasks.metrics.tagging import spans
+from albertkit.tasks.overlap import plain_text
 
 Splits = Mapping[str, Sequence[Any]]
 
@@ -73,6 +75,9 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known
     rare = [name for name, count in train.items() if count < FEW]
     if rare and kind in ("classification", "multilabel", "tagging"):
         yield f"{_listed(rare)}: fewer than {FEW} training examples"
+    if kind in ("classification", "multilabel", "tagging"):
+        yield from _similar_labels([name for counts in balances.values() for name in counts if name != NO_LABEL])
+        yield from _joined_labels(kind, train)
     for split, counts in balances.items():
         unknown = {name: int(count) for name, count in counts.items() if name not in train}
         known_types = {label[2:] for label in known} if kind == "tagging" else set(known)
@@ -87,6 +92,36 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known
         first, share = max(train, key=lambda name: train[name]), 1 / len(train)
         if train[first] > share * total + max(0.2 * share * total, 4 * (total * share * (1 - share)) ** 0.5):
             yield f"{train[first] / total:.1%} of the right choices are {first}: always saying so is right as often"
+
+
+def _similar_labels(names: Iterable[str]) -> Iterator[str]:
+    """Yield labels that look alike, or are the same number."""
+    groups: dict[Any, list[str]] = {}
+    for name in dict.fromkeys(names):
+        groups.setdefault(float(name) if is_number(name) else plain_text(name), []).append(name)
+    for group in groups.values():
+        if len(group) < 2:
+            continue
+        if is_number(group[0]):
+            difference = "how the number is written"
+        elif len({normalize("NFC", name) for name in group}) < len(group):
+            difference = "the form of Unicode (NFC or NFD)"
+        elif len({name.casefold() for name in group}) < len(group):
+            difference = "upper case"
+        else:
+            difference = "white space or the width of characters"
+        yield f"{_listed(group)} differ in {difference} alone: are they one label?"
+
+
+def _joined_labels(kind: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield labels that are several names in one text: fewer names than labels, if they are taken apart."""
+    names = [name for name in names if name != NO_LABEL]
+    for separator in ("|", ";", "/", *([","] if kind == "classification" else [])):
+        joined = [name for name in names if separator in name]
+        parts = {part.strip() for name in names for part in name.split(separator)}
+        if joined and kind != "tagging" and len(parts) < len(names):
+            advice = "is the task `multilabel`?" if kind == "classification" else "write commas between them, or a list"
+            yield f"{_listed(joined)} seem to be several labels with `{separator}` between them: {advice}"
 
 
 def pair_findings(kind: str, examples: Splits) -> Iterator[str]:

@@ -18,7 +18,7 @@ from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json
 from albertkit.data.tables import Table
 from albertkit.errors import DataError, near_miss
 from albertkit.files import plain_file
-from albertkit.tasks.unread import note_unread_texts
+from albertkit.tasks.column_values import note_unread_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,8 @@ def read_choices(
         id_column = named.id or next(iter(ids), "")
         if labelled and split == "train":
             read = [*form.columns, *form.repeated, label, id_column]
-            note_unread_texts(file, table.columns, read, bad_rows, header=form.header and named.columns is None)
+            has_header = form.header and named.columns is None
+            note_unread_texts(file, table.columns, read, bad_rows, quoted=named.quoted, header=has_header)
         optional = [name for name in (id_column, form.context, *form.choices[2:]) if name]
         wanted = [name for name in (*form.columns, label if labelled else "") if name and name not in optional]
         lines: dict[str, int] = {}  # of each id

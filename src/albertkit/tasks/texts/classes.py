@@ -11,6 +11,7 @@ from albertkit.data.columns import Columns
 from albertkit.data.features import Features
 from albertkit.data.layouts import Form, is_number
 from albertkit.errors import ConfigError, DataError, listed, near_miss
+from albertkit.tasks.column_values import is_whole_float
 from albertkit.tasks.label_names import NO_NUMBER, label_indices, labels_of, named_outputs, rarer_class, sorted_labels
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
 from albertkit.tasks.metrics.classification import (
@@ -63,6 +64,9 @@ class TextClassification(TextTask):
     def _known_labels(self) -> tuple[str, ...]:
         return self.labels if self.layout else ()
 
+    def _may_be_whole_float(self, label: str) -> bool:
+        return is_whole_float(label) and label not in self.labels
+
     def read_label(self, values: dict[str, str], form: Form) -> str:
         label = values[form.label].strip()
         if not label:
@@ -70,7 +74,10 @@ class TextClassification(TextTask):
         if form.numbered and label.isdecimal() and int(label) < len(form.numbered):
             return form.numbered[int(label)]
         if self.layout and label not in self.labels:
-            raise ValueError(f"label `{label}` is none of {', '.join(self.labels)}")
+            names = OFFICIAL[self.layout].label_names
+            if label in names:
+                return self.labels[names.index(label)]
+            raise ValueError(f"label `{label}` is none of {', '.join((*self.labels, *names))}")
         return label
 
     def fitted(self, train: Sequence[TextExample]) -> Self:

@@ -9,6 +9,7 @@ from albertkit.data.layouts import Form, Layout
 
 _BINARY = ("0", "1")
 _ENTAILED = ("entailment", "not_entailment")
+_SENTIMENT = ("negative", "positive")
 _INFERENCE = ("contradiction", "entailment", "neutral")
 _HUB_INFERENCE = Form("premise", "hypothesis", "label", ("idx",), numbered=("entailment", "neutral", "contradiction"))
 _HUB_PAIR = Form("sentence1", "sentence2", "label", ("idx",))
@@ -26,11 +27,11 @@ OFFICIAL: dict[str, Layout] = {
             "train": ("train", "in_domain_train"), "dev": ("dev", "validation", "in_domain_dev"),
             "dev_out_of_domain": ("out_of_domain_dev",), "test": ("test",),
         },
-        {"": "CoLA"},
+        {"": "CoLA"}, label_names=("unacceptable", "acceptable"),
     ),
     "sst2": Layout(
         "classification", (Form("sentence", "", "label", ("index", "idx")),), _BINARY, "accuracy", "SST-2", _SPLITS,
-        {"": "SST-2"},
+        {"": "SST-2"}, label_names=_SENTIMENT,
     ),
     "mrpc": Layout(
         "classification",
@@ -41,7 +42,7 @@ OFFICIAL: dict[str, Layout] = {
             "train": ("train", "msr_paraphrase_train"), "dev": ("dev", "validation", "msr_paraphrase_test"),
             "test": ("test", "msr_paraphrase_test"),
         },
-        {"": "MRPC"},
+        {"": "MRPC"}, label_names=("not_equivalent", "equivalent"),
     ),
     "stsb": Layout(
         "regression",
@@ -64,7 +65,8 @@ OFFICIAL: dict[str, Layout] = {
         "classification",
         (Form("question1", "question2", "is_duplicate", ("id",)), Form("question1", "question2", "label", ("idx",))),
         _BINARY, "accuracy_and_f1", "QQP", _SPLITS, {"": "QQP"},
-        empty_pairs=True,  # some questions are, and the original reads the other alone
+        empty_texts=True,  # some questions are, and the original reads the other alone
+        short_rows=True, label_names=("not_duplicate", "duplicate"),
     ),
     "mnli": Layout(
         "classification",
@@ -101,12 +103,13 @@ OFFICIAL: dict[str, Layout] = {
     ),
     "wnli": Layout(
         "classification", (Form("sentence1", "sentence2", "label", ("index", "idx")),), _BINARY, "accuracy", "WNLI",
-        _SPLITS, {"": "WNLI"},
+        _SPLITS, {"": "WNLI"}, label_names=("not_entailment", "entailment"),
     ),
     # --- Korean ---
     "nsmc": Layout(
         "classification", (Form("document", "", "label", ("id",)),), _BINARY, "accuracy", "nsmc",
         {"train": ("train", "ratings_train"), "dev": ("dev",), "test": ("test", "ratings_test")},
+        empty_texts=True, label_names=_SENTIMENT,  # eight of the 200,000 reviews
     ),
     "klue-nli": Layout(
         "classification",
@@ -128,6 +131,7 @@ OFFICIAL: dict[str, Layout] = {
             "train": ("train", "multinli.train.ko"), "train_snli": ("snli_1.0_train.ko",), "dev": ("dev", "xnli.dev.ko"),
             "test": ("test", "xnli.test.ko"),
         },
+        empty_texts=True,  # translations
     ),
     "korsts": Layout(
         "regression", (Form("sentence1", "sentence2", "score"),), (), "spearman", "KorSTS",
@@ -135,5 +139,6 @@ OFFICIAL: dict[str, Layout] = {
             "train": ("sts-train", "train", "tune_train"), "dev": ("sts-dev", "dev", "tune_dev"),
             "test": ("sts-test", "test", "tune_test"),
         },
+        empty_texts=True,
     ),
 }  # fmt: skip

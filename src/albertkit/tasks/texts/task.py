@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from albertkit.data.bad_rows import BadRows
+from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import IDS, Columns
 from albertkit.data.features import Features, LabelledBatch
+from albertkit.data.given import file_name
 from albertkit.data.layouts import TABLE_FILES, Form, choose_form, find_files
 from albertkit.data.tables import Row, Table
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file
+from albertkit.tasks.column_values import are_whole_floats, note_unread_texts
 from albertkit.tasks.prediction_files import File, join, read_predictions
 from albertkit.tasks.task import Prediction, Task, column_fields
 from albertkit.tasks.texts.features import text_features
 from albertkit.tasks.texts.official import OFFICIAL
-from albertkit.tasks.unread import note_unread_texts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -181,7 +182,8 @@ class TextTask(Task[TextExample]):
         quoted = layout.quoted if layout and not self.text_column and self.quoted is None else self.quoted
         single = not labelled and not self.columns and not any(form.pair for form in self._forms)
         needed = [form.wanted(False) for form in self._forms] if single else []
-        with Table(file, quoted=quoted, bad_rows=bad_rows, lines_unless=needed) as table:
+        skip_short = labelled and layout is not None and layout.short_rows and not self.text_column
+        with Table(file, quoted=quoted, bad_rows=bad_rows, lines_unless=needed, skip_short=skip_short) as table:
             if self.columns:
                 table.without_header(self.columns)
             if table.is_lines:
@@ -193,17 +195,26 @@ class TextTask(Task[TextExample]):
             ids = [name for name in form.ids if name in table.columns and name not in form.wanted(True)]
             id_column = self.id_column or next(iter(ids), "")
             wanted = [*self._wanted(form, labelled), *([self.id_column] if self.id_column else [])]
+            has_header = not form.header and not self.columns
             if labelled and split == "train":
                 is_official = self.layout and not self.text_column
                 parses = [
                     name for name in table.columns if is_official and name.endswith("_parse")
                 ]  # MNLI: sentences again
-                has_header = not form.header and not self.columns
-                note_unread_texts(file, table.columns, [*wanted, *ids[:1], *parses], bad_rows, header=has_header)
+                read = [*wanted, *ids[:1], *parses]
+                note_unread_texts(file, table.columns, read, bad_rows, quoted=quoted, header=has_header)
             optional = [*(table.columns if more is None else more), *ids[:1]]
             compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
             lines: dict[str, int] | None = {} if compared else None
+            num_empty = 0
+            whole_floats: bool | None = None  # of the labels, which are then read as whole numbers; None: not known yet
             for row in table.rows(wanted, optional):
+                if labelled and whole_floats is None and (label := row.values.get(form.label, "").strip()):
+                    whole_floats = self._may_be_whole_float(label) and are_whole_floats(
+                        file, table.columns, form.label, quoted=quoted, header=has_header
+                    )
+                if whole_floats:
+                    row.values[form.label] = row.values[form.label].strip().removesuffix(".0")
                 name = (id_column and row.values[id_column]) or str(row.number)
                 try:
                     if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:
@@ -216,7 +227,13 @@ class TextTask(Task[TextExample]):
                 except ValueError as error:
                     table.add_bad_row(row.line, *error.args)
                 else:
+                    num_empty += not example.text.strip() or (example.pair is not None and not example.pair.strip())
                     yield example, row
+            if num_empty:
+                bad_rows.note(f"`{file_name(file)}`: {counted(num_empty, 'row')} with an empty text, read as published")
+            if table.num_short:
+                rows = counted(table.num_short, "row")
+                bad_rows.note(f"`{file_name(file)}`: {rows} without all fields passed over, as the original does")
 
     @property
     def _has_labels(self) -> bool:
@@ -229,15 +246,19 @@ class TextTask(Task[TextExample]):
     def _example(self, name: str, row: Row, form: Form, labelled: bool) -> TextExample:
         """Return the example of a row."""
         text, pair = row.values[form.text], row.values[form.pair] if form.pair else None
-        if not text.strip():
-            raise ValueError(f"`{form.text}` is empty")
-        if pair is not None and not pair.strip() and not (self.layout and OFFICIAL[self.layout].empty_pairs):
-            raise ValueError(f"`{form.pair}` is empty")
+        may_be_empty = self.layout and OFFICIAL[self.layout].empty_texts
+        for column, value in ((form.text, text), (form.pair, pair)):
+            if value is not None and not value.strip() and not may_be_empty:
+                raise ValueError(f"`{column}` is empty")
         return TextExample(name, text, pair, self.read_label(row.values, form) if labelled else None)
 
     @abstractmethod
     def read_label(self, values: dict[str, str], form: Form) -> Label:
         """Return the label of a row."""
+
+    def _may_be_whole_float(self, label: str) -> bool:
+        """Return whether a label may be a whole number that became a float."""
+        return False
 
     def _known_labels(self) -> tuple[str, ...]:
         """Return names that a label may have, where they are fixed."""

@@ -1,4 +1,4 @@
-"""Columns of a table that hold texts which a task does not read."""
+"""What the values of a table's columns show before it is read: texts that no task reads, whole numbers that became floats."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,17 +7,24 @@ from pathlib import Path
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.given import file_name
-from albertkit.data.tables import Table
+from albertkit.data.tables import Quoting, Table
 from albertkit.errors import listed
 
 _ROWS = 100  # that are looked at
 _TEXT_WORDS, _LONG_WORDS = 3, 8  # mean number of words; categories of three words repeat, passages may
+_WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 _WORD = re.compile(r"\S*[^\W\d_]\S*")
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # Japanese and Chinese, about two characters a word
 
 
 def note_unread_texts(
-    file: Path, columns: Sequence[str], read: Iterable[str], bad_rows: BadRows, *, header: bool = True
+    file: Path,
+    columns: Sequence[str],
+    read: Iterable[str],
+    bad_rows: BadRows,
+    *,
+    quoted: Quoting = None,
+    header: bool = True,
 ) -> None:
     """Note the columns of a table of training examples that hold texts and are not read.
 
@@ -26,12 +33,13 @@ def note_unread_texts(
         columns: Its columns.
         read: Those that are read, or that repeat what is read.
         bad_rows: Takes the note.
+        quoted: As `Table`.
         header: Whether the first line has the names of the columns.
     """
     unread = [name for name in dict.fromkeys(columns) if name not in read and columns.count(name) == 1]
     if not unread or not file.is_file():
         return
-    with Table(file, bad_rows=BadRows("skip")) as table:
+    with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
         if not header:
             table.without_header(columns)
         rows = [row.values for row in islice(table.rows([], unread), _ROWS)]
@@ -47,3 +55,21 @@ def _hold_text(values: Sequence[str]) -> bool:
         return False
     words = sum(len(_WORD.findall(value)) + len(_UNSPACED.findall(value)) // 2 for value in values) / len(values)
     return words >= _LONG_WORDS or (words >= _TEXT_WORDS and len(set(values)) > len(values) / 2)
+
+
+def is_whole_float(label: str) -> bool:
+    """Return whether a label looks like a whole number that pandas made a float, as it does where a column lacks values."""
+    return _WHOLE_FLOAT.fullmatch(label) is not None
+
+
+def are_whole_floats(
+    file: Path, columns: Sequence[str], column: str, *, quoted: Quoting = None, header: bool = True
+) -> bool:
+    """Return whether all labels in a column are such; arguments as of `note_unread_texts`."""
+    if not file.is_file():
+        return False
+    with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
+        if not header:
+            table.without_header(columns)
+        labels = (row.values[column].strip() for row in table.rows([], [column]))
+        return all(not label or is_whole_float(label) for label in labels)

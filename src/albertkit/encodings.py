@@ -83,6 +83,15 @@ _CANDIDATES: dict[str, Callable[[str], float]] = {
     "KOI8-R": _cyrillic,
 }
 
+_WIDER = {"SHIFT_JIS": "CP932", "BIG5": "CP950"}  # as Windows writes them
+_CODECS = (*_CANDIDATES, *_WIDER.values(), "CP1252", "LATIN1")
+_DAMAGED = "it is UTF-8 but for a few bytes: copy or download it again"
+_LINE_PROGRAM = (
+    'python3 -c "import fileinput, sys; sys.stdout.buffer.writelines('
+    "line if line == line.decode('utf-8', 'ignore').encode() else line.decode('{}', 'replace').encode() "
+    "for line in fileinput.input(mode='rb'))\""
+)
+
 
 def likely_encoding(sample: bytes) -> str | None:
     """Return the name of the encoding that a text is in, as iconv and Python know it.
@@ -123,29 +132,87 @@ def _is_utf16(sample: bytes, encoding: str) -> bool:
 
 def conversion(path: str, encoding: str) -> str:
     """Return the command that makes a file UTF-8, in a file of the same kind."""
+    return _filtered(path, f"iconv -f {encoding} -t UTF-8")
+
+
+def _filtered(path: str, program: str) -> str:
+    """Return the command that sends a file through a program into a file of the same kind, unpacked."""
     stem, ending = os.path.splitext(path)
     unpack = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}.get(ending.lower())
     if unpack is None:
-        return f"iconv -f {encoding} -t UTF-8 '{path}' > '{stem}.utf8{ending}'"
+        return f"{program} '{path}' > '{stem}.utf8{ending}'"
     stem, ending = os.path.splitext(stem)
-    return f"{unpack} -dc '{path}' | iconv -f {encoding} -t UTF-8 > '{stem}.utf8{ending}'"
+    return f"{unpack} -dc '{path}' | {program} > '{stem}.utf8{ending}'"
 
 
-def encoding_advice(sample: bytes, path: str | None = None) -> str:
-    """Return what to do about a text that is not UTF-8: the encoding that fits, and the command.
+def encoding_advice(sample: bytes) -> str:
+    """Return what to do about a text that is not UTF-8 and is piped in: the encoding that fits, and the command.
 
     Args:
         sample: Some of its bytes, from the beginning of a line.
-        path: Of the file; None for what is piped in.
     """
     name = likely_encoding(sample)
     if name == "UTF-8":
-        return "it is UTF-8 but for a few bytes: copy or download it again"
-    command = conversion(path, name or "LATIN1") if path else f"iconv -f {name or 'LATIN1'} -t UTF-8"
+        return _DAMAGED
+    return f"{_name_for_people(name, sample)}; convert it: `iconv -f {name or 'LATIN1'} -t UTF-8`"
+
+
+def file_encoding_advice(lines: Iterable[bytes], path: str) -> str:
+    """Return what to do about a file that is not UTF-8: the encoding that fits, and a command that works on this file.
+
+    Where other lines are UTF-8, the command converts only those that are not: all would become letters of nonsense.
+
+    Args:
+        lines: All lines of the file.
+        path: Of the file.
+    """
+    num_lines = num_foreign = num_utf8 = 0
+    sample = b""  # of the lines that are not UTF-8
+    complete = set(_CODECS)  # encodings that can decode every one of them
+    for line in lines:
+        num_lines += 1
+        if line.isascii():
+            continue
+        if can_decode(line, "utf-8"):
+            num_utf8 += 1
+            continue
+        num_foreign += 1
+        complete = {codec for codec in complete if can_decode(line, codec)}
+        if len(sample) < SAMPLE_BYTES:
+            sample += line
+    counted = f"{num_foreign:,} of {num_lines:,} lines are not UTF-8"
+    leave_out = _filtered(path, "LC_ALL=C.UTF-8 grep -ax '.*'")
+    name = likely_encoding(sample[:SAMPLE_BYTES])
+    if name == "UTF-8":
+        return f"{counted}; {_DAMAGED}; or leave out these lines: `{leave_out}`"
     if name is None:
-        return f"if it is in a Western European language, convert it: `{command}`"
+        codec = "CP1252" if re.search(b"[\x80-\x9f]", sample) and "CP1252" in complete else "LATIN1"
+    else:
+        codec = next((codec for codec in (name, _WIDER.get(name, name)) if codec in complete), name)
+    if not num_utf8 and codec in complete:
+        return f"{_name_for_people(name and codec, sample)}; convert it: `{conversion(path, codec)}`"
+    some = "" if codec in complete else ", bytes that cannot be decoded replaced"
+    language = _name_for_people(name and codec, sample, "they")
+    return (
+        f"{counted}, {num_utf8:,} others are; {language}; convert these lines alone{some}: "
+        f"`{_filtered(path, _LINE_PROGRAM.format(codec))}`; or leave them out: `{leave_out}`"
+    )
+
+
+def can_decode(line: bytes, encoding: str) -> bool:
+    """Return whether a line is sound in an encoding."""
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _name_for_people(name: str | None, sample: bytes, subject: str = "it") -> str:
+    if name is None:
+        return f"if {subject} {'is' if subject == 'it' else 'are'} in a Western European language"
     begins = " ".join(sample.decode(name, "ignore").split())[:20]
-    return f"it reads as {name} (“{begins}…”); convert it: `{command}`"
+    return f"{subject} {'reads' if subject == 'it' else 'read'} as {name} (“{begins}…”)"
 
 
 def check_mojibake(sample: bytes, path: str) -> None:

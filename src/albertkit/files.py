@@ -6,6 +6,7 @@ so that a process killed at any moment leaves either the old file or the new one
 
 import errno
 import hashlib
+import io
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from albertkit.encodings import SAMPLE_BYTES, encoding_advice
+from albertkit.encodings import file_encoding_advice
 from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, listed, near_path
 
 _TEMPORARY = ".partial-"
@@ -322,7 +323,7 @@ def read_text(path: str | os.PathLike[str], what: str = "file") -> str:
         return plain_file(path, what).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         fact = f"`{path}` is not UTF-8: byte {error.start:,} is 0x{error.object[error.start]:02x}"
-        raise DataError("bad-encoding", fact, encoding_advice(error.object[:SAMPLE_BYTES], str(path))) from None
+        raise DataError("bad-encoding", fact, file_encoding_advice(io.BytesIO(error.object), str(path))) from None
 
 
 def read_json(path: str | os.PathLike[str], what: str = "file") -> Any:

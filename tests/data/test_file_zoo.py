@@ -7,7 +7,9 @@ import io
 import json
 import lzma
 import os
+import subprocess
 import threading
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +29,7 @@ from albertkit.data.tables import Table
 from albertkit.embeddings.data import read_texts
 from albertkit.embeddings.map import _labelled_texts
 from albertkit.errors import DataError
+from albertkit.files import read_text as read_text_file
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import train_tokenizer
 from albertkit.tokenizer.text_files import read_lines
@@ -399,3 +402,98 @@ def test_documents_over_several_lines_are_rows_of_a_table(tmp_path: Path) -> Non
     (tmp_path / "jq.json").write_text('{\n "text": "a"\n}\n{\n "text": "b",\n "label": "x"}\n')
     with Table(tmp_path / "jq.json") as table:
         assert [row.values for row in table.rows()] == [{"text": "a", "label": ""}, {"text": "b", "label": "x"}]
+
+
+# --- encodings --------------------------------------------------------------------------------------------------------
+
+KOREAN = "대한민국의 수도는 서울이다. 그는 안녕이라 말했다 ㅋㅋㅋ. 3월에는 눈이 온다."
+JAPANESE = "日本語のテキストです。カタカナ、ひらがな「引用」を使います。①東京は首都です～。"
+WESTERN = "Crème brûlée, naïve café à Zürich – “déjà vu”; groß, Übermut"
+
+
+@pytest.mark.parametrize("packing", ["", ".gz"])
+def test_a_korean_header_in_cp949_is_named_with_its_line(packing: str, tmp_path: Path) -> None:
+    rows = [["번호", "문장"], ["1", KOREAN], ["2", KOREAN]]
+    content = "\n" + "".join(f"{number},{text}\n" for number, text in rows)
+    with opened(tmp_path, "excel.csv", content.encode("cp949"), packing) as file:
+        with pytest.raises(DataError, match=r"line 2: bytes that are not UTF-8") as error:
+            Table(file)
+        assert error.value.slug == "bad-encoding"
+        assert "reads as CP949 (“번호" in error.value.hint
+        subprocess.run(error.value.hint.split("`")[1], shell=True, check=True)
+        with Table(tmp_path / "excel.utf8.csv") as table:
+            assert [list(row.values.values()) for row in table.rows()] == rows[1:]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.json", "a.parquet"])
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_names_of_columns_are_compared_in_nfc(name: str, form: Any, tmp_path: Path) -> None:
+    column = unicodedata.normalize(form, "문장")
+    frame = pd.DataFrame({"id": ["1"], column: ["가나"]})
+    writers: dict[str, Callable[[Path], Any]] = {
+        "csv": lambda file: frame.to_csv(file, index=False),
+        "tsv": lambda file: frame.to_csv(file, index=False, sep="\t"),
+        "jsonl": lambda file: frame.to_json(file, orient="records", lines=True),
+        "json": lambda file: frame.to_json(file, orient="records"),
+        "parquet": lambda file: frame.to_parquet(file),
+    }
+    writers[name.partition(".")[2]](tmp_path / name)
+    for asked in ("NFC", "NFD"):
+        spelled = unicodedata.normalize(asked, "문장")
+        with Table(tmp_path / name) as table:
+            assert [row.values for row in table.rows([spelled])] == [{spelled: "가나"}]
+        task = find_task("classify", Columns(text=spelled))
+        [example] = task.examples(tmp_path / name, split="test", labelled=False, bad_rows=BadRows())
+        assert example.text == "가나"
+
+
+@pytest.mark.parametrize(
+    ("before", "encoding", "text", "foreign"),
+    [
+        (KOREAN, "cp949", KOREAN, 3),
+        (WESTERN, "cp1252", WESTERN, 3),
+        (KOREAN, "latin-1", "Crème brûlée à Zürich", 3),
+        (JAPANESE, "cp932", JAPANESE, 3),
+        ("plain", "cp932", JAPANESE, 3),
+        ("plain", "cp1252", WESTERN, 3),
+        ("plain", "cp949", KOREAN, 3),
+    ],
+)
+@pytest.mark.parametrize("packing", ["", ".xz"])
+def test_the_command_for_a_file_of_mixed_encodings_works(
+    before: str, encoding: str, text: str, foreign: int, packing: str, tmp_path: Path
+) -> None:
+    content = f"text\n{before}\n{before}\n".encode() + f"{text}\n".encode(encoding) * foreign + b"end\n"
+    expected = f"text\n{before}\n{before}\n" + f"{text}\n" * foreign + "end\n"
+    with opened(tmp_path, "a.txt", content, packing) as file:
+        readers: list[Callable[[], Any]] = [
+            lambda: list(read_documents([file])),
+            lambda: list(read_lines(file)),
+            lambda: list(Table(file).rows()),
+        ]
+        if not packing:
+            readers.append(lambda: read_text_file(file))
+        for read in readers:
+            with pytest.raises(DataError) as error:
+                read()
+            command, *leave_out = error.value.hint.split("`")[1::2]
+            if before != "plain":
+                assert f"{foreign} of {2 + 2 + foreign} lines are not UTF-8" in error.value.hint
+                subprocess.run(leave_out[0], shell=True, check=True)
+                left = (
+                    expected.replace(f"{text}\n" * foreign, "")
+                    if text != before
+                    else f"text\n{before}\n{before}\nend\n"
+                )
+                assert (tmp_path / "a.utf8.txt").read_text(encoding="utf-8") == left
+            subprocess.run(command, shell=True, check=True)
+            assert (tmp_path / "a.utf8.txt").read_text(encoding="utf-8") == expected
+
+
+def test_a_file_with_bytes_of_no_encoding_gets_a_command_that_works(tmp_path: Path) -> None:
+    lines = [f"{KOREAN}\n".encode("cp949")] * 4 + [b"\xb0\xa1\xff\xb0\xa1 broken\n"]
+    (tmp_path / "a.txt").write_bytes(b"".join(lines))
+    with pytest.raises(DataError) as error:
+        list(read_lines(tmp_path / "a.txt"))
+    subprocess.run(error.value.hint.split("`")[1], shell=True, check=True)
+    assert (tmp_path / "a.utf8.txt").read_text(encoding="utf-8") == f"{KOREAN}\n" * 4 + "가\ufffd가 broken\n"

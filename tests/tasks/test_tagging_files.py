@@ -307,7 +307,7 @@ def test_comments_of_unlabelled_files(tmp_path: Path, text: str, sentences: list
     [
         ("a O\n# x y\nb O\n", "number of columns 3, of the first line 2"),
         ("a O\n# x\nb O\n", "tag `x` is neither `O` nor"),
-        ("a B-X\rb O\r\rc O\r", "carriage returns within the line"),
+        ("a B-X\rb O\nc O\n", "carriage returns within the line"),
     ],
 )
 def test_a_line_that_only_looks_like_a_comment_or_a_file_is_refused(tmp_path: Path, text: str, reason: str) -> None:

@@ -1,5 +1,6 @@
 """`score_caption_files`: captions out of anybody's files against references out of anybody's files."""
 
+import io
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from albertkit.captioning.options import ScoreCaptionsOptions
 from albertkit.data.bad_rows import counted
 from albertkit.data.inputs import ByteStream, find_file
 from albertkit.data.lines import not_json
-from albertkit.encodings import SAMPLE_BYTES, encoding_advice
+from albertkit.encodings import file_encoding_advice
 from albertkit.errors import DataError
 from albertkit.files import check_new_file, plain_file, write_lines
 from albertkit.frame.command import takes
@@ -107,7 +108,7 @@ def _read(file: File) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         fact = f"`{file}` is not UTF-8, at byte {error.start:,}"
-        raise DataError("bad-encoding", fact, encoding_advice(content[:SAMPLE_BYTES], str(file))) from None
+        raise DataError("bad-encoding", fact, file_encoding_advice(io.BytesIO(content), str(file))) from None
 
 
 def _tsv_row(file: File, number: int, line: str) -> CaptionRow:

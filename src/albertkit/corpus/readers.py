@@ -14,11 +14,11 @@ from typing import Any, get_args
 from albertkit.corpus.options import SEPARATOR, BuildSettings, Errors, Format
 from albertkit.corpus.ranges import WHOLE_FORMATS, document_bounds
 from albertkit.data.inputs import ByteStream, InputFile, find_inputs
-from albertkit.data.lines import LONGEST, blocks
+from albertkit.data.lines import LONGEST, blocks, encoding_hint
 from albertkit.data.parquet import ParquetFile
 from albertkit.data.running_text import HEAD_BYTES, check_running_text
 from albertkit.data.tables import is_json_lines, json_items, open_separated
-from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
+from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, likely_encoding
 from albertkit.errors import ConfigError, DataError, near_miss
 
 FAULTS_NAMED = 20  # faulty lines whose place is kept
@@ -213,7 +213,7 @@ class DocumentFile:
         return DataError(
             "bad-encoding",
             f"`{self.file.path}` is not UTF-8: {self.bad_bytes:,} bad byte{plural}, the first at {first}",
-            f"{encoding_advice(self._sample, self.file.path)}; or go on with `--errors replace`, which counts them",
+            f"{encoding_hint(self.file.path, self._sample)}; or go on with `--errors replace`, which counts them",
         )
 
     # --- formats ------------------------------------------------------------------------------------------------------

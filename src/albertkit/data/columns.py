@@ -6,6 +6,8 @@ from typing import Annotated, ClassVar
 
 from cyclopts import Parameter
 
+from albertkit.normalization import normalize
+
 IDS = ("id", "index", "idx", "guid")  # `albertkit predict` writes id, GLUE's submissions have index
 
 
@@ -30,6 +32,11 @@ class Columns:
     id: Annotated[str | None, Parameter(name=("--id-column", "--id"))] = None
     columns: str | None = None
     quoted: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("text", "pair", "label", "id", "columns"):  # as a table's columns are compared
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, normalize("NFC", value))
 
     def settings(self) -> dict[str, object]:
         """Return the names that are given, as fields of a task on texts."""

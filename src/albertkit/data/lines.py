@@ -1,13 +1,16 @@
 """Lines of text files, whatever they are packed with, and what to say of lines that are no text."""
 
+import io
 import json
+import os
 import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from albertkit.addresses import is_remote
 from albertkit.data.given import is_made_of_rows
 from albertkit.data.inputs import ByteStream, InputFile
-from albertkit.encodings import SAMPLE_BYTES, encoding_advice
+from albertkit.encodings import encoding_advice, file_encoding_advice
 from albertkit.errors import AlbertKitError, DataError
 
 LONGEST = 64 << 20  # characters of a line or a record
@@ -37,6 +40,12 @@ def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
         yield number, rest
 
 
+def byte_lines(stream: ByteStream) -> Iterator[bytes]:
+    """Yield lines with their ends."""
+    for _, block in blocks(stream):
+        yield from io.BytesIO(block)
+
+
 def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
     """Yield line numbers from 1 and lines without their ends. Bytes that are not UTF-8 become lone surrogates."""
     for first, block in blocks(stream):
@@ -62,29 +71,25 @@ def not_json(error: ValueError | RecursionError) -> str:
 
 def not_utf8(path: str) -> str:
     """Return what to do about bytes that are not UTF-8."""
-    return f"{_advice(path)}; or leave such rows out with --on-error skip"
+    return f"{encoding_hint(path)}; or leave such rows out with --on-error skip"
 
 
 @lru_cache(maxsize=8)
-def _advice(path: str) -> str:
-    """Return the encoding of a file, from the first of its lines that is not UTF-8 on. Asked for every such row."""
-    sample = b""
+def encoding_hint(path: str, sample: bytes = b"") -> str:
+    """Return what to do about a file that is not UTF-8, by all of its lines. Asked for every bad row.
+
+    Args:
+        path: Of the file.
+        sample: Lines that are not UTF-8, for what can be read only once.
+    """
     if is_made_of_rows(path):
         return 'make it UTF-8: text.encode("utf-8", "replace").decode()'
+    if not (is_remote(path) or os.path.isfile(path)):
+        return encoding_advice(sample)
     try:
         with ByteStream(InputFile(path, 0)) as stream:
             if stream.peek(4) == b"PAR1":
                 return "write its texts as UTF-8"
-            while (block := stream.read()) and len(sample) < SAMPLE_BYTES:
-                sample += b"".join(line for line in block.splitlines(keepends=True) if not _is_utf8(line))
+            return file_encoding_advice(byte_lines(stream), path)
     except (OSError, AlbertKitError):  # what is wrong with the file is reported elsewhere
-        sample = b""
-    return encoding_advice(sample[:SAMPLE_BYTES], path)
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        return encoding_advice(sample)

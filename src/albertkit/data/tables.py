@@ -13,10 +13,11 @@ from typing import Any, Literal, NamedTuple, Self
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.inputs import ByteStream, find_file
-from albertkit.data.lines import LONGEST, NOT_UTF8, has_half_characters, lines, not_json, not_utf8
+from albertkit.data.lines import LONGEST, NOT_UTF8, encoding_hint, has_half_characters, lines, not_json, not_utf8
 from albertkit.data.parquet import ParquetFile
 from albertkit.encodings import conversion
 from albertkit.errors import DataError, near_miss
+from albertkit.normalization import normalize
 
 EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
 PACKINGS = ("gz", "xz", "zst")
@@ -30,10 +31,15 @@ _DECLARED_SEPARATOR = re.compile(r"sep=([\t,;|])\r?", re.IGNORECASE)  # Excel's 
 _SPACE = re.compile(r"\s*")
 
 
+def composed(name: str) -> str:
+    """Return a name in NFC, as columns are compared: macOS writes Hangul and accented letters decomposed."""
+    return name if name.isascii() else normalize("NFC", name)
+
+
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
+    names = [composed(name) for name, _ in pairs]
+    record = dict(zip(names, (value for _, value in pairs), strict=True))
     if len(record) < len(pairs):
-        names = [name for name, _ in pairs]
         raise ValueError(f"the key `{next(name for name in names if names.count(name) > 1)}` occurs twice in an object")
     return record
 
@@ -84,7 +90,7 @@ class Table:
 
     Attributes:
         path: Of the file.
-        columns: Names of the columns; of a separated table the fields of its first line.
+        columns: Names of the columns in NFC; of a separated table the fields of its first line.
         has_own_names: False for separated tables, whose first line may be a row: see `without_header`.
         is_lines: Whether every line is a text.
         num_short: How many rows were skipped because they lack fields.
@@ -150,7 +156,7 @@ class Table:
                 end that are not asked for.
         """
         self._first_row = [(1, list(self.columns))]
-        self.columns, self._more_fields = tuple(names), more_fields
+        self.columns, self._more_fields = tuple(map(composed, names)), more_fields
 
     def rows(self, columns: Sequence[str] | None = None, optional: Sequence[str] = ()) -> Iterator[Row]:
         """Yield the rows from where the table stands, in order.
@@ -159,9 +165,9 @@ class Table:
             columns: The wanted columns; a row without one of them is a bad row. Default: all, none of which a row must have.
             optional: Further columns of the table; they come first, and are "" in rows that lack them.
         """
-        needed = set(columns or ())
-        wanted = list(dict.fromkeys([*optional, *(self.columns if columns is None else columns)]))
-        self.check(wanted)
+        needed = set(map(composed, columns or ()))
+        wanted = {composed(name): name for name in (*optional, *(self.columns if columns is None else columns))}
+        self.check(list(wanted))
         read = self._values_by_name if self.has_own_names else self._values_by_place
         reading = read(wanted, needed)
         with self._stream:
@@ -175,7 +181,7 @@ class Table:
     def check(self, columns: Sequence[str]) -> None:
         """Refuse columns that are missing, or that occur twice."""
         for name in columns:
-            there = self.columns.count(name)
+            there = self.columns.count(composed(name))
             if there == 0:
                 listed = ", ".join(f"`{column[:40]}`" for column in self.columns)
                 hint = near_miss(name, self.columns)
@@ -186,18 +192,19 @@ class Table:
                 fact = f"`{self.path}` has {there} columns `{name}`"
                 raise DataError("ambiguous", fact, "give them different names")
 
-    def _values_by_name(self, wanted: list[str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        for line, record in self._records(wanted):
+    def _values_by_name(self, wanted: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield line numbers and values; `wanted` has each column's name in NFC, and as it is asked for."""
+        for line, record in self._records(list(wanted)):
             if missing := [name for name in wanted if name in needed and name not in record]:
                 self._bad(line, f"no `{missing[0]}`", "")
             else:
-                yield line, {name: record.get(name, "") for name in wanted}
+                yield line, {spelled: record.get(name, "") for name, spelled in wanted.items()}
 
-    def _values_by_place(self, wanted: list[str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        places = {name: self.columns.index(name) for name in wanted}
-        width, least = len(self.columns), max((places[name] for name in needed), default=0) + 1
+    def _values_by_place(self, wanted: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        places = {spelled: self.columns.index(name) for name, spelled in wanted.items()}
+        width, least = len(self.columns), max(map(self.columns.index, needed), default=0) + 1
         empty_line = 0
-        for line, fields in itertools.chain(self._first_row, self._records(wanted)):
+        for line, fields in itertools.chain(self._first_row, self._records(list(wanted))):
             if not fields:
                 empty_line = empty_line or line
                 continue
@@ -277,7 +284,9 @@ def open_separated(
     if declared:
         next(row for row in rows if row[1])
     first = next((row for row in rows if row[1]), (1, []))
-    return _Source(tuple(name.strip() for name in first[1]), lambda _: rows, has_own_names=False)
+    if any(map(has_half_characters, first[1])):
+        raise DataError("bad-encoding", f"`{path}`, line {first[0]:,}: {NOT_UTF8}", encoding_hint(path, sample))
+    return _Source(tuple(composed(name.strip()) for name in first[1]), lambda _: rows, has_own_names=False)
 
 
 def _separator(text: str, head: str, usual: str) -> str:
@@ -393,7 +402,7 @@ def _open_json(stream: ByteStream, bad: _Report) -> _Source:
 
     def records(report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
         items = _item_lines(stream, report) if has_lines else json_items(lines(stream), stream.file.path)
-        return _objects(items, report)
+        return _objects(items, stream.file.path, report)
 
     stream.make_rewindable()
     columns: dict[str, None] = {}
@@ -423,12 +432,14 @@ def is_json_lines(stream: ByteStream) -> bool:
     return True
 
 
-def _objects(items: Iterator[tuple[int, Any]], bad: _Report) -> Iterator[tuple[int, dict[str, str]]]:
+def _objects(items: Iterator[tuple[int, Any]], path: str, bad: _Report) -> Iterator[tuple[int, dict[str, str]]]:
     for number, item in items:
-        if isinstance(item, dict):
-            yield number, _texts(item)
-        else:
+        if not isinstance(item, dict):
             bad(number, f"a {type(item).__name__}, not an object", "")
+        elif any(map(has_half_characters, record := _texts(item))):
+            bad(number, NOT_UTF8, not_utf8(path))
+        else:
+            yield number, record
 
 
 def _item_lines(stream: ByteStream, bad: _Report) -> Iterator[tuple[int, Any]]:
@@ -530,9 +541,14 @@ def _open_parquet(stream: ByteStream) -> _Source:
     file = ParquetFile(stream)
 
     def records(wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        return ((number, _texts(record)) for number, record in enumerate(file.records(wanted), 1))
+        stored = [stored_names[name] for name in wanted]
+        return (
+            (number, {composed(name): value for name, value in _texts(record).items()})
+            for number, record in enumerate(file.records(stored), 1)
+        )
 
-    return _Source(tuple(_column_names(file.schema)), records, has_own_names=True)
+    stored_names = {composed(name): name for name in _column_names(file.schema)}
+    return _Source(tuple(map(composed, _column_names(file.schema))), records, has_own_names=True)
 
 
 def _column_names(fields: Any, prefix: str = "") -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Plain text files, a text a line; an even sample of texts."""
 
-import io
 import itertools
 import random
 import re
@@ -9,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from albertkit.data.inputs import ByteStream, find_file
-from albertkit.data.lines import blocks
+from albertkit.data.lines import byte_lines, encoding_hint
 from albertkit.data.running_text import HEAD_BYTES, check_running_text
 from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
 from albertkit.errors import DataError, near_path
@@ -31,8 +30,7 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError("not-found", f"`{path}` {what}", hint)
     with ByteStream(find_file(path)) as stream:
         check_mojibake(stream.peek(SAMPLE_BYTES), str(path))
-        byte_lines = (line for _, block in blocks(stream) for line in io.BytesIO(block))
-        yield from _decoded(byte_lines, f"`{path}`", str(path))
+        yield from _decoded(byte_lines(stream), f"`{path}`", str(path))
 
 
 def check_is_running_text(path: Path, hints: dict[str, str]) -> None:
@@ -58,7 +56,7 @@ def _decoded(lines: Iterable[bytes], source: str, path: str | None = None) -> It
             raise DataError(
                 "bad-encoding",
                 f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at {place + error.start:,} (line {number:,})",
-                encoding_advice(_sample(line, lines), path),
+                encoding_hint(path) if path else encoding_advice(_sample(line, lines)),
             ) from None
         place += len(line)
         yield text.rstrip("\r\n")

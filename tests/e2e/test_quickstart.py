@@ -69,3 +69,34 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, co
     printed = capsys.readouterr().out
     assert f"for {done['steps']} updates (estimates on the way: " in printed
     assert "--minutes 30" in printed
+
+
+class WholeWords:
+    """A tokenizer whose tokens are whole words and signs, and a store of one document a sentence."""
+
+    def __init__(self, sentences):
+        self.vocabulary = sorted({word for sentence in sentences for word in sentence.split()})
+        self.sentences = [np.array([self.vocabulary.index(word) for word in line.split()]) for line in sentences]
+
+    def word_starts(self):
+        return np.ones(len(self.vocabulary), bool)
+
+    def decode(self, ids):
+        return " ".join(self.vocabulary[token] for token in ids)
+
+    def document(self, number):
+        return [self.sentences[number]]
+
+
+def test_masks_hide_words_of_prose():
+    """Half of the sentences are code: with signs between its words, none is shown; nor is a sign or a number hidden."""
+    rng = np.random.default_rng(7)
+    prose = [" ".join([*rng.choice(WORDS, 30 - 3), "...", "1990", "on"]) for _ in range(20)]
+    code = [f"{' = '.join(rng.choice(WORDS, 5))} ( 100 ) [ 2 ] ;" for _ in range(20)]
+    texts = WholeWords(prose + code)
+    found = first_run.masked_sentences(texts, texts, [np.ones(40, bool)], count=40, seed=0)
+    assert len(found) == 20
+    for sentence, word in found:
+        assert sentence.replace("[MASK]", word) in prose
+        assert word in WORDS
+        assert len(word) >= 3

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from albertkit.errors import MissingExtraError
-from albertkit.frame.plots import BASELINE, EVALUATION, TRAIN
-from albertkit.training.curves import _loss_limits, _smooth, _thin, plot_run, run_svgs
+from albertkit.frame.plots import BASELINE, EVALUATION, TRAIN, new_figure
+from albertkit.training.curves import _loss_limits, _picture, _smooth, _thin, plot_run, run_svgs
 from albertkit.training.metrics import RunMetrics
 
 image = pytest.importorskip("matplotlib.image")
@@ -142,3 +142,26 @@ def test_without_matplotlib_the_install_line_is_named(tmp_path, records, monkeyp
     with pytest.raises(MissingExtraError) as error:
         plot_run(RunMetrics.from_records(records), tmp_path / "curve.png")
     assert "albertkit[report]" in error.value.hint
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_the_line_of_chance_has_its_words_inside(narrow):
+    """Also where all shares are near 100 %, and the panel is a fifth of the picture."""
+    records = [
+        {
+            "event": "step",
+            "step": n,
+            "masked_lm_loss": 5 - n / 100,
+            "sentence_order_accuracy": 0.95,
+            "learning_rate": 1e-3,
+        }
+        for n in range(1, 200)
+    ]
+    looks, draw = _picture(RunMetrics.from_records(records), {}, None, "")
+    figure = new_figure(looks[narrow], draw)
+    axes = next(axes for axes in figure.axes if "sentence order" in axes.get_ylabel())
+    (words,) = axes.texts
+    frame, extent = axes.get_window_extent(), words.get_window_extent()
+    assert words.get_text() == "coin toss"
+    assert frame.y0 + extent.height < extent.y0 < extent.y1 < frame.y1
+    assert frame.x0 < extent.x0 < extent.x1 < frame.x1 - extent.height / 2

@@ -91,7 +91,7 @@ WHO = {"question": "Who?", "context": " "}
     [
         ("/answer", {"questions": [WHO]}, '{"question": "Who wrote it?", "context": "It was'),
         ("/sentence-order", {"pairs": [["", ""]]}, '["The kettle boiled.", "She poured the tea."]'),
-        ("/fill-mask", {"texts": "none"}, '"Paris is the [MASK] of France."'),
+        ("/fill-mask", {"texts": "none"}, '"The following example shows how to use the [MASK]."'),
     ],
 )
 def test_hints_over_http_are_json(service, path, body, hint):

@@ -21,7 +21,7 @@ class Embed(Pipeline[str]):
 
     kind = "embed"
     options = ("dimension",)
-    example = "A man plays the guitar."
+    example_name = "opinion"
 
     def __init__(self, encoder: SentenceEncoder, precision: Precision | Engine = "auto") -> None:
         super().__init__(encoder.albert, encoder.tokenizer, precision)

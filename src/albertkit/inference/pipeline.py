@@ -16,6 +16,7 @@ from albertkit.errors import ConfigError, DataError, MachineError, near_miss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.prediction import run_batches
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.example_texts import example_texts
 
 Input = TypeVar("Input")
 Result = dict[str, Any]
@@ -42,16 +43,18 @@ class Pipeline(ABC, Generic[Input]):
         model: The heads over the engine.
         precision: What is computed in.
         notes: What the engine fell back from, and why.
+        example: A value it takes, in the model's language: shown in errors and on the service's page.
     """
 
     kind: ClassVar[str]
     options: ClassVar[tuple[str, ...]] = ()
-    example: Any  # a value it takes: shown in errors, and in the service's documentation
+    example_name: ClassVar[str]  # which of `ExampleTexts`
 
     def __init__(
         self, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
     ) -> None:
         self.tokenizer = tokenizer
+        self.example = getattr(example_texts(tokenizer), self.example_name)
         self.engine = precision if isinstance(precision, Engine) else load_engine(model, precision)
         self.model = on_engine(model, self.engine)
         self.device = model.device

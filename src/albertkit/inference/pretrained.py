@@ -23,7 +23,7 @@ class FillMask(Pipeline[str]):
 
     kind = "fill-mask"
     options = ("top",)
-    example = "Paris is the [MASK] of France."
+    example_name = "masked"
 
     def parse(self, value: Any) -> str:
         """Read a text with at least one `[MASK]`, or the tokenizer's own mask; or an object with such a `text`."""
@@ -88,7 +88,7 @@ class SentenceOrder(Pipeline[tuple[str, str]]):
     """Tell whether two texts stand in their order, as ALBERT was pretrained to do."""
 
     kind = "sentence-order"
-    example = ("The kettle boiled.", "She poured the tea.")
+    example_name = "ordered"
 
     def parse(self, value: Any) -> tuple[str, str]:
         """Read two texts in a tuple or a list, or an object with `text` and `pair`."""

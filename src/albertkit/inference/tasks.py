@@ -17,6 +17,7 @@ from albertkit.tasks.tagging.sentences import TaggedExample
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts.task import TextExample, TextTask
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.example_texts import example_texts
 
 # Words as CoNLL and WNUT have them: 's apart, U.S. and Jean-Pierre and 3.5 and #tag whole, and of punctuation a run of the same
 # mark. Of WNUT-17's words 97 in 100 come out whole.
@@ -24,17 +25,6 @@ _CLITIC = r"['’](?:s|m|d|re|ve|ll)\b"
 _WORD = re.compile(rf"{_CLITIC}|(?:[^\W\d_]\.){{2,}}|[@#]?\w+(?:(?!{_CLITIC})[-.,'’&]\w+)*|([^\w\s])\1*", re.IGNORECASE)
 _MARKS = ("Mn", "Mc", "Me", "Cf")
 _CHARACTER = re.compile(r"\S|(?<=\S)\s+(?=\S)")  # a run of spaces between two characters is one
-
-
-# Values that models take, shown in errors and on the page.
-TEXT = "A pleasure from the first page to the last."
-PAIR = ("A man plays the guitar.", "Someone is making music.")
-QUESTION = {"question": "Who wrote it?", "context": "It was written by Ada Lovelace in 1843."}
-CHOICE = {
-    "context": "It rained all night.",
-    "question": "How was the street in the morning?",
-    "choices": ["wet", "dry"],
-}
 
 
 class TaskPipeline(Pipeline[Any]):
@@ -71,7 +61,7 @@ class Classify(TaskPipeline):
     """Classify a text or a pair: `label` and `probabilities`, or `labels` where it may have several."""
 
     kind = "classify"
-    example: Any = TEXT
+    example_name = "opinion"
     _early: EarlyExit | None = None
 
     def __init__(
@@ -79,7 +69,8 @@ class Classify(TaskPipeline):
     ) -> None:
         super().__init__(task, model, tokenizer, precision)
         if self._reads_pairs is not None:
-            self.example = PAIR if self._reads_pairs else TEXT
+            texts = example_texts(tokenizer)
+            self.example = texts.alike if self._reads_pairs else texts.opinion
 
     @property
     def _reads_pairs(self) -> bool | None:
@@ -122,7 +113,7 @@ class Score(Classify):
     """Score a text or a pair: `value`."""
 
     kind = "score"
-    example = PAIR
+    example_name = "alike"
 
 
 @dataclass(frozen=True)
@@ -142,7 +133,7 @@ class Tag(TaskPipeline):
     """Tag a sentence: `entities` with type, text, start, end (characters) and score; `words` and `tags`."""
 
     kind = "tag"
-    example = "Ada Lovelace was born in London."
+    example_name = "named"
 
     def parse(self, value: Any) -> Sentence:
         """Read a text, an object with `text`, or a list of words.
@@ -192,7 +183,7 @@ class Answer(TaskPipeline):
 
     kind = "answer"
     options = ("top",)
-    example = QUESTION
+    example_name = "question"
 
     def parse(self, value: Any) -> QuestionExample:
         """Read an object with `question` and `context`."""
@@ -217,7 +208,7 @@ class Choose(TaskPipeline):
     """Choose one of several texts: `label`, `index`, `probabilities`."""
 
     kind = "choose"
-    example = CHOICE
+    example_name = "choice"
 
     def parse(self, value: Any) -> ChoiceExample:
         """Read an object with `choices`, two or more texts, and `question` or `context` or both."""

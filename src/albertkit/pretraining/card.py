@@ -8,6 +8,7 @@ from typing import Any
 from albertkit.frame.card import Card, code, hub_fields, literal, settings_sections
 from albertkit.frame.section import Facts, Section, Table, Text
 from albertkit.frame.values import nats, percent
+from albertkit.tokenizer.example_texts import ENGLISH
 from albertkit.training.metrics import number_or_nan, wilson_interval
 
 
@@ -121,7 +122,7 @@ from albertkit import AlbertForMaskedLM, AlbertTokenizer
 
 tokenizer = AlbertTokenizer.from_pretrained({place})
 model = AlbertForMaskedLM.from_pretrained({place}).eval()
-ids = tokenizer.encode("Paris is the [MASK] of France.", special_tokens=True, mask_literal=True)
+ids = tokenizer.encode({example}, special_tokens=True, mask_literal=True)
 with torch.inference_mode():
     logits = model(input_ids=torch.tensor([ids])).logits[0, ids.index(tokenizer.mask_id)]
 print([tokenizer.id_to_piece(i) for i in logits.topk(5).indices.tolist()])"""
@@ -129,7 +130,7 @@ _TRANSFORMERS = """from transformers import AutoTokenizer, pipeline
 
 tokenizer = AutoTokenizer.from_pretrained({place})
 fill_mask = pipeline("fill-mask", model={place}, tokenizer=tokenizer)
-print(fill_mask("Paris is the [MASK] of France."))"""
+print(fill_mask({example}))"""
 _SHARED = """The layers share their {part}. transformers cannot express that, so the weights file holds it once for each of the
 {layers} layers: transformers computes the same, but would train the copies apart. albertkit shares them again."""
 
@@ -146,6 +147,7 @@ class PretrainingFacts:
         settings: Settings of the run; may be nested.
         results: The four numbers, their counts and baselines, as for `measures`.
         versions: Package to version.
+        example: A text with a `[MASK]`, in the language of the model.
     """
 
     config: Mapping[str, Any]
@@ -155,13 +157,14 @@ class PretrainingFacts:
     settings: Mapping[str, Any] = field(default_factory=dict)
     results: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    example: str = ENGLISH.masked
 
 
 def model_card(name: str, facts: PretrainingFacts) -> Card:
     """Return the card of a pretrained model; sections without numbers are left out."""
     rows = measures(facts.results, facts.results)
     order = " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
-    place = {"place": literal(facts.place)}
+    place = {"place": literal(facts.place), "example": f'"{facts.example}"'}
     sections: list[Section] = [
         Text(f"An ALBERT model, pretrained with albertkit on masked language modelling{order}."),
         *(_results(facts, rows) if rows else []),

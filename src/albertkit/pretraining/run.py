@@ -31,6 +31,7 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import held_out_stream, is_records
 from albertkit.pretraining.start import START
 from albertkit.pretraining.stream import check_budget
+from albertkit.tokenizer.example_texts import example_texts
 from albertkit.training.curves import plot_run
 from albertkit.training.distributed import World, join_world
 from albertkit.training.hardware import choose_precision, describe
@@ -191,6 +192,7 @@ def _write_card(
         settings=made.settings.to_dict() | dict(extent),
         results=evaluation,
         versions=versions(),
+        example=example_texts(made.source.tokenizer).masked,
     )
     model_card(run.name, facts).write(folder)
 

@@ -72,7 +72,7 @@ def _example(example: dict[str, Any], extra: Literal["forbid", "ignore"] = "forb
 class FillMaskRequest(Body):
     """Texts with `[MASK]` where tokens are missing."""
 
-    model_config = _example({"texts": ["Paris is the [MASK] of France."], "top": 3})
+    model_config = _example({"texts": ["The following example shows how to use the [MASK]."], "top": 3})
 
     texts: MaskedTexts
     top: int = Field(5, ge=1, le=50, description="Guesses for each mask.")

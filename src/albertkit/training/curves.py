@@ -29,6 +29,7 @@ Panel = tuple[float, Callable[[Any], None]]  # share of the height, and what dra
 MOST_POINTS = 1500  # more than a plot has columns of pixels for
 SMOOTHING_SHARE = 50  # the smoothed curve averages over 1/50 of the run
 FEW_POINTS = 40  # below this every point is drawn
+_LOWEST_SHARE = 30  # per cent, at the foot of the panel of sentence order: the words below its line at 50 have room
 MOST_LOSSES = 3  # drawn each; a run that has more adds them up in `loss`
 PRETRAINING = ("masked_lm_", "sentence_order_")  # how the names of its quantities begin
 
@@ -187,7 +188,7 @@ def _draw_sentence_order(axis: Any, metrics: RunMetrics) -> None:
     axis.axhline(50, color=BASELINE, linestyle=(0, (5, 3)), linewidth=1.3)
     axis.annotate(
         "coin toss",
-        (0.985, 50),
+        (0.97, 50),
         xycoords=axis.get_yaxis_transform(),
         xytext=(0, -3),
         textcoords="offset points",
@@ -199,7 +200,8 @@ def _draw_sentence_order(axis: Any, metrics: RunMetrics) -> None:
     axis.set_ylabel("sentence order\nright (%)")
     known = [value * 100 for value in [*_smooth(shares), *evaluations] if math.isfinite(value)]
     axis.set_ylim(
-        max(0, min([40, *(value - 5 for value in known)])), min(101, max([60, *(value + 5 for value in known)]))
+        max(0, min([_LOWEST_SHARE, *(value - 5 for value in known)])),
+        min(101, max([60, *(value + 5 for value in known)])),
     )
 
 

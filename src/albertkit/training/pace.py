@@ -19,6 +19,7 @@ PLAN_FILE = "plan.json"  # in the folder of a run by the clock
 _PARTS = 60  # plans of a run at a steady speed
 _EVALUATIONS = 20  # of a run by the clock, and as many checkpoints
 _PAUSES = 0.05  # of the time that evaluations and checkpoints may take
+_FIRST_PAUSES = 0.1  # the same after the first evaluation, whose time tells little of the next: it compiles
 _FIRST = 2  # updates before the first plan: the first one may compile and does not count
 _REMEMBERED = 3  # plans over which the speed is measured
 _NEWS = 1.5  # a number of updates that differs by this factor from the last one reported is reported
@@ -190,7 +191,8 @@ class ClockPace(PlannedPace):
 
     def plan(self, step: int) -> Plan:
         used, speed = self.seconds_used(), self._speed(step)
-        left, every = self._budget - used, max(self._budget / _EVALUATIONS, self._last_pause / _PAUSES)
+        share = _PAUSES if sum(plan.evaluate for plan in self.plans) != 1 else _FIRST_PAUSES
+        left, every = self._budget - used, max(self._budget / _EVALUATIONS, self._last_pause / share)
         due = self._last_evaluation + every - self._budget / _PARTS / 2  # the plan that is nearest to the twentieth
         evaluate = self._eval_every is None and bool(self.plans) and used >= due and left >= every / 2
         pauses = 1 + (int(left / every) if self._eval_every is None else 0)

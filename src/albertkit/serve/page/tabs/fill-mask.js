@@ -13,7 +13,7 @@ export const fillMask = {
   lead: "Put [MASK] where a word is missing. Each blank is guessed as if the others stayed hidden.",
   empty: "Write a text with a [MASK] in it.",
 
-  open(example = "Paris is the [MASK] of France.") {
+  open(example = "The following example shows how to use the [MASK].") {
     const text = textField("Text", example, { rows: 4 });
     return {
       fields: [text.row],

@@ -17,8 +17,10 @@ export const passes = {
   verb: "Look inside",
   pause: 1200, // milliseconds: an answer of 64 tokens and 12 layers is 4 MB
 
-  open(example = "The old clock in the [MASK] has stopped again.", model = { kinds: ["fill-mask"] }) {
+  open(own, model = { kinds: ["fill-mask"] }) {
     const fills = model.kinds.includes("fill-mask");
+    const { "fill-mask": masked, embed } = model.examples ?? {};
+    const example = own ?? (fills ? masked : embed) ?? "The old clock in the [MASK] has stopped again.";
     const note = fills ? "A [MASK] shows what the model would say after each layer." : "";
     const text = textField("Text", fills ? example : example.replace("[MASK]", "tower"), { rows: 2, note });
     let memory = { pass: Infinity, head: "mean", token: null }; // kept while the text changes

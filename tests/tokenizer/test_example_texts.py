@@ -1,0 +1,28 @@
+"""Example texts follow the language of a vocabulary."""
+
+from pathlib import Path
+
+import pytest
+
+from albertkit.tokenizer import train_tokenizer
+from albertkit.tokenizer.example_texts import ENGLISH, KOREAN, ExampleTexts, example_texts
+
+EN = ["the quick brown fox jumps over a lazy dog while seven wizards brew strong potions near calm rivers"] * 20
+KO = [
+    *KOREAN.ordered,
+    KOREAN.named,
+    KOREAN.opinion,
+    *KOREAN.choice["choices"],
+    "빠른 여우가 게으른 개를 뛰어넘는다",
+] * 20
+
+
+@pytest.mark.parametrize(
+    ("texts", "size", "expected"),
+    [(EN, 45, ENGLISH), (KO, 62, KOREAN), (EN + KO, 96, KOREAN), ([*EN, "서울"] * 20, 48, ENGLISH)],
+    ids=["English", "Korean", "both", "two syllables"],
+)
+def test_texts_are_those_of_the_vocabulary(tmp_path: Path, texts: list[str], size: int, expected: ExampleTexts) -> None:
+    found = example_texts(train_tokenizer(texts, tmp_path / "tokenizer", size))
+    assert found == expected
+    assert found.masked.count("[MASK]") == 1

@@ -8,6 +8,9 @@ import pytest
 
 import albertkit.tasks
 from albertkit.cli import app
+from albertkit.data.bad_rows import BadRows
+from albertkit.errors import DataError
+from albertkit.tasks.registry import find_task
 
 TASKS = Path(albertkit.tasks.__file__).parent
 DATA = TASKS.parent / "data"
@@ -47,6 +50,18 @@ def named_in(file: Path) -> set[str]:
     }
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in documented]
     return {option for text in texts if isinstance(text, str) for option in OPTION.findall(text)}
+
+
+@pytest.mark.parametrize(("name", "label"), [("classify", "label"), ("regress", "label"), ("multilabel", "labels")])
+def test_a_table_of_text_and_label_needs_no_options(tmp_path, name, label):
+    file = tmp_path / "train.csv"
+    file.write_text(f"text,{label}\na text,1\nanother,2\n")
+    examples = list(find_task(name).examples(file, split="train", labelled=True, bad_rows=BadRows()))
+    assert [example.text for example in examples] == ["a text", "another"]
+    file.write_text(f"sentence,{label}\na text,1\n")
+    with pytest.raises(DataError, match="no column `text` for") as caught:
+        list(find_task(name).examples(file, split="train", labelled=True, bad_rows=BadRows()))
+    assert "--text-column" in caught.value.hint
 
 
 def test_every_option_that_is_named_exists():

@@ -307,6 +307,16 @@ SIDE_BY_SIDE: dict[str, Callable[[Path, str], Any]] = {
 SCORES = {"classify": "accuracy", "regress": "pearson", "squad": "exact_match", "ner": "f1", "choice": "accuracy"}
 
 
+@pytest.mark.parametrize("name", ["score", "scores", "logits", "probability"])
+def test_scores_are_predictions_of_numbers_and_beside_a_label_doubtful(tmp_path: Path, name: str) -> None:
+    gold = "text,label\na,1\nb,2\nc,3\n"
+    assert table(tmp_path, f"text,{name}\na,3\nb,2\nc,1\n", "regress", gold)["pearson"] == pytest.approx(-1)
+    with pytest.raises(AlbertKitError, match=f"may have its predictions in any of `label`, `{name}`"):
+        table(tmp_path, f"label,{name}\n1,3\n2,2\n3,1\n", "regress", gold)
+    classes = f"label,{name}\nyes,0.9\nno,0.8\nno,0.7\n"  # as pipelines of transformers write them
+    assert table(tmp_path, classes)["accuracy"] == 1
+
+
 @pytest.mark.parametrize("task", SIDE_BY_SIDE)
 @pytest.mark.parametrize("name", ["prediction", "Predicted", "pred"])
 def test_predictions_beside_the_gold_are_scored(tmp_path: Path, task: str, name: str) -> None:

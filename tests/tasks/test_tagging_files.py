@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
 from albertkit.data.bad_rows import BadRows
-from albertkit.errors import DataError
+from albertkit.data.columns import Columns
+from albertkit.errors import ConfigError, DataError
 from albertkit.tasks.metrics.tagging import spans
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.tagging.sentences import SCHEMES, Layout, TaggedExample, read_tagged, write_tags
 
 WORDS = Layout()
@@ -322,3 +325,24 @@ def test_bmes(tmp_path: Path) -> None:
     theirs = Entities([[tag.replace("M-", "I-") for tag in tags]], IOBES).entities[0]
     assert spans(example.tags) == [(entity.tag, entity.start, entity.end - 1) for entity in theirs]
     assert (spans(example.tags)[0], bad_rows.found) == (("PER", 0, 3), [])
+
+
+def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path: Path) -> None:
+    """The hub's sets have `tokens` and `ner_tags`, often beside the tags of other tasks."""
+    record = {"tokens": ["Ann", "ran"], "words": ["x", "y"], "pos_tags": ["NNP", "VBD"], "ner_tags": ["B-PER", "O"]}
+    file = tmp_path / "train.jsonl"
+    [example], _ = read(file, json.dumps(record))
+    assert (example.words, example.tags) == (("Ann", "ran"), ("B-PER", "O"))
+    [example], _ = read(file, json.dumps({**record, "tags": ["O", "B-ACT"]}))
+    assert example.tags == ("O", "B-ACT")
+    named = find_task("ner", Columns(text="words", label="ner_tags"))
+    [example] = named.examples(file, split="train", labelled=True, bad_rows=BadRows())
+    assert (example.words, example.tags) == (("x", "y"), ("B-PER", "O"))
+    assert TaggingTask.from_dict(json.loads(json.dumps(named.to_dict()))) == named
+    with pytest.raises(DataError, match="there is no field `gold`"):
+        list(find_task("ner", Columns(label="gold")).examples(file, split="train", labelled=True, bad_rows=BadRows()))
+    file.write_text("Ann\tB-PER\n")
+    with pytest.raises(DataError, match="columns without names, and `words` is named"):
+        list(named.examples(file, split="train", labelled=True, bad_rows=BadRows()))
+    with pytest.raises(ConfigError, match="leave out --pair-column"):
+        find_task("ner", Columns(label="ner_tags", pair="x"))

@@ -43,12 +43,12 @@ def read_predictions(
     """Read the predictions of a table with a header, or of JSON records.
 
     A column of `PREDICTION_NAMES` wins. `value_columns` are names that labels have, too: one of them is read only if no other
-    column could hold the predictions.
+    column could hold the predictions, another one of them among those.
     """
     with Table(file, quoted="look") as table:
         named = [name for name in table.columns if name.lower() in PREDICTION_NAMES]
         value = next((name for name in (*named, *value_columns) if name in table.columns), None)
-        known = {*COMPANIONS, *IDS, *id_columns, *([value] if len(named) < 2 else [])}
+        known = {*COMPANIONS - set(value_columns), *IDS, *id_columns, *([value] if len(named) < 2 else [])}
         others = [n for n in table.columns if n not in known and n.lower().partition(".")[0] not in known]
         if value is not None and (len(named) > 1 or (not named and others)):
             names = listed([f"`{name}`" for name in (named or [value, *others])])

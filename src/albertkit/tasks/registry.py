@@ -1,5 +1,6 @@
 """Tasks by name."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,11 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
 
     Args:
         name: "mrpc", "SST-2", "squad2", …; or "classify", "regress", "multilabel" for a table of one's own.
-        columns: Of a table. Official layouts know theirs; what is given wins.
+        columns: Of a table. Official layouts know theirs, other tables have `text` and `label` (multilabel: `labels`); what is
+            given wins.
 
     Raises:
-        ConfigError: unknown-name with the nearest name; missing-column if a table's text column is not named;
-            conflicting-options if columns are named for a task that has none.
+        ConfigError: unknown-name with the nearest name; conflicting-options if columns are named for a task that has none.
     """
     plain = {known.replace("-", ""): known for known in TASKS}
     asked = name.lower().replace("-", "").replace("_", "").replace(".", "")
@@ -62,13 +63,8 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
         raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, (*TASKS, *_OWN)))
     columns = columns or Columns()
     if known in TABLES:
-        if columns.text is None:
-            raise ConfigError(
-                "missing-column",
-                f"`{known}` reads a table, and no column is named for the text",
-                f"name it, for example: albertkit finetune {known} MODEL DATA --text-column sentence --label-column label",
-            )
-        return table_task(TABLES[known], known, columns)
+        label = columns.label or ("labels" if known == "multilabel" else "label")
+        return table_task(TABLES[known], known, replace(columns, text=columns.text or "text", label=label))
     if known in OFFICIAL:
         return official_task(known, columns)
     return with_columns(_OWN.get(known) or _task_of_its_own(known), columns)
@@ -86,7 +82,7 @@ def with_columns(task: Task, columns: Columns | None) -> Task:
     given = (columns or Columns()).settings()
     if not given:
         return task
-    if not isinstance(task, TextTask | ChoiceTask) or task.name == "race":
+    if not isinstance(task, TextTask | ChoiceTask | TaggingTask) or task.name == "race":
         raise ConfigError(
             "conflicting-options",
             f"`{task.name}` has a format of its own; there are no columns to name",

@@ -80,6 +80,8 @@ class Layout:
     characters: bool = False
     word_column: int = 0  # column of the word, from 0; negative: from the end
     tag_column: int = -1  # column of the tag, likewise
+    tokens_field: str = ""  # of JSONL; "": `tokens`
+    tags_field: str = ""  # of JSONL; "": `tags`, or `ner_tags` as the hub has it
 
 
 @dataclass
@@ -117,8 +119,8 @@ def read_tagged(
     Columns are separated by a tab, or by spaces in lines without one, and every line has as many. A first column that counts the
     words of each sentence is passed over. Blank lines and lines that begin with -DOCSTART- stand between sentences. A line
     that begins with `# ` or `## ` before the first word of a sentence is a comment if it has other columns than the words, or
-    no tag where they have one; KLUE's name the sentence. A file that begins with `{` is JSONL: `tokens`, `tags` and perhaps
-    `id`.
+    no tag where they have one; KLUE's name the sentence. A file that begins with `{` is JSONL: `tokens`, `tags` or
+    `ner_tags`, and perhaps `id`.
 
     Args:
         strict: Sentences whose tags break the file's scheme are bad rows; else their entities are read as conlleval and seqeval
@@ -240,7 +242,12 @@ def _find_form(file: File, layout: Layout, labelled: bool) -> _Form:
 
 def _sentences(file: Path, layout: Layout, form: _Form, labelled: bool) -> Iterator[_Sentence]:
     lines = _lines(file)
-    return _records(lines, layout, labelled) if form.is_json else _columns(lines, layout, form, labelled)
+    if form.is_json:
+        return _records(lines, layout, labelled)
+    if name := layout.tokens_field or layout.tags_field:
+        fact = f"`{file}` has columns without names, and `{name}` is named"
+        raise DataError("missing-column", fact, "leave the names out: words are first, tags last; names are for JSONL")
+    return _columns(lines, layout, form, labelled)
 
 
 def _lines(file: File) -> Iterator[tuple[int, str]]:
@@ -312,8 +319,9 @@ def _records(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
                 raise Unusable("not an object of JSON")
             name = record_id(record)
             sentence.id = str(read if name is None else name)
-            sentence.words = [_word(word, layout) for word in _strings(record, "tokens")]
-            sentence.tags = [_tag(tag) for tag in _strings(record, "tags")] if labelled else []
+            sentence.words = [_word(word, layout) for word in _strings(record, layout.tokens_field or "tokens")]
+            usual = "ner_tags" if "ner_tags" in record and "tags" not in record else "tags"
+            sentence.tags = [_tag(tag) for tag in _strings(record, layout.tags_field or usual)] if labelled else []
             sentence.lines = [number] * len(sentence.words)
             if not sentence.words or (labelled and len(sentence.tags) != len(sentence.words)):
                 raise Unusable(f"{len(sentence.words)} tokens, {len(sentence.tags)} tags")

@@ -14,8 +14,9 @@ import numpy as np
 
 from albertkit.data import IGNORED
 from albertkit.data.bad_rows import BadRows
+from albertkit.data.columns import Columns, named_options
 from albertkit.data.features import Features, LabelledBatch
-from albertkit.errors import DataError
+from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, write_lines
 from albertkit.tasks.label_names import label_indices, named_outputs
 from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
@@ -30,7 +31,7 @@ from albertkit.tasks.tagging.sentences import (
     read_predicted_tags,
     read_tagged,
 )
-from albertkit.tasks.task import Prediction, Task
+from albertkit.tasks.task import Prediction, Task, column_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,6 +54,8 @@ class TaggingTask(Task[TaggedExample]):
         layout: Of files: words (a word a line) or characters (a character a line, as KLUE-NER).
         word_column: Column of the word in such a file, from 0; negative: from the end.
         tag_column: Column of the tag, likewise.
+        text_column: Field of the words in JSONL; "": `tokens`.
+        label_column: Of the tags, likewise; "": `tags` or `ner_tags`.
     """
 
     kind: ClassVar[str] = "tagging"
@@ -61,6 +64,8 @@ class TaggingTask(Task[TaggedExample]):
     layout: str = "words"
     word_column: int = 0
     tag_column: int = -1
+    text_column: str = ""
+    label_column: str = ""
 
     # --- the model ----------------------------------------------------------------------------------------------------
 
@@ -76,12 +81,21 @@ class TaggingTask(Task[TaggedExample]):
 
     # --- the data -----------------------------------------------------------------------------------------------------
 
+    def with_columns(self, columns: Columns | None) -> Self:
+        """Return a task that reads other fields of JSONL."""
+        fields = column_fields(columns or Columns())
+        if others := [name.removesuffix("_column") for name in fields if name not in ("text_column", "label_column")]:
+            fact = f"`{self.name}` reads words and tags: --text-column and --label-column name them in JSONL"
+            raise ConfigError("conflicting-options", fact, f"leave out {named_options(others)}")
+        return self.with_changes(**fields)
+
     def files(self, data: Path) -> dict[str, Path]:
         return find_files(data, self.name)
 
     def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TaggedExample]:
         """See `Task.examples` and `read_tagged`; only what is trained on must be well-formed."""
-        layout = Layout(self.layout == "characters", self.word_column, self.tag_column)
+        is_characters = self.layout == "characters"
+        layout = Layout(is_characters, self.word_column, self.tag_column, self.text_column, self.label_column)
         return read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows, strict=split == "train")
 
     def fitted(self, train: Sequence[TaggedExample]) -> Self:

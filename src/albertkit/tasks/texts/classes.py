@@ -251,6 +251,10 @@ class TextRegression(TextTask):
         assert isinstance(example.label, float)
         return abs(prediction["value"] - example.label)
 
+    @property
+    def _prediction_columns(self) -> tuple[str, ...]:
+        return "score", "scores", "logits", "probability"
+
     def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
         for place, text in enumerate(values):
             if not is_number(text):

@@ -336,9 +336,14 @@ class TextTask(Task[TextExample]):
     ) -> list[Prediction]:
         """Read a table with the column `prediction`, or records of `albertkit predict`."""
         names = [example.id for example in examples]
-        given = read_predictions(file, (label, "label", "labels", "value"), ids)
+        given = read_predictions(file, (label, "label", "labels", "value", *self._prediction_columns), ids)
         answers = self._parsed(join(names, given, file), file)
         return [{"id": name, **answer} for name, answer in zip(names, answers, strict=True)]
+
+    @property
+    def _prediction_columns(self) -> tuple[str, ...]:
+        """Further columns that may hold predictions; of classes they hold their probabilities."""
+        return ()
 
     @abstractmethod
     def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:

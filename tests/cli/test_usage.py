@@ -173,3 +173,20 @@ def test_help_names_every_argument_and_speaks_of_the_command_line(capsys, comman
     assert "[ARGS]" not in usage
     assert {"inspect": "[OPTIONS] [MODEL]", "predict": "[OPTIONS] MODEL [INPUT]"}.get(command, "") in usage
     assert "In Python" not in shown
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "-3", "wide", "99999999999"])
+def test_a_terminal_of_any_width_shows_help(columns, run_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = run_command("inspect", "--help")
+    assert (shown.status, "Usage" in shown.out) == (0, True)
+
+
+@pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
+def test_a_closed_stream_is_read_and_written_as_nothing(stream, monkeypatch):
+    """Python has None for a stream that was closed: `albertkit … >&-`."""
+    monkeypatch.setattr(sys, stream, None)
+    for arguments, status in (["--help"], 0), (["no-such-command"], 2):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == status

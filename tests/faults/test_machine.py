@@ -55,7 +55,7 @@ def test_files_that_fail(bench, name, error):
 
 
 @each_command
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_signals(bench, name, number):
     command, rng, faults = getattr(bench.inputs, name), random.Random(name + number), []
     _, moments, seconds = bench.straight(command)
@@ -71,7 +71,7 @@ def test_signals(bench, name, number):
             if not attempt.is_over(rng.uniform(0.05, seconds)):
                 attempt.send(getattr(signal, number))
             outcome = attempt.wait()
-        codes = (143,) if number == "SIGTERM" else (130,)
+        codes = ({"SIGTERM": 143, "SIGINT": 130, "SIGHUP": 129}[number],)
         judge(bench, number, command, outcome, faults, told, place, codes)
     assert not faults, "\n\n".join(faults)
 

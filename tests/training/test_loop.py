@@ -4,6 +4,8 @@ import json
 import math
 import os
 import signal
+import sys
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -14,7 +16,7 @@ from small_loop import WORLD, CountingStream, killed, make_model, stopped, train
 from albertkit.training.display import Display
 from albertkit.training.loop import LossPart, Meter
 from albertkit.training.state import list_checkpoints
-from albertkit.training.stopping import exit_status
+from albertkit.training.stopping import StopRequest, exit_status
 
 
 def run_training(folder, **how):
@@ -109,11 +111,43 @@ def test_a_signal_saves_and_stops(tmp_path):
     assert torch.equal(weights(straight), weights(resumed))
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_stopped_training_ends_with_the_status_of_its_signal(tmp_path, number, status):
     stream = CountingStream(before={5: partial(os.kill, os.getpid(), number)})
     assert not run_training(tmp_path / "run", stream=stream)[1].finished
     assert exit_status() == status
+
+
+def test_a_terminal_that_closes_saves_and_stops(tmp_path, monkeypatch):
+    """The kernel and the shell send a SIGHUP each, and what is printed from then on fails."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    lost = os.fdopen(writer, "w", buffering=1)
+    hang_up = partial(os.kill, os.getpid(), signal.SIGHUP)
+
+    def close_terminal():
+        monkeypatch.setattr(sys, "stderr", lost)
+        hang_up()
+        hang_up()
+        print("after the terminal was closed", file=sys.stderr, flush=True)
+
+    _, result = run_training(tmp_path / "run", stream=CountingStream(before={5: close_terminal}))
+    monkeypatch.undo()
+    assert result.stopped
+    assert [checkpoint.name for checkpoint in list_checkpoints(tmp_path / "run")][-1] == f"step-{result.state.step:06}"
+    with suppress(BrokenPipeError):
+        lost.close()
+
+
+def test_nohup_is_heard():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop.requested
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_gradients_that_are_not_finite_are_skipped_then_stop_the_run(tmp_path, slug_of):

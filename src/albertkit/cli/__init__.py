@@ -4,6 +4,7 @@ import ctypes
 import inspect
 import logging
 import os
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -21,6 +22,7 @@ from albertkit.cli.commands import COMMANDS
 from albertkit.cli.usage import usage_error
 from albertkit.errors import explain
 from albertkit.training import launch
+from albertkit.training.stopping import stop_signals
 
 app = App(
     name="albertkit",
@@ -98,6 +100,7 @@ def _stopped(number: int, frame: FrameType | None) -> None:
 
 
 _TRAINS = ("quickstart", "pretrain", "finetune", "embed", "caption")
+_NARROWEST, _WIDEST = 20, 1000  # columns of a terminal
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
 
 # Whose log people read: which model a run stands for; that loops are compiled.
@@ -142,6 +145,20 @@ def _name_arguments(arguments: list[str]) -> None:
     place.usage = str(format_usage(app, words)).rstrip().replace("[ARGS]", named)
 
 
+def _open_closed_streams() -> None:
+    """Read nothing from, and write nothing to, a standard stream that was closed (`>&-`), as /dev/null."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (until the process ends)
+
+
+def _bound_columns() -> None:
+    """Bound the width of the terminal: rich and cyclopts fail where it is 0, never end where it is 1, and fill huge ones."""
+    columns = shutil.get_terminal_size().columns
+    if not _NARROWEST <= columns <= _WIDEST or "COLUMNS" in os.environ:
+        os.environ["COLUMNS"] = str(min(max(columns, _NARROWEST), _WIDEST))
+
+
 def set_up_process(trains: bool) -> None:
     """Set what a library must not set for its process and commands do: how long threads spin, whether freed memory is kept."""
     _bound_spinning()
@@ -180,6 +197,8 @@ def main(arguments: list[str] | None = None) -> None:
     Of several processes that torchrun started, the first prints results, and the first that fails says why.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    _open_closed_streams()
+    _bound_columns()
     set_up_process(trains=bool(arguments) and arguments[0] in _TRAINS)
     if launch.refused_before():
         sys.exit(2)
@@ -190,9 +209,10 @@ def main(arguments: list[str] | None = None) -> None:
     for log in logs if launch.speaks() else ():
         log.addHandler(printing)
         log.setLevel(logging.INFO)
-    before: Any = None
+    before: dict[int, Any] = {}
     with suppress(ValueError):  # not in the main thread, which alone gets signals
-        before = signal.signal(signal.SIGTERM, _stopped)
+        for number in stop_signals():
+            before[number] = signal.signal(number, _stopped)
     try:
         _use_settings_file(arguments)
         _read_summaries(arguments)
@@ -220,7 +240,7 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         for log in logs:
             log.removeHandler(printing)
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         app.config = ()  # a next command in the same process has settings of its own
     sys.exit(result if isinstance(result, int) else 0)

@@ -121,7 +121,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Begin to drain; a second signal ends it."""
-        if sig == signal.SIGTERM and not self.is_draining:
+        if sig != signal.SIGINT and not self.is_draining:
             self._end = time.monotonic() + self._drain_seconds
         else:
             self._end = 0.0

@@ -10,12 +10,17 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from albertkit.errors import ConfigError, MachineError, MissingExtraError
 from albertkit.frame.command import takes
 from albertkit.serve.logs import log_to_stderr
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.processes import WorkerProcess, start_workers
+from albertkit.training.stopping import stop_signals
+
+if TYPE_CHECKING:
+    from albertkit.serve.connection import Server
 
 log = logging.getLogger(__name__)
 _PACKAGES = {
@@ -89,7 +94,7 @@ def _run(options: ServeOptions, listener: socket.socket, workers: Sequence[Worke
     sys.setswitchinterval(_GIVE_WAY)
     gc.collect()
     gc.freeze()
-    with _ending_well():
+    with _ending_well(server):
         server.run(sockets=[listener])
     if service.failure is not None:
         raise service.failure
@@ -114,11 +119,16 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _ending_well() -> Iterator[None]:
-    """uvicorn ends gracefully at a signal, and then raises it again: here that changes nothing any more."""
-    before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGINT)}
+def _ending_well(server: "Server") -> Iterator[None]:
+    """End gracefully at SIGTERM, Ctrl-C, and SIGHUP of a terminal that closes, which uvicorn does not know.
+
+    uvicorn raises the first two again when it has ended: here that changes nothing any more.
+    """
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in set(stop_signals()) - before.keys():
+        before[number] = signal.signal(number, server.handle_exit)
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -35,8 +35,8 @@ def main(descriptor: int) -> None:
 
     Ctrl-C and most supervisors (systemd, timeout) send theirs to the whole process group.
     """
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=descriptor))
     start = channel.receive()
     if start is None:

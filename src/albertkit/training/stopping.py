@@ -1,6 +1,10 @@
-"""Ctrl-C and SIGTERM during a training: save after the current update, stop, end with the signal's status. Loads no torch."""
+"""Ctrl-C, SIGTERM and SIGHUP during a training: save after the current update, stop, end with the signal's status.
+
+Loads no torch.
+"""
 
 import signal
+import sys
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -10,10 +14,18 @@ from albertkit.training.launch import launched
 _last = signal.SIGTERM  # the signal that stopped a training of this process last
 
 
-class StopRequest:
-    """SIGTERM and SIGINT ask the loop to save and stop after the current update; a second one stops at once.
+def stop_signals() -> list[int]:
+    """Return the signals that ask a process to end: SIGTERM, and SIGHUP of a terminal that closes, unless `nohup` ignores it."""
+    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+    is_heard = hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN
+    return [signal.SIGTERM, hangup] if is_heard else [signal.SIGTERM]
 
-    Not under torchrun: it may come from torchrun and from what stops torchrun, and torchrun itself kills who takes too long.
+
+class StopRequest:
+    """The stop signals and SIGINT ask the loop to save and stop after the current update; a second one stops at once.
+
+    Not SIGHUP, of which the kernel and the shell send one each. Not under torchrun: it may come from torchrun and from what stops
+    torchrun, and torchrun itself kills who takes too long.
     """
 
     def __init__(self) -> None:
@@ -22,12 +34,14 @@ class StopRequest:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         global _last
-        if self.requested and not launched():
+        if number == getattr(signal, "SIGHUP", None):
+            sys.stdout, sys.stderr = _LostOutput(sys.stdout), _LostOutput(sys.stderr)
+        elif self.requested and not launched():
             raise KeyboardInterrupt
         self.requested, _last = True, signal.Signals(number)
 
     def __enter__(self) -> "StopRequest":
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (*stop_signals(), signal.SIGINT):
             with suppress(ValueError):  # not in the main thread (a notebook's worker): it gets no signals
                 self._previous[number] = signal.signal(number, self._handle)
         return self
@@ -43,10 +57,29 @@ def stop_again() -> None:
 
 
 def exit_status() -> int:
-    """Exit status of a command whose training was stopped: 130 after Ctrl-C, 143 after SIGTERM."""
+    """Exit status of a command whose training was stopped: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
     return 128 + _last
 
 
 def stopped_by() -> str:
     """Name the signal that stopped the training."""
     return "Ctrl-C" if _last == signal.SIGINT else _last.name
+
+
+class _LostOutput:
+    """A stream whose terminal, or the `tee` behind it, is perhaps gone: what cannot be written is dropped, no error."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()

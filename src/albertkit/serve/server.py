@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from albertkit.errors import ConfigError, MachineError, MissingExtraError
 from albertkit.frame.command import takes
@@ -124,7 +124,9 @@ def _ending_well(server: "Server") -> Iterator[None]:
 
     uvicorn raises the first two again when it has ended: here that changes nothing any more.
     """
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    before: dict[signal.Signals, Any] = {
+        number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     for number in set(stop_signals()) - before.keys():
         before[number] = signal.signal(number, server.handle_exit)
     try:

@@ -14,9 +14,9 @@ from albertkit.training.launch import launched
 _last = signal.SIGTERM  # the signal that stopped a training of this process last
 
 
-def stop_signals() -> list[int]:
+def stop_signals() -> list[signal.Signals]:
     """Return the signals that ask a process to end: SIGTERM, and SIGHUP of a terminal that closes, unless `nohup` ignores it."""
-    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+    hangup: Any = getattr(signal, "SIGHUP", None)  # not on Windows
     is_heard = hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN
     return [signal.SIGTERM, hangup] if is_heard else [signal.SIGTERM]
 

@@ -209,7 +209,7 @@ def main(arguments: list[str] | None = None) -> None:
     for log in logs if launch.speaks() else ():
         log.addHandler(printing)
         log.setLevel(logging.INFO)
-    before: dict[int, Any] = {}
+    before: dict[signal.Signals, Any] = {}
     with suppress(ValueError):  # not in the main thread, which alone gets signals
         for number in stop_signals():
             before[number] = signal.signal(number, _stopped)

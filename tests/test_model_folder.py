@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
@@ -36,6 +37,7 @@ from albertkit.pretraining.run import next_commands
 from albertkit.tasks.loading import save_task_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import train_tokenizer
+from albertkit.tokenizer.example_texts import ENGLISH, KOREAN
 
 KINDS = ("pretraining", "fine-tuning", "embedding", "captioning")
 
@@ -264,13 +266,23 @@ def test_the_hub_is_named_where_it_cannot_be_reached(tmp_path: Path, monkeypatch
         AlbertTokenizer.from_pretrained("nobody/nothing")
 
 
-def test_the_commands_after_a_pretraining_name_the_run_and_its_recommended_model(place: Path) -> None:
+def test_the_commands_after_a_pretraining_name_the_run_and_its_recommended_model(
+    place: Path, tiny_tokenizer: AlbertTokenizer
+) -> None:
     run = place / "pretraining"
-    commands = next_commands(place / "store", run)
+    commands = next_commands(place / "store", run, tiny_tokenizer)
     assert commands[0] == (
         f"albertkit evaluate {run} {place / 'store'}", f"score {run / 'best'}, step 1,200, masked lm loss 7.091",
     )  # fmt: skip
     assert all(str(run) in command and "final" not in command for command, _ in commands)
+    assert commands[1][0].split(" --text ")[1] == f"'{ENGLISH.masked}' --kind fill-mask"
+
+
+def test_the_commands_after_a_korean_pretraining_are_korean(place: Path, tmp_path: Path) -> None:
+    korean = [*KOREAN.ordered, KOREAN.named, KOREAN.opinion, *KOREAN.choice["choices"]] * 20
+    commands = next_commands(place / "store", place / "pretraining", train_tokenizer(korean, tmp_path / "t", 54))
+    assert [word for command, _ in commands for word in shlex.split(command) if "[MASK]" in word] == [KOREAN.masked]
+    assert "finetune nsmc" in commands[2][0]
 
 
 # --- paths of another kind, misspelt paths, arguments in another order ------------------------------------------------

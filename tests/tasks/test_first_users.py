@@ -51,9 +51,10 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     assert [record["error"] for record in wrong] == sorted((record["error"] for record in wrong), reverse=True)
 
 
-def test_the_class_of_f1_can_be_chosen_and_only_one_of_two(start, table, tmp_path, slug_of):
+def test_the_class_of_f1_can_be_chosen_and_only_one_of_two(start, table, tmp_path, slug_of, capfd):
     settings = replace(SETTINGS, positive_class="magic", steps=2, eval_every=2)
     result = finetune("classify", start, table, tmp_path / "run", settings, columns=COLUMNS)
+    assert "f1, precision, recall: those of `magic`, see --positive-class" in capfd.readouterr().err
     rows = {row["name"]: row for row in result.details["classes"]}
     assert result.scores["f1"] == rows["magic"]["f1"]
     assert evaluate_task(tmp_path / "run", table).details["positive_class"] == "magic"

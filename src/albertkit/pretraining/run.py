@@ -1,6 +1,7 @@
 """Pretraining from a store or records to a model folder: puts stream, model, objective and loop together."""
 
 import math
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +32,8 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import held_out_stream, is_records
 from albertkit.pretraining.start import START
 from albertkit.pretraining.stream import check_budget
-from albertkit.tokenizer.example_texts import example_texts
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.example_texts import KOREAN, example_texts
 from albertkit.training.curves import plot_run
 from albertkit.training.distributed import World, join_world
 from albertkit.training.hardware import choose_precision, describe
@@ -141,7 +143,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
             except MissingExtraError as error:
                 run.display.note(f"no plot: {error.message} ({error.hint})")
         run.world.barrier()
-        return replace(result, model=final, next=next_commands(options.store, options.out))
+        return replace(result, model=final, next=next_commands(options.store, options.out, made.source.tokenizer))
 
 
 def _recipe(run: Run[PretrainSettings], made: Prepared) -> Recipe[PackedBatch]:
@@ -223,13 +225,18 @@ def doubts(step: int, metrics: Mapping[str, float], warmup_steps: int) -> list[s
     return [f"step {step}: {line}" for line in found] if step > warmup_steps else []
 
 
-def next_commands(store: Any, run: str | Path) -> tuple[tuple[str, str], ...]:
+def next_commands(store: Any, run: str | Path, tokenizer: AlbertTokenizer) -> tuple[tuple[str, str], ...]:
     """Return commands to try with a finished run, whose model is the one that it recommends, and what each does."""
     store = store.folder if isinstance(store, TokenStore) else store
+    texts = example_texts(tokenizer)
+    task = "nsmc" if texts is KOREAN else "sst2"
     return (
         (f"albertkit evaluate {run} {store}", f"score {describe_model(or_model_of_run(Path(run)))}"),
-        (f"albertkit predict {run} --text 'The [MASK] is red.' --kind fill-mask", "fill in a mask"),
-        (f"albertkit finetune sst2 {run} DATA --out FINETUNED", "fine-tune it; other tasks: albertkit finetune --help"),
+        (f"albertkit predict {run} --text {shlex.quote(texts.masked)} --kind fill-mask", "fill in a mask"),
+        (
+            f"albertkit finetune {task} {run} DATA --out FINETUNED",
+            "fine-tune it; other tasks: albertkit finetune --help",
+        ),
         (f"albertkit report {run}", "losses, settings and results as a page"),
     )
 

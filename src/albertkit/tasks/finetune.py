@@ -199,6 +199,8 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
         card = task_card(run.name, data, str(start), size, result.scores, result.details, settings_of)
         card.write(run.folder / "best")
 
+    scored_class = getattr(task, "scored_class", "")
+    of_class = [f"f1, precision, recall: those of `{scored_class}`, see --positive-class"] if scored_class else []
     parameters = f"parameters: {model.num_parameters():,}"
     if settings.lora or settings.freeze:
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
@@ -220,7 +222,7 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
         select=task.metric,
         save=save,
         provenance={"model": str(start), **made_from},
-        notes=[*data.notes, *notes, *reasons, parameters, describe(model, world.device)],
+        notes=[*data.notes, *notes, *reasons, *of_class, parameters, describe(model, world.device)],
     )
     unfinished = FinetuneResult(task=task.name, metric=task.metric)
     return run.fit(recipe, Best(unfinished, load, score, write))

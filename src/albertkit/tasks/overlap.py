@@ -114,10 +114,10 @@ def draw_held_out(kind: str, examples: Sequence[Any], labels: Sequence[tuple[str
 def _key_levels(kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
     """Yield sets of keys, one an example, the strictest first; examples with a key in common are drawn together."""
     parts = [[_words(text) for text in _recognised_by(kind, example)] for example in examples]
-    texts = [texts_of(kind, example) for example in examples]
-    whole = [{("whole", *_unordered(map(_words, own)))} if own else set[Key]() for own in texts]
     articles = [{("article", name)} if (name := getattr(example, "article", "")) else set() for example in examples]
     yield [{(text,) for text in own if text} | article for own, article in zip(parts, articles, strict=True)]
+    texts = [texts_of(kind, example) for example in examples]
+    whole = [{("whole", *_unordered(map(_words, own)))} if own else set[Key]() for own in texts]
     yield [{(text,) for text in own[:1]} | same for own, same in zip(parts, whole, strict=True)]
     yield whole
     yield [set() for _ in examples]

@@ -127,7 +127,7 @@ class TextClassification(TextTask):
         gold, predicted = self._indices(examples, predictions)
         scores = class_scores_of(gold, predicted, len(self.labels), self._positive)
         return {
-            **({"positive_class": self.labels[self._positive]} if len(self.labels) == 2 else {}),
+            **({"positive_class": self.scored_class} if self.scored_class else {}),
             "classes": class_table(gold, predicted, self.labels),
             "confusion": {"names": list(self.labels), "counts": confusion(gold, predicted, len(self.labels))},
             "intervals": bootstrap_intervals(scores, len(gold)),
@@ -143,6 +143,11 @@ class TextClassification(TextTask):
     def error(self, example: TextExample, prediction: Prediction) -> float:
         """Return the probability of the predicted class, where it is not the label."""
         return 0.0 if prediction["label"] == example.label else prediction["probabilities"][prediction["label"]]
+
+    @property
+    def scored_class(self) -> str:
+        """The class whose f1, precision and recall are scored; "" if there are not two."""
+        return self.labels[self._positive] if len(self.labels) == 2 else ""
 
     @property
     def _positive(self) -> int:

@@ -335,6 +335,10 @@ def test_lists_of_positives_and_negatives_meet_in_turn(tmp_path):
     assert "not read: `pos_scores`, `type`" in said
     assert "dev: 1 of 2 dev pairs stand in the training examples, too" in said
     assert read_texts(file, Columns(), 2, BadRows()) == [("q1", "a"), ("q1", "b"), ("q2", "c")]
+    other = write(tmp_path / "other.jsonl", json.dumps({"ask": "q1", "found": ["a", "b"]}))
+    assert read_texts(other, Columns(text="ask", pair="found"), 2, BadRows()) == [("q1", "a"), ("q1", "b")]
+    csv = write(tmp_path / "list.csv", "query,pos", 'q1,"[""a""]"')  # a table of separated fields has no lists
+    assert read_texts(csv, Columns(), 2, BadRows()) == [("q1", '["a"]')]
 
 
 def test_several_negatives_are_all_of_an_example(tmp_path):

@@ -381,3 +381,35 @@ def test_tags_with_a_column_that_counts_are_scored(tmp_path: Path) -> None:
     bare = write(tmp_path / "p.conll", "".join(f"{word} {tag}\n" for word, _, tag in rows))
     for found in (score_file("ner", both), score_file("ner", bare, gold), score_file("ner", both, gold)):
         assert (found["precision"], found["recall"], found["accuracy"]) == (0.5, 1, pytest.approx(2 / 3))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_odd_files_of_tags_score_as_seqeval_does(tmp_path: Path, seed: int) -> None:
+    """Ill-formed tags on both sides, hyphens in types, numbered words, comments, tabs or blanks, empty lines at both ends."""
+    from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
+
+    draw = random.Random(seed)
+    kinds = ["O", "O", "O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in ("PER", "work-of-art"))]
+    # Most sentences are well-formed: else another scheme is the file's, and its tags are rewritten on both sides.
+    gold = [["B-PER", "I-PER", "O", "B-PER"]] * 30 + [draw.choices(kinds, k=draw.randint(1, 9)) for _ in range(8)]
+    draw.shuffle(gold)
+    predicted = [[draw.choice(kinds) if draw.random() < 0.3 else tag for tag in row] for row in gold]
+
+    def file(name: str, rows: list[list[str]]) -> Path:
+        mark, numbered, commented = draw.choice(" \t"), draw.random() < 0.5, draw.random() < 0.5
+        lines = [""] * draw.randint(0, 2)
+        for row in rows:
+            lines += ["# sent_id = 1"] * commented
+            for number, tag in enumerate(row, 1):
+                lines.append(mark.join([*([str(number)] * numbered), f"w{number}", tag]))
+            lines += [""] * draw.randint(1, 2)
+        return write(tmp_path / name, "\n".join(lines))
+
+    found = score_file("ner", file("p.conll", predicted), file("g.conll", gold))
+    theirs = {
+        "precision": precision_score(gold, predicted, zero_division=0),
+        "recall": recall_score(gold, predicted, zero_division=0),
+        "f1": f1_score(gold, predicted, zero_division=0),
+        "accuracy": accuracy_score(gold, predicted),
+    }
+    assert {name: found[name] for name in theirs} == pytest.approx(theirs, abs=1e-12)

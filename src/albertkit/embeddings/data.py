@@ -125,7 +125,7 @@ def _read_table(
                 + "; of triplets all: --columns anchor,positive,negative" * (negatives and len(wanted) == count + 1),
             )
         for row in table.rows(wanted):
-            texts = [_texts_of(row.values[name]) if pair else [row.values[name]] for name in wanted]
+            texts = [_texts_of(row.values[name]) if table.has_own_names else [row.values[name]] for name in wanted]
             if all(some and all(text.strip() for text in some) for some in texts):
                 # A list of texts meets each of the other texts of its row in turn.
                 rows += [tuple(some[n % len(some)] for some in texts) for n in range(max(map(len, texts)))]

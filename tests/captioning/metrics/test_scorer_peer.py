@@ -1,4 +1,4 @@
-"""Against pycocoevalcap itself, whose unpacked wheel ALBERTKIT_PYCOCOEVALCAP names, and its Java programs."""
+"""Against pycocoevalcap itself, installed or an unpacked wheel that ALBERTKIT_PYCOCOEVALCAP names, and its Java programs."""
 
 import json
 import os
@@ -19,11 +19,10 @@ Captions = dict[str, list[str]]
 
 @pytest.fixture
 def package(monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = os.environ.get("ALBERTKIT_PYCOCOEVALCAP")
-    if not folder:
-        pytest.skip("ALBERTKIT_PYCOCOEVALCAP is not set")
-    monkeypatch.syspath_prepend(folder)
-    return Path(folder) / "pycocoevalcap"
+    if folder := os.environ.get("ALBERTKIT_PYCOCOEVALCAP"):
+        monkeypatch.syspath_prepend(folder)
+    module = pytest.importorskip("pycocoevalcap")
+    return Path(next(iter(module.__path__)))  # it has no __init__.py
 
 
 @pytest.fixture

@@ -1,15 +1,17 @@
 """Limits of requests and their answers that no option sets; the others are in `ServeOptions`."""
 
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from albertkit.inference.pipeline import Pipeline
 from albertkit.inference.pretrained import MASK, FillMask
-from albertkit.normalization import normalize
 from albertkit.serve.refusals import ServiceError
 
 MOST_TEXTS = 2048  # of a request, as OpenAI's
 MOST_CHARACTERS = 100_000  # of a text: 20,000 words
+MOST_EXPANDED = 300_000  # of a text after NFKC: U+FDFA alone becomes 18. 100,000 of it held Python's lock for 0.2 s
 MOST_IDS = 8192  # tokens of a text that is given as ids
 MOST_WORDS = 10_000  # of a text that is given as words
 MOST_CHOICES = 26  # of a question
@@ -65,8 +67,38 @@ def check_request(kind: str, values: Sequence[Any], characters: int, options: Ma
     if kind == FillMask.kind:
         guesses = sum(value.count(MASK) for value in values) * options.get("top", 5)
         check_size(guesses, MOST_GUESSES, "guesses", "send fewer texts or masks, or a smaller `top`")
-    elif kind == "tokenize" and characters <= MOST_TAGGED:  # a ligature may stand for 18 characters
-        characters = sum(len(normalize("NFKC", value)) for value in values)
     if kind in ("tag", "tokenize") and characters > MOST_TAGGED:
         fact = f"the texts have {characters:,} characters, at most {MOST_TAGGED:,} are split at once"
         raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
+
+
+def check_expansion(values: Any, most: int) -> None:
+    """Refuse texts that become much longer when they are normalised, or that are repeated in many pairs.
+
+    Args:
+        values: Texts, at any depth.
+        most: Characters after NFKC of all texts.
+    """
+    plain = in_all = 0
+    for text in _texts(values):
+        expanded = len(text) if text.isascii() else _expanded(text)
+        plain, in_all = plain + len(text), in_all + expanded
+        if expanded > MOST_EXPANDED or in_all > most:
+            fact = (
+                f"{plain:,} characters stand for {in_all:,} in NFKC, at most {MOST_EXPANDED:,} a text, {most:,} in all"
+            )
+            raise ServiceError("too-large", fact, "send fewer or shorter texts in a request", status=413)
+
+
+def _texts(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Mapping | list | tuple):
+        nested: Iterable[Any] = values.values() if isinstance(values, Mapping) else values
+        for value in nested:
+            yield from _texts(value)
+
+
+def _expanded(text: str) -> int:
+    """Return at least the length of a text after NFKC; every kind of character is normalised once."""
+    return sum(count * len(unicodedata.normalize("NFKC", character)) for character, count in Counter(text).items())

@@ -19,7 +19,7 @@ from albertkit.serve import schemas
 from albertkit.serve.bounds import check_ids, check_numbers
 from albertkit.serve.models import PASSES
 from albertkit.serve.reading import StrictRoute
-from albertkit.serve.service import Service, answer_of, encoded
+from albertkit.serve.service import Proceed, Service, answer_of, encoded, features_in_parts
 
 router = APIRouter(route_class=StrictRoute, responses=schemas.refusals(), tags=["models"])
 
@@ -112,7 +112,6 @@ _STARTED = int(time.time())
 @openai_router.post("/embeddings", response_model=schemas.EmbeddingsAnswer)
 async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Response:
     """Vectors of texts."""
-    prepared = partial(embedding_features, body.input, body.dimensions)
 
     def shaped(model: str, results: list[Any]) -> dict[str, Any]:
         tokens = sum(result["tokens"] for result in results)
@@ -131,7 +130,7 @@ async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Respo
         "embed",
         body.model,
         input_size(body.input),
-        prepared,
+        partial(embedding_features, request, body.input, body.dimensions),
         shaped,
         truncate=body.truncate,
         dimension=body.dimensions,
@@ -161,22 +160,30 @@ def input_size(texts: Any) -> int:
 
 
 def embedding_features(
-    texts: Any, dimensions: int | None, pipeline: Any, prompt_name: str | None = None
+    request: Request,
+    texts: Any,
+    dimensions: int | None,
+    pipeline: Any,
+    proceed: Proceed,
+    prompt_name: str | None = None,
 ) -> tuple[list[Any], Features]:
     """Return the inputs and features of an `Input`: one or several texts, or rows of ids.
 
     Args:
+        request: The request.
         texts: The `Input`.
         dimensions: Numbers kept of each vector; None for all.
         pipeline: `Embed`.
+        proceed: Called between parts of the texts.
         prompt_name: Name of one of the encoder's prompts, which is put before each text.
     """
     values = [texts] if isinstance(texts, str) or isinstance(texts[0], int) else texts
     check_numbers(len(values) * pipeline.encoder.kept(dimensions))
     encoder = pipeline.encoder.with_prompt(prompt_name)
     if isinstance(values[0], str):
+        service_of(request).check_expansion(values)
         inputs = [pipeline.parse(value) for value in values]
-        return inputs, encoder.features(inputs)
+        return inputs, features_in_parts(encoder.features, inputs, values, proceed)
     if encoder.prompt:
         fact = f"ids cannot follow the prompt {encoder.prompt[:40]!r}: it is put before texts"
         raise DataError("bad-input", fact, "send texts")

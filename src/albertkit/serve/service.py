@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,18 +16,23 @@ from albertkit.data.features import Features
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.inference.pipeline import Pipeline, check_finite
 from albertkit.serve.batching import CALL_TOKENS, Job, Key, Queue
-from albertkit.serve.bounds import check_ids, check_request, check_results
+from albertkit.serve.bounds import MOST_TAGGED, check_expansion, check_ids, check_request, check_results
 from albertkit.serve.models import Models
 from albertkit.serve.observing import Metrics
-from albertkit.serve.options import ServeOptions
+from albertkit.serve.options import MEGABYTE, ServeOptions
 from albertkit.serve.processes import WorkerProcess
 from albertkit.serve.protocol import Facts
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.supervisor import Supervisor
 
 T = TypeVar("T")
+Proceed = Callable[
+    [], None
+]  # called between the texts of a request; it raises where nobody waits for the answer any more
+Prepared = Callable[[Pipeline[Any], Proceed], tuple[list[Any], Features]]
 SMALL = 4_000  # characters or tokens: handled in less than a millisecond, and a thread would cost as much
 _THREADS = 2
+_CHARACTERS_A_PART = 100_000  # tokenized between two looks at whether anybody waits; 0.1 s
 _PATIENCE = 1.5  # of a request's time: a worker that answers nothing for so long is stuck
 _CHARACTERS = 4  # of a token, about: English; until a text is tokenized nothing better is known
 
@@ -84,14 +91,15 @@ class Service:
         `truncated`. None where nothing is cut.
         """
 
-        def prepared(pipeline: Pipeline[Any]) -> tuple[list[Any], Features]:
+        def prepared(pipeline: Pipeline[Any], proceed: Proceed) -> tuple[list[Any], Features]:
+            self.check_expansion(values)
             try:
                 inputs = [pipeline.parse(value) for value in values]
             except DataError as error:  # its hint is for Python
                 if error.slug == "bad-input":
                     error.hint = f"for example {json.dumps(pipeline.example, ensure_ascii=False)}"
                 raise
-            return inputs, pipeline.features(inputs)
+            return inputs, features_in_parts(pipeline.features, inputs, values, proceed)
 
         size = _characters(values)
         check_request(kind, values, size, options)
@@ -104,7 +112,7 @@ class Service:
         kind: str,
         model: str | None,
         size: int,
-        prepared: Callable[[Pipeline[Any]], tuple[list[Any], Features]],
+        prepared: Prepared,
         shaped: Callable[[str, list[Any]], Any],
         *,
         truncate: bool | None = None,
@@ -125,7 +133,7 @@ class Service:
         state.model = name
         supervisor = self._ready_supervisor(name)
         with supervisor.announced(key, size // _CHARACTERS, state.deadline):
-            inputs, features = await self._off_the_loop(size, lambda: prepared(pipeline))
+            inputs, features = await self._off_the_loop(size, lambda proceed: prepared(pipeline, proceed))
         left_out = features.left_out
         if left_out is not None and not truncate and left_out.any():
             raise _too_long(left_out, features)
@@ -133,7 +141,7 @@ class Service:
         check_results(pipeline, inputs, options)
         outputs = await self._computed(request, supervisor, key, features, tokens)
 
-        def finished() -> bytes:
+        def finished(_: Proceed) -> bytes:
             check_finite(outputs)
             if read is not None:
                 return encoded(shaped(name, read(pipeline, inputs, features, outputs)))
@@ -169,16 +177,24 @@ class Service:
             )
             return [cls, *found, sep]
 
-        body = await self._off_the_loop(size, lambda: encoded([split(text) for text in texts]))
+        def split_all(proceed: Proceed) -> bytes:
+            check_expansion(texts, MOST_TAGGED)
+            return encoded([split(text) for text in _while_awaited(texts, proceed)])
+
+        body = await self._off_the_loop(size, split_all)
         return Response(body, media_type="application/json")
 
     async def decoded(self, request: Request, model: str | None, rows: list[list[int]], skip_special: bool) -> Response:
         """Return the text of rows of ids; nothing is computed."""
         name, tokenizer = self.models.tokenizer(model)
         request.state.model = name
-        check_ids(rows, tokenizer.vocab_size)
-        texts = await self._off_the_loop(sum(map(len, rows)), lambda: tokenizer.batch_decode(rows, skip_special))
-        return Response(encoded(texts), media_type="application/json")
+
+        def decode_all(proceed: Proceed) -> bytes:
+            check_ids(rows, tokenizer.vocab_size)
+            return encoded([tokenizer.decode(row, skip_special) for row in _while_awaited(rows, proceed)])
+
+        body = await self._off_the_loop(sum(map(len, rows)), decode_all)
+        return Response(body, media_type="application/json")
 
     async def call(self, request: Request, kind: str, model: str | None, arguments: dict[str, Any]) -> tuple[str, Any]:
         """Return the name of the model and what a call returns: a caption, or the states of all layers."""
@@ -187,6 +203,10 @@ class Service:
         supervisor = self._ready_supervisor(name)
         outputs = await self._computed(request, supervisor, (name, kind), arguments, CALL_TOKENS)
         return name, outputs[0]
+
+    def check_expansion(self, values: Any) -> None:
+        """Refuse texts that stand for more characters than the largest body has bytes."""
+        check_expansion(values, int(self.options.max_megabytes * MEGABYTE))
 
     def _ready_supervisor(self, name: str) -> Supervisor:
         supervisor = self._supervisors[name]
@@ -223,11 +243,47 @@ class Service:
         request.state.tokens = tokens
         return outputs
 
-    async def _off_the_loop(self, size: int, work: Callable[[], T]) -> T:
-        """Do small work at once, larger work in a thread: other requests go on meanwhile."""
+    async def _off_the_loop(self, size: int, work: Callable[[Proceed], T]) -> T:
+        """Do small work at once, larger work in a thread, which ends soon after its request has ended."""
         if size <= SMALL:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            return work(lambda: None)
+        has_ended = threading.Event()
+
+        def proceed() -> None:
+            if has_ended.is_set():
+                raise RuntimeError("the request has ended")
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, proceed)
+        finally:
+            has_ended.set()
+
+
+def features_in_parts(
+    features: Callable[[Any], Features], inputs: Sequence[Any], values: Sequence[Any], proceed: Proceed
+) -> Features:
+    """Make the features of inputs, which were read from as many values, some at a time, as long as the answer is awaited."""
+    parts = [features(inputs[start:stop]) for start, stop in _while_awaited(_parts(values), proceed)]
+    if len(parts) == 1:
+        return parts[0]
+    left_out = None if parts[0].left_out is None else np.concatenate([part.left_out for part in parts])
+    return replace(Features.concatenated(parts), left_out=left_out)
+
+
+def _parts(values: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of runs of values of about `_CHARACTERS_A_PART` characters."""
+    start = characters = 0
+    for stop, value in enumerate(values, 1):
+        characters += _characters(value)
+        if characters >= _CHARACTERS_A_PART or stop == len(values):
+            yield start, stop
+            start, characters = stop, 0
+
+
+def _while_awaited(values: Iterable[T], proceed: Proceed) -> Iterator[T]:
+    for value in values:
+        proceed()
+        yield value
 
 
 def answer_of(model: str, results: Any) -> dict[str, Any]:

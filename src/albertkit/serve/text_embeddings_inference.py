@@ -20,7 +20,7 @@ from albertkit.serve.bounds import MOST_COSINES, check_numbers, check_size
 from albertkit.serve.protocol import TOKEN_STATES
 from albertkit.serve.reading import StrictRoute, validate
 from albertkit.serve.routes import embedding_features, input_size, service_of
-from albertkit.serve.service import answer_of
+from albertkit.serve.service import Proceed, answer_of
 from albertkit.tasks.texts import TextClassification
 
 router = APIRouter(route_class=StrictRoute, responses=schemas.refusals(), tags=["text-embeddings-inference"])
@@ -40,7 +40,7 @@ async def embed(body: schemas.EmbedRequest, request: Request) -> Response:
         "embed",
         body.model,
         input_size(body.inputs),
-        partial(embedding_features, body.inputs, body.dimensions, prompt_name=body.prompt_name),
+        partial(embedding_features, request, body.inputs, body.dimensions, prompt_name=body.prompt_name),
         shaped,
         truncate=body.truncate,
         dimension=body.dimensions,
@@ -51,8 +51,8 @@ async def embed(body: schemas.EmbedRequest, request: Request) -> Response:
 async def embed_all(body: schemas.EmbedAllRequest, request: Request) -> Response:
     """The hidden states of all tokens of texts, special tokens included; they are neither pooled nor normalised."""
 
-    def prepared(pipeline: Any) -> tuple[list[Any], Features]:
-        inputs, features = embedding_features(body.inputs, None, pipeline, body.prompt_name)
+    def prepared(pipeline: Any, proceed: Proceed) -> tuple[list[Any], Features]:
+        inputs, features = embedding_features(request, body.inputs, None, pipeline, proceed, body.prompt_name)
         check_numbers(int(features.offsets[-1]) * pipeline.model.config.hidden_size)
         return inputs, features
 
@@ -96,7 +96,7 @@ async def similarity(body: schemas.SimilarityRequest, request: Request) -> Respo
         "embed",
         question.model,
         input_size(texts),
-        partial(embedding_features, texts, None, prompt_name=prompt_name),
+        partial(embedding_features, request, texts, None, prompt_name=prompt_name),
         shaped,
         truncate=truncate,
     )

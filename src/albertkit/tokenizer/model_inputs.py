@@ -251,13 +251,13 @@ def _located(tokenizer: Encoder, text: str) -> _Text:
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     ids: list[int] = []
     spans: list[Span] = []
-    start = 0
+    start, blanks = 0, 0
     for number, part in enumerate(text.split(mask)):
         if number:
-            begin = len(text[:start].rstrip()) if start else 0
             ids.append(tokenizer.mask_id)
-            spans.append((begin, start + len(mask)))
+            spans.append((start - blanks, start + len(mask)))
             start += len(mask)
+        blanks = len(part) - len(part.rstrip())
         part_ids, part_spans = tokenizer.encode_with_offsets(part)
         ids += part_ids
         spans += [(start + a, start + b) for a, b in (_trimmed(part, span) for span in part_spans)]

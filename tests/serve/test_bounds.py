@@ -1,0 +1,74 @@
+"""What a request's texts may stand for, and that work ends when nobody waits for it: in this process, without a clock."""
+
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albertkit.inference.loading import load_pipeline
+from albertkit.serve import bounds, service
+from albertkit.serve.bounds import check_expansion
+from albertkit.serve.refusals import ServiceError
+from albertkit.serve.service import features_in_parts
+
+
+@given(st.text(st.sampled_from("ab \ufdfa\ufb03\u1112\u1161\u11abe\u0301①한"), max_size=60))
+def test_texts_are_counted_as_at_least_what_they_stand_for(text):
+    assert bounds._expanded(text) >= len(unicodedata.normalize("NFKC", text))
+
+
+@pytest.mark.parametrize(
+    ("values", "is_refused"),
+    [
+        (["\ufdfa" * 16_000], False),
+        (["\ufdfa" * 17_000], True),
+        ({"question": "a", "choices": ["b", "\ufdfa" * 17_000]}, True),
+        ([("a", "\ufdfa" * 10_000)] * 5, False),
+        ([("a", "\ufdfa" * 10_000)] * 6, True),
+        ([("query " * 16_000, "text")] * 11, True),  # 1 MB that a body of 100 kB asks for
+        (["한국어" * 30_000] * 11, False),
+    ],
+)
+def test_what_becomes_much_longer_is_refused(values, is_refused):
+    if is_refused:
+        with pytest.raises(ServiceError, match=r"too-large.* in NFKC"):
+            check_expansion(values, 1_000_000)
+    else:
+        check_expansion(values, 1_000_000)
+
+
+@pytest.mark.parametrize("kind", ["classify", "answer", "choose", "tag"])
+def test_features_made_in_parts_are_those_of_the_whole(folders, kind, monkeypatch):
+    monkeypatch.setattr(service, "_CHARACTERS_A_PART", 60)
+    pipeline = load_pipeline(folders[kind], kind)
+    texts = ["the fox " * count for count in (1, 30, 2, 9, 40)]
+    values = {
+        "classify": [*texts, (texts[0], texts[1])],
+        "answer": [{"question": "who jumps?", "context": text} for text in texts],
+        "choose": [{"question": "who?", "choices": [text, "a dog"]} for text in texts],
+        "tag": texts,
+    }[kind]
+    inputs = [pipeline.parse(value) for value in values]
+    whole, calls = pipeline.features(inputs), []
+    found = features_in_parts(pipeline.features, inputs, values, lambda: calls.append(1))
+    assert len(calls) > 2
+    for name in ("input_ids", "token_type_ids", "offsets", "examples", "left_out"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+    for parts, wholes in ((found.per_sequence, whole.per_sequence), (found.per_token, whole.per_token)):
+        assert parts.keys() == wholes.keys()
+        for name, array in wholes.items():
+            np.testing.assert_array_equal(parts[name], array)
+
+
+def test_nothing_more_is_tokenized_after_the_request_has_ended():
+    seen = []
+
+    def proceed():
+        if len(seen) == 3:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        features_in_parts(seen.append, ["a" * 100_000] * 9, ["a" * 100_000] * 9, proceed)
+    assert len(seen) == 3

@@ -1,7 +1,6 @@
 """Training, and the two commands."""
 
 import gzip
-import io
 import json
 import random
 import re
@@ -15,10 +14,8 @@ from tokenizers import Tokenizer
 
 from albertkit.errors import AlbertKitError, CheckpointError
 from albertkit.tokenizer import AlbertTokenizer, rules, train_tokenizer
-from albertkit.tokenizer.model_file import rebuilt_model
 from albertkit.tokenizer.options import GOOGLE_SYMBOLS
 from albertkit.tokenizer.sentencepiece_model import CONTROL, SPECIAL_PIECES, UNKNOWN, USER_DEFINED, read_facts
-from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import read_lines
 
 
@@ -217,50 +214,3 @@ def test_no_token_ends_in_a_digit_and_a_comma(tmp_path: Path) -> None:
         ids = tokenizer.encode(text)
         assert ids == processor.encode(rules.apply("google", text))
         assert ids == reader.encode(text, add_special_tokens=False).ids
-
-
-def commas_model(**options: object) -> bytes:
-    model = io.BytesIO()
-    texts = [f"range(3) yields 0, 1, and then {n}, of {n % 7} words" for n in range(1900, 2030)]
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts * 5), model_writer=model, vocab_size=80, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"], minloglevel=3, hard_vocab_limit=False, **options,
-    )  # fmt: skip
-    return model.getvalue()
-
-
-def test_saving_warns_of_commas_that_transformers_reads_otherwise(tmp_path: Path) -> None:
-    """SentencePiece takes "1," and the rule makes "1" and "," of it; `tokenizer.json` takes "▁1" and ","."""
-    model = commas_model()
-    pieces = [row for row in read_facts(model).pieces if not re.search(r"\d", row[0])]
-    tokenizer = SentencePieceTokenizer(rebuilt_model(model, [*pieces, ("1,", -1, 1), ("1", -5, 1), ("▁1", -5, 1)]))
-    with pytest.warns(UserWarning, match="digit-comma rule"):
-        tokenizer.save_pretrained(tmp_path)
-    reader = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert reader.encode("0 1, 0", add_special_tokens=False).ids != tokenizer.encode("0 1, 0")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"model_type": "bpe"},
-        {"model_type": "word"},
-        {"model_type": "char"},
-        {"treat_whitespace_as_suffix": True},
-        {"remove_extra_whitespaces": False},
-    ],
-    ids=str,
-)
-def test_models_that_tokenizer_json_cannot_express_are_not_saved(tmp_path: Path, slug_of, options) -> None:
-    tokenizer = SentencePieceTokenizer(commas_model(**options), "none")
-    assert slug_of(tokenizer.save_pretrained, tmp_path / "out") == "not-expressible"
-
-
-def test_model_without_a_dummy_prefix(tmp_path: Path) -> None:
-    model = commas_model(add_dummy_prefix=False)
-    tokenizer = SentencePieceTokenizer(model, "none")
-    tokenizer.save_pretrained(tmp_path)
-    reader = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    for text in ["range(3) yields 0, 1", "words of 1900, words", " then", "and  then 7"]:
-        assert reader.encode(text, add_special_tokens=False).ids == processor.encode(text) == tokenizer.encode(text)

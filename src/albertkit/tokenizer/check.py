@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from albertkit.errors import CheckpointError
 from albertkit.files import read_json
 from albertkit.frame.result import Result
 from albertkit.frame.section import Cell, Section, Span, Table, Text, Tone
@@ -189,7 +190,11 @@ def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str])
     own = "text_rules" in read_settings(folder)
     comparison = Comparison(JSON_NAME + ("" if own else ", not written by albertkit"), own)
     if not (folder / JSON_NAME).exists():
-        comparison.skipped = "there is none; `save_pretrained` writes one"
+        try:
+            tokenizer.tokenizer_json()
+            comparison.skipped = "there is none; `save_pretrained` writes one"
+        except CheckpointError as error:
+            comparison.skipped = f"there is none: {error.message}"
         return comparison
     from tokenizers import Tokenizer
 

@@ -19,14 +19,14 @@ from functools import cache
 
 import numpy as np
 
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.frame.command import check_ranges
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.digit_comma import SPACE, ends_in_digit_comma
 from albertkit.tokenizer.model_file import rebuilt_model, with_unused
 from albertkit.tokenizer.morphemes import Analyser, find_analyser
 from albertkit.tokenizer.options import SearchSettings
-from albertkit.tokenizer.sentencepiece_model import NORMAL, ModelFacts, read_facts
+from albertkit.tokenizer.sentencepiece_model import NORMAL, UNIGRAM, ModelFacts, read_facts
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 
 _LONGEST_WORD = 32  # characters of a word that is given; SentencePiece finds none above 16
@@ -108,6 +108,12 @@ def extend_tokenizer(
     check_ranges(settings)
     coverage = settings.coverage
     facts = read_facts(tokenizer.model)
+    if facts.model_type != UNIGRAM:  # scores of others are no logarithms of shares
+        raise CheckpointError(
+            "unsupported",
+            "the vocabulary is not that of a unigram model: new tokens would have no score that fits",
+            "train one: `albertkit tokenizer train FILES --out DIR`",
+        )
     lines = [line for text in texts if (line := tokenizer.normalized(text).replace(SPACE, " ").strip())]
     there = {piece for piece, _, _ in facts.pieces}
     characters = _missing_characters(lines, there, coverage)

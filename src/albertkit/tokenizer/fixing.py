@@ -10,6 +10,7 @@ from albertkit.tokenizer.folder_files import find_model, read_settings
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 _KEPT = ("model_max_length", "padding_side", "truncation_side")  # of the tokenizer that is replaced
+_DEFAULT_FLAGS = {"do_lower_case": True, "keep_accents": False}  # transformers' `AlbertTokenizer`
 
 
 def fix_tokenizer(given: Any) -> Any:
@@ -26,7 +27,8 @@ def fix_tokenizer(given: Any) -> Any:
         A `PreTrainedTokenizerFast`; `save_pretrained` writes a folder that `AutoTokenizer` reads with the same ids.
 
     Raises:
-        CheckpointError: missing-file if the SentencePiece model is unknown, and what reading it raises.
+        CheckpointError: missing-file if the SentencePiece model is unknown, not-expressible if transformers cannot read as it
+            does, and what reading it raises.
         MissingExtraError: not-installed.
     """
     try:
@@ -35,7 +37,9 @@ def fix_tokenizer(given: Any) -> Any:
         raise MissingExtraError.of("transformers", "embed", "a tokenizer of transformers") from None
     folder = _folder_of(given)
     with TemporaryDirectory() as place:
-        AlbertTokenizer.from_pretrained(folder, do_lower_case=_other_case(given, folder)).save_pretrained(place)
+        tokenizer = AlbertTokenizer.from_pretrained(folder, **_other_flags(given, folder))
+        tokenizer.tokenizer_json()  # or an error that says why there can be none
+        tokenizer.save_pretrained(place)
         fixed = AutoTokenizer.from_pretrained(place)
     fixed.name_or_path = str(folder)
     _add_tokens_of(given, fixed)
@@ -44,10 +48,11 @@ def fix_tokenizer(given: Any) -> Any:
     return fixed
 
 
-def _other_case(given: Any, folder: Path) -> bool | None:
-    """Return the `do_lower_case` that a tokenizer was loaded with, where it is not the folder's."""
-    asked = getattr(given, "init_kwargs", {}).get("do_lower_case")
-    return None if asked == read_settings(folder).get("do_lower_case", True) else asked
+def _other_flags(given: Any, folder: Path) -> dict[str, Any]:
+    """Return the flags of the text rules that a tokenizer was loaded with, where they are not the folder's."""
+    settings, flags = read_settings(folder), getattr(given, "init_kwargs", {})
+    usual = {flag: settings.get(flag, default) for flag, default in _DEFAULT_FLAGS.items()}
+    return {flag: flags[flag] for flag, value in usual.items() if flags.get(flag) not in (None, value)}
 
 
 def _add_tokens_of(given: Any, fixed: Any) -> None:

@@ -1,4 +1,4 @@
-"""Sentences on which tokenizers disagree, written for `albertkit tokenizer check`; each with what makes it hard."""
+"""Sentences on which tokenizers disagree, each with what makes it hard; `tokenizer check` and every save compare them."""
 
 import unicodedata
 
@@ -12,6 +12,7 @@ HARD_SENTENCES: tuple[tuple[str, str], ...] = (
     ("plain", "I do not know whether it's theirs; don't ask."),
     ("case", "McDonald's CEO said NATO and iPhone in ONE sentence"),
     ("digit and comma", "In 2010, about 1,234,567 people lived there, 12,5 % of them in 1999,"),
+    ("digit and comma", 'range(3)" successively yields 0, 1, and then 2, about 2,500'),
     ("digit and comma", "₩3,000,000, $5,99, 7,and 1,,2"),
     ("digit and comma", "全部で１０，０００，円 and ٣,٤,"),
     ("brackets", "A (small) house [in brackets] {and braces} <angles>"),

@@ -99,7 +99,7 @@ class JsonTokenizer(AlbertTokenizer):
     def with_added(cls, folder: Path, tokenizer: AlbertTokenizer, added: Sequence[AddedToken]) -> "JsonTokenizer":
         """See `AlbertTokenizer.with_added`."""
         file = folder / JSON_NAME
-        content = file.read_text(encoding="utf-8") if file.exists() else tokenizer._saved()[0][JSON_NAME].decode()
+        content = file.read_text(encoding="utf-8") if file.exists() else tokenizer.tokenizer_json()
         names = {role: tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id")) for role in SPECIAL_ROLES}
         return JsonTokenizer(_with_added_tokens(content, added, folder), names, source=file)
 

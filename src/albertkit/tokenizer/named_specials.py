@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from albertkit.tokenizer.batch import filled
-from albertkit.tokenizer.folder_files import JSON_NAME
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 from albertkit.tokenizer.rules import encodable
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
@@ -54,7 +53,7 @@ class NamedSpecials:
     def _reader(self) -> Any:
         from tokenizers import Tokenizer, normalizers
 
-        tokenizer = Tokenizer.from_str(self.tokenizer._saved()[0][JSON_NAME].decode())
+        tokenizer = Tokenizer.from_str(self.tokenizer.tokenizer_json())
         tokenizer.no_truncation()
         tokenizer.no_padding()
         if self.lower_case:

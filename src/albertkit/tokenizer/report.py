@@ -61,6 +61,14 @@ def fit_sections(fits: Mapping[str, TextFit | None]) -> list[Section]:
     return [Table(["", *known], [[name, *map(text, known.values())] for name, text in shown.items()])]
 
 
+def reading_section(compared: int, differing: int) -> Section:
+    """Return how many lines `tokenizer.json` reads as its tokenizer does."""
+    if not compared:
+        return Text("there is no tokenizer.json: transformers cannot open the folder")
+    differ = f"{differing:,} differ" if differing else "none differs"
+    return Text(f"tokenizer.json, as transformers loads it: {compared:,} lines compared, {differ}")
+
+
 def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> TextFit:
     """Encode lines that the vocabulary was not trained on, and count."""
     encoded = tokenizer.encode_batch(lines)

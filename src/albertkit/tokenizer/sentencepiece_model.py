@@ -19,21 +19,23 @@ SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 _ROLES = {"pad": 0, "unk": 1, "cls": 2, "s": 2, "bos": 2, "sep": 3, "/s": 3, "eos": 3, "mask": 4}
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-UNIGRAM = 1
+_FLT_MIN = 2.0**-126
+UNIGRAM, BPE, WORD, CHAR = 1, 2, 3, 4  # model types
 
 
 @dataclass
 class ModelFacts:
     """The parts of a model file that albertkit looks at (sentencepiece_model.proto). Shared: never changed.
 
-    Attributes:
-        pieces: Text, score and type of each piece.
-        model_type: 1 for unigram.
-        whitespace_as_suffix: A space belongs to the piece before it.
-        charsmap: The compiled rules of the normaliser; empty for `identity`.
-        dummy_prefix: A space is put before the text.
-        one_space: Runs of spaces become one, spaces at the ends go.
-        escape_spaces: A space is written U+2581.
+        Attributes:
+            pieces: Text, score and type of each piece.
+            model_type: _FLT_MIN = 2.0**-126
+    UNIGRAM, BPE, WORD or CHAR.
+            whitespace_as_suffix: A space belongs to the piece before it.
+            charsmap: The compiled rules of the normaliser; empty for `identity`.
+            dummy_prefix: A space is put before the text.
+            one_space: Runs of spaces become one, spaces at the ends go.
+            escape_spaces: A space is written U+2581.
     """
 
     pieces: list[tuple[str, float, int]] = field(default_factory=list)
@@ -116,6 +118,14 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
+
+
+def symbol_score(piece: str, best: float) -> float:
+    """Return the score of a user-defined piece in a unigram model whose best ordinary piece scores `best`.
+
+    unigram_model.cc begins its maximum at FLT_MIN, so scores below zero, which all trained ones are, do not count.
+    """
+    return len(piece.encode()) * max(best, _FLT_MIN) - 0.1
 
 
 def load_processor(model: bytes, source: Path) -> Any:

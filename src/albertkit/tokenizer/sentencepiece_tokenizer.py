@@ -4,6 +4,7 @@ import itertools
 import os
 import warnings
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -94,35 +95,52 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return cls(plain_file(model).read_bytes(), chosen, source=model, analyser=analyser)
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
-        """Return `spiece.model` and `tokenizer.json`, which has the same ids; `albertkit.tokenizer.fast` lists exceptions."""
-        from albertkit.tokenizer.fast import class_flags, fast_tokenizer_json
+        """Return `spiece.model`, and `tokenizer.json` if it can say the same; warn of what it says otherwise."""
+        from albertkit.tokenizer.fast import class_flags
 
-        fast = fast_tokenizer_json(self._model, self.text_rules)
-        self._warn_of_digit_commas(fast)
         settings: dict[str, Any] = class_flags(self.text_rules, read_facts(self._model))
         if self.analyser:
             settings[ANALYSER_KEY] = self.analyser
-        return {MODEL_NAME: self._model, JSON_NAME: fast.encode()}, settings
+        try:
+            content = self.tokenizer_json()
+        except CheckpointError as error:
+            if error.slug != "not-expressible":
+                raise
+            fact = f"transformers cannot open the folder, which has no tokenizer.json: {error.message}"
+            warnings.warn(fact, stacklevel=3)
+            return {MODEL_NAME: self._model}, settings
+        if self._json_differences:
+            warnings.warn(
+                "transformers reads other ids from tokenizer.json, which cannot express all of this vocabulary, on "
+                f"{len(self._json_differences):,} hard lines, the first of them {self._json_differences[0]!r}; see: albertkit "
+                "tokenizer check FOLDER",
+                stacklevel=3,
+            )
+        return {MODEL_NAME: self._model, JSON_NAME: content.encode()}, settings
 
-    def _warn_of_digit_commas(self, fast: str) -> None:
-        """Warn if `tokenizer.json` takes numbers before a comma apart in another way; 0.2 s, only for such vocabularies."""
-        if not self._with_digit_comma:
-            return
+    def tokenizer_json(self) -> str:
+        """See `AlbertTokenizer.tokenizer_json`. It has the same ids; `albertkit.tokenizer.fast` lists exceptions."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> str:
+        from albertkit.tokenizer.fast import fast_tokenizer_json
+
+        return fast_tokenizer_json(self._model, self.text_rules)
+
+    @cached_property
+    def _json_differences(self) -> list[str]:
+        """Return the hard lines of which `tokenizer.json` makes other ids, as the text without spaces between morphemes."""
         from tokenizers import Tokenizer
 
-        reader = Tokenizer.from_str(fast)
-        numbers = {self._piece(number).removeprefix(SPACE) for number in self._with_digit_comma}
-        texts = [form.format(number) for number in sorted(numbers) for form in ("a {} b", "7{} 8", "({}0")]
-        differing = [
-            text for text in texts if reader.encode(text, add_special_tokens=False).ids != self._encode_plain(text)
+        from albertkit.tokenizer.fast import hard_lines
+
+        reader = Tokenizer.from_str(self._json)
+        return [
+            line
+            for line in hard_lines(self._model, self.text_rules)
+            if reader.encode(line, add_special_tokens=False).ids != self._cut(rules.apply(self.text_rules, line))
         ]
-        if differing:
-            warnings.warn(
-                f"tokenizer.json cannot express Google's digit-comma rule for this vocabulary, which has tokens such as "
-                f"{min(numbers)!r}: transformers gives other ids than albertkit on {len(differing):,} of {len(texts):,} "
-                f"numbers before a comma, such as {differing[0]!r}; a tokenizer that albertkit trains now has no such tokens",
-                stacklevel=2,
-            )
 
     def write_listing(self, folder: str | os.PathLike[str]) -> None:
         """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it."""
@@ -197,7 +215,11 @@ class SentencePieceTokenizer(AlbertTokenizer):
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _encode_plain(self, text: str) -> list[int]:
-        ids: list[int] = self._processor.encode(self.prepared(text))
+        return self._cut(self.prepared(text))
+
+    def _cut(self, prepared: str) -> list[int]:
+        """Return the ids of a prepared text."""
+        ids: list[int] = self._processor.encode(prepared)
         if self._with_digit_comma.isdisjoint(ids):
             return ids
         return [new for old in ids for new in self._split_digit_comma(old, "")[0]]

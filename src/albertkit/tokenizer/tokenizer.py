@@ -200,6 +200,8 @@ class AlbertTokenizer(ABC):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write what `from_pretrained` and transformers' `AutoTokenizer` read, each file whole or not at all.
 
+        A `tokenizer.json` that gives other ids is reported by a warning. Where none can give the same, none is written.
+
         Args:
             folder: Made if missing; other files in it are left alone.
 
@@ -209,11 +211,21 @@ class AlbertTokenizer(ABC):
         path = Path(folder)
         files, settings = self._saved()
         make_room(path, next(iter(files)))
+        if JSON_NAME not in files:
+            (path / JSON_NAME).unlink(missing_ok=True)  # of another tokenizer
         for name, content in files.items():
             with atomic_file(path / name) as stream:
                 stream.write(content)
         names = {role: self._piece(getattr(self, f"{role}_id")) for role in SPECIAL_ROLES}
         write_json(path / CONFIG_NAME, tokenizer_config(names, self.text_rules, self.model_max_length) | settings)
+
+    def tokenizer_json(self) -> str:
+        """Return the content of `tokenizer.json`, with which the `tokenizers` library gives the same ids.
+
+        Raises:
+            CheckpointError: not-expressible, for some kinds of SentencePiece models.
+        """
+        return self._saved()[0][JSON_NAME].decode()
 
     # --- encoding -----------------------------------------------------------------------------------------------------
 

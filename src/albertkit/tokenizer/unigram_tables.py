@@ -6,7 +6,7 @@ import numpy as np
 
 from albertkit.jit import compiled
 from albertkit.tokenizer.digit_comma import SPACE, DigitCommaRule
-from albertkit.tokenizer.sentencepiece_model import BYTE, NORMAL, UNIGRAM, USER_DEFINED, ModelFacts
+from albertkit.tokenizer.sentencepiece_model import BYTE, NORMAL, UNIGRAM, USER_DEFINED, ModelFacts, symbol_score
 
 _UNKNOWN_PENALTY = 10.0  # kUnkPenalty in unigram_model.cc
 # How far behind the last base a free place is still looked for. Without a limit, filling the last gaps of the trie of
@@ -57,8 +57,7 @@ def unigram_tables(facts: ModelFacts, unknown_id: int, rule: DigitCommaRule | No
     """Lay a model out for the kernel; it must be one that `fits`."""
     normal = [np.float32(score) for _, score, kind in facts.pieces if kind == NORMAL]
     best, worst = float(max(normal)), float(min(normal))
-    # User-defined pieces score better than any way round them (unigram_model.cc).
-    scores = np.array([s if kind == NORMAL else len(p.encode()) * best - 0.1 for p, s, kind in facts.pieces])
+    scores = np.array([s if kind == NORMAL else symbol_score(p, best) for p, s, kind in facts.pieces])
     rows = sorted((p.encode(), n) for n, (p, _, kind) in enumerate(facts.pieces) if kind in (NORMAL, USER_DEFINED))
     text = np.frombuffer(b"".join(text for text, _ in rows), dtype=np.uint8)
     ends, numbers = np.cumsum([len(text) for text, _ in rows]), np.array([number for _, number in rows])

@@ -17,13 +17,14 @@ from albertkit.frame.section import Section, Text
 from albertkit.model.folder import NEW_ROWS_FROM, PROVENANCE
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.extend import Extension, UnigramPieces, extend_tokenizer
 from albertkit.tokenizer.folder_files import find_model
-from albertkit.tokenizer.report import TextFit, fit_sections, measure_fit
+from albertkit.tokenizer.report import TextFit, fit_sections, measure_fit, reading_section
 from albertkit.tokenizer.sentencepiece_model import read_facts
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import even_sample, read_lines
-from albertkit.vocabulary.model import VocabularyModel, check_json, new_folder, open_model
+from albertkit.vocabulary.model import VocabularyModel, new_folder, open_model
 from albertkit.vocabulary.options import ExtendOptions
 from albertkit.vocabulary.rows import RowMaker, new_biases
 from albertkit.vocabulary.train import HoldingOut, read_text
@@ -66,7 +67,6 @@ class ExtensionReport(Result):
     def sections(self) -> list[Section]:
         """Return what is new, what was left out, the rows of the model, and how both vocabularies fit the text."""
         counts = f"{self.characters:,} characters, {self.words:,} given, {self.found:,} found, {self.unused:,} unused"
-        same = f"{self.compared - self.differing:,} of {self.compared:,} lines the same"
         lines = [f"{self.vocab_size:,} tokens in {self.out}, {self.old_size:,} of them as before", f"new: {counts}"]
         lines += [f"left out, {reason}: {' '.join(words)}" for reason, words in self.left_out.items()]
         if self.model_class:
@@ -77,7 +77,7 @@ class ExtensionReport(Result):
         return [
             Text("\n".join(lines)),
             *fit_sections({"before": self.before, "after": self.after}),
-            Text(f"tokenizer.json, as transformers loads it: {same}"),
+            reading_section(self.compared, self.differing),
         ]
 
 
@@ -115,7 +115,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
             before = read_json(origin) if origin.exists() else {}
             write_json(folder / PROVENANCE, before | {NEW_ROWS_FROM: extension.first_id})
         extended.write_listing(folder)
-        compared, differing = check_json(folder, extended, lines or sample[:1000])
+        comparison = compare_json(folder, extended, lines or sample[:1000])
     return ExtensionReport(
         out=str(out),
         old_size=tokenizer.vocab_size,
@@ -128,8 +128,8 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         fingerprint=extended.fingerprint,
         before=measure_fit(tokenizer, lines) if lines else None,
         after=measure_fit(extended, lines) if lines else None,
-        compared=compared,
-        differing=differing,
+        compared=comparison.compared,
+        differing=len(comparison.differences),
         model_class=model_class,
         rows=options.rows if model_class else None,
         taken_over=taken,

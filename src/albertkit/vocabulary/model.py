@@ -1,6 +1,6 @@
 """A checkpoint whose vocabulary changes: read with all its heads, its two tables replaced, written beside its tokenizer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +12,12 @@ from albertkit.conversion.found import FoundModel
 from albertkit.conversion.sources import open_source
 from albertkit.conversion.targets import write_transformers
 from albertkit.conversion.verify import reread
-from albertkit.errors import MachineError
 from albertkit.files import atomic_file, atomic_folder, check_new_folder
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 
 _WORDS, _BIAS = "albert.embeddings.word_embeddings.weight", "predictions.bias"
 _HEADING = "## Vocabulary"
-# SentencePiece adds scores in single precision, the other library in double: a line in thousands may break a tie otherwise.
-_TIES = 0.001
 
 
 @dataclass
@@ -77,14 +73,3 @@ def new_folder(out: Path) -> Iterator[Path]:
     check_new_folder(out)
     with atomic_folder(out) as folder:
         yield folder
-
-
-def check_json(folder: Path, tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> tuple[int, int]:
-    """Compare a folder's `tokenizer.json`, which transformers loads, with its tokenizer; return lines compared and differing."""
-    found = compare_json(folder, tokenizer, lines)
-    if len(found.differences) > _TIES * len(lines):
-        first = found.differences[0].text[:60]
-        count = f"{len(found.differences):,} of {len(lines):,} lines"
-        what = f"spiece.model and tokenizer.json differ on {count}, first on {first!r}"
-        raise MachineError("internal-error", what, "please report this with the text")
-    return len(lines), len(found.differences)

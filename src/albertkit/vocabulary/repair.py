@@ -20,7 +20,7 @@ from albertkit.model import AlbertModel
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.renumbering import Renumbering, renumbered
-from albertkit.vocabulary.model import VocabularyModel, check_json, new_folder, open_model
+from albertkit.vocabulary.model import VocabularyModel, new_folder, open_model
 from albertkit.vocabulary.options import RepairOptions
 
 _SEQUENCES = 16
@@ -73,7 +73,7 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
             raise _nothing_wrong(folder)
         with new_folder(out) as target:
             change.tokenizer.save_pretrained(target)
-            return _report(out, change, None, target, 0)
+            return _report(out, change, None, 0)
     with open_model(folder) as model, new_folder(out) as target:
         before = model.found.config
         if change.old_ids == sorted(change.old_ids) and before.pad_token_id == change.tokenizer.pad_id:
@@ -83,7 +83,7 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
         moves = ", ".join(f"{name} {old} to {new}" for name, (old, new) in change.moved.items())
         model.write(target, out.name, change.tokenizer, f"Renumbered to ALBERT's special ids: {moves}.")
         checked = _compare_hidden_states(tensors, before, model, change)
-        return _report(out, change, model.model_class.__name__, target, checked)
+        return _report(out, change, model.model_class.__name__, checked)
 
 
 def _move_rows(model: VocabularyModel, change: Renumbering, folder: Path) -> None:
@@ -122,8 +122,8 @@ def _texts() -> list[str]:
     return [text for _, text in HARD_SENTENCES if text and not _ON_PURPOSE.search(text)]
 
 
-def _report(out: Path, change: Renumbering, model_class: str | None, folder: Path, hidden_states: int) -> RepairReport:
-    """Compare the ids of both tokenizers, and those of `tokenizer.json`, before anything gets its name."""
+def _report(out: Path, change: Renumbering, model_class: str | None, hidden_states: int) -> RepairReport:
+    """Compare the ids of both tokenizers before anything gets its name."""
     import sentencepiece
 
     old, texts = sentencepiece.SentencePieceProcessor(model_proto=change.old_model), _texts()
@@ -132,7 +132,6 @@ def _report(out: Path, change: Renumbering, model_class: str | None, folder: Pat
             raise MachineError(
                 "internal-error", f"the renumbered tokenizer reads {text[:60]!r} otherwise", "please report this"
             )
-    check_json(folder, change.tokenizer, texts)
     size = change.tokenizer.vocab_size
     return RepairReport(str(out), change.moved, size, model_class, len(texts), hidden_states)
 

@@ -14,7 +14,7 @@ from albertkit.frame.section import Section, Text
 from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.options import TrainVocabularyOptions
-from albertkit.tokenizer.report import TextFit, fit_sections, longest_pieces, measure_fit
+from albertkit.tokenizer.report import TextFit, fit_sections, longest_pieces, measure_fit, reading_section
 from albertkit.tokenizer.train import train_on
 
 _HELD_OUT_SHARE = 0.01
@@ -36,6 +36,7 @@ class TrainingReport(Result):
         morphemes: "none", "boundary" or "spaces".
         longest_pieces: The longest tokens.
         held_out: How it fits lines that were held out; None if the text was too short to hold any out.
+        compared, differing: How many hard lines and held-out lines were compared with `tokenizer.json`, and how many differ.
         warnings: Limits of its use.
     """
 
@@ -46,6 +47,8 @@ class TrainingReport(Result):
     morphemes: str
     longest_pieces: list[str]
     held_out: TextFit | None
+    compared: int
+    differing: int
     warnings: tuple[str, ...]
 
     def sections(self) -> list[Section]:
@@ -54,6 +57,7 @@ class TrainingReport(Result):
             Text(f"{self.vocab_size:,} tokens in {self.out} (text rules: {self.text_rules})"),
             Text(f"longest: {' '.join(self.longest_pieces)}"),
             *fit_sections({"held out": self.held_out}),
+            reading_section(self.compared, self.differing),
         ]
 
 
@@ -84,6 +88,8 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
         morphemes=options.morphemes,
         longest_pieces=longest_pieces(tokenizer),
         held_out=measure_fit(tokenizer, lines.held_out) if lines.held_out else None,
+        compared=comparison.compared,
+        differing=len(comparison.differences),
         warnings=tuple(warnings),
     )
 

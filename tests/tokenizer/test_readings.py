@@ -1,0 +1,204 @@
+"""A saved folder is read alike by SentencePiece, albertkit and transformers, or the save says that it is not."""
+
+import io
+import random
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from tokenizers import Tokenizer
+
+from albertkit.errors import CheckpointError
+from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, check_tokenizer, rules
+from albertkit.tokenizer.fast import hard_lines
+from albertkit.tokenizer.fixing import fix_tokenizer
+from albertkit.tokenizer.model_file import rebuilt_model
+from albertkit.tokenizer.sentencepiece_model import UNUSED, read_facts
+
+SPACES = ["  two  spaces ", " a", "\r\n a\r\nb", "a\u3000b\u00a0c", "▁ a ▁b ▁", "\t"]
+MARKS = ["Ａ\u0300 ①\u0301 ｶ\u3099 X\u0301", "\u1112\u1161\u11ab글", "\u0301a", "e\u0323\u0302 o\u0302"]
+SYMBOLS = ["the", "<num>", "…", "½", "heast", "(", "서울"]
+KINDS = [
+    {},
+    {"add_dummy_prefix": False},
+    {"remove_extra_whitespaces": False},
+    {"add_dummy_prefix": False, "remove_extra_whitespaces": False},
+    {"user_defined_symbols": ["(", ")", "-"]},
+    {"user_defined_symbols": SYMBOLS},
+    {"byte_fallback": True},
+    {"normalization_rule_name": "identity"},
+    {"normalization_rule_name": "nfkc_cf"},
+    {"split_by_whitespace": False},
+]
+
+
+@pytest.fixture(scope="session")
+def lines(tiny_texts: list[str]) -> list[str]:
+    """Sentences with numbers, brackets, capitals and symbols between English and Korean words."""
+    draw = random.Random(0)
+    signs = [
+        "(the)",
+        "½",
+        "…",
+        "1,",
+        "2,500",
+        "0.0001",
+        "others",
+        "theast",
+        "<num>",
+        "NATO",
+        "Ünder",
+        "x-y",
+        "10 000 000",
+    ]
+    numbers = (f"{draw.randint(0, 9)}, {draw.randint(1900, 2030)}, and {draw.randint(1, 99)},000" for _ in tiny_texts)
+    return [
+        f"{draw.choice(signs)} {text} {number} {draw.choice(signs)}"
+        for text, number in zip(tiny_texts, numbers, strict=True)
+    ]
+
+
+def trained(texts: list[str], **options: object) -> bytes:
+    """Train by SentencePiece itself, on any kind of model."""
+    model = io.BytesIO()
+    settings = {"vocab_size": 400, "hard_vocab_limit": False, "minloglevel": 3} | options
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=model, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"], **settings,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+def saved(tokenizer: AlbertTokenizer, folder: Path) -> list[str]:
+    """Save and return the warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tokenizer.save_pretrained(folder)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("model_type", ["unigram", "bpe", "char"])
+def test_every_kind_that_tokenizer_json_expresses(
+    lines: list[str], tmp_path: Path, model_type: str, kind: dict
+) -> None:
+    model = trained(lines, model_type=model_type, **kind)
+    tokenizer = SentencePieceTokenizer(model, "none")
+    assert saved(tokenizer, tmp_path) == []
+    truth = sentencepiece.SentencePieceProcessor(model_proto=model)
+    reader = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.start_engine()
+    texts = [*lines, *SPACES, *MARKS, *hard_lines(model, "none")]
+    ids = truth.encode(texts)
+    assert [reader.encode(text, add_special_tokens=False).ids for text in texts] == ids
+    assert [tokenizer.encode(text) for text in texts] == ids
+    assert [row.tolist() for row in tokenizer.encode_batch(texts).texts()] == ids
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_transformers_reads_the_folder(lines: list[str], tmp_path: Path, model_type: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = SentencePieceTokenizer(trained(lines, model_type=model_type), "multilingual")
+    assert saved(tokenizer, tmp_path) == []
+    reader = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ids = [tokenizer.encode(line, special_tokens=True) for line in lines]
+    assert reader(lines)["input_ids"] == ids
+    assert fix_tokenizer(tmp_path)(lines)["input_ids"] == ids
+    assert reader.decode(tokenizer.encode(lines[0])) == tokenizer.decode(tokenizer.encode(lines[0]))
+    assert check_tokenizer(tmp_path, lines[:50]).ok
+
+
+def unordered(model: bytes) -> bytes:
+    """Give two tokens of a BPE model one score."""
+    pieces = read_facts(model).pieces
+    numbers = [number for number, (piece, _, _) in enumerate(pieces) if len(piece) == 2]
+    pieces[numbers[1]] = (*pieces[numbers[1]][:1], pieces[numbers[0]][1], 1)
+    return rebuilt_model(model, pieces)
+
+
+def with_unused_merge(model: bytes) -> bytes:
+    """Make a token of a BPE model unused: SentencePiece takes it apart again."""
+    pieces = [(piece, score, UNUSED if len(piece) == 2 and number > 30 else kind)
+              for number, (piece, score, kind) in enumerate(read_facts(model).pieces)]  # fmt: skip
+    return rebuilt_model(model, pieces)
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "reason"),
+    [
+        ({"model_type": "word"}, None, "a model of words"),
+        ({"treat_whitespace_as_suffix": True}, None, "treat_whitespace_as_suffix"),
+        ({"model_type": "bpe", "treat_whitespace_as_suffix": True}, None, "treat_whitespace_as_suffix"),
+        ({"model_type": "bpe"}, unordered, "no order"),
+        ({"model_type": "bpe"}, with_unused_merge, "no order"),
+    ],
+    ids=str,
+)
+def test_other_kinds_are_saved_without_it(lines: list[str], tmp_path: Path, slug_of, options, change, reason) -> None:
+    transformers = pytest.importorskip("transformers")
+    SentencePieceTokenizer(trained(lines)).save_pretrained(tmp_path)  # whose `tokenizer.json` must not stay
+    model = trained(lines, **options)
+    tokenizer = SentencePieceTokenizer(change(model) if change else model, "none")
+    (warning,) = saved(tokenizer, tmp_path)
+    assert "transformers cannot open the folder" in warning
+    assert reason in warning
+    again = AlbertTokenizer.from_pretrained(tmp_path)
+    assert [again.encode(line) for line in lines[:20]] == [tokenizer.encode(line) for line in lines[:20]]
+    with pytest.raises((ValueError, OSError)):
+        transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert slug_of(fix_tokenizer, tmp_path) == "not-expressible"
+    comparison = next(one for one in check_tokenizer(tmp_path, lines[:5]).comparisons if one.name == "tokenizer.json")
+    assert reason in comparison.skipped
+
+
+def test_digit_commas_that_it_cannot_express_are_a_warning(tmp_path: Path, lines: list[str]) -> None:
+    """SentencePiece takes "1," and the rule makes "1" and "," of it; `tokenizer.json` takes "▁1" and ","."""
+    model = trained(lines)
+    pieces = [row for row in read_facts(model).pieces if not re.search(r"\d", row[0])]
+    tokenizer = SentencePieceTokenizer(rebuilt_model(model, [*pieces, ("1,", -1, 1), ("1", -5, 1), ("▁1", -5, 1)]))
+    (warning,) = saved(tokenizer, tmp_path)
+    assert "transformers reads other ids from tokenizer.json" in warning
+    reader = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    first = re.search(r"first of them (['\"])(.*)\1;", warning)
+    assert first
+    assert reader.encode(first[2], add_special_tokens=False).ids != tokenizer.encode(first[2])
+
+
+@pytest.mark.parametrize("rule", rules.NAMES)
+def test_googles_vocabulary_is_saved_without_a_warning(data: Path, tmp_path: Path, rule: str) -> None:
+    assert saved(AlbertTokenizer.from_pretrained(data / "albert", rule), tmp_path) == []
+
+
+def test_own_normalisation_is_compared(tmp_path: Path, lines: list[str]) -> None:
+    """`tokenizers` cannot replace two characters by one; NFC belongs to no rules but those that compose."""
+    table = tmp_path / "rules.tsv"
+    table.write_text("71 6a\t63\n", encoding="utf-8")  # qj: c
+    tokenizer = SentencePieceTokenizer(trained(lines, normalization_rule_tsv=str(table)), "none")
+    (warning,) = saved(tokenizer, tmp_path)
+    assert "'aqjb qj'" in warning
+    reader = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for text in ["e\u0301", "\u1112\u1161\u11ab", *lines[:50]]:
+        assert reader.encode(text, add_special_tokens=False).ids == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("flags", [{"do_lower_case": False}, {"keep_accents": True}])
+def test_flags_of_a_loaded_tokenizer_stay(tmp_path: Path, lines: list[str], flags: dict[str, bool]) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = SentencePieceTokenizer(trained(lines))
+    (tmp_path / "spiece.model").write_bytes(tokenizer.model)
+    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
+    loaded = transformers.AlbertTokenizer.from_pretrained(tmp_path, **flags)
+    own = AlbertTokenizer.from_pretrained(tmp_path, **flags)
+    text = "Ünder NATO été"
+    assert own.encode(text) != tokenizer.encode(text)
+    assert fix_tokenizer(loaded)(text)["input_ids"] == own.encode(text, special_tokens=True)
+
+
+def test_names_of_special_tokens_need_tokenizer_json(lines: list[str], slug_of) -> None:
+    from albertkit.tokenizer.named_specials import NamedSpecials
+
+    reader = NamedSpecials(SentencePieceTokenizer(trained(lines, model_type="word"), "none"))
+    with pytest.raises(CheckpointError, match="not-expressible"):
+        reader.encode_batch(["a [SEP] b"])

@@ -11,10 +11,12 @@ import sentencepiece
 from tokenizers import Tokenizer
 
 from albertkit.errors import CheckpointError
-from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, check_tokenizer, rules
+from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, check_tokenizer, rules, train_tokenizer
+from albertkit.tokenizer.extend import extend_tokenizer
 from albertkit.tokenizer.fast import hard_lines
 from albertkit.tokenizer.fixing import fix_tokenizer
 from albertkit.tokenizer.model_file import rebuilt_model
+from albertkit.tokenizer.options import SearchSettings
 from albertkit.tokenizer.sentencepiece_model import UNUSED, read_facts
 
 SPACES = ["  two  spaces ", " a", "\r\n a\r\nb", "a\u3000b\u00a0c", "▁ a ▁b ▁", "\t"]
@@ -36,8 +38,10 @@ KINDS = [
 
 @pytest.fixture(scope="session")
 def lines(tiny_texts: list[str]) -> list[str]:
-    """Sentences with numbers, brackets, capitals and symbols between English and Korean words."""
+    """Sentences of English and Korean words, 500 of them made up, with numbers, brackets, capitals and symbols."""
     draw = random.Random(0)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"], "가나다라마바사아자차카타파하거너더러머버서어"
+    words = ["".join(draw.choices(syllables[number % 2], k=draw.randint(2, 4))) for number in range(500)]
     signs = [
         "(the)",
         "½",
@@ -53,10 +57,10 @@ def lines(tiny_texts: list[str]) -> list[str]:
         "x-y",
         "10 000 000",
     ]
-    numbers = (f"{draw.randint(0, 9)}, {draw.randint(1900, 2030)}, and {draw.randint(1, 99)},000" for _ in tiny_texts)
     return [
-        f"{draw.choice(signs)} {text} {number} {draw.choice(signs)}"
-        for text, number in zip(tiny_texts, numbers, strict=True)
+        f"{draw.choice(signs)} {text} {' '.join(draw.choices(words, k=8))} {draw.randint(0, 9)}, {draw.randint(1900, 2030)}, "
+        f"and {draw.randint(1, 99)},000 {draw.choice(signs)}"
+        for text in tiny_texts
     ]
 
 
@@ -95,6 +99,63 @@ def test_every_kind_that_tokenizer_json_expresses(
     assert [reader.encode(text, add_special_tokens=False).ids for text in texts] == ids
     assert [tokenizer.encode(text) for text in texts] == ids
     assert [row.tolist() for row in tokenizer.encode_batch(texts).texts()] == ids
+
+
+OWN = [
+    {},
+    {"text_rules": "korean", "user_defined_symbols": ["<num>", "the"]},
+    {"text_rules": "multilingual", "byte_fallback": True, "reserve": 8},
+    {"text_rules": "google-accents", "split_digits": True},
+]
+
+
+@pytest.fixture(scope="module", params=OWN, ids=str)
+def own_folder(request, lines: list[str], tmp_path_factory) -> Path:
+    """The folder of a vocabulary that albertkit trained."""
+    folder = tmp_path_factory.mktemp("own")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no hard line may differ
+        train_tokenizer(lines, folder, 700 if "byte_fallback" in request.param else 400, **request.param)
+    return folder
+
+
+def read_by_all(folder: Path, texts: list[str]) -> None:
+    """Compare SentencePiece, and transformers' `AutoTokenizer` and `AlbertTokenizer`, with `encode`."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = AlbertTokenizer.from_pretrained(folder)
+    assert isinstance(tokenizer, SentencePieceTokenizer)
+    ids = [tokenizer.encode(text) for text in texts]
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
+    assert processor.encode([tokenizer.prepared(text) for text in texts]) == ids
+    tokenizer.start_engine()
+    assert [row.tolist() for row in tokenizer.encode_batch(texts).texts()] == ids
+    reader = transformers.AutoTokenizer.from_pretrained(folder)
+    assert reader(texts, add_special_tokens=False)["input_ids"] == ids
+    if (
+        tokenizer.text_rules != "google-accents" and processor.piece_to_id("<0x41>") == 1
+    ):  # "é" is another matter for the class
+        plain = [number for number, text in enumerate(texts) if not re.search("[^ -~가-힣]|``|''", text)]
+        reader = transformers.AlbertTokenizer.from_pretrained(folder)
+        assert len(plain) > 300
+        assert [reader(texts[number], add_special_tokens=False)["input_ids"] for number in plain] == [
+            ids[n] for n in plain
+        ]
+
+
+def test_own_vocabularies_are_read_alike(own_folder: Path, lines: list[str]) -> None:
+    draw = random.Random(1)
+    numbers = ["".join(draw.choices("0011,.", k=draw.randint(3, 40))) for _ in range(200)]  # ties: 0 00 and 00 0
+    model = (own_folder / "spiece.model").read_bytes()
+    assert not [piece for piece, _, _ in read_facts(model).pieces if re.search(r"\d,$", piece)]
+    read_by_all(own_folder, [*lines, *numbers, *SPACES, *hard_lines(model, "google")])
+
+
+def test_extended_vocabularies_are_read_alike(own_folder: Path, lines: list[str], tmp_path: Path) -> None:
+    texts = [line.replace("quick", "zebra").replace("마법사", "고래") for line in lines]
+    tokenizer = AlbertTokenizer.from_pretrained(own_folder)
+    extension = extend_tokenizer(tokenizer, texts, SearchSettings(max_new=60, recut=True), ["whales", "2,", "12"])
+    assert saved(extension.tokenizer, tmp_path) == []
+    read_by_all(tmp_path, [*lines, *texts, *SPACES])
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])

@@ -198,19 +198,41 @@ def test_an_address_is_refused_as_one() -> None:
         list(read_lines(Path("gs://bucket/words.txt")))
 
 
-def test_no_token_ends_in_a_digit_and_a_comma(tmp_path: Path) -> None:
-    """transformers' fast tokenizers cannot express Google's rule for such tokens."""
+@pytest.mark.parametrize(
+    "settings", [{}, {"reserve": 3}, {"text_rules": "multilingual"}, {"byte_fallback": True}], ids=str
+)
+def test_no_token_ends_in_a_digit_and_a_comma(tmp_path: Path, settings: dict) -> None:
+    """transformers' fast tokenizers cannot express Google's rule for such tokens, and its slow one has it under any rules."""
     draw = random.Random(0)
     texts = [
         f"range({draw.randint(1, 9)}) yields 0, 1, and then {draw.randint(1900, 2030)}, {draw.randint(1, 9)},500 1,,2 ²，③,"
         for _ in range(800)
     ]
-    tokenizer = train_tokenizer(texts, tmp_path / "out", vocab_size=50)
+    size = 50 + 256 * bool(settings.get("byte_fallback"))
+    tokenizer = train_tokenizer(texts, tmp_path / "out", vocab_size=size, **settings)
     pieces = [piece for piece, _, _ in read_facts(tokenizer.model).pieces]
+    assert len(pieces) == tokenizer.vocab_size == size
     assert not [piece for piece in pieces if re.search(r"\d,$", piece)]
+    assert set("0123456789,()adeghilnrsty") <= set(pieces)
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
     reader = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     for text in texts[:200]:
         ids = tokenizer.encode(text)
-        assert ids == processor.encode(rules.apply("google", text))
+        assert ids == processor.encode(rules.apply(tokenizer.text_rules, text))
         assert ids == reader.encode(text, add_special_tokens=False).ids
+
+
+def test_text_for_too_few_tokens_without_digit_commas(tmp_path: Path) -> None:
+    """The number in the hint is one that works."""
+    texts = [f"{number}, {number}, {number * 7}," for number in range(60)]
+    with pytest.raises(AlbertKitError, match="too-little-data") as caught:
+        train_tokenizer(texts, tmp_path / "a", vocab_size=120)
+    largest = int(caught.value.hint.split()[2])
+    while True:
+        try:
+            assert train_tokenizer(texts, tmp_path / "b", vocab_size=largest).vocab_size == largest
+            break
+        except AlbertKitError as error:
+            smaller = int(error.hint.split()[2])
+            assert smaller < largest
+            largest = smaller

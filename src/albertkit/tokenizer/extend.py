@@ -23,7 +23,7 @@ from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.frame.command import check_ranges
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.digit_comma import SPACE, ends_in_digit_comma
-from albertkit.tokenizer.model_file import rebuilt_model, with_unused
+from albertkit.tokenizer.model_file import rebuilt_model, rounded_score, with_unused
 from albertkit.tokenizer.morphemes import Analyser, find_analyser
 from albertkit.tokenizer.options import SearchSettings
 from albertkit.tokenizer.sentencepiece_model import NORMAL, UNIGRAM, ModelFacts, read_facts
@@ -138,7 +138,7 @@ def extend_tokenizer(
         recut = "" if settings.recut else ", or use --recut for a field of its own"
         what = f"the vocabulary lacks nothing that {len(lines):,} lines of text need"
         raise DataError("empty", what, f"give more text, or name tokens with --words{recut}")
-    scored = [(piece, _score(piece, counts, pieces), NORMAL) for piece in [*given, *found]]
+    scored = [(piece, rounded_score(_score(piece, counts, pieces)), NORMAL) for piece in [*given, *found]]
     model = rebuilt_model(tokenizer.model, [*grown.pieces, *scored])
     unused = -(len(grown.pieces) + len(scored)) % settings.multiple_of
     extended = SentencePieceTokenizer(

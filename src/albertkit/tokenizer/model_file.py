@@ -39,6 +39,15 @@ def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
     return b"".join(parts)
 
 
+def rounded_score(score: float) -> float:
+    """Round the score of a new piece so that sums are exact in single precision up to 65,536, which is thousands of tokens.
+
+    Then "0" before "00" and "00" before "0" have one score, and the order of the search, which is the same in every reader,
+    decides between them; rounding would decide otherwise in each.
+    """
+    return round(score * 256) / 256
+
+
 def with_unused(model: bytes, number: int) -> bytes:
     """Return the model with so many more pieces at its end that no text matches."""
     pieces = read_facts(model).pieces

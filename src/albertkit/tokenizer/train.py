@@ -25,16 +25,15 @@ from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
 from albertkit.tokenizer.digit_comma import SPACE, ends_in_digit_comma
 from albertkit.tokenizer.folder_files import TOKENIZER_FILES
-from albertkit.tokenizer.model_file import with_unused
+from albertkit.tokenizer.model_file import Piece, rebuilt_model, rounded_score, with_unused
 from albertkit.tokenizer.morphemes import Analyser, find_analyser
 from albertkit.tokenizer.options import TokenizerSettings, TrainTokenizerOptions
-from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES, role_of
+from albertkit.tokenizer.sentencepiece_model import NORMAL, SPECIAL_PIECES, read_facts, role_of
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import check_is_running_text, even_sample, read_lines
 
 _LONGEST_SEED = 16  # characters, as in SentencePiece
 _MOST_SEEDS = 1_000_000  # as in SentencePiece
-_CUT = "\ufdd0"  # a noncharacter, which the normaliser leaves alone
 
 
 @takes(TrainTokenizerOptions)
@@ -76,10 +75,9 @@ def train_on(
         )
     seeds = _seeds(sample, analyser) if analyser and settings.morphemes == "boundary" else None
     spaced = settings.analyser if settings.morphemes == "spaces" else None
-    taken = _taken_from(sample, analyser if spaced else None)
-    model = _train_model(
-        _with_cut_commas(taken) if rules.is_google(settings.text_rules) else taken, vocab_size, settings, seeds
-    )
+    if analyser and spaced:
+        sample = [analyser.separated(text, " ") for text in sample]
+    model = _train_model(sample, vocab_size, settings, seeds)
     tokenizer = SentencePieceTokenizer(model, settings.text_rules, source=out, analyser=spaced)
     with atomic_folder(out) as folder:  # half a tokenizer would have to be replaced by hand
         tokenizer.save_pretrained(folder)
@@ -168,18 +166,50 @@ def morpheme_seeds(lines: Iterable[str], analyser: Analyser) -> list[tuple[str, 
 
 
 def _train_model(
-    texts: Iterator[str], vocab_size: int, settings: TokenizerSettings, seeds: Sequence[tuple[str, int]] | None
+    texts: Sequence[str], vocab_size: int, settings: TokenizerSettings, seeds: Sequence[tuple[str, int]] | None
 ) -> bytes:
-    """Return the content of a model file; without seeds SentencePiece finds its own."""
+    """Return the content of a model file without tokens that end in a digit and a comma.
+
+    No `tokenizer.json` can express what Google's rule does to such tokens, and transformers 4 does it under any rules. If there
+    are some, a larger vocabulary is trained, which loses them and the tokens of the lowest scores.
+    """
+    size = trained_size = vocab_size - settings.reserve
+    model = _run_trainer(texts, size, settings, seeds)
+    pieces = read_facts(model).pieces
+    while len(allowed := [piece for piece in pieces if not _is_digit_comma(piece)]) < size:
+        if len(pieces) < trained_size:
+            raise _too_little_text(vocab_size, len(allowed) + settings.reserve)
+        trained_size = size + 2 * (len(pieces) - len(allowed))
+        model = _run_trainer(texts, trained_size, settings, seeds)
+        pieces = read_facts(model).pieces
+    optional = [n for n, (piece, _, kind) in enumerate(allowed) if kind == NORMAL and len(piece) > 1]
+    dropped = set(sorted(optional, key=lambda n: allowed[n][1])[: len(allowed) - size])
+    kept = [(piece, rounded_score(score), kind) for n, (piece, score, kind) in enumerate(allowed) if n not in dropped]
+    model = rebuilt_model(model, kept)  # which also takes the path of the seeds out
+    return with_unused(model, settings.reserve) if settings.reserve else model
+
+
+def _is_digit_comma(piece: Piece) -> bool:
+    return piece[2] == NORMAL and ends_in_digit_comma(piece[0])
+
+
+def _run_trainer(
+    texts: Sequence[str], size: int, settings: TokenizerSettings, seeds: Sequence[tuple[str, int]] | None
+) -> bytes:
+    """Return the content of SentencePiece's model file, with fewer tokens if the text supports no more.
+
+    Without seeds SentencePiece finds its own.
+    """
     import sentencepiece
 
     model = io.BytesIO()
-    names, reserve = settings.special_pieces, settings.reserve
-    given: dict[str, Any] = {
-        "sentence_iterator": texts,
+    names = settings.special_pieces
+    options: dict[str, Any] = {
+        "sentence_iterator": iter(texts),
         "model_writer": model,
         "model_type": "unigram",
-        "vocab_size": vocab_size - reserve,
+        "vocab_size": size,
+        "hard_vocab_limit": False,
         "pad_id": 0,
         "unk_id": 1,
         "bos_id": -1,
@@ -191,51 +221,23 @@ def _train_model(
         "character_coverage": settings.coverage,
         "byte_fallback": settings.byte_fallback,
         "split_digits": settings.split_digits,
-        "pretokenization_delimiter": _CUT if rules.is_google(settings.text_rules) else "",
         "max_sentence_length": 2**30,  # bytes; longer texts would be left out without a word (4,192 by default)
         "num_threads": settings.num_threads or available_cores(),
         "minloglevel": 3,  # fatal only; what is wrong comes as an exception
     }
     with TemporaryDirectory() as folder:
         if seeds is not None:
-            given["seed_sentencepieces_file"] = f"{folder}/seeds"
+            options["seed_sentencepieces_file"] = f"{folder}/seeds"
             with open(f"{folder}/seeds", "w", encoding="utf-8", newline="\n") as stream:
                 stream.writelines(f"{piece}\t{count}\n" for piece, count in seeds)
         try:
-            sentencepiece.SentencePieceTrainer.train(**given)
+            sentencepiece.SentencePieceTrainer.train(**options)
         except (RuntimeError, ValueError) as error:
-            raise _explained(str(error), vocab_size, reserve) from None
-    if seeds is None and not reserve:
-        return model.getvalue()
-    return with_unused(model.getvalue(), reserve)  # which also takes the path of the seeds out
-
-
-def _taken_from(sample: list[str], analyser: Analyser | None) -> Iterator[str]:
-    """Return the texts in order, each let go when it has been copied: the sample never lies in memory twice."""
-    sample.reverse()
-    while sample:
-        text = sample.pop()
-        yield analyser.separated(text, " ") if analyser else text
-
-
-def _with_cut_commas(texts: Iterator[str]) -> Iterator[str]:
-    """Mark the place before each comma after a digit, which no token may cross.
-
-    Google's rule takes "1," apart after SentencePiece has chosen it, which no `tokenizer.json` can express.
-    """
-    comma = re.compile("(?<=[^\\W_])[,\uff0c\ufe10\ufe50]")
-    for text in texts:
-        yield comma.sub(lambda match: _CUT + match.group(), text.replace(_CUT, ""))
+            raise _explained(str(error), size + settings.reserve, settings.reserve) from None
+    return model.getvalue()
 
 
 def _explained(message: str, vocab_size: int, reserve: int) -> AlbertKitError:
-    largest = re.search(r"Vocabulary size too high \(\d+\).*?<= (\d+)", message, re.DOTALL)
-    if largest:
-        most = int(largest[1]) + reserve
-        what = f"vocab_size is {vocab_size:,}, but the text supports at most {most:,} tokens"
-        return ConfigError(
-            "too-little-data", what, f"use --vocab-size {most} (vocab_size={most}) or less, or give more text"
-        )
     smallest = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", message)
     if smallest:
         least = int(smallest[1]) + reserve
@@ -243,3 +245,10 @@ def _explained(message: str, vocab_size: int, reserve: int) -> AlbertKitError:
         return ConfigError("bad-value", what, f"use a vocabulary above {least}, or a lower coverage")
     what = f"SentencePiece could not train a model: {' '.join(message.split())[:300]}"
     return MachineError("internal-error", what, "try more text or another --vocab-size")
+
+
+def _too_little_text(vocab_size: int, most: int) -> ConfigError:
+    what = f"vocab_size is {vocab_size:,}, but the text supports at most {most:,} tokens"
+    return ConfigError(
+        "too-little-data", what, f"use --vocab-size {most} (vocab_size={most}) or less, or give more text"
+    )

@@ -200,7 +200,7 @@ def test_a_head_is_kept_only_for_the_same_labels(learned, start):
     same, _, notes = load_encoder(run / "best", loaded.task)
     assert torch.equal(same.classifier.weight, loaded.model.classifier.weight)
     assert any("same labels" in note for note in notes)
-    other = loaded.task.with_changes(labels=("a", "b", "c"))
+    other = loaded.task.with_changes(labels=("a", "b", "c"), positive_class="")
     torch.manual_seed(0)
     fresh, _, notes = load_encoder(run / "best", other)
     assert fresh.classifier.weight.shape[0] == 3

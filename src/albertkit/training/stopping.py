@@ -54,6 +54,7 @@ class StopRequest:
 def stop_again() -> None:
     """Send this process the signal again that stopped its training, now that the training handles it no more."""
     signal.raise_signal(_last)
+    raise KeyboardInterrupt  # who started this process may have it ignore the signal, as a script's `command &` does
 
 
 def exit_status() -> int:

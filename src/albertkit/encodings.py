@@ -8,6 +8,7 @@ its own language, as hardly any of another encoding's bytes are (the rare half o
 import os
 import re
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 from albertkit.errors import DataError
 
@@ -154,7 +155,7 @@ def encoding_advice(sample: bytes) -> str:
     name = likely_encoding(sample)
     if name == "UTF-8":
         return _DAMAGED
-    return f"{_name_for_people(name, sample)}; convert it: `iconv -f {name or 'LATIN1'} -t UTF-8`"
+    return f"{_guess(name, sample)} convert it: `iconv -f {name or 'LATIN1'} -t UTF-8`"
 
 
 def file_encoding_advice(lines: Iterable[bytes], path: str) -> str:
@@ -190,11 +191,11 @@ def file_encoding_advice(lines: Iterable[bytes], path: str) -> str:
     else:
         codec = next((codec for codec in (name, _WIDER.get(name, name)) if codec in complete), name)
     if not num_utf8 and codec in complete:
-        return f"{_name_for_people(name and codec, sample)}; convert it: `{conversion(path, codec)}`"
+        return f"{_guess(name and codec, sample)} convert it: `{conversion(path, codec)}`"
     some = "" if codec in complete else ", bytes that cannot be decoded replaced"
-    language = _name_for_people(name and codec, sample, "they")
+    language = _guess(name and codec, sample, "they")
     return (
-        f"{counted}, {num_utf8:,} others are; {language}; convert these lines alone{some}: "
+        f"{counted}, {num_utf8:,} others are; {language} convert these lines alone{some}: "
         f"`{_filtered(path, _LINE_PROGRAM.format(codec))}`; or leave them out: `{leave_out}`"
     )
 
@@ -208,11 +209,13 @@ def can_decode(line: bytes, encoding: str) -> bool:
     return True
 
 
-def _name_for_people(name: str | None, sample: bytes, subject: str = "it") -> str:
+def _guess(name: str | None, sample: bytes, subject: Literal["it", "they"] = "it") -> str:
+    """Return the first half of a sentence of advice: what the text, or its lines, seem to be."""
+    is_, reads = ("is", "reads") if subject == "it" else ("are", "read")
     if name is None:
-        return f"if {subject} {'is' if subject == 'it' else 'are'} in a Western European language"
+        return f"if {subject} {is_} in a Western European language,"
     begins = " ".join(sample.decode(name, "ignore").split())[:20]
-    return f"{subject} {'reads' if subject == 'it' else 'read'} as {name} (“{begins}…”)"
+    return f"{subject} {reads} as {name} (“{begins}…”);"
 
 
 def check_mojibake(sample: bytes, path: str) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pandas as pd
 import pytest
 import zstandard
@@ -27,9 +28,11 @@ from albertkit.data.inputs import ByteStream, find_file, find_inputs
 from albertkit.data.layouts import is_number
 from albertkit.data.tables import Table
 from albertkit.embeddings.data import read_texts
+from albertkit.embeddings.learning.data import _Source
 from albertkit.embeddings.map import _labelled_texts
 from albertkit.errors import DataError
 from albertkit.files import read_text as read_text_file
+from albertkit.tasks.data import read_data
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import train_tokenizer
 from albertkit.tokenizer.text_files import read_lines
@@ -497,3 +500,128 @@ def test_a_file_with_bytes_of_no_encoding_gets_a_command_that_works(tmp_path: Pa
         list(read_lines(tmp_path / "a.txt"))
     subprocess.run(error.value.hint.split("`")[1], shell=True, check=True)
     assert (tmp_path / "a.utf8.txt").read_text(encoding="utf-8") == f"{KOREAN}\n" * 4 + "가\ufffd가 broken\n"
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+ROWS = pd.DataFrame({"text": [f"text {number}" for number in range(9)], "label": [*("pos", "neg") * 4, "pos"]})
+
+
+def examples_of(task: Any, file: Path, on_error: Any = "stop", split: str = "train") -> tuple[list[Any], BadRows]:
+    bad_rows = BadRows(on_error)
+    return list(task.examples(file, split=split, labelled=True, bad_rows=bad_rows)), bad_rows
+
+
+@pytest.mark.parametrize("folder", [".", "data"])
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv", "csv.gz"])
+@pytest.mark.parametrize("total", [1, 3])
+def test_shards_of_the_hub_are_one_split(folder: str, ending: str, total: int, tmp_path: Path) -> None:
+    (tmp_path / folder).mkdir(exist_ok=True)
+    writers: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+        "parquet": lambda frame, file: frame.to_parquet(file),
+        "jsonl": lambda frame, file: frame.to_json(file, orient="records", lines=True),
+        "csv": lambda frame, file: frame.to_csv(file, index=False),
+    }
+    for split, frame in (("train", ROWS), ("validation", ROWS[::-1])):
+        for number in range(total):
+            part = frame[number * len(frame) // total : (number + 1) * len(frame) // total]
+            name = f"{split}-{number:05}-of-{total:05}.{ending}"
+            writers[ending.partition(".")[0]](part, tmp_path / folder / name)
+    task = find_task("classify", Columns(text="text", label="label"))
+    files = task.files(tmp_path)
+    for split, expected in (("train", ROWS), ("dev", ROWS[::-1])):
+        examples, _ = examples_of(task, files[split], split=split)
+        assert [(one.text, one.label) for one in examples] == list(expected.itertuples(index=False, name=None))
+        assert [one.id for one in examples] == [str(number) for number in range(len(expected))]
+    if total > 1:
+        (tmp_path / folder / f"train-00001-of-{total:05}.{ending}").unlink()
+        with pytest.raises(DataError, match=f"2 of the {total} shards of `train`"):
+            task.files(tmp_path)
+
+
+def test_a_glob_is_one_table_and_bad_rows_name_its_files(tmp_path: Path) -> None:
+    (tmp_path / "a1.jsonl").write_text('{"text": "a", "label": "x"}\n{"text": "b"}\n')
+    (tmp_path / "a2.jsonl").write_text('{"label": "y", "text": "c", "more": "m"}\n{"text": 5}\n')
+    task = find_task("classify", Columns(text="text", label="label"))
+    pattern = tmp_path / "a*.jsonl"
+    assert task.files(pattern) == {"train": pattern}
+    examples, bad_rows = examples_of(task, pattern, "skip")
+    assert [(one.text, one.label, one.id) for one in examples] == [("a", "x", "0"), ("c", "y", "2")]
+    assert [(Path(row.file).name, row.line) for row in bad_rows.found] == [("a1.jsonl", 2), ("a2.jsonl", 2)]
+    with Table(pattern) as table:
+        assert table.columns == ("text", "label", "more")
+        assert [row.values["more"] for row in table.rows()] == ["", "", "m", ""]
+
+
+def test_files_of_a_glob_with_other_columns_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a1.csv").write_text("text,label\na,x\n")
+    (tmp_path / "a2.csv").write_text("text,class\na,x\n")
+    with pytest.raises(DataError, match=r"a2.csv` has no column `label`"), Table(tmp_path / "a*.csv") as table:
+        list(table.rows(["text", "label"]))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_folder_of_save_to_disk_is_refused_with_the_function_that_reads_it(several: bool, tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_pandas(ROWS)
+    saved = datasets.DatasetDict(train=rows) if several else rows
+    saved.save_to_disk(tmp_path / "saved")
+    for read in (find_task("classify", Columns(text="text", label="label")).files, lambda path: find_inputs([path])):
+        with pytest.raises(DataError, match="save_to_disk") as error:
+            read(tmp_path / "saved")
+        assert "datasets.load_from_disk(" in error.value.hint
+        code = error.value.hint.rpartition(": ")[2].replace("'train.parquet'", repr(str(tmp_path / "train.parquet")))
+        eval(code, {"datasets": datasets})
+        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "train.parquet"), ROWS)
+
+
+@pytest.mark.parametrize(
+    ("task", "values", "reason"),
+    [
+        ("classify", {"label": ["neg"]}, "`label` is a list, not a text"),
+        ("classify", {"text": ["a", "b"]}, "`text` is a list, not a text"),
+        ("regress", {"label": [1.0]}, "`label` is a list, not a text"),
+        ("multilabel", {"text": ["a"]}, "`text` is a list, not a text"),
+        ("multilabel", {"label": None}, "`label` is null"),
+        ("multilabel", {"label": float("nan")}, "`label` is null"),
+        ("classify", {"label": None}, "`label` is empty"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_lists_and_null_are_no_texts_and_no_labels(
+    task: str, values: dict[str, Any], reason: str, name: str, tmp_path: Path
+) -> None:
+    good = {"text": "a", "label": {"regress": 2.5, "multilabel": ["x", "y"], "classify": "pos"}[task]}
+    if name.endswith("jsonl"):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in (good, {**good, **values})))
+        expected = 1
+    else:
+        pd.DataFrame([{**good, **values}]).to_parquet(tmp_path / name)
+        expected = 0
+    examples, bad_rows = examples_of(find_task(task, Columns(text="text", label="label")), tmp_path / name, "skip")
+    assert len(examples) == expected
+    assert [row.reason for row in bad_rows.found] == [reason]
+
+
+def test_the_error_for_too_few_labels_says_which_rows_were_left_out(tmp_path: Path) -> None:
+    rows = [f"text {number},{'neg' if number % 2 else 'pos'}" for number in range(20)]
+    lines = [row.encode() if number % 2 else row.encode() + b"\xff" for number, row in enumerate(rows)]
+    (tmp_path / "a.csv").write_bytes(b"\n".join([b"text,label", *lines]))
+    ROWS.to_csv(tmp_path / "dev.csv", index=False)
+    task = find_task("classify", Columns(text="text", label="label"))
+    with pytest.raises(DataError, match=r"have the label `neg`; rows left out: 10 \(the first: line 2, bytes") as error:
+        read_data(task, tmp_path / "a.csv", tmp_path / "dev.csv", 0.1, False, BadRows("skip"))
+    assert error.value.slug == "too-little-data"
+    assert "convert it: `iconv -f LATIN1" in error.value.hint
+
+
+def test_rows_of_snli_without_gold_label_can_be_skipped(tmp_path: Path) -> None:
+    rows = [("a", "b", "entailment"), ("c", "d", "-"), ("e", "f", "contradiction"), ("a", "g", "contradiction")]
+    frame = pd.DataFrame(rows, columns=["premise", "hypothesis", "label"])
+    frame.to_csv(tmp_path / "snli.csv", index=False)
+    columns = Columns(text="premise", pair="hypothesis", label="label")
+    bad_rows = BadRows("skip")
+    examples = _Source("nli", "nli", columns, bad_rows).read(tmp_path / "snli.csv", "train")
+    assert list(examples.texts) == [row[:2] for row in rows if row[2] != "-"]
+    assert [(row.line, row.reason) for row in bad_rows.found] == [(3, "label `-`: there is no gold label")]
+    with pytest.raises(DataError, match="line 3"):
+        _Source("nli", "nli", columns, BadRows()).read(tmp_path / "snli.csv", "train")

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.errors import AlbertKitError
+from albertkit.errors import AlbertKitError, ConfigError
 from albertkit.files import check_page_file
+from albertkit.inference.predict import predict
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -49,3 +50,15 @@ def test_a_page_is_replaced_by_a_page(tmp_path):
     assert check_page_file(page) == page
     with pytest.raises(AlbertKitError, match="does not end in"):
         check_page_file(tmp_path / "page.png")
+
+
+@pytest.mark.parametrize(
+    "name", ["scored.csv.gz", "a.xlsx", "a.json", "a.ndjson", "a.html", "a.npz", "a.jsonl.zst", "a.h5"]
+)
+def test_predictions_in_a_file_of_a_kind_that_is_not_written_are_refused(
+    name: str, tmp_path: Path, untrained: Path, table: Path
+) -> None:
+    with pytest.raises(ConfigError, match="another kind than those that are written") as error:
+        predict(untrained, table, out=tmp_path / name)
+    assert ".jsonl, .csv or .tsv" in error.value.hint
+    assert not (tmp_path / name).exists()

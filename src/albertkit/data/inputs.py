@@ -107,6 +107,7 @@ def _local(name: str) -> list[InputFile]:
 def _files_below(folder: str) -> list[str]:
     found = []
     for parent, folders, names in os.walk(folder, followlinks=True):
+        check_not_saved_dataset(parent, names)
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in folders:
             _check_link_leads_on(os.path.join(parent, name))
@@ -117,6 +118,17 @@ def _files_below(folder: str) -> list[str]:
         fact = f"`{broken}` is a link to `{os.readlink(broken)}`, which does not exist"
         raise DataError("not-found", fact, f"restore the file, or remove the link: rm '{broken}'")
     return sorted(name for name in found if os.path.isfile(name))
+
+
+def check_not_saved_dataset(folder: str | os.PathLike[str], names: Sequence[str]) -> None:
+    """Refuse a folder of `datasets.save_to_disk`, whose Arrow files are read by that library."""
+    if "dataset_dict.json" in names or {"dataset_info.json", "state.json"} <= set(names):
+        fact = f"`{os.fspath(folder)}` was written by save_to_disk of datasets, whose files are not read"
+        loaded = f"datasets.load_from_disk('{os.fspath(folder)}')"
+        hint = f"give {loaded} to the Python function, or write it as Parquet: {loaded}.to_parquet('train.parquet')"
+        if "dataset_dict.json" in names:
+            hint = hint.replace(".to_parquet", "['train'].to_parquet")
+        raise DataError("wrong-kind", fact, hint)
 
 
 def _check_link_leads_on(folder: str) -> None:

@@ -1,17 +1,21 @@
 """Layouts: what the files of a task are called, and which of their columns hold what."""
 
+import glob
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from albertkit.data.inputs import check_not_saved_dataset
 from albertkit.data.tables import EXTENSIONS, PACKINGS, Quoting, Table
 from albertkit.errors import DataError, closest, listed, near_path
 
 TABLE_FILES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
 
+_SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.)")
 _CLOSE, _CLOSE_LABEL = 0.6, 0.75  # `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`
 
 
@@ -76,13 +80,14 @@ class Layout:
 
 def split_files(data: Path, find: Callable[[Path], dict[str, Path]], wanted: str, hint: str) -> dict[str, Path]:
     """Return the files of a folder by split, those that `find` finds there; one file is "train"."""
-    if data.is_file():
+    if data.is_file() or (not data.exists() and glob.glob(str(data), recursive=True)):
         return {"train": data}
     if not data.is_dir():
         raise DataError("not-found", f"no such file or folder: `{data}`", near_path(data, "check the path"))
     if found := find(data):
         return found
     there = sorted(os.listdir(data))
+    check_not_saved_dataset(data, there)
     raise DataError("missing-file", f"`{data}` has {wanted}; it holds {listed(there, 10) or 'nothing'}", hint)
 
 
@@ -98,6 +103,9 @@ def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "
             for name in names:
                 parent, _, stem = name.rpartition("/")
                 paths = _tables(Path(os.path.normpath(data / parent)))[stem]
+                if not paths:
+                    hub_names = (stem, *TABLE_FILES.get(split, (split.replace("dev", "validation", 1),)))
+                    paths = next(filter(None, (_shards(data, hub_name) for hub_name in hub_names)), [])
                 if len(paths) > 1:
                     both = " and ".join(f"`{path.name}`" for path in paths)
                     raise DataError(
@@ -113,6 +121,22 @@ def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "
     looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
     wanted = f"none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
     return split_files(data, find, wanted, "name the folder that holds them, or the file itself")
+
+
+def _shards(data: Path, name: str) -> list[Path]:
+    """Return the path of the one shard of a split, as the hub names them, or the glob of several; none if there is none."""
+    for folder in (data, data / "data"):
+        shards = [path for path in sorted(folder.glob(f"{glob.escape(name)}-*")) if _SHARD.search(path.name)]
+        if len(shards) == 1 and "-of-00001" in shards[0].name:
+            return shards
+        if shards:
+            total = int(_SHARD.findall(shards[0].name)[0])
+            if len(shards) != total:
+                fact = f"`{folder}` has {len(shards)} of the {total} shards of `{name}`"
+                raise DataError("missing-file", fact, "copy or download the others, too")
+            ending = shards[0].name[_SHARD.search(shards[0].name).end() :]  # type: ignore[union-attr]
+            return [Path(glob.escape(str(folder)), f"{glob.escape(name)}-*-of-{total:05}{ending}")]
+    return []
 
 
 def _tables(folder: Path) -> dict[str, list[Path]]:

@@ -4,6 +4,7 @@ A reader is opened for the kind of file: it returns a `_Source`, which yields re
 """
 
 import csv
+import glob
 import itertools
 import json
 import os
@@ -12,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 from albertkit.data.bad_rows import BadRows
-from albertkit.data.inputs import ByteStream, find_file
+from albertkit.data.inputs import ByteStream, InputFile, find_inputs
 from albertkit.data.lines import LONGEST, NOT_UTF8, encoding_hint, has_half_characters, lines, not_json, not_utf8
 from albertkit.data.parquet import ParquetFile
 from albertkit.encodings import conversion
 from albertkit.errors import DataError, near_miss
+from albertkit.files import check_not_folder
 from albertkit.normalization import normalize
 
 EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
@@ -46,6 +48,14 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
 _Report = Callable[[int, str, str], None]  # takes line, reason and hint of a record that cannot be read
+
+
+class ListText(str):
+    """A list of JSON or Parquet, as its JSON."""
+
+
+class Null(str):
+    """A value that JSON or Parquet has as null, or NaN: an empty text."""
 
 
 class Row(NamedTuple):
@@ -80,7 +90,7 @@ class Table:
       `labels.label`.
 
     Args:
-        file: Path or URL.
+        file: Path or URL; a glob that names several files reads them one after the other, each with a header if one has.
         quoted: Whether fields of a separated table may be in quotes. "commas": as above. "look": with tabs the first mebibyte
             decides. Default: as above, and a table with tabs that shows that it was written otherwise is refused.
         bad_rows: Collects every row that cannot be read. Default: such a row is an error.
@@ -89,7 +99,7 @@ class Table:
         skip_short: Whether rows of a separated table that lack fields are counted in `num_short`; else they are bad rows.
 
     Attributes:
-        path: Of the file.
+        path: Of the file that is being read.
         columns: Names of the columns in NFC; of a separated table the fields of its first line.
         has_own_names: False for separated tables, whose first line may be a row: see `without_header`.
         is_lines: Whether every line is a text.
@@ -105,8 +115,11 @@ class Table:
         lines_unless: Sequence[Sequence[str]] = (),
         skip_short: bool = False,
     ) -> None:
-        self._stream = ByteStream(find_file(file))
-        self.path = self._stream.file.path
+        check_not_folder(file)
+        first, *self._further_files = find_inputs([file])
+        self._stream = ByteStream(first)
+        self.path = first.path
+        self._options: dict[str, Any] = {"quoted": quoted, "lines_unless": lines_unless, "skip_short": skip_short}
         self._bad_rows = bad_rows if bad_rows is not None else BadRows()
         self._number = 0
         self._more_fields = False  # than there are names
@@ -121,6 +134,10 @@ class Table:
             self._stream.close()
             raise
         self.columns, self._records, self.has_own_names = source
+        if self.has_own_names and not self.is_lines:
+            for shard in map(self._open_shard, self._further_files):
+                self.columns = tuple(dict.fromkeys((*self.columns, *shard.columns)))
+                shard.close()
 
     def _open(self, quoted: Quoting, lines_unless: Sequence[Sequence[str]]) -> _Source:
         sample = self._stream.peek(_SAMPLE)
@@ -158,22 +175,48 @@ class Table:
         self._first_row = [(1, list(self.columns))]
         self.columns, self._more_fields = tuple(map(composed, names)), more_fields
 
-    def rows(self, columns: Sequence[str] | None = None, optional: Sequence[str] = ()) -> Iterator[Row]:
+    def rows(
+        self, columns: Sequence[str] | None = None, optional: Sequence[str] = (), lists: Sequence[str] = ()
+    ) -> Iterator[Row]:
         """Yield the rows from where the table stands, in order.
 
         Args:
             columns: The wanted columns; a row without one of them is a bad row. Default: all, none of which a row must have.
             optional: Further columns of the table; they come first, and are "" in rows that lack them.
+            lists: The wanted columns that may hold lists; of another one a list is a bad row.
         """
+        no_lists = set(columns or ()).difference(lists)
         needed = set(map(composed, columns or ()))
         wanted = {composed(name): name for name in (*optional, *(self.columns if columns is None else columns))}
         self.check(list(wanted))
+        yield from self._rows_of_first_file(wanted, needed, no_lists)
+        for shard in map(self._open_shard, self._further_files):
+            shard.check(list(needed))
+            self.path, self._has_lines, shard._number = shard.path, shard._has_lines, self._number
+            in_shard = {name: spelled for name, spelled in wanted.items() if name in shard.columns}
+            for row in shard._rows_of_first_file(in_shard, needed, no_lists):
+                yield row._replace(values={spelled: row.values.get(spelled, "") for spelled in wanted.values()})
+            self._number = shard._number
+            self.num_short += shard.num_short
+
+    def _open_shard(self, file: InputFile) -> "Table":
+        """Open a further file of a glob, to be read as the first one is."""
+        shard = Table(glob.escape(file.path), bad_rows=self._bad_rows, **self._options)
+        if self._first_row:
+            shard.without_header(self.columns, self._more_fields)
+        return shard
+
+    def _rows_of_first_file(self, wanted: dict[str, str], needed: set[str], no_lists: set[str]) -> Iterator[Row]:
         read = self._values_by_name if self.has_own_names else self._values_by_place
         reading = read(wanted, needed)
         with self._stream:
             for line, values in reading:
                 if any(map(has_half_characters, values.values())):
                     self._bad(line, NOT_UTF8, not_utf8(self.path))
+                    continue
+                if has_lists := [name for name in no_lists if isinstance(values[name], ListText)]:
+                    hint = "write one text; lists of labels are for `multilabel`, lists of choices for `choice`"
+                    self._bad(line, f"`{has_lists[0]}` is a list, not a text", hint)
                     continue
                 yield Row(self._number, line, values)
                 self._number += 1
@@ -528,9 +571,11 @@ def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if value is None or value != value:  # NaN: pandas' word for nothing
-        return ""
-    if isinstance(value, bool | list):
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return Null()
+    if isinstance(value, list):
+        return ListText(json.dumps(value, ensure_ascii=False, default=str))
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 

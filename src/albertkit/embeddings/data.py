@@ -124,7 +124,7 @@ def _read_table(
                 "name those to read: --text FIRST --pair SECOND, and --columns for all of a file without a header"
                 + "; of triplets all: --columns anchor,positive,negative" * (negatives and len(wanted) == count + 1),
             )
-        for row in table.rows(wanted):
+        for row in table.rows(wanted, lists=wanted):
             texts = [_texts_of(row.values[name]) if table.has_own_names else [row.values[name]] for name in wanted]
             if all(some and all(text.strip() for text in some) for some in texts):
                 # A list of texts meets each of the other texts of its row in turn.

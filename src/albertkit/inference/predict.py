@@ -6,6 +6,7 @@ Rows come from a task's table or from lines; both are answered a chunk at a time
 import csv
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -51,7 +52,9 @@ from albertkit.tasks.texts import TextTask
 
 CHUNK = 4096  # examples read, computed and written at a time: enough to sort by length, little enough to hold
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_FILES = {".json", ".txt", ".parquet"}  # names that are not meant as folders
+_FILE_ENDING = re.compile(
+    r"\.([a-z]{2}[a-z0-9]*|h5|7z)"
+)  # of a name that is not meant as a folder, as `preds.v2` may be
 _JSON = ("jsonl", "ndjson", "json")
 _TABLES = ("csv", "tsv", "parquet", "pq")
 
@@ -135,9 +138,15 @@ def _predict_task(options: PredictOptions) -> PredictReport:
     out, top = options.out, options.top
     target = None if out is None or is_standard_output(out) else Path(out)
     kind = "" if target is None else target.suffix.lower()
-    if kind in _FILES:
-        hint = "predictions go into a .jsonl, .csv or .tsv file, or into a folder with the task's own"
-        raise ConfigError("bad-value", f"`{out}` would be a folder", hint)
+    if (
+        target is not None
+        and kind not in (".jsonl", *_SEPARATORS)
+        and _FILE_ENDING.fullmatch(kind)
+        and not target.is_dir()
+    ):
+        fact = f"`{out}` is called a file of another kind than those that are written"
+        hint = "predictions go into a .jsonl, .csv or .tsv file, or with the task's own into a folder without such an ending"
+        raise ConfigError("bad-value", fact, hint)
     folder = target if kind not in (".jsonl", *_SEPARATORS) else None
     if target is not None:
         check_new_file(target) if folder is None else check_new_folder(folder)

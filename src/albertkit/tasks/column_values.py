@@ -1,5 +1,6 @@
 """What the values of a table's columns show before it is read: texts that no task reads, whole numbers that became floats."""
 
+import glob
 import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -37,7 +38,7 @@ def note_unread_texts(
         header: Whether the first line has the names of the columns.
     """
     unread = [name for name in dict.fromkeys(columns) if name not in read and columns.count(name) == 1]
-    if not unread or not file.is_file():
+    if not unread or not can_be_read_again(file):
         return
     with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
         if not header:
@@ -48,6 +49,11 @@ def note_unread_texts(
         what = "column holds texts that are" if len(texts) == 1 else "columns hold texts that are"
         hint = "name those to read with --text-column and --pair-column"
         bad_rows.note(f"`{file_name(file)}`: {len(texts)} {what} not read: {listed(texts, 5)}; {hint}")
+
+
+def can_be_read_again(file: Path) -> bool:
+    """Return whether a path names files, not a pipe."""
+    return file.is_file() or glob.has_magic(str(file))
 
 
 def _hold_text(values: Sequence[str]) -> bool:
@@ -66,7 +72,7 @@ def are_whole_floats(
     file: Path, columns: Sequence[str], column: str, *, quoted: Quoting = None, header: bool = True
 ) -> bool:
     """Return whether all labels in a column are such; arguments as of `note_unread_texts`."""
-    if not file.is_file():
+    if not can_be_read_again(file):
         return False
     with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
         if not header:

@@ -1,8 +1,9 @@
 """The examples of a fine-tuning: training, dev, and those that a decision is calibrated on."""
 
 import hashlib
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ import numpy as np
 from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.features import Features
 from albertkit.data.given import Data, as_files, file_name, is_made_of_rows
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import ConfigError, DataError, listed
 from albertkit.tasks.overlap import draw_held_out, measure_overlap
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
 
+_MAX_REASONS = 3
 _FEW = 10  # examples, each of which may well have a label of its own
 
 
@@ -86,14 +88,8 @@ def read_data(
         dev_examples, where = read_split(task, files[split], split, bad_rows), f"`{files[split].name}`"
         dev_name = files[split].name
     else:
-        try:
+        with _naming_left_out_rows(bad_rows):
             train, dev_examples = _hold_out(task.kind, train, held_out, data)
-        except DataError as error:
-            if not bad_rows.found:
-                raise
-            raise DataError(
-                error.slug, f"{error.message}; {left_out_line(bad_rows.found)}", "correct these rows first"
-            ) from None
         where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
         dev_name = f"{file_name(files['train'])}, held out"
     notes.append(f"data: {counted(len(train), 'training example')}; dev: {len(dev_examples):,}, {where}")
@@ -101,13 +97,26 @@ def read_data(
     if bad_rows.found:
         notes.append(left_out_line(bad_rows.found))
     notes += bad_rows.notes
-    task = task.fitted(train)
+    with _naming_left_out_rows(bad_rows):
+        task = task.fitted(train)
     calibration: list[Any] = []
     if calibrate:
         train, calibration = task.calibration_split(train)
         if calibration:
             notes.append(f"kept from training to calibrate on: {len(calibration):,} examples")
     return TaskData(task, train, dev_examples, calibration, notes, dev_name)
+
+
+@contextmanager
+def _naming_left_out_rows(bad_rows: BadRows) -> Iterator[None]:
+    """Let an error about what is left of the examples say which rows were left out."""
+    try:
+        yield
+    except DataError as error:
+        if not bad_rows.found:
+            raise
+        hint = bad_rows.found[0].hint or "correct these rows first"
+        raise DataError(error.slug, f"{error.message}; {left_out_line(bad_rows.found)}", hint) from None
 
 
 def read_given(task: Task, data: Data, dev: Data, held_out: float, calibrate: bool, bad_rows: BadRows) -> TaskData:
@@ -133,8 +142,12 @@ def configured(task: Task, settings: FinetuneSettings) -> Task:
 
 
 def left_out_line(found: Sequence[BadRow]) -> str:
-    """Return the line about rows that cannot be used."""
-    return f"rows left out: {len(found):,} (the first: {found[0].where}, {found[0].reason})"
+    """Return the line about rows that cannot be used: how many, the first, and the most frequent reasons if there are several."""
+    counts = Counter(row.reason for row in found).most_common(_MAX_REASONS)
+    reasons = (
+        "" if len(counts) < 2 else f"; {listed([f'{count:,} x {reason}' for reason, count in counts], _MAX_REASONS)}"
+    )
+    return f"rows left out: {len(found):,} (the first: {found[0].where}, {found[0].reason}{reasons})"
 
 
 def fingerprint(features: Features) -> str:

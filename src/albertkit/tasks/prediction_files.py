@@ -62,7 +62,7 @@ def read_predictions(
             hint = "call it `prediction`; a file of predictions begins with the names of its columns"
             raise DataError("missing-column", f"`{file}` has no column of predictions, only {names}", hint)
         name = next((name for name in id_columns if name in table.columns and name != value), None)
-        rows = table.rows([value, *([name] if name else [])])
+        rows = table.rows([value, *([name] if name else [])], lists=[value])
         return [Predicted(row.values[name] if name else None, row.values[value], row.line) for row in rows]
 
 

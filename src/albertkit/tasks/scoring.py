@@ -148,7 +148,7 @@ def _labelled_rows(task: TextTask, gold: File, label: str, id: str | None, bad_r
     form = Form("", label=label)
     with Table(gold, quoted="look", bad_rows=bad_rows) as table:
         ids = [id] if id else [name for name in IDS if name in table.columns and name != label][:1]
-        for row in table.rows([label, *ids]):
+        for row in table.rows([label, *ids], lists=[label] if task.kind == "multilabel" else []):
             try:
                 value = task.read_label(row.values, form)
             except DataError:  # of the whole column, not of this row

@@ -5,7 +5,7 @@ A kind of data is one of four, or a task that is one: see `KINDS`.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.tasks.data import left_out_line, read_split
 from albertkit.tasks.task import Task
-from albertkit.tasks.texts import TextExample
+from albertkit.tasks.texts import TextExample, TextTask
 
 Kind = Literal["scores", "nli", "pairs", "texts"]
 KINDS: dict[str, Kind] = {
@@ -35,6 +35,7 @@ KINDS: dict[str, Kind] = {
     "mnli": "nli", "klue-nli": "nli", "kornli": "nli", "nli": "nli", "pairs": "pairs", "texts": "texts",
 }  # fmt: skip
 
+_NO_GOLD = "-"
 _SILVER = Columns(text="text", pair="pair", label="score")  # what `embed augment` writes
 
 
@@ -166,6 +167,8 @@ class _Source:
             count = 2 if self.kind == "pairs" else 1
             return Examples(read_texts(file, self.columns, count, self.bad_rows, negatives=True))
         rows: list[TextExample] = read_split(self.task, file, split, self.bad_rows)
+        if self.kind == "nli":
+            rows = self._with_gold_labels(file, split, rows)
         texts = [(row.text, row.pair or "") for row in rows]
         labels: list[Any] = [row.label for row in rows]
         if self.kind == "scores":
@@ -177,6 +180,16 @@ class _Source:
                 "rename the classes, or name another column with --label",
             )
         return Examples(texts, np.array([CLASSES.index(label) for label in labels], np.int64))
+
+    def _with_gold_labels(self, file: Path, split: str, rows: list[TextExample]) -> list[TextExample]:
+        """Return the rows without those whose annotators did not agree, which SNLI labels `-`; they are bad rows."""
+        if all(row.label != _NO_GOLD for row in rows):
+            return rows
+        numbered = cast(TextTask, self.task).rows(file, split=split, labelled=True, bad_rows=BadRows("skip"))
+        for example, row in numbered:
+            if example.label == _NO_GOLD:
+                self.bad_rows.add(file, row.line, f"label `{_NO_GOLD}`: there is no gold label")
+        return [row for row in rows if row.label != _NO_GOLD]
 
 
 def _learned(kind: Kind, train: Examples, triplets: bool, data: Path) -> tuple[Examples, str]:

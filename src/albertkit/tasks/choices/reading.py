@@ -15,7 +15,7 @@ from albertkit.data.columns import IDS, Columns
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.layouts import TABLE_FILES, split_files
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json
-from albertkit.data.tables import Table
+from albertkit.data.tables import ListText, Table
 from albertkit.errors import DataError, near_miss
 from albertkit.files import plain_file
 from albertkit.tasks.column_values import note_unread_texts
@@ -166,7 +166,8 @@ def read_choices(
         wanted = [name for name in (*form.columns, label if labelled else "") if name and name not in optional]
         lines: dict[str, int] = {}  # of each id
         questions = Counter[str]()  # of each passage
-        for row in table.rows(wanted, optional):
+        lists = [form.names, *(form.choices if len(form.choices) == 1 else ())]
+        for row in table.rows(wanted, optional, lists):
             answer = None
             if labelled:
                 answer = row.values[label] if label else beside[row.number] if row.number < len(beside) else ""
@@ -244,6 +245,8 @@ def _example(name: str, values: dict[str, str], form: Form, label: str | None) -
         names = [str(name) for name in _list(values[form.names], form.names)]
     context = values[form.context] if form.context else ""
     question = values[form.question] if form.question else ""
+    if isinstance(context, ListText):
+        raise ValueError(f"`{form.context}` is a list, not a text")
     level = _LEVEL.match(values[form.passage]) if form.passage else None
     part = level[1] if level else ""
     return checked_example(name, context, question, choices, label, first=form.first, names=names, level=part)

@@ -10,6 +10,7 @@ import numpy as np
 from albertkit.data.columns import Columns
 from albertkit.data.features import Features
 from albertkit.data.layouts import Form, is_number
+from albertkit.data.tables import Null
 from albertkit.errors import ConfigError, DataError, listed, near_miss
 from albertkit.tasks.column_values import is_whole_float
 from albertkit.tasks.label_names import NO_NUMBER, label_indices, labels_of, named_outputs, rarer_class, sorted_labels
@@ -303,11 +304,17 @@ class MultiLabelClassification(TextTask):
     def _has_labels(self) -> bool:
         return bool(self.label_column or self.label_columns)
 
+    @property
+    def _list_columns(self) -> tuple[str, ...]:
+        return (self.label_column,)
+
     def _wanted(self, form: Form, labelled: bool) -> list[str]:
         return [*form.wanted(labelled), *(self.label_columns if labelled else ())]
 
     def read_label(self, values: dict[str, str], form: Form) -> tuple[str, ...]:
         if not self.label_columns:
+            if isinstance(values[form.label], Null):
+                raise ValueError(f"`{form.label}` is null", "write [] where no label applies")
             names = label_list(values[form.label])
             if _is_multi_hot(names):
                 fact = f"`{form.label}` is `{values[form.label][:40]}`, a 0 or 1 for each label, and nothing names the labels"

@@ -208,7 +208,7 @@ class TextTask(Task[TextExample]):
             lines: dict[str, int] | None = {} if compared else None
             num_empty = 0
             whole_floats: bool | None = None  # of the labels, which are then read as whole numbers; None: not known yet
-            for row in table.rows(wanted, optional):
+            for row in table.rows(wanted, optional, self._list_columns):
                 if labelled and whole_floats is None and (label := row.values.get(form.label, "").strip()):
                     whole_floats = self._may_be_whole_float(label) and are_whole_floats(
                         file, table.columns, form.label, quoted=quoted, header=has_header
@@ -239,6 +239,11 @@ class TextTask(Task[TextExample]):
     def _has_labels(self) -> bool:
         """Return True where the column of the labels is known."""
         return any(form.label for form in self._forms)
+
+    @property
+    def _list_columns(self) -> tuple[str, ...]:
+        """The columns that may hold lists."""
+        return ()
 
     def _wanted(self, form: Form, labelled: bool) -> list[str]:
         return form.wanted(labelled)

@@ -281,7 +281,11 @@ def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.parametrize("text", ["1 O\n2 O\n3 O\n", "1 CD O\n2 CD O\n\nEU NN O\nis VB O\n\nhe PR O\nran VB O\n"])
+@pytest.mark.parametrize(
+    "text",
+    [f"{'9' * 5000} O\n", "1 O\n2 O\n3 O\n", "1 CD O\n2 CD O\n\nEU NN O\nis VB O\n\nhe PR O\nran VB O\n"],
+    ids=["a long one", "alone", "in a sentence"],
+)
 def test_numbers_may_be_words(tmp_path: Path, text: str) -> None:
     examples, bad_rows = read(tmp_path / "a.conll", text)
     assert [word for example in examples for word in example.words] == [
@@ -346,3 +350,14 @@ def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path: Path) -
         list(named.examples(file, split="train", labelled=True, bad_rows=BadRows()))
     with pytest.raises(ConfigError, match="leave out --pair-column"):
         find_task("ner", Columns(label="ner_tags", pair="x"))
+
+
+def test_a_second_column_of_tags_is_reported(tmp_path: Path) -> None:
+    """GermEval has nested entities in its last column; the chunks of CoNLL-2003 are tags of another kind."""
+    nested = "1\tder\tO\tO\n2\tVerein\tB-ORG\tO\n3\tBerlin\tI-ORG\tB-LOC\n\n1\tBonn\tB-LOC\tO\n"
+    examples, bad_rows = read(tmp_path / "a.tsv", nested)
+    assert [example.tags for example in examples] == [("O", "O", "B-LOC"), ("O",)]
+    assert "column 3 has tags of the same types as column 4, the last, which is read" in bad_rows.notes[-1]
+    assert f"cut -f 1-3 {tmp_path / 'a.tsv'}" in bad_rows.notes[-1]
+    for text, layout in (("EU NNP B-NP B-ORG\nran VBD B-VP O\n", WORDS), ("EU B-ORG B-ORG\n", Layout(tag_column=1))):
+        assert read(tmp_path / "b.conll", text, layout)[1].notes == []

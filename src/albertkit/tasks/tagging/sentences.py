@@ -5,7 +5,7 @@ A file has the scheme in which most of its sentences are well-formed; the other 
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -133,6 +133,10 @@ def read_tagged(
     if form.num_span_indices:
         lines = counted(form.num_span_indices, "line")
         bad_rows.note(f"`{file}`: {lines} with an index such as `1-2` or `8.1` left out: no words of their own")
+    if labelled and form.same_types >= 0:
+        column, last = form.same_types + 1, form.width
+        fact = f"`{file}`: column {column} has tags of the same types as column {last}, the last, which is read"
+        bad_rows.note(f"{fact}; to read the other: cut -f 1-{column} {file} > NEW_FILE")
     if form.num_doubtful:
         lines = counted(form.num_doubtful, "line")
         bad_rows.note(f"`{file}`: {lines} such as `# …` read as the word `#`: as many columns as the other words")
@@ -182,6 +186,8 @@ class _Form:
         is_counted: Whether the first column counts the words of each sentence.
         num_span_indices: Lines of such a file whose index is that of several words, or of none.
         num_doubtful: Lines that may be comments, or the word `#`.
+        same_types: Another column, from 0, whose tags name some of the types of those that are read, as GermEval's nested
+            entities do; -1 if there is none.
     """
 
     is_json: bool = False
@@ -191,6 +197,7 @@ class _Form:
     is_counted: bool = False
     num_span_indices: int = 0
     num_doubtful: int = 0
+    same_types: int = -1
 
     def is_comment(self, line: str, fields: Sequence[str], layout: Layout) -> bool:
         """Return whether a line before the first word of a sentence is a comment."""
@@ -210,6 +217,7 @@ def _find_form(file: File, layout: Layout, labelled: bool) -> _Form:
         Counter[tuple[int, bool]](),
         Counter[tuple[int, bool]](),
     )  # by number of columns, and whether with tabs
+    types: dict[int, set[str]] = defaultdict(set)
     num_tagged = num_span_indices = num_counting = num_others = 0
     previous, begins, counts = -1, True, True
     for _, line in chain([first], lines, [(0, "")]):
@@ -224,10 +232,13 @@ def _find_form(file: File, layout: Layout, labelled: bool) -> _Form:
             continue
         rows[len(fields), "\t" in line] += 1
         num_tagged += _has_tag(fields, layout)
+        for column, text in enumerate(fields):
+            if text != "O" and is_tag(text):
+                types[column].add(text[2:])
         if _SPAN_INDEX.fullmatch(fields[0]):
             num_span_indices += 1
             continue
-        index = int(fields[0]) if fields[0].isdecimal() else None
+        index = int(fields[0]) if fields[0].isdecimal() and len(fields[0]) < 10 else None
         counts = counts and index is not None and (index == previous + 1 or (begins and index in (0, 1)))
         previous, begins = -1 if index is None else index, False
     width, has_tabs = next(iter(rows or comments), (0, False))
@@ -235,7 +246,9 @@ def _find_form(file: File, layout: Layout, labelled: bool) -> _Form:
     tag_column = layout.tag_column % width if form.is_tagged and width else width
     if num_counting > num_others and rows.total() > num_counting and tag_column > 1:
         form.is_counted, form.num_span_indices = True, num_span_indices
-    elif not form.is_tagged:
+    if layout.tag_column == -1:
+        form.same_types = next((c for c in sorted(types) if 0 < c < tag_column and types[c] & types[tag_column]), -1)
+    if not form.is_tagged and not form.is_counted:
         form.num_doubtful = comments[width, has_tabs]
     return form
 

@@ -103,8 +103,10 @@ def test_who_finishes_requests_is_kept(monkeypatch):
         b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 40_000,
         b"GET /" + b"a" * 70_000 + b" HTTP/1.1",
         b"GET / HTTP/1.1\r\nX: " + b"a" * 1_000_000,
+        b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: a\r\n" * 2800,
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 16_500,
     ],
-    ids=["TLS", "words", "many headers", "a long address", "a long header"],
+    ids=["TLS", "words", "many headers", "a long address", "a long header", "a burst of headers", "a burst of one"],
 )
 def test_what_is_no_http_is_refused_in_json(said):
     async def client(host, port, connections):
@@ -149,9 +151,14 @@ def test_no_request_hides_in_the_body_of_an_upgrade():
     assert answers.count(b"HTTP/1.1 200") == answers.count(b"HTTP/1.1") == 1
 
 
+def test_headers_just_below_the_limit_are_read():
+    assert exchanged(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 16_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
 def test_trailers_are_bounded():
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
-    assert b"HTTP/1.1 400" in exchanged(head + b"a: b\r\n" * 20_000)
+    for count in (2800, 20_000):
+        assert b"HTTP/1.1 400" in exchanged(head + b"a: b\r\n" * count + b"\r\n")
 
 
 @pytest.mark.parametrize(

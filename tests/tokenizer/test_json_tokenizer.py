@@ -12,6 +12,7 @@ from albertkit.errors import AlbertKitError
 from albertkit.tokenizer import AlbertTokenizer, JsonTokenizer
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 
+tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip("transformers")
 NAMES = ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
 HARD = [text for _, text in HARD_SENTENCES]
@@ -102,3 +103,21 @@ def test_files_that_are_no_tokenizer(tmp_path: Path, content: str, slug: str) ->
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(AlbertKitError, match=rf"(?s)\[{slug}\].*\n\nhint: "):
         AlbertTokenizer.from_pretrained(tmp_path)
+
+
+def test_a_regular_expression_that_fails_is_an_error_and_no_panic() -> None:
+    """A panic of the library is no Exception: it ended threads, workers and answers that handle those."""
+    pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")
+    library = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
+    )
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex("(a|aa)+$b"), "isolated")
+    tokenizer, text = JsonTokenizer(library.to_str()), "a" * 40 + "!"
+    with pytest.raises(BaseException, match="retry-limit") as panic:
+        library.encode(text)
+    assert not isinstance(panic.value, Exception)
+    assert tokenizer.encode("a", special_tokens=False) == [5]
+    for call in (tokenizer.encode, tokenizer.encode_with_offsets, lambda text: tokenizer.encode_batch([text])):
+        with pytest.raises(AlbertKitError, match="retry-limit") as error:
+            call(text)
+        assert error.value.slug == "bad-file"

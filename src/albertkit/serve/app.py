@@ -14,6 +14,7 @@ from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import Receive, Scope, Send
 
 from albertkit import __version__
 from albertkit.errors import AlbertKitError
@@ -63,9 +64,10 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
     app.include_router(routes.router, dependencies=documented)
     app.include_router(text_embeddings_inference.router, dependencies=documented)
     app.include_router(operations)
-    app.mount("/page", StaticFiles(directory=_PAGE, html=True), name="page")
+    app.mount("/page", _WholeFiles(directory=_PAGE, html=True), name="page")
     _describe_openai_as_it_is(app)
     app.add_exception_handler(AlbertKitError, refusals.on_error)
+    app.add_exception_handler(OSError, refusals.on_system_error)
     app.add_exception_handler(RequestValidationError, refusals.on_bad_request)
     app.add_exception_handler(HTTPException, refusals.on_http_error)
     app.add_middleware(Gate, options=service.options)
@@ -75,6 +77,14 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
     # The last one is the outermost.
     app.add_middleware(Observed, metrics=service.metrics, is_draining=lambda: service.is_draining())
     return app
+
+
+class _WholeFiles(StaticFiles):
+    """Small files, which are sent whole: a bad `Range` is answered in plain text otherwise."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)
 
 
 def _describe_openai_as_it_is(app: FastAPI) -> None:

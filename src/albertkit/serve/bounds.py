@@ -22,6 +22,7 @@ MOST_QUOTED = 50_000_000  # characters of contexts times `top`: an /answer repea
 MOST_TAGGED = 300_000  # characters of a /tag or /tokenize: every word is some objects of Python's
 MOST_REQUESTS = 1024  # at once
 MOST_HELD = 16  # bodies of the largest size, in memory at once
+MOST_UPLOADS = 8  # videos of the largest size, on disk at once
 MOST_DEPTH = 8  # of a JSON body
 MOST_OBJECTS = 4096  # in a JSON body; a question is one
 MOST_LISTS = 8192  # in a JSON body; a pair is one. 600,000 empty ones are 1.8 MB, and took 2 seconds

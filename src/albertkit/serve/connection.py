@@ -7,13 +7,27 @@ import socket
 import time
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+HEADER_BYTES = 16_384  # of a request's target and headers, and of its trailers
 HEADER_SECONDS = 20.0  # from the first byte of a request, or from the start of a connection, to the end of its headers
 TAKING_SECONDS = 30.0  # in which a client must take some of an answer that waits for it
 
 _LINGER = 1.0  # seconds in which the rest of a request that is no HTTP is dropped
+
+
+class _BoundedHeads(h11.Connection):
+    """Refuse headers and trailers that are too large; h11 looks only at what has come before their end."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request | h11.EndOfMessage):
+            size = sum(len(name) + len(value) + 4 for name, value in event.headers)
+            if size + len(getattr(event, "target", b"")) > HEADER_BYTES:
+                raise h11.RemoteProtocolError("headers too long", 431)
+        return event
 
 
 class Connection(H11Protocol):
@@ -26,6 +40,10 @@ class Connection(H11Protocol):
     _waiting: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
     _is_refused = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.conn = _BoundedHeads(h11.SERVER, HEADER_BYTES)
 
     def connection_made(self, transport: Any) -> None:
         """Send small answers at once.

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from albertkit.serve.bounds import MOST_HELD, MOST_REQUESTS
+from albertkit.serve.bounds import MOST_HELD, MOST_REQUESTS, MOST_UPLOADS
 from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
 from albertkit.serve.refusals import ServiceError, refusal
 
@@ -38,6 +38,7 @@ class Gate:
         self._most = int(options.max_megabytes * MEGABYTE)
         self._most_upload = int(options.max_upload_megabytes * MEGABYTE)
         self._open, self._held = 0, _Held(MOST_HELD * self._most)
+        self._uploads = _Held(MOST_UPLOADS * self._most_upload)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, or refuse it."""
@@ -46,7 +47,7 @@ class Gate:
         path, headers = scope["path"], dict(scope["headers"])
         is_upload = path == UPLOAD
         most = self._most_upload if is_upload else self._most
-        body = _Body(receive, most, None if is_upload else self._held, _has_body(headers))
+        body = _Body(receive, most, self._uploads if is_upload else self._held, _has_body(headers))
         scope.setdefault("state", {})["deadline"] = asyncio.get_running_loop().time() + self._timeout
 
         async def send_noted(message: Message) -> None:
@@ -87,6 +88,10 @@ class Gate:
             # RFC 9112, 6.1: a proxy in front may believe the other one, and see another request in the body
             fact = "the request has both Content-Length and Transfer-Encoding"
             return ServiceError("bad-input", fact, "send one of them", status=400)
+        encoding = headers.get(b"content-encoding", b"").lower()
+        if _has_body(headers) and encoding not in (b"", b"identity"):
+            fact = f"the body is sent with Content-Encoding {encoding[:20].decode('latin-1')}"
+            return ServiceError("unsupported", fact, "send it as it is, without that header", status=415)
         if self._open > MOST_REQUESTS and path not in OPEN:
             fact = f"{MOST_REQUESTS:,} requests are being answered"
             return ServiceError("busy", fact, "send it again later", status=429, retry_after=1)
@@ -148,7 +153,7 @@ class Visitors:
 
 
 class _Held:
-    """Limit the bytes of all bodies in memory."""
+    """Limit the bytes of all bodies in memory, or of all uploads."""
 
     def __init__(self, most: int) -> None:
         self._most, self.bytes = most, 0
@@ -161,7 +166,7 @@ class _Held:
 
 
 class _Body:
-    """Count a request's body as it comes; `held` counts the bytes that stay in memory.
+    """Count a request's body as it comes; `held` counts the bytes that stay in memory or on disk.
 
     Attributes:
         is_read: Whether all of it has come.
@@ -169,7 +174,7 @@ class _Body:
         is_gone: Whether the client has closed the connection before the answer.
     """
 
-    def __init__(self, receive: Receive, most: int, held: _Held | None, is_expected: bool) -> None:
+    def __init__(self, receive: Receive, most: int, held: _Held, is_expected: bool) -> None:
         self._receive, self._most, self._held, self._bytes, self._kept = receive, most, held, 0, 0
         self.is_read, self.is_answered, self.is_gone = not is_expected, False, False
         self._end: asyncio.Future[Message] | None = None
@@ -182,9 +187,8 @@ class _Body:
         message = await self._part()
         if self._bytes > self._most:
             raise HTTPException(413, f"the body is larger than {self._most:,} bytes")
-        if self._held is not None:
-            self._kept += len(message.get("body", b""))
-            self._held.add(len(message.get("body", b"")))
+        self._kept += len(message.get("body", b""))
+        self._held.add(len(message.get("body", b"")))
         if not message.get("more_body", False):
             self._end = asyncio.ensure_future(self._receive())
             self._end.add_done_callback(self._notice_end)
@@ -203,8 +207,7 @@ class _Body:
         """End everything that waits for this request."""
         if self._end is not None:
             self._end.cancel()
-        if self._held is not None:
-            self._held.bytes -= self._kept
+        self._held.bytes -= self._kept
 
     async def _part(self) -> Message:
         message = await self._receive()

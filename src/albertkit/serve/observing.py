@@ -1,5 +1,6 @@
 """Number, log and count every request."""
 
+import asyncio
 import logging
 import re
 import uuid
@@ -95,7 +96,9 @@ class Observed:
             await self._app(scope, receive, send_with_id)
         except ClientDisconnect:
             status = status or _GONE
-        except Exception:
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # panics of Rust's libraries are no Exception
             log.exception("internal error", extra={"request_id": request_id.decode()})
             if not status:
                 error = MachineError(

@@ -6,6 +6,7 @@ Python's lock; and a list is given up at its first error.
 """
 
 import asyncio
+import codecs
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,14 +15,17 @@ from typing import Any
 import numpy as np
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.params import Form
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
+from starlette.datastructures import Headers
 
 from albertkit.serve.bounds import MOST_DEPTH, MOST_ITEMS, MOST_KEYS, MOST_LISTS, MOST_OBJECTS
 from albertkit.serve.refusals import ServiceError
 
 _SMALL = 16_000  # bytes, read in less than a millisecond
+_FIELDS = 10  # of a form; each may have a megabyte
 _SHOWN = 100  # errors that are kept of a body
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = b'",:{}[]'
 _threads = ThreadPoolExecutor(1, "bodies")  # one at a time: two large bodies hold twice the memory, and are no faster
@@ -58,7 +62,8 @@ def _count(signs: np.ndarray, sign: int) -> int:
 
 
 def read_body(body: bytes, model: type[BaseModel]) -> BaseModel:
-    """Read JSON as a request; it may hold neither NaN nor half a surrogate pair."""
+    """Read JSON as a request; it may hold neither NaN nor half a surrogate pair, and may begin with a byte order mark."""
+    body = body.removeprefix(codecs.BOM_UTF8)
     check_shape(body)
     try:
         value = from_json(body, allow_inf_nan=False)
@@ -78,17 +83,21 @@ def validate(value: Any, model: type[BaseModel]) -> BaseModel:
 
 
 class StrictRoute(APIRoute):
-    """Read the JSON of a route with `read_body`."""
+    """Read the JSON of a route with `read_body`, and its form before FastAPI does."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler, which gets the body as the route's model."""
         handle, model = super().get_route_handler(), self._model()
+        is_form = self.body_field is not None and isinstance(self.body_field.field_info, Form)
 
         async def handle_strict(request: Request) -> Response:
-            if model is not None and "json" in request.headers.get("Content-Type", ""):
+            if is_form:  # FastAPI would call every error a body that cannot be parsed
+                await request.form(max_files=1, max_fields=_FIELDS)
+            elif model is not None and "json" in request.headers.get("Content-Type", "").lower():
                 body = await request.body()
                 if body:
                     request._json = await _off_the_loop(body, partial(read_body, body, model))
+                    request._headers = Headers({**request.headers, "content-type": "application/json"})  # or text/json
             return await handle(request)
 
         return handle_strict

@@ -1,6 +1,10 @@
 """Refused requests: their errors, statuses and bodies."""
 
+import errno
+import logging
+import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,10 +16,11 @@ from starlette.exceptions import HTTPException
 
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
 
+log = logging.getLogger(__name__)
 OPENAI = "/v1/"  # paths whose errors have OpenAI's form
 _SLUGS = {
     400: "bad-input", 401: "not-allowed", 404: "not-found", 405: "bad-input", 413: "too-large", 422: "bad-input",
-    429: "busy",
+    415: "unsupported", 429: "busy",
 }  # fmt: skip
 _HINTS = {
     404: "/docs lists every path and its method", 405: "/docs lists every path and its method",
@@ -24,6 +29,7 @@ _HINTS = {
 _OPENAI_CODES = {(404, "unknown-name"): "model_not_found"}  # where OpenAI has another word
 _OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _SHOWN = 3  # errors of a body
+_SHORT = 10  # seconds after which others may have ended that hold the disk, descriptors or memory
 _TYPE = re.compile(
     r"(list|dict|tuple|union)\[|constrained-|form:"
 )  # types in places, as pydantic and `schemas` name them
@@ -71,6 +77,21 @@ def on_error(request: Request, error: Exception) -> JSONResponse:
     """Answer an `AlbertKitError`."""
     assert isinstance(error, AlbertKitError)
     return refusal(request.url.path, status_of(error), error, getattr(error, "retry_after", None))
+
+
+def on_system_error(request: Request, error: Exception) -> JSONResponse:
+    """Answer where the disk of uploads is full, or descriptors or memory are short; other errors of the system are bugs."""
+    assert isinstance(error, OSError)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        fact, hint = "the service has no space left for uploads", "send it again later"
+        refused = ServiceError("disk-full", fact, hint, status=507, retry_after=_SHORT)
+    elif error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN):
+        fact = f"the service is short of something: {os.strerror(error.errno)}"
+        refused = ServiceError("busy", fact, "send it again later", status=503, retry_after=_SHORT)
+    else:
+        raise error
+    log.error(refused.message, extra={"slug": refused.slug, "folder": tempfile.gettempdir()})
+    return on_error(request, refused)
 
 
 def on_bad_request(request: Request, error: Exception) -> JSONResponse:

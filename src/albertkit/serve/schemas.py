@@ -584,10 +584,12 @@ _REASONS = {
     401: "The API key is missing or wrong",
     404: "No such model",
     413: "The body is too large",
+    415: "The body is compressed",
     422: "The input does not fit",
     429: "Too much waits already",
     503: "The models are not ready",
     504: "It took too long",
+    507: "There is no space for uploads",
 }
 
 

@@ -9,7 +9,8 @@ tokens in a text are plain text, not ids.
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +115,14 @@ class JsonTokenizer(AlbertTokenizer):
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`. `tokenizers` decides on the number of threads by itself."""
-        encoded = self._backend.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
+        with _panics_as_errors():
+            encoded = self._backend.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
         return ragged([np.array(text.ids, dtype=np.int32) for text in encoded])
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """See `AlbertTokenizer.encode_with_offsets`; the spans are those of the `tokenizers` library."""
-        encoded = self._backend.encode(encodable(text), add_special_tokens=False)
+        with _panics_as_errors():
+            encoded = self._backend.encode(encodable(text), add_special_tokens=False)
         return encoded.ids, encoded.offsets
 
     def pieces(self, text: str) -> list[str]:
@@ -136,10 +139,11 @@ class JsonTokenizer(AlbertTokenizer):
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _encode_plain(self, text: str) -> list[int]:
-        return self._backend.encode(encodable(text), add_special_tokens=False).ids
+        return self.encode_with_offsets(text)[0]
 
     def _decode(self, ids: list[int], skip_special_tokens: bool) -> str:
-        return self._whole.decode(ids, skip_special_tokens=skip_special_tokens)
+        with _panics_as_errors():
+            return self._whole.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def _piece(self, piece_id: int) -> str:
         return self._whole.id_to_token(piece_id) or ""
@@ -215,6 +219,18 @@ class JsonTokenizer(AlbertTokenizer):
                 raise CheckpointError("wrong-tokenizer", what, f'name it in {CONFIG_NAME}: "{role}_token": …')
             names[role] = present[0]
         return names
+
+
+@contextmanager
+def _panics_as_errors() -> Iterator[None]:
+    """State a panic of the library, which is no Exception and ends whatever catches those, as an error."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        fact = f"the regular expressions of {JSON_NAME} fail on this text: {error}"
+        raise CheckpointError("bad-file", fact, "leave the text out, or use another tokenizer") from None
 
 
 def _with_added_tokens(content: str, added: Sequence[AddedToken], folder: Path) -> str:

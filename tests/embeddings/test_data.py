@@ -376,6 +376,13 @@ def test_a_header_of_pairs_is_known_by_its_names(tmp_path):
     assert note.endswith(
         "(`first`, `second`) is read as a row of texts; if it names columns: --text first --pair second"
     )
+    for header, said in (("원문\t번역문", True), ("Hello\tBonjour", True), ("Hi.\tSalut.", False)):
+        bad_rows = BadRows()
+        read_texts(write(tmp_path / "o.tsv", header, *rows), Columns(), 2, bad_rows)
+        assert bool(bad_rows.notes) is said
+    dictionary = BadRows()
+    read_texts(write(tmp_path / "d.tsv", *(f"word{c}\tmot{c}" for c in "abcdefghi")), Columns(), None, dictionary)
+    assert dictionary.notes == []
     scored = write(tmp_path / "s.tsv", "sentence1\tsentence2\tscore", *(f"{row}\t0.5" for row in rows))
     with pytest.raises(DataError, match=r"3 columns \(`sentence1`, `sentence2`, `score`\), but an example has 2 texts"):
         read_texts(scored, Columns(), 2, BadRows(), negatives=True)

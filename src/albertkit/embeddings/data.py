@@ -91,13 +91,14 @@ _BESIDE_PAIRS = {
     "prompt",
     "type",
 }  # BGE has most
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_FEW_WORDS = 0.1  # of the lines of a table; in a dictionary all are words
 
 
 def _read_table(
     file: Path, columns: Columns, count: int | None, bad_rows: BadRows, negatives: bool
 ) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
+    first_line: tuple[str, ...] = ()  # of a table without a header
     with Table(file, quoted=columns.quoted, bad_rows=bad_rows) as table:
         if columns.columns is not None:
             table.without_header([name.strip() for name in columns.columns.split(",")])
@@ -111,10 +112,7 @@ def _read_table(
                 bad_rows.note(f"`{file}`: read: {listed(_quoted(wanted))}; not read: {listed(_quoted(unread))}")
         elif not wanted:
             if columns.columns is None and not table.has_own_names:
-                if all(map(_NAME.fullmatch, table.columns)):
-                    hint = f"if it names columns: {' '.join(_naming_options(table.columns))}"
-                    names = listed(_quoted(table.columns))
-                    bad_rows.note(f"`{file}`: the first line ({names}) is read as a row of texts; {hint}")
+                first_line = table.columns
                 table.without_header([f"column {n}" for n in range(1, len(table.columns) + 1)])
             wanted = list(table.columns)
         if count is not None and len(wanted) != count and (not pair or wanted != [*pair, *hard]):
@@ -133,6 +131,9 @@ def _read_table(
                 wrong = [bool(some) and all(text.strip() for text in some) for some in texts].index(False)
                 reason = "is empty" if len(texts[wrong]) == 1 else "is empty, or no list of texts"
                 table.add_bad_row(row.line, f"`{wanted[wrong]}` {reason}")
+    if first_line and _is_header(first_line, rows[1:]):
+        hint = f"if it names columns: {' '.join(_naming_options(first_line))}"
+        bad_rows.note(f"`{file}`: the first line ({listed(_quoted(first_line))}) is read as a row of texts; {hint}")
     if columns.text is None and rows and (count is None or not pair):
         refuse_other_columns(file, wanted, rows)
     return rows
@@ -156,6 +157,12 @@ def _texts_of(value: str) -> list[str]:
             return [value]
         return list(texts) if all(isinstance(text, str) for text in texts) else []
     return [value]
+
+
+def _is_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Return whether a line may name columns: single words without a sign, as few other lines are."""
+    words = sum(all(text.isidentifier() for text in row) for row in others)
+    return all(name.isidentifier() for name in first) and words <= _FEW_WORDS * len(others)
 
 
 def _quoted(names: Sequence[str]) -> list[str]:

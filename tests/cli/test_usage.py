@@ -37,6 +37,11 @@ def said(capsys):
         (["corpus", "build"], "`albertkit corpus build INPUTS`: INPUTS is missing", "`albertkit corpus build --help`"),
         (["pretrain", "store"], "`albertkit pretrain STORE`: --out is missing", "--help"),
         (["pretrain", "store", "--out"], "`albertkit pretrain STORE`: --out needs a value", "--help"),
+        (
+            ["tokenizer", "train", "text", "--out", "o", "--special-pieces", "[PAD],[UNK]"],
+            "--special-pieces takes 5 words, separated by spaces",
+            "--help",
+        ),
         (["pretrain", "s", "--out", "r", "--steps", "x"], 'unable to convert "x" into int', "--help"),
         (["finetune", "a", "b", "c", "--lenght", "3"], "unknown option: --lenght", "did you mean `--length`?"),
         (["embed", "trian"], "`albertkit embed` has no command `trian`", "did you mean `train`?"),

@@ -340,6 +340,22 @@ def test_command(english_model: Path, korean_file: Path, tmp_path: Path, run_com
     assert "unknown tokens" in shown
 
 
+def test_words_themselves(english_model: Path, korean_file: Path, tmp_path: Path, run_command) -> None:
+    """Words, comma-separated words and files of words can be mixed; a file that is not there is no word."""
+    words = tmp_path / "words.txt"
+    words.write_text("문서중앙\n", encoding="utf-8")
+    command = ["tokenizer", "extend", english_model, korean_file, "--max-new", "100", "--out"]
+    report = run_command(
+        *command, tmp_path / "out", "--words", "전자책,출판사", words, "--words", "zebra", "--json"
+    ).json
+    assert (report["words"], report["left_out"]) == (4, {})
+    added = AlbertTokenizer.from_pretrained(tmp_path / "out")
+    assert all(added.pieces(word) == [f"▁{word}"] for word in ["전자책", "출판사", "zebra"])
+    assert extend_vocabulary(english_model, [korean_file], tmp_path / "one", words="zebra", max_new=100).words == 1
+    missing = run_command(*command, tmp_path / "none", "--words", tmp_path / "wrods.txt")
+    assert (missing.status, "error[not-found]" in missing.err) == (2, True)
+
+
 def test_google_with_korean_of_wikipedia(data: Path, tmp_path: Path) -> None:
     """Google's vocabulary and real text: zero unknown Hangul in both forms, the same ids in the file for transformers."""
     (tmp_path / "google").mkdir()

@@ -66,7 +66,9 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
         required = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is inspect.Parameter.empty]
         flag = error.argument.name
         shown = name.upper() if name in required else flag
-        wrong = "needs a value" if flag in (error.root_input_tokens or ()) else "is missing"
+        number, _ = error.argument.token_count()
+        needed = "needs a value" if number == 1 else f"takes {number} words, separated by spaces"
+        wrong = needed if flag in (error.root_input_tokens or ()) else "is missing"
         usage = " ".join([command, *map(str.upper, required)])
         return ConfigError("bad-command-line", f"`{usage}`: {shown} {wrong}", f"`{command} --help` lists the options")
     fact, asked, close = " ".join(str(error).split()).partition("Did you mean ")

@@ -29,7 +29,8 @@ class TokenizerSettings:
         byte_fallback: Encode characters without a token as UTF-8 bytes (256 tokens) instead of unknown.
         split_digits: Split numbers into single digits.
         reserve: Number of unused tokens to add at the end, for later use.
-        special_pieces: Five special tokens for the ids 0 to 4: padding, unknown, start, separation, mask.
+        special_pieces: Five words, the special tokens for the ids 0 to 4: padding, unknown, start, separation, mask. For example
+            `--special-pieces [PAD] [UNK] [CLS] [SEP] [MASK]`.
         user_defined_symbols: Tokens that are never split, for the ids from 5 on; they replace Google's `( ) " - . – £ €`. For one
             that begins with a hyphen: `--user-defined-symbols=-`.
         max_sentences: Maximum lines to train on; larger texts are sampled uniformly.

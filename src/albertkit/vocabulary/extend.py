@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -204,10 +203,18 @@ def _change(extension: Extension, rows: str) -> str:
     )
 
 
-def _read_words(words: Any) -> Sequence[str]:
-    """Return the words, or those of a file, one a line without blank lines."""
-    if words is None:
-        return ()
-    if not isinstance(words, str | Path):
-        return list(words)
-    return [line.strip() for line in read_lines(Path(words)) if line.strip()]
+def _read_words(words: str | Path | Sequence[str | Path] | None) -> list[str]:
+    """Return the words of a list, in which a file stands for its lines and a comma separates words."""
+    found: list[str] = []
+    for word in [words] if isinstance(words, str | Path) else words or ():
+        if _is_file(word):
+            found += [line.strip() for line in read_lines(Path(word)) if line.strip()]
+        else:
+            found += map(str.strip, str(word).split(",")) if word else [""]
+    return found
+
+
+def _is_file(word: str | Path) -> bool:
+    """Return True for a file that exists, and for what is called like one: a misspelt name is no word."""
+    path = Path(word)
+    return isinstance(word, Path) or "/" in word or path.suffix in (".txt", ".gz", ".csv", ".tsv") or path.is_file()

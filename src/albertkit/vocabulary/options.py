@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from albertkit.frame.command import SEVERAL
 from albertkit.tokenizer.options import ReadingOptions, SearchSettings
@@ -18,7 +18,7 @@ class ExtendOptions(ReadingOptions, SearchSettings):
         files: Text that needs new tokens; formats as for `tokenizer train`.
         out: New folder for the tokenizer, a list of its tokens (`spiece.vocab`), and with `--model` the whole checkpoint.
         model: Checkpoint trained with the tokenizer; often the same folder.
-        words: File of words to add in any case, one per line. In Python also a sequence of words.
+        words: Words to add in any case, separated by spaces or commas, or files of words, one per line.
         rows: How to initialise new embedding rows. subword-mean: mean of the rows of the old tokens that the new one replaces;
             mean: mean of all old rows; normal: random; zero; cooccurrence: from co-occurrences in the text, rotated to match the
             old rows.
@@ -33,7 +33,7 @@ class ExtendOptions(ReadingOptions, SearchSettings):
     out: str | Path
     model: str | Path | None = None
     _: KW_ONLY
-    words: Any = None
+    words: Annotated[Sequence[str | Path], SEVERAL] = ()
     rows: Literal["subword-mean", "mean", "normal", "zero", "cooccurrence"] = "subword-mean"
     rows_from: str | Path | None = None
     max_lines: int = 100_000

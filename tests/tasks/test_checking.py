@@ -223,9 +223,13 @@ def test_labels_that_are_several_names_are_found(kind: str, separator: str) -> N
     assert finding.startswith(
         f"labels `a{separator}b`, `b{separator}c` seem to be several labels with `{separator}` between"
     )
-    assert not list(
-        label_findings(kind, {"train": dict.fromkeys(["and|or", "b"], 10)})
-    )  # as many names as labels, or more
+    no_name_twice = dict.fromkeys(["and|or", "read, write", "b"], 10)
+    assert not list(label_findings(kind, {"train": no_name_twice}))
+
+
+def test_labels_that_share_a_name_are_found_though_there_are_as_many_names() -> None:
+    [finding] = label_findings("multilabel", {"train": dict.fromkeys(["a|b", "b|c", "a"], 10)})
+    assert finding.startswith("labels `a|b`, `b|c` seem to be several labels with `|`")
 
 
 @pytest.mark.parametrize("name", ODD)

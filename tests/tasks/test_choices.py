@@ -292,6 +292,22 @@ PUBLISHED: dict[str, tuple[dict[str, object], tuple[str, str, tuple[str, ...], i
         {"context": "투수가 공을 던진다.", "ending_1": "a", "ending_2": "b", "ending_3": "c", "ending_4": "d", "label": 3},
         ("투수가 공을 던진다.", "", ("a", "b", "c", "d"), 3),
     ),
+    "ReClor": (
+        {"context": "It rained.", "question": "Why?", "answers": ["x", "y"], "label": 1, "id_string": "t_0"},
+        ("It rained.", "Why?", ("x", "y"), 1),
+    ),
+    "LogiQA": (
+        {"context": "It rained.", "query": "Why?", "options": ["x", "y"], "correct_option": 0},
+        ("It rained.", "Why?", ("x", "y"), 0),
+    ),
+    "KMMLU": (
+        {"question": "1 + 1은?", "answer": 2, "A": "1", "B": "2", "C": "3", "D": "4", "Category": "Math", "Human Accuracy": 0.5},
+        ("", "1 + 1은?", ("1", "2", "3", "4"), 1),
+    ),
+    "labels that pandas made floats": (
+        {"question": "Why?", "choices": ["x", "y"], "label": 1.0},
+        ("", "Why?", ("x", "y"), 1),
+    ),
     "CosmosQA": (
         {"id": "3Q", "context": "It rained.", "question": "Why?", "answer0": "w", "answer1": "x", "answer2": "y", "answer3": "z",
          "label": 0},

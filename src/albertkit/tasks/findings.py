@@ -114,12 +114,16 @@ def _similar_labels(names: Iterable[str]) -> Iterator[str]:
 
 
 def _joined_labels(kind: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield labels that are several names in one text: fewer names than labels, if they are taken apart."""
+    """Yield labels that are several names in one text.
+
+    Taken apart at `|` or `;` two of them share a name; at signs that a name may have there are fewer names than labels.
+    """
     names = [name for name in names if name != NO_LABEL]
     for separator in ("|", ";", "/", *([","] if kind == "classification" else [])):
         joined = [name for name in names if separator in name]
-        parts = {part.strip() for name in names for part in name.split(separator)}
-        if joined and kind != "tagging" and len(parts) < len(names):
+        parts = Counter(part.strip() for name in names for part in name.split(separator))
+        is_shared = max(parts.values(), default=0) > 1 if separator in "|;" else len(parts) < len(names)
+        if joined and kind != "tagging" and is_shared:
             advice = "is the task `multilabel`?" if kind == "classification" else "write commas between them, or a list"
             yield f"{_listed(joined)} seem to be several labels with `{separator}` between them: {advice}"
 

@@ -18,7 +18,7 @@ from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json
 from albertkit.data.tables import ListText, Table
 from albertkit.errors import DataError, near_miss
 from albertkit.files import plain_file
-from albertkit.tasks.column_values import note_unread_texts
+from albertkit.tasks.column_values import is_whole_float, note_unread_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,8 @@ def checked_example(
 def _place(label: str, names: tuple[str, ...], first: int) -> int:
     if label in names:
         return names.index(label)
+    if is_whole_float(label):
+        label = label.removesuffix(".0")
     if label.isascii() and label.isdigit() and first <= int(label) < first + len(names):
         return int(label) - first
     last = first + len(names) - 1
@@ -131,7 +133,11 @@ FORMS = (
         "sent2", tuple(f"ending{n}" for n in range(4)), ("label",), context="sent1", repeated=("startphrase",)
     ),  # SWAG
     Form("question", ("choices",), _LABELS),  # MMLU has `answer`
-    Form("question", ("options",), _LABELS),
+    Form("question", ("options",), (*_LABELS, "correct")),  # AQuA has `correct`
+    Form("question", ("answers",), (*_LABELS, "correct_answer_id")),  # ReClor, QuAIL
+    Form("query", ("options",), ("correct_option",)),  # LogiQA
+    Form("question", tuple("ABCDE"), _LABELS, first=1),
+    Form("question", tuple("ABCD"), _LABELS, first=1),  # KMMLU
 )
 
 

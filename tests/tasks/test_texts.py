@@ -376,6 +376,7 @@ def test_of_two_classes_the_rarer_one_is_scored_and_named(chosen, expected):
     low, high = details["intervals"]["f1"]
     assert low < scores["f1"] < high
     assert TextClassification.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert task.with_changes(labels=("a", "b", "c")).positive_class == ""
     balanced = task_of().fitted(examples_of("a", "b"))
     assert balanced.positive_class == "b"  # as scikit-learn's labels of 0 and 1 have it
     assert "positive_class" not in task_of().fitted(examples_of("a", "b", "c")).details(

@@ -58,6 +58,13 @@ class TextClassification(TextTask):
                 else "it is for two classes; leave it out",
             )
 
+    def with_changes(self, **changes: Any) -> Self:
+        """Return a copy with other settings; other labels take the positive class away, unless it is one of two of them."""
+        labels = changes.get("labels", self.labels)
+        if labels and (len(labels) != 2 or self.positive_class not in labels):
+            changes = {"positive_class": "", **changes}
+        return super().with_changes(**changes)
+
     def head(self) -> dict[str, Any]:
         """Return the configuration of a head with an output for each class."""
         return named_outputs(self.labels, "single_label_classification")

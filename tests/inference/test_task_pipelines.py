@@ -1,8 +1,10 @@
 """Pipelines of fine-tuned models, against transformers' classes on the same folders."""
 
 import json
+from collections import deque
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -266,8 +268,8 @@ CLASSES = {
     "answer": AlbertForQuestionAnswering, "choose": AlbertForMultipleChoice,
 }  # fmt: skip
 NO_INPUTS = {
-    "classify": [3, None, "", " ", [], ["a"], ["a", 3], {"pair": "a"}, ["a", "b", "c"]],
-    "tag": [3, None, "", "\n", [], ["two words"], ["", "a"], {"words": ["a"]}],
+    "classify": [3, None, [], ["a"], ["a", 3], {"pair": "a"}, ["a", "b", "c"]],
+    "tag": [3, None, [], ["two words"], ["", "a"], {"words": ["a"]}],
     "answer": ["a", None, {"question": "a"}, {"question": "a", "context": ""}, {"question": 3, "context": "a"}],
     "choose": ["a", {"choices": ["a"]}, {"choices": ["a", "b"]}, {"question": "q", "choices": "ab"},
                {"question": "q", "choices": ["a", 3]}, {"question": "q", "context": 0, "choices": ["a", "b"]},
@@ -287,6 +289,39 @@ def test_what_is_no_input_is_refused_and_results_are_plain_values(folder, kind):
     result = pipeline(pipeline.example)
     assert json.loads(json.dumps(result)) == result
     assert "id" not in result
+
+
+@pytest.mark.parametrize("text", ["", " ", ("the fox", ""), ("", "the fox")])
+def test_empty_texts_are_classified_as_in_transformers(folder, text):
+    path = folder(AlbertForSequenceClassification)
+    first, second = text if isinstance(text, tuple) else (text, None)
+    found = load_pipeline(path, precision="fp32")(["the fox", text])[1]["probabilities"]
+    inputs = transformers.AutoTokenizer.from_pretrained(path)(first, second or None, return_tensors="pt")
+    model = transformers.AlbertForSequenceClassification.from_pretrained(path).eval()
+    with torch.inference_mode():
+        expected = model(**inputs).logits.softmax(-1)[0].tolist()
+    assert list(found.values()) == pytest.approx(expected, abs=1e-5)
+
+
+def test_an_empty_text_has_no_entities_as_in_transformers(folder):
+    path = folder(AlbertForTokenClassification)
+    assert transformers.pipeline("token-classification", str(path))("") == []
+    assert load_pipeline(path)(["the fox", ""])[1] == {"words": [], "tags": [], "entities": []}
+
+
+@pytest.mark.parametrize("several", [np.array, pd.Series, iter, lambda texts: (text for text in texts), deque])
+def test_several_texts_may_be_of_any_kind_that_has_an_order(folder, several):
+    pipeline, texts = load_pipeline(folder(AlbertForSequenceClassification)), ["the fox", "", "a dog"]
+    assert pipeline(several(texts)) == pipeline(texts)
+    for value in (pd.DataFrame({"text": texts}), set(texts)):  # the names of columns; without an order
+        with pytest.raises(DataError):
+            pipeline(value)
+
+
+def test_an_error_names_the_position_of_the_wrong_input(folder):
+    pipeline = load_pipeline(folder(AlbertForSequenceClassification))
+    with pytest.raises(DataError, match="input 2: None is not a text"):
+        pipeline(["the fox", "", None])
 
 
 def test_an_error_shows_the_value_however_large_or_deep(folder):

@@ -34,7 +34,7 @@ REFUSED = {
     "an empty list": ("/classify", b'{"texts": []}', 422, "bad-input"),
     "a misspelt field": ("/classify", b'{"texts": ["a"], "modle": "x"}', 422, "bad-input"),
     "a number": ("/classify", b'{"texts": 1}', 422, "bad-input"),
-    "blank": ("/classify", b'{"texts": [" "]}', 422, "bad-input"),
+    "half of a pair": ("/classify", b'{"texts": [" ", ["a"]]}', 422, "bad-input"),
     "too many": ("/classify", json.dumps({"texts": ["a"] * 2049}).encode(), 422, "bad-input"),
     "too long": ("/classify", json.dumps({"texts": ["a" * 100_001]}).encode(), 422, "bad-input"),
     "no mask": ("/fill-mask", b'{"texts": "a"}', 422, "bad-input"),

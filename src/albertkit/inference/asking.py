@@ -61,7 +61,7 @@ def ask(
     values = values_of(*([part] if isinstance(part, str) else part for part in given))
     pipeline = text_pipeline(model, kind, precision, device)
     try:
-        inputs = [pipeline.parse(value) for value in values]
+        inputs = pipeline.parse_all(values)
     except DataError as error:
         example = f"albertkit predict {model} {flags_of(pipeline.example)}"
         raise DataError(error.slug, error.message, example) from None

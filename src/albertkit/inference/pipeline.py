@@ -98,13 +98,24 @@ class Pipeline(ABC, Generic[Input]):
         """Answer one value, or a list of them in its order; see `parse` for what a value is.
 
         Args:
-            inputs: One value or a list. A list of two texts is two texts, a tuple of two is a pair.
+            inputs: One value, or several: a list, a NumPy array, a Series, a generator. A list of two texts is two texts, a
+                tuple of two is a pair.
             batch_tokens: Most tokens computed at once.
             **options: As `results`.
         """
-        listed = inputs if isinstance(inputs, list) else [inputs]
-        results = self.answer([self.parse(value) for value in listed], batch_tokens, **options)
-        return results if isinstance(inputs, list) else results[0]
+        if is_one_value(inputs):
+            return self.answer([self.parse(inputs)], batch_tokens, **options)[0]
+        return self.answer(self.parse_all(inputs), batch_tokens, **options)
+
+    def parse_all(self, values: Iterable[Any]) -> list[Input]:
+        """Read several values; an error names the position of the wrong one, from 0."""
+        inputs = []
+        for position, value in enumerate(values):
+            try:
+                inputs.append(self.parse(value))
+            except DataError as error:
+                raise DataError(error.slug, f"input {position:,}: {error.message}", error.hint) from None
+        return inputs
 
     def answer(self, inputs: Sequence[Input], batch_tokens: int = BATCH_TOKENS, **options: Any) -> list[Result]:
         """Answer parsed inputs, computed in batches of like length. Arguments as `__call__`."""
@@ -135,6 +146,13 @@ def check_finite(outputs: Iterable[Any]) -> None:
             raise MachineError(
                 "not-finite", "the model's outputs are not finite numbers", "its weights are broken: copy them again"
             )
+
+
+def is_one_value(inputs: Any) -> bool:
+    """Return whether inputs are one value; a DataFrame and a set are none that can be read, nor several in an order."""
+    if isinstance(inputs, str | bytes | tuple | Mapping | set | frozenset) or hasattr(inputs, "columns"):
+        return True
+    return not hasattr(inputs, "__iter__") or getattr(inputs, "ndim", 1) == 0
 
 
 def is_text(value: Any) -> TypeGuard[str]:

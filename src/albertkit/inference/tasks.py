@@ -90,12 +90,12 @@ class Classify(TaskPipeline):
         return super().outputs(batch) if self._early is None else list(self._early.logits(batch)[0].numpy())
 
     def parse(self, value: Any) -> TextExample:
-        """Read a text, a tuple or list of two texts, or an object with `text` and perhaps `pair`."""
+        """Read a text, a tuple or list of two texts, or an object with `text` and perhaps `pair`; a text may be empty."""
         if isinstance(value, Mapping):
             text, pair = value.get("text"), value.get("pair")
         else:
             text, pair = value if is_pair(value) else (value, None)
-        if is_text(text) and text.strip() and (pair is None or is_text(pair)):
+        if is_text(text) and (pair is None or is_text(pair)):
             return TextExample("", text, pair)
         raise self.bad_input(value, "a text, two texts, or an object with `text` and `pair`")
 
@@ -139,10 +139,10 @@ class Tag(TaskPipeline):
         """Read a text, an object with `text`, or a list of words.
 
         A text is cut into words and punctuation marks as the data are that taggers are trained on; or into its characters,
-        where the model was trained on such.
+        where the model was trained on such. An empty text has none.
         """
         value, characters = text_of(value), getattr(self.task, "layout", "words") == "characters"
-        if is_text(value) and value.strip():
+        if is_text(value):
             found = _CHARACTER.finditer(value) if characters else _WORD.finditer(_with_marks_as_letters(value))
             places = [match.span() for match in found]
             words = [" " if value[a:b].isspace() else value[a:b] for a, b in places]

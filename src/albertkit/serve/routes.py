@@ -182,7 +182,7 @@ def embedding_features(
     encoder = pipeline.encoder.with_prompt(prompt_name)
     if isinstance(values[0], str):
         service_of(request).check_expansion(values)
-        inputs = [pipeline.parse(value) for value in values]
+        inputs = pipeline.parse_all(values)
         return inputs, features_in_parts(encoder.features, inputs, values, proceed)
     if encoder.prompt:
         fact = f"ids cannot follow the prompt {encoder.prompt[:40]!r}: it is put before texts"

@@ -38,13 +38,12 @@ OneText = Annotated[Text, Tag("form:text")]
 Texts = Annotated[OneText | Annotated[list[Text], Several, Tag("form:list")], Discriminator(_form)]
 TextOrPair = Annotated[OneText | Annotated[Pair, Tag("form:list")], Discriminator(_form)]
 TextsOrPairs = Annotated[OneText | Annotated[list[TextOrPair], Several, Tag("form:list")], Discriminator(_form)]
-OneFilledText = Annotated[FilledText, Tag("form:text")]
 MaskedTexts = Annotated[
     Annotated[MaskedText, Tag("form:text")] | Annotated[list[MaskedText], Several, Tag("form:list")],
     Discriminator(_form),
 ]
-TextOrWords = Annotated[OneFilledText | Annotated[Words, Tag("form:list")], Discriminator(_form)]
-TextsOrWords = Annotated[OneFilledText | Annotated[list[TextOrWords], Several, Tag("form:list")], Discriminator(_form)]
+TextOrWords = Annotated[OneText | Annotated[Words, Tag("form:list")], Discriminator(_form)]
+TextsOrWords = Annotated[OneText | Annotated[list[TextOrWords], Several, Tag("form:list")], Discriminator(_form)]
 # One or several texts, or the ids of their tokens.
 Input = Annotated[
     OneText

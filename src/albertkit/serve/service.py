@@ -94,7 +94,7 @@ class Service:
         def prepared(pipeline: Pipeline[Any], proceed: Proceed) -> tuple[list[Any], Features]:
             self.check_expansion(values)
             try:
-                inputs = [pipeline.parse(value) for value in values]
+                inputs = pipeline.parse_all(values)
             except DataError as error:  # its hint is for Python
                 if error.slug == "bad-input":
                     error.hint = f"for example {json.dumps(pipeline.example, ensure_ascii=False)}"

@@ -345,6 +345,18 @@ def test_race_and_piqa_of_the_hub(tmp_path: Path) -> None:
     assert read(choice_task("choice"), tmp_path / "valid.jsonl")[0][0].label == 1
 
 
+def test_a_context_of_an_unknown_name_is_said_in_prediction_too(tmp_path: Path) -> None:
+    rows = [
+        {"story": f"It rained on day {n}.", "question": "Why?", "choice1": "Dry.", "choice2": "Wet."} for n in range(9)
+    ]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    examples, bad_rows = read(choice_task("choice"), tmp_path / "test.jsonl", labelled=False)
+    assert [example.context for example in examples] == [""] * 9
+    assert "`story`" in bad_rows.notes[0]
+    named = read(find_task("choice", Columns(text="story")), tmp_path / "test.jsonl", labelled=False)
+    assert (named[0][3].context, named[1].notes) == ("It rained on day 3.", [])
+
+
 def test_columns_of_choices_can_be_named(tmp_path: Path) -> None:
     row = {
         "text": "x",
@@ -385,12 +397,16 @@ def test_texts_that_are_not_read_are_said_once_at_training(tmp_path: Path, kind:
         frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file)
     said = "`train.{}`: {} not read: {}; name those to read with --text-column and --pair-column"
     for split, notes in (
-        ("train", [said.format(kind, "2 columns hold texts that are", "`story`, `note`")]),
+        ("train", [said.format(kind, "1 column holds texts that are", "`note`")]),
         ("dev", []),
     ):
         bad_rows = BadRows("stop")
-        assert len(read_examples(find_task("choice"), file, split, True, bad_rows)) == 20
+        task = find_task("choice", Columns(text="story"))
+        assert len(read_examples(task, file, split, True, bad_rows)) == 20
         assert bad_rows.notes == notes
+    bad_rows = BadRows("stop")
+    read_examples(find_task("choice"), file, "train", True, bad_rows)
+    assert bad_rows.notes == [said.format(kind, "2 columns hold texts that are", "`story`, `note`")]
     bad_rows = BadRows("stop")
     read_examples(find_task("classify", Columns(text="story", label="topic")), file, "train", True, bad_rows)
     assert bad_rows.notes == [said.format(kind, "1 column holds texts that are", "`note`")]

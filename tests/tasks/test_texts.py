@@ -571,6 +571,16 @@ def test_names_of_the_hubs_class_labels_are_the_layouts_numbers(name, names):
         read_examples(task, task.files(folder)["train"], "train")
 
 
+def test_kornli_of_the_hub(tmp_path):
+    path = tmp_path / "train.jsonl"
+    rows = [
+        {"premise": "a", "hypothesis": "b", "label": number} for number in range(3)
+    ]  # in the order of its ClassLabel
+    path.write_text("\n".join(map(json.dumps, rows)))
+    labels = [example.label for example in read(official_task("kornli"), path)]
+    assert labels == ["entailment", "neutral", "contradiction"]
+
+
 def test_whole_labels_that_pandas_made_floats_are_whole_again(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"sentence": list("abcd"), "label": [None, 1, 0, 1]})

@@ -164,7 +164,7 @@ def read_choices(
             table.check([form.labels[0]])
         ids = [name for name in IDS if name in table.columns and name not in form.columns]
         id_column = named.id or next(iter(ids), "")
-        if labelled and split == "train":
+        if (labelled and split == "train") or not form.context:  # which a model may have been trained with
             read = [*form.columns, *form.repeated, label, id_column]
             has_header = form.header and named.columns is None
             note_unread_texts(file, table.columns, read, bad_rows, quoted=named.quoted, header=has_header)

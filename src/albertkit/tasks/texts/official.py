@@ -126,7 +126,7 @@ OFFICIAL: dict[str, Layout] = {
         similar_from=3.0,  # KLUE's second metric, f1; the data hold the same decision as `binary-label`
     ),
     "kornli": Layout(
-        "classification", (Form("sentence1", "sentence2", "gold_label"),), _INFERENCE, "accuracy", "KorNLI",
+        "classification", (Form("sentence1", "sentence2", "gold_label"), _HUB_INFERENCE), _INFERENCE, "accuracy", "KorNLI",
         {
             "train": ("train", "multinli.train.ko"), "train_snli": ("snli_1.0_train.ko",), "dev": ("dev", "xnli.dev.ko"),
             "test": ("test", "xnli.test.ko"),

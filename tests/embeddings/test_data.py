@@ -337,6 +337,9 @@ def test_lists_of_positives_and_negatives_meet_in_turn(tmp_path):
     assert read_texts(file, Columns(), 2, BadRows()) == [("q1", "a"), ("q1", "b"), ("q2", "c")]
     other = write(tmp_path / "other.jsonl", json.dumps({"ask": "q1", "found": ["a", "b"]}))
     assert read_texts(other, Columns(text="ask", pair="found"), 2, BadRows()) == [("q1", "a"), ("q1", "b")]
+    named = BadRows()
+    assert read_texts(file, Columns(text="query", pair="pos"), 2, named, negatives=True)[0] == ("q1", "a")
+    assert named.notes == [f"`{file}`: read: `query`, `pos`; not read: `neg`"]
     csv = write(tmp_path / "list.csv", "query,pos", 'q1,"[""a""]"')  # a table of separated fields has no lists
     assert read_texts(csv, Columns(), 2, BadRows()) == [("q1", '["a"]')]
 

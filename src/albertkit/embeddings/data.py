@@ -108,13 +108,14 @@ def _read_table(
             beside = {*pair, *(() if negatives else hard)}
             others = [name for name in table.columns if name not in beside and name.lower() not in _BESIDE_PAIRS]
             wanted = [*pair, *others]
-            if unread := [name for name in table.columns if name not in wanted]:
-                bad_rows.note(f"`{file}`: read: {listed(_quoted(wanted))}; not read: {listed(_quoted(unread))}")
         elif not wanted:
             if columns.columns is None and not table.has_own_names:
                 first_line = table.columns
                 table.without_header([f"column {n}" for n in range(1, len(table.columns) + 1)])
             wanted = list(table.columns)
+        unread = [name for name in table.columns if name not in wanted and (name in hard or not columns.text)]
+        if unread:
+            bad_rows.note(f"`{file}`: read: {listed(_quoted(wanted))}; not read: {listed(_quoted(unread))}")
         if count is not None and len(wanted) != count and (not pair or wanted != [*pair, *hard]):
             raise DataError(
                 "bad-row",
@@ -140,12 +141,11 @@ def _read_table(
 
 
 def _pair_columns(columns: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the two columns of a pair and those of negatives, by their names; none if there is no such pair."""
+    """Return the two columns of a pair, none if no two have such names, and those of negatives."""
     by_name = {name.lower(): name for name in reversed(columns)}
     pairs = [[by_name[first], by_name[second]] for first, second in _PAIR_NAMES if {first, second} <= by_name.keys()]
-    if not pairs:
-        return [], []
-    return min(pairs, key=lambda pair: columns.index(pair[0])), [name for name in columns if _NEGATIVE.fullmatch(name)]
+    negatives = [name for name in columns if _NEGATIVE.fullmatch(name)]
+    return min(pairs, key=lambda pair: columns.index(pair[0]), default=[]), negatives
 
 
 def _texts_of(value: str) -> list[str]:

@@ -38,6 +38,8 @@ from albertkit.tokenizer import train_tokenizer
 from albertkit.tokenizer.text_files import read_lines
 from albertkit.vocabulary.train import read_text
 
+from .public_shapes import PUBLIC_RECORDS, PUBLIC_TABLES
+
 PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
 
 
@@ -625,3 +627,88 @@ def test_rows_of_snli_without_gold_label_can_be_skipped(tmp_path: Path) -> None:
     assert [(row.line, row.reason) for row in bad_rows.found] == [(3, "label `-`: there is no gold label")]
     with pytest.raises(DataError, match="line 3"):
         _Source("nli", "nli", columns, BadRows()).read(tmp_path / "snli.csv", "train")
+
+
+# --- public sets: their shapes, read to the rows of an independent reader ------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PUBLIC_TABLES)
+@pytest.mark.parametrize("packing", ["", ".gz"])
+def test_tables_of_public_sets_have_the_rows_of_pandas(name: str, packing: str, tmp_path: Path) -> None:
+    content, options = PUBLIC_TABLES[name]
+    frame = pd.read_csv(
+        io.StringIO(content.removeprefix("\ufeff"), newline=""),
+        dtype=str,
+        keep_default_na=False,
+        header=None,
+        **options,
+    )
+    expected = [[cell.replace("\r\n", "\n") for cell in row] for row in frame.itertuples(index=False)]
+    with opened(tmp_path, name.rpartition("/")[2], content.encode(), packing) as file, Table(file) as table:
+        assert list(table.columns) == [cell.strip() for cell in expected[0]]
+        table.without_header([f"c{number}" for number in range(len(expected[0]))])
+        rows = [list(row.values.values()) for row in table.rows()]
+        assert rows[1:] == expected[1:]
+
+
+@pytest.mark.parametrize("name", PUBLIC_RECORDS)
+@pytest.mark.parametrize("packing", ["", ".zst"])
+def test_records_of_public_sets_have_the_values_of_json(name: str, packing: str, tmp_path: Path) -> None:
+    content = PUBLIC_RECORDS[name]
+    records = (
+        json.loads(content) if content.startswith("[") else [json.loads(line) for line in content.splitlines() if line]
+    )
+
+    def flat(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
+        values: dict[str, str] = {}
+        for key, value in record.items():
+            if isinstance(value, dict):
+                values |= flat(value, f"{prefix}{key}.")
+            else:
+                is_json = isinstance(value, bool | list)
+                values[prefix + key] = (
+                    json.dumps(value, ensure_ascii=False) if is_json else "" if value is None else str(value)
+                )
+        return values
+
+    with opened(tmp_path, name.rpartition("/")[2], content.encode(), packing) as file, Table(file) as table:
+        expected = [flat(record) for record in records]
+        assert [row.values for row in table.rows()] == [
+            {name: row.get(name, "") for name in table.columns} for row in expected
+        ]
+        assert set(table.columns) == {name for row in expected for name in row}
+
+
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "nsmc-cp949.txt": (f"id\tdocument\n1\t{KOREAN}\n".encode("cp949"), "bad-row"),
+    "utf16.csv": ("text,label\na,pos\n".encode("utf-16"), "bad-encoding"),
+    "cut.csv.gz": (gzip.compress(b"text,label\n" + b"a,pos\n" * 9999)[:-20], "corrupt"),
+    "cut.jsonl.zst": (zstandard.ZstdCompressor().compress(b'{"text": "a"}\n' * 9999)[:-9], "corrupt"),
+    "ragged.csv": (b"text,label\na,pos\nb\n", "bad-row"),
+    "more-fields.tsv": (b"text\tlabel\na\tpos\tx\n", "bad-row"),
+    "open-quote.csv": (b'text,label\n"a,pos\nb,neg\n', "bad-row"),
+    "swallowed.csv": (b'text,label\n"a,pos\nb,neg\nc,pos\nd,neg\ne",pos\n', "bad-row"),
+    "unescaped-quote.csv": (b'text,label\n"a "b" c",pos\n', "bad-row"),
+    "quoted.tsv": (b'text\tlabel\n"a ""b"""\tpos\n', "doubtful"),
+    "two-columns-of-a-name.csv": (b"text,text\na,b\n", "ambiguous"),
+    "truncated.jsonl": (b'{"text": "a"}\n{"text": "b', "bad-row"),
+    "scalars.jsonl": (b'"a"\n"b"\n', "bad-row"),
+    "surrogate.jsonl": (b'{"text": "a\\ud800"}\n', "bad-row"),
+    "broken-array.json": (b'[{"text": "a"}, {"text": ]', "bad-file"),
+    "empty.csv": (b"", "empty"),
+    "empty.json": (b"[]", "empty"),
+    "only-blank.csv": (b"\n \n", "empty"),
+    "not-parquet.parquet": (b"text,label\na,b\n", "corrupt"),
+    "photo.csv": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "wrong-kind"),
+    "paper.csv": (b"%PDF-1.7\n", "wrong-kind"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_read_right_is_one_named_error(name: str, tmp_path: Path) -> None:
+    content, slug = REFUSED[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as error, Table(tmp_path / name) as table:
+        list(table.rows(list(table.columns)))
+    assert (error.value.slug, bool(error.value.hint)) == (slug, True)
+    assert name in error.value.message

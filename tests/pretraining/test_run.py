@@ -77,7 +77,10 @@ def test_where_held_out_documents_are_too_short_a_larger_share_is_suggested(tmp_
     (tmp_path / "short.txt").write_text(short)
     build_store([tmp_path / "short.txt"], tmp_path / "short", store.folder.parent / "tokenizer", workers=0)
     documents = np.arange(20)
-    for held_out, hint in ((documents < 2, "--held-out 0.5"), (documents < 15, "build a store of more documents, or")):
+    for held_out, hint in (
+        (documents < 2, "more than 2 of 20 documents"),
+        (documents < 15, "build a store of more documents, or"),
+    ):
         with pytest.raises(DataError, match="no held-out document can be evaluated on") as caught:
             EvaluationStream(TokenStore.open(tmp_path / "short"), [held_out])
         assert hint in caught.value.hint

@@ -152,7 +152,8 @@ class Table:
         if extension in ("parquet", "pq"):
             fact = f"`{self.path}` is called Parquet, but is not: it does not begin with PAR1"
             raise DataError("corrupt", fact, "copy or download it again, or call it what it is, such as .csv")
-        if start[:1] in (b"[", b"{") and extension not in ("csv", "tsv", "txt"):
+        is_json = start[:1] in (b"[", b"{") and extension not in ("csv", "tsv", "txt")
+        if is_json or extension in ("jsonl", "ndjson", "json"):
             self._has_lines = is_json_lines(self._stream)
             return _open_json(self._stream, self._bad)
         if lines_unless and extension in ("", "txt"):

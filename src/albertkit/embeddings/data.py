@@ -356,7 +356,7 @@ def held_out_rows(firsts: Sequence[str], share: float, data: Path) -> tuple[list
         raise DataError(
             "too-little-data",
             f"`{data}` has no dev file, and {share:.0%} of {len(firsts):,} training examples are {wanted}",
-            "name a dev file with --dev, or a larger share with --held-out",
+            "name a dev file with --dev, or " + ("add examples" if held else "a larger share with --held-out"),
         )
     return [place for place in range(len(firsts)) if place not in held], sorted(held)
 

@@ -318,10 +318,9 @@ def _where_to_get_more(held_out: Sequence[np.ndarray]) -> str:
     if documents < 2:
         return "build a store of more documents; in a text file an empty line ends a document"
     held = sum(int(np.count_nonzero(included)) for included in held_out)
-    larger = next((share for share in (0.1, 0.5) if held < share / 2 * documents), None)
-    if larger is None:
+    if held >= documents / 4:
         return "build a store of more documents, or of longer ones"
-    return f"hold out a larger share of the documents, for example --held-out {larger}, or use a larger corpus"
+    return f"hold out more than {held:,} of {documents:,} documents by a larger share with --held-out, or use a larger corpus"
 
 
 def _why_nothing(held_out: Sequence[np.ndarray], error: DataError) -> str:

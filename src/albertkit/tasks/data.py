@@ -175,7 +175,7 @@ def _hold_out(kind: str, train: Sequence[Any], share: float, data: Path) -> tupl
         raise DataError(
             "too-little-data",
             f"`{data}` has no dev file, and {share:.0%} of {len(train):,} training examples are {count}{each}",
-            "name a dev file with --dev, or a larger share with --held-out",
+            "name a dev file with --dev, or " + ("a larger share with --held-out" if not count else "add examples"),
         )
     kept = [example for number, example in enumerate(train) if number not in held]
     return kept, [example for number, example in enumerate(train) if number in held]

@@ -45,6 +45,10 @@ def test_evaluate_predict_and_score_agree_with_the_run(
     monkeypatch.setattr("albertkit.frame.progress._LINE_SECONDS", 0)
     shown = run_command("evaluate", folder, table).err
     assert re.search(r"^evaluating: (\d+) of \1 sequences, ", shown, re.MULTILINE)
+    shown = run_command("predict", folder, table / "dev.tsv", "--out", tmp_path / "shown.jsonl").err
+    rows = len((tmp_path / "shown.jsonl").read_text().splitlines())
+    assert re.search(rf"^predicting: {rows} examples, ", shown, re.MULTILINE)
+    assert "predicting" not in run_command("predict", folder, table / "dev.tsv").err
     done = run_command("evaluate", folder, table, "--json")
     assert "evaluating" not in done.err
     evaluated = done.json

@@ -37,6 +37,7 @@ from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import atomic_file, check_new_file, check_new_folder
 from albertkit.frame.command import takes
+from albertkit.frame.progress import Progress
 from albertkit.frame.result import Result as CommandResult
 from albertkit.frame.section import Facts, Section
 from albertkit.inference.loading import load_pipeline
@@ -166,12 +167,12 @@ def _predict_task(options: PredictOptions) -> PredictReport:
         )
     records = target if folder is None else folder / "predictions.jsonl"
     kept: list[Result] = []  # the task's own files are written as a whole
-    with as_files(options.input) as given, _writer(records) as stream:
+    with as_files(options.input) as given, _writer(records) as stream, _progress(options, target) as progress:
         file, split = file_of(task, given, options.split)
         rows = _rows_of(task, file, split, bad_rows, None if kind in _SEPARATORS else ())
         answer = partial(predict_examples, loaded, batch_tokens=options.batch_tokens)
         write = _table_writer(stream, _SEPARATORS[kind], task) if kind in _SEPARATORS else _line_writer(stream)
-        counts = _Counts()
+        counts = _Counts(progress)
         for row, result in counts.of(answer_rows(rows, answer, str(file), bad_rows)):
             write(with_top(result, top), row)
             if folder is not None:
@@ -241,7 +242,7 @@ def _predict(options: PredictOptions) -> PredictReport:
         bad_rows, asked = BadRows(options.on_error), top_options(pipeline, options.top)
         for note in pipeline.notes:
             bad_rows.note(note)
-        counts, found = _Counts(), []
+        counts, found = _Counts(stack.enter_context(_progress(options, out))), []
         in_memory = out is None and is_in_memory(options.input)
         stream = None if in_memory else stack.enter_context(_writer(out))
 
@@ -262,10 +263,16 @@ def _predict(options: PredictOptions) -> PredictReport:
     return dataclasses.replace(report, predictions=like(options.input, found)) if in_memory else report
 
 
+def _progress(options: PredictOptions, target: Path | None) -> Progress:
+    """Return what shows how far a prediction is; standard output shows it by itself."""
+    return Progress("predicting", 0, "examples", options.progress and target is not None)
+
+
 @dataclass
 class _Counts:
     """Count the rows that were answered, and those of them that were not read to their end."""
 
+    progress: Progress | None = None
     examples: int = 0
     truncated: int = 0
 
@@ -274,6 +281,8 @@ class _Counts:
             self.examples += 1
             self.truncated += bool(result.get("truncated"))
             yield row, result
+            if self.progress is not None:
+                self.progress.update(self.examples)
 
     def report(self, written: Iterable[Path], bad_rows: BadRows) -> PredictReport:
         found, notes = tuple(bad_rows.found), tuple(bad_rows.notes)

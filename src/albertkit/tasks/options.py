@@ -33,6 +33,7 @@ class PredictOptions:
         precision: Precision: fp32, bf16, int8, or auto: bf16 where the hardware computes it faster.
         device: Device: auto, cpu, cuda or cuda:N.
         columns: Columns of a table, if their names differ from those in training.
+        progress: Show progress on stderr while a file or folder is written.
     """
 
     model: str | Path
@@ -47,6 +48,7 @@ class PredictOptions:
     precision: Precision = "auto"
     device: str = "auto"
     columns: Columns = field(default_factory=Columns)
+    progress: bool = False
 
 
 _Several = Annotated[tuple[str, ...], Parameter(show_default=False)]

@@ -75,6 +75,13 @@ def test_pages_of_other_sites_may_not_send(headers, slug):
     assert refused(host="127.0.0.1:8000", method="GET", **headers) is None  # it cannot read the answer
 
 
+@pytest.mark.parametrize(
+    "origin", ["http://[::1", "http://a]b", "http://", "://", "http://127.0.0.1:8000@evil.example"]
+)
+def test_an_origin_that_is_no_address_is_a_strangers(origin):
+    assert refused(**{**OWN, "origin": origin}) == "not-allowed"
+
+
 def test_origins_that_are_allowed():
     options = ServeOptions((), allow_origin=("https://app.example/",))
     headers = {"host": "localhost", "sec_fetch_site": "cross-site"}

@@ -102,6 +102,16 @@ def test_the_sum_of_uploads_is_bounded(monkeypatch):
         assert slug_of(client.post("/caption", files={"file": ("a.mp4", b"small")})) == (404, "unknown-name")
 
 
+@pytest.mark.parametrize("charset", ["undefined", "idna", "base64", "rot13", "none-such", "utf-16"])
+def test_a_form_of_any_charset_is_answered(charset):
+    body = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\n\xff\xfea\r\n--b--\r\n'
+    headers = {"Content-Type": f"multipart/form-data; boundary=b; charset={charset}"}
+    with make_client() as client:
+        status, slug = slug_of(client.post("/caption", content=body, headers=headers))
+    assert status in (400, 422)
+    assert slug == "bad-input"
+
+
 def test_a_form_has_one_video():
     with make_client() as client:
         answer = client.post("/caption", files=[("file", ("a.mp4", b"a"))] * 2)

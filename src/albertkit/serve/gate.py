@@ -6,7 +6,6 @@ point to 127.0.0.1 (DNS rebinding). The first is seen from `Origin` and `Sec-Fet
 
 import asyncio
 import hmac
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -149,7 +148,7 @@ class Visitors:
             return True
         if site:  # the browser's own word, right behind proxies, too
             return site in ("same-origin", "none")
-        return not origin or urlsplit(origin).netloc == host
+        return not origin or origin.partition("://")[2] == host
 
 
 class _Held:

@@ -92,7 +92,11 @@ class StrictRoute(APIRoute):
 
         async def handle_strict(request: Request) -> Response:
             if is_form:  # FastAPI would call every error a body that cannot be parsed
-                await request.form(max_files=1, max_fields=_FIELDS)
+                try:
+                    await request.form(max_files=1, max_fields=_FIELDS)
+                except (ValueError, LookupError) as error:  # a `charset` that Python knows and cannot read
+                    fact, hint = f"the form cannot be read: {error}", "send it in UTF-8"
+                    raise ServiceError("bad-input", fact, hint, status=400) from None
             elif model is not None and "json" in request.headers.get("Content-Type", "").lower():
                 body = await request.body()
                 if body:

@@ -140,6 +140,10 @@ class AlbertConfig:
             return self.foreign[name]
         raise AttributeError(f"the configuration has no {name!r}")
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is a field or a foreign key of that name; PEFT asks."""
+        return name in self.to_dict()
+
     def __post_init__(self) -> None:
         _check_computable({"hidden_act": self.hidden_act, **self.foreign}, "the configuration")
         problems = self.problems()

@@ -39,6 +39,7 @@ class AlbertForPreTraining(PretrainedAlbert):
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__(config)
+        config = self.config
         self.albert = AlbertModel(config)
         self.predictions = MaskedLMHead(config, self.albert.embeddings.word_embeddings)
         self.sop_classifier = SentenceOrderHead(config)
@@ -123,6 +124,7 @@ class AlbertForMaskedLM(PretrainedAlbert):
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__(config)
+        config = self.config
         self.albert = AlbertModel(config, add_pooling_layer=False)
         self.predictions = MaskedLMHead(config, self.albert.embeddings.word_embeddings)
         self.initialize(ready=self.albert.parameters())

@@ -51,6 +51,11 @@ REFUSED = {
     "proxies": ("the network library's own variables decide", "set the environment variable HTTPS_PROXY"),
     "mirror": ("the hub's own variables decide", "set the environment variable HF_ENDPOINT"),
 }  # fmt: skip
+# Keywords of `save_pretrained`, and the values that ask for what is written anyhow.
+_SAVING: dict[str, tuple[Any, ...]] = {
+    "safe_serialization": (True,), "push_to_hub": (False,), "variant": (), "token": (), "save_peft_format": (True,),
+    "save_original_format": (True,),
+}  # fmt: skip
 _OWN_KEYS = frozenset(field.name for field in dataclasses.fields(AlbertConfig)) - {"foreign"}
 _TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
@@ -98,19 +103,33 @@ def checked_changes(keywords: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
+def own_config(config: Any) -> AlbertConfig:
+    """Return a configuration of ours: the one given, or transformers' read as ours."""
+    if isinstance(config, AlbertConfig):
+        return config
+    if not callable(getattr(config, "to_dict", None)):
+        hint = "albertkit.AlbertConfig.from_pretrained"
+        raise ConfigError("bad-value", f"config={config!r} is not a configuration", hint)
+    return make_config(config.to_dict(), Path("config"))[0]
+
+
 def given_config(config: Any, folder: Path) -> AlbertConfig:
     """Return the configuration given to `from_pretrained(config=…)`: ours, transformers', or a path; None: the folder's."""
     if config is None:
         return AlbertConfig.from_pretrained(folder)
-    if isinstance(config, AlbertConfig):
-        return config
     if isinstance(config, str | Path):
         return AlbertConfig.from_pretrained(config)
-    if not callable(getattr(config, "to_dict", None)):
-        raise ConfigError(
-            "bad-value", f"config={config!r} is not a configuration", "albertkit.AlbertConfig.from_pretrained"
-        )
-    return make_config(config.to_dict(), Path("config"))[0]
+    return own_config(config)
+
+
+def check_saving(options: dict[str, Any]) -> None:
+    """Refuse keywords of transformers' `save_pretrained` that ask for something else than one safetensors file."""
+    for name, value in options.items():
+        if name not in _SAVING:
+            raise ConfigError("unknown-name", f"save_pretrained has no keyword `{name}`", near_miss(name, _SAVING))
+        if value not in (None, *_SAVING[name]):
+            fact = f"save_pretrained({name}={value!r}): the weights are written to one model.safetensors"
+            raise ConfigError("bad-value", fact, "leave it out")
 
 
 def _dtype(wanted: Any) -> torch.dtype | None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypedDict, TypeVar
 import torch
 from torch import Tensor
 
+from albertkit.config import AlbertConfig
 from albertkit.data import IGNORED
 from albertkit.data.packing import PackedBatch, unpack
 from albertkit.errors import ConfigError, DataError
@@ -57,7 +58,8 @@ class PassOptions(TypedDict, total=False):
     Attributes:
         output_hidden_states: Return the output of every layer. Default: no.
         output_attentions: Return the attention probabilities of every layer. Default: no.
-        return_dict: False returns a plain tuple of what there is.
+        return_dict: False returns a plain tuple of what there is. The default of these three stands in the configuration.
+        head_mask: None, which transformers 4's callers pass.
         num_items_in_batch: Labels in the whole batch of which this is a part; the loss is then the sum over this part
             divided by it, so that accumulated parts are one big batch. transformers' Trainer passes it.
     """
@@ -65,6 +67,7 @@ class PassOptions(TypedDict, total=False):
     output_hidden_states: bool | None
     output_attentions: bool | None
     return_dict: bool | None
+    head_mask: None
     num_items_in_batch: Tensor | int | None
 
 
@@ -78,6 +81,8 @@ class Trace:
 
 class Encodes(Protocol):
     """The encoder that `PaddedPass` runs: an `AlbertModel`."""
+
+    config: AlbertConfig
 
     def encode(self, batch: PaddedBatch | PackedBatch, trace: Trace | None, *, words: Tensor | None) -> PackedOutput:
         """Run a batch; see `AlbertModel.encode`."""
@@ -112,18 +117,27 @@ class PaddedPass:
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
+        head_mask: None = None,
         num_items_in_batch: Tensor | int | None = None,
     ) -> None:
         if (input_ids is None) == (inputs_embeds is None):
             which = "neither" if input_ids is None else "both"
             raise ConfigError("bad-value", f"{which} of input_ids and inputs_embeds given", "give one of the two")
+        if head_mask is not None:
+            raise ConfigError("bad-value", "head_mask: heads cannot be switched off", "leave it out")
         if inputs_embeds is not None:
             input_ids = torch.zeros(inputs_embeds.shape[:-1], dtype=torch.int64, device=inputs_embeds.device)
         assert input_ids is not None
-        self.packed = not (keep_padding or torch.compiler.is_compiling())
+        if token_type_ids is not None and token_type_ids.shape == (1, *input_ids.shape[1:]):
+            token_type_ids = token_type_ids.expand_as(input_ids)
+        self.packed = not (keep_padding or torch.compiler.is_compiling() or torch.jit.is_tracing())
         self.mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask != 0
-        self.return_dict, self.num_items = return_dict is not False, num_items_in_batch
-        self.trace = Trace(output_hidden_states, output_attentions)
+        asked = {
+            "output_hidden_states": output_hidden_states, "output_attentions": output_attentions, "return_dict": return_dict,
+        }  # fmt: skip
+        asked = {name: model.config.foreign.get(name) if value is None else value for name, value in asked.items()}
+        self.return_dict, self.num_items = asked["return_dict"] is not False, num_items_in_batch
+        self.trace = Trace(asked["output_hidden_states"], asked["output_attentions"])
         batch: PackedBatch | PaddedBatch
         if self.packed:
             batch = PackedBatch.from_padded(input_ids, attention_mask, token_type_ids, position_ids)
@@ -142,7 +156,7 @@ class PaddedPass:
                 raise ConfigError(
                     "bad-value", f"{name} has shape {list(given.shape)}, input_ids has {list(input_ids.shape)}"
                 )
-        if not torch.compiler.is_compiling() and not self.mask.any(1).all():
+        if not (torch.compiler.is_compiling() or torch.jit.is_tracing()) and not self.mask.any(1).all():
             raise DataError("empty", "a row is all padding", "leave empty rows out of the batch")
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)

@@ -17,7 +17,7 @@ from albertkit.model import forking  # noqa: F401
 from albertkit.model.encoder import AlbertEmbeddings, AlbertEncoder, AlbertLayer
 from albertkit.model.folder import WEIGHTS, read_tensors, write_tensors
 from albertkit.model.heads import MaskedLMHead
-from albertkit.model.keywords import checked_changes, given_config, placing
+from albertkit.model.keywords import check_saving, checked_changes, given_config, own_config, placing
 from albertkit.model.matching import Matched, match, without_other_heads
 from albertkit.model.outputs import BaseModelOutput, PackedOutput
 from albertkit.model.padded import PaddedBatch, PaddedPass, PassOptions, Trace
@@ -63,14 +63,21 @@ class PretrainedAlbert(nn.Module):
     tied: ClassVar[dict[str, str]] = {}
     accepts_loss_kwargs: ClassVar[bool] = True
 
+    base_model_prefix: ClassVar[str] = "albert"
+
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config = own_config(config)
 
     @property
     def encoder_model(self) -> "AlbertModel":
         """The `AlbertModel` in this model."""
         return self.albert  # type: ignore[return-value]
+
+    @property
+    def base_model(self) -> "AlbertModel":
+        """The same under transformers' name."""
+        return self.encoder_model
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
@@ -154,6 +161,31 @@ class PretrainedAlbert(nn.Module):
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the word embeddings."""
         return self.encoder_model.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the word embeddings; the masked-LM head shares the new ones."""
+        self.encoder_model.embeddings.word_embeddings = value
+        self.tie_weights()
+
+    def tie_weights(self, **_: Any) -> None:
+        """Let the masked-LM head share the word embeddings, as it does from the beginning."""
+        if self.get_output_embeddings() is not None:
+            self.predictions.tie(self.get_input_embeddings())  # type: ignore[union-attr, operator]
+
+    def enable_input_require_grads(self) -> None:
+        """Let gradients reach the word embeddings' output though they are frozen, which adapters with checkpointing need."""
+        self._embeddings_hook = self.get_input_embeddings().register_forward_hook(
+            lambda module, inputs, output: output.requires_grad_(True)
+        )
+
+    def disable_input_require_grads(self) -> None:
+        """Undo `enable_input_require_grads`."""
+        self._embeddings_hook.remove()
+
+    @classmethod
+    def can_generate(cls) -> bool:
+        """Return False: an encoder does not generate text."""
+        return False
 
     def get_output_embeddings(self) -> nn.Linear | None:
         """Return the masked-LM decoder, whose weight is the word embeddings'; None without that head."""
@@ -244,10 +276,11 @@ class PretrainedAlbert(nn.Module):
     @classmethod
     def from_pretrained(
         cls,
-        folder: str | Path,
+        folder: str | Path | None = None,
         allow_missing: Collection[str] = (),
         revision: str | None = None,
         *,
+        pretrained_model_name_or_path: str | Path | None = None,
         strict: bool = False,
         config: Any = None,
         dtype: torch.dtype | str | None = None,
@@ -267,6 +300,7 @@ class PretrainedAlbert(nn.Module):
                 `org/name`, which is downloaded once.
             allow_missing: First parts of parameter names that may be missing although `strict`, without a warning.
             revision: Branch, tag or commit of a model of the hub. Default: its main branch.
+            pretrained_model_name_or_path: transformers' name of `folder`.
             strict: Refuse a folder that lacks a head.
             config: Configuration to use in place of the folder's: ours, transformers', or a path.
             dtype: Of the parameters: a torch dtype or its name, or "auto" for that of the file. Default: float32.
@@ -286,7 +320,7 @@ class PretrainedAlbert(nn.Module):
         """
         place = placing(dtype, torch_dtype, device_map)
         changes = checked_changes(changes)
-        path = local_folder(folder, revision)
+        path = local_folder(pretrained_model_name_or_path if folder is None else folder, revision)  # type: ignore[arg-type]
         made = given_config(config, path)
         if changes:
             made = made.with_changes(**changes)
@@ -309,7 +343,16 @@ class PretrainedAlbert(nn.Module):
         stored = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
         return model.to(place.device, place.dtype or stored)
 
-    def save_pretrained(self, folder: str | Path, tokenizer: Any = None) -> None:
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        tokenizer: Any = None,
+        *,
+        state_dict: Mapping[str, Tensor] | None = None,
+        max_shard_size: int | str | None = None,
+        is_main_process: bool = True,
+        **options: Any,
+    ) -> None:
         """Write `config.json` and, in fp32, `model.safetensors`, each whole or not at all, as transformers reads them.
 
         With `parameter_sharing` attention or ffn, which transformers has no name for, what the layers share is stored for
@@ -318,14 +361,27 @@ class PretrainedAlbert(nn.Module):
         Args:
             folder: Created if missing; files of other names in it are left alone.
             tokenizer: An `AlbertTokenizer` to save with the weights; `config.json` then names its special ids.
+            state_dict: Tensors to write in place of the model's own, all of them.
+            max_shard_size: Changes nothing: the weights are one file, of at most 1 GB for the published sizes.
+            is_main_process: False writes nothing.
+            **options: Keywords of transformers that ask for nothing else, such as `safe_serialization=True`.
+
+        Raises:
+            ConfigError: bad-value, unknown-name. CheckpointError: weights-mismatch for other names in `state_dict`.
         """
+        check_saving(options)
+        if not is_main_process:
+            return
+        own = self.state_dict()
+        if state_dict is not None:
+            own = dict(match(self, self.tied, state_dict, (), "state_dict").tensors)
         path, config = Path(folder), self.config
         if config.parameter_sharing in ("attention", "ffn"):
             advice = "`%s` holds the shared %s once for each of the %d layers, because transformers cannot share it"
             logger.info(advice, path, config.parameter_sharing, config.num_hidden_layers)
         tensors: dict[str, Tensor] = {}
         stored: set[int] = set()
-        for name, tensor in self.state_dict().items():
+        for name, tensor in own.items():
             tensor = tensor.detach().to("cpu", torch.float32).contiguous()
             tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
             stored.add(tensor.data_ptr())
@@ -386,6 +442,7 @@ class AlbertModel(PretrainedAlbert):
 
     def __init__(self, config: AlbertConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
+        config = self.config
         self.embeddings = AlbertEmbeddings(config)
         self.encoder = AlbertEncoder(config)
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None

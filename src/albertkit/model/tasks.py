@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
 from albertkit.data.packing import PackedBatch
+from albertkit.model.keywords import own_config
 from albertkit.model.losses import class_loss, multi_label_loss, regression_loss, span_loss
 from albertkit.model.outputs import LogitsOutput, QuestionAnsweringOutput, SummedLoss
 from albertkit.model.padded import PaddedPass, PassOptions, Trace
@@ -30,6 +31,7 @@ class Classifier(PretrainedAlbert):
 
     def __init__(self, config: AlbertConfig, num_outputs: int, pooled: bool) -> None:
         super().__init__(config)
+        config = self.config
         self.albert = AlbertModel(config, add_pooling_layer=pooled)
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_outputs)
@@ -63,7 +65,7 @@ class AlbertForSequenceClassification(Classifier):
     """
 
     def __init__(self, config: AlbertConfig) -> None:
-        super().__init__(config, config.num_labels, pooled=True)
+        super().__init__(config, own_config(config).num_labels, pooled=True)
 
     def task_loss(self, logits: Tensor, labels: Tensor) -> SummedLoss:
         """Return the loss that `config.problem_type` asks for.
@@ -107,7 +109,7 @@ class AlbertForTokenClassification(Classifier):
     """
 
     def __init__(self, config: AlbertConfig) -> None:
-        super().__init__(config, config.num_labels, pooled=False)
+        super().__init__(config, own_config(config).num_labels, pooled=False)
 
     def forward(
         self,
@@ -174,6 +176,7 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__(config)
+        config = self.config
         self.albert = AlbertModel(config, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.initialize(ready=self.albert.parameters())

@@ -124,7 +124,7 @@ tokenizer = AlbertTokenizer.from_pretrained({place})
 model = AlbertForMaskedLM.from_pretrained({place}).eval()
 ids = tokenizer.encode({example}, special_tokens=True, mask_literal=True)
 with torch.inference_mode():
-    logits = model(input_ids=torch.tensor([ids])).logits[0, ids.index(tokenizer.mask_id)]
+    logits = model(input_ids=torch.tensor([ids]), return_dict=True).logits[0, ids.index(tokenizer.mask_id)]
 print([tokenizer.id_to_piece(i) for i in logits.topk(5).indices.tolist()])"""
 _TRANSFORMERS = """from transformers import AutoTokenizer, pipeline
 

@@ -1,7 +1,7 @@
 """Make model inputs from texts: special tokens, truncation, windows, padding, tensors; as transformers' tokenizers do it."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -159,15 +159,8 @@ def model_inputs(tokenizer: Encoder, text: Any, text_pair: Any, settings: InputS
 
 
 def _columns(tokenizer: Encoder, rows: list[_Row], settings: InputSettings, alone: bool) -> TokenizedTexts:
-    limit = settings.max_length if settings.max_length is not None else tokenizer.model_max_length
     lengths = [len(row.ids) for row in rows]
-    width = 0
-    if settings.padding == "max_length":
-        width = limit
-    elif settings.padding in (True, "longest") or (settings.padding is None and settings.return_tensors):
-        width = max(lengths, default=0)
-    if width and settings.pad_to_multiple_of:
-        width = -(-width // settings.pad_to_multiple_of) * settings.pad_to_multiple_of
+    width = _width(tokenizer, lengths, settings)
     side = tokenizer.padding_side
     columns = {"input_ids": _padded([row.ids for row in rows], width, tokenizer.pad_id, side)}
     if settings.return_token_type_ids:
@@ -188,6 +181,44 @@ def _columns(tokenizer: Encoder, rows: list[_Row], settings: InputSettings, alon
     return found
 
 
+def _width(tokenizer: Encoder, lengths: list[int], settings: InputSettings) -> int:
+    """Return the length to which sequences are padded; 0 for none."""
+    width = 0
+    if settings.padding == "max_length":
+        width = settings.max_length if settings.max_length is not None else tokenizer.model_max_length
+    elif settings.padding in (True, "longest") or (settings.padding is None and settings.return_tensors):
+        width = max(lengths, default=0)
+    if width and settings.pad_to_multiple_of:
+        width = -(-width // settings.pad_to_multiple_of) * settings.pad_to_multiple_of
+    return width
+
+
+def pad_inputs(tokenizer: Encoder, encoded: Any, settings: InputSettings) -> TokenizedTexts:
+    """See `AlbertTokenizer.pad`."""
+    given = {name: list(values) for name, values in encoded.items()} if isinstance(encoded, Mapping) else {}
+    alone = bool(given) and isinstance(given["input_ids"][0], int)
+    rows = [given] if alone else list(encoded)
+    if given and not alone:
+        rows = [dict(zip(given, values, strict=True)) for values in zip(*given.values(), strict=True)]
+    plain = [{name: v.tolist() if hasattr(v, "tolist") else v for name, v in row.items()} for row in rows]
+    lengths = [len(row["input_ids"]) for row in plain]
+    width = _width(tokenizer, lengths, settings)
+    fillers = {"input_ids": tokenizer.pad_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
+    columns = {name: [row[name] for row in plain] for name in (plain[0] if plain else ())}
+    columns.setdefault("attention_mask", [[1] * length for length in lengths])
+    padded = {
+        name: _padded(values, width, fillers[name], tokenizer.padding_side)
+        for name, values in columns.items()
+        if name in fillers
+    }
+    found = TokenizedTexts(_typed(padded, settings.return_tensors, alone))
+    others = {name: values[0] if alone else values for name, values in columns.items() if name not in fillers}
+    for name, values in others.items():
+        is_real = settings.return_tensors and np.array(values).dtype.kind == "f"
+        found[name] = _as_kind(values, settings.return_tensors, np.shape(values), np.float32 if is_real else np.int64)
+    return found
+
+
 def _typed(columns: dict[str, list[Any]], kind: str | None, alone: bool) -> dict[str, Any]:
     """Return lists, of a text alone those of its row; or arrays; or tensors."""
     if kind is None:
@@ -201,11 +232,11 @@ def _typed(columns: dict[str, list[Any]], kind: str | None, alone: bool) -> dict
     return {name: _as_kind(rows, kind, shapes[name]) for name, rows in columns.items()}
 
 
-def _as_kind(numbers: list[Any], kind: str | None, shape: tuple[int, ...] = (-1,)) -> Any:
-    """Return numbers as they are, as an int64 array, or as a tensor."""
+def _as_kind(numbers: Any, kind: str | None, shape: tuple[int, ...] = (-1,), dtype: Any = np.int64) -> Any:
+    """Return numbers as they are, as an array, or as a tensor."""
     if kind is None:
         return numbers
-    array = np.array(numbers, dtype=np.int64).reshape(shape)
+    array = np.array(numbers, dtype=dtype).reshape(shape)
     if kind == "np":
         return array
     import torch

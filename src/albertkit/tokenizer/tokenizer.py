@@ -25,7 +25,7 @@ from albertkit.tokenizer.folder_files import (
     tokenizer_config,
     with_flags,
 )
-from albertkit.tokenizer.model_inputs import InputSettings, TokenizedTexts, model_inputs
+from albertkit.tokenizer.model_inputs import InputSettings, TokenizedTexts, model_inputs, pad_inputs
 from albertkit.tokenizer.ragged import RaggedIds
 
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
@@ -390,6 +390,27 @@ class AlbertTokenizer(ABC):
             CheckpointError: wrong-tokenizer.
         """
         return self._decode(self._checked(ids), skip_special_tokens)
+
+    def pad(
+        self,
+        encoded_inputs: Any,
+        padding: bool | str = True,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        return_tensors: str | None = None,
+        **_: Any,
+    ) -> TokenizedTexts:
+        """Pad sequences that were tokenized one by one, as transformers' data collators ask.
+
+        Args:
+            encoded_inputs: N mappings with `input_ids`, or one mapping of lists. `input_ids`, `token_type_ids`,
+                `attention_mask` and `special_tokens_mask` are padded, other values, such as labels, are collected.
+            padding: True (to the longest), "max_length" or False.
+            max_length, pad_to_multiple_of, return_tensors: As in a call.
+        """
+        return pad_inputs(self, encoded_inputs, InputSettings(
+            padding=padding, max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, return_tensors=return_tensors
+        ))  # fmt: skip
 
     def batch_decode(self, sequences: Any, skip_special_tokens: bool = False) -> list[str]:
         """Return the text of each sequence of ids; lists, arrays or tensors."""

@@ -102,8 +102,8 @@ def _compare_hidden_states(
     rows = [tokenizer.encode(text, special_tokens=True)[:limit] for text in _texts()[:_SEQUENCES]]
     for ids in rows:
         with torch.no_grad():
-            here = new(torch.tensor([ids])).last_hidden_state
-            there = old(torch.tensor([[change.old_ids[i] for i in ids]])).last_hidden_state
+            here = new(torch.tensor([ids]), return_dict=True).last_hidden_state
+            there = old(torch.tensor([[change.old_ids[i] for i in ids]]), return_dict=True).last_hidden_state
         if not torch.equal(here, there):
             raise MachineError(
                 "internal-error",

@@ -93,18 +93,20 @@ class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
     @classmethod
     def from_pretrained(
         cls,
-        folder: str | Path,
+        folder: str | Path | None = None,
         allow_missing: Collection[str] = (),
         revision: str | None = None,
         *,
+        pretrained_model_name_or_path: str | Path | None = None,
         config: core.AlbertConfig | None = None,
         from_tf: bool = False,
         **changes: Any,
     ) -> "AlbertForImageCaptioning":
         """Load the weights of a folder; what was loaded and what was not is printed on stderr."""
+        folder = pretrained_model_name_or_path if folder is None else folder
         if from_tf:
             raise ConfigError("bad-value", f"`{folder}`: from_tf=True", f"albertkit convert {folder} ALBERT")
-        path = local_folder(folder, revision)
+        path = local_folder(folder, revision)  # type: ignore[arg-type]  # says what None is
         built = AlbertConfig.from_pretrained(path) if config is None else AlbertConfig.of(config)
         for name, value in changes.items():
             setattr(built, name, value)

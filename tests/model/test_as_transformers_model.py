@@ -1,0 +1,149 @@
+"""Our classes in the place of transformers': its arguments, methods and configurations, with the same outputs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_models import padded_inputs, tiny_config
+
+from albertkit.config import AlbertConfig
+from albertkit.errors import AlbertKitError, ConfigError
+from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel
+from albertkit.tokenizer import AlbertTokenizer
+
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    AlbertForSequenceClassification(tiny_config(num_labels=3)).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def pair(folder: Path) -> tuple[Any, Any]:
+    """Ours and theirs, of the same weights."""
+    return AlbertForSequenceClassification.from_pretrained(
+        pretrained_model_name_or_path=folder
+    ), transformers.AlbertForSequenceClassification.from_pretrained(folder).eval()
+
+
+@pytest.mark.parametrize("where", ["file", "from_pretrained", "config"])
+def test_what_is_returned_may_stand_in_the_configuration(folder: Path, where: str) -> None:
+    settings = {"output_hidden_states": True, "output_attentions": True}
+    kind = "AlbertForSequenceClassification"
+    if where == "file":
+        AlbertConfig.from_pretrained(folder).with_changes(**settings).save_pretrained(folder)
+    keywords = settings if where == "from_pretrained" else {}
+    ours = AlbertForSequenceClassification.from_pretrained(folder, **keywords)
+    theirs = getattr(transformers, kind).from_pretrained(folder, attn_implementation="eager", **keywords).eval()
+    if where == "config":
+        for model in (ours, theirs):
+            model.config.output_hidden_states = model.config.output_attentions = True
+    inputs = padded_inputs()
+    with torch.no_grad():
+        here, there = ours(**inputs), theirs(**inputs)
+    mask = inputs["attention_mask"].bool()
+    assert list(here) == list(there) == ["logits", "hidden_states", "attentions"]
+    for a, b in zip(here.hidden_states, there.hidden_states, strict=True):
+        torch.testing.assert_close(a[mask], b[mask], atol=1e-5, rtol=0)
+    torch.testing.assert_close(here.attentions[1][1, :, :7, :7], there.attentions[1][1, :, :7, :7], atol=1e-5, rtol=0)
+    with torch.no_grad():
+        assert list(ours(**inputs, output_hidden_states=False, output_attentions=False)) == ["logits"]
+
+
+def test_tuples_may_stand_in_the_configuration(folder: Path) -> None:
+    model = AlbertForSequenceClassification.from_pretrained(folder, return_dict=False)
+    assert isinstance(model(**padded_inputs()), tuple)
+    assert model(**padded_inputs(), return_dict=True).logits.shape == (3, 3)
+
+
+def test_a_model_is_made_of_transformers_configuration() -> None:
+    values = {k: v for k, v in tiny_config().to_dict().items() if k != "parameter_sharing"}
+    theirs = transformers.AlbertForSequenceClassification(transformers.AlbertConfig(**values, num_labels=4)).eval()
+    ours = AlbertForSequenceClassification(transformers.AlbertConfig(**values, num_labels=4)).eval()
+    ours.load_state_dict(theirs.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(ours(**padded_inputs()).logits, theirs(**padded_inputs()).logits, atol=1e-5, rtol=0)
+    assert ours.config is ours.albert.config
+    with pytest.raises(ConfigError, match="not a configuration"):
+        AlbertModel({"hidden_size": 64})
+
+
+def test_arguments_of_transformers_4_are_read(pair: tuple[Any, Any]) -> None:
+    ours, theirs = pair
+    inputs = padded_inputs()
+    types = inputs["token_type_ids"][:1]
+    with torch.no_grad():
+        expected = theirs(**{**inputs, "token_type_ids": types.expand(3, -1)}).logits
+        found = ours(**{**inputs, "token_type_ids": types}, head_mask=None).logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    with pytest.raises(ConfigError, match="head_mask"):
+        ours(**inputs, head_mask=torch.ones(3, 2))
+
+
+def test_a_trace_computes_as_transformers_model(pair: tuple[Any, Any]) -> None:
+    ours, theirs = pair
+    inputs = padded_inputs()
+    order = ("input_ids", "attention_mask", "token_type_ids")
+    ours.config.return_dict = False
+    traced = torch.jit.trace(ours, tuple(inputs[name] for name in order), check_trace=False)
+    other = {name: values.flip(0) for name, values in inputs.items()}
+    with torch.no_grad():
+        expected = theirs(**other).logits
+    torch.testing.assert_close(traced(*(other[name] for name in order))[0], expected, atol=1e-5, rtol=0)
+
+
+def test_prompt_tuning_computes_as_with_transformers_model(pair: tuple[Any, Any]) -> None:
+    peft = pytest.importorskip("peft")
+    found = []
+    for model in pair:
+        config = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3, token_dim=16, num_layers=3)
+        torch.manual_seed(1)
+        prompted = peft.get_peft_model(model, config).eval()
+        with torch.no_grad():
+            found.append(prompted(**padded_inputs()).logits)
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=0)
+
+
+def test_embeddings_are_replaced_and_stay_tied() -> None:
+    model = AlbertForMaskedLM(tiny_config())
+    table = torch.nn.Embedding(90, 16)
+    model.set_input_embeddings(table)
+    assert model.predictions.decoder.weight is table.weight is model.base_model.get_input_embeddings().weight
+    assert not model.can_generate()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    assert not model(**padded_inputs()).logits.requires_grad
+    model.enable_input_require_grads()
+    assert model(**padded_inputs()).logits.requires_grad
+    model.disable_input_require_grads()
+    assert not model(**padded_inputs()).logits.requires_grad
+
+
+def test_saving_takes_transformers_keywords(folder: Path, tmp_path: Path) -> None:
+    model = AlbertForSequenceClassification.from_pretrained(folder)
+    doubled = {name: 2 * tensor for name, tensor in model.state_dict().items()}
+    model.save_pretrained(tmp_path / "two", state_dict=doubled, safe_serialization=True, max_shard_size="5GB")
+    again = transformers.AlbertForSequenceClassification.from_pretrained(tmp_path / "two").state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in doubled.items())
+    model.save_pretrained(tmp_path / "none", is_main_process=False)
+    assert not (tmp_path / "none").exists()
+    for keywords in ({"safe_serialization": False}, {"push_to_hub": True}, {"state_dict": {}}, {"shards": 3}):
+        with pytest.raises(AlbertKitError):
+            model.save_pretrained(tmp_path / "none", **keywords)
+
+
+def test_transformers_collator_pads_as_with_its_own_tokenizer(tiny_tokenizer: AlbertTokenizer, tmp_path: Path) -> None:
+    tiny_tokenizer.save_pretrained(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = ["the quick brown fox", "a dog", "서울 에서"]
+    rows = [{**tiny_tokenizer(text), "label": number, "weight": 0.5} for number, text in enumerate(texts)]
+    found, expected = (
+        transformers.DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)([dict(row) for row in rows])
+        for tokenizer in (tiny_tokenizer, theirs)
+    )
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) and found[name].dtype == expected[name].dtype for name in found)

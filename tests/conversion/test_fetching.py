@@ -1,6 +1,7 @@
 """`convert` from addresses: archives on a local web server, in memory and in files; cut off, exchanged, damaged, out of reach."""
 
 import hashlib
+import shutil
 import tarfile
 import threading
 from base64 import b64encode
@@ -15,7 +16,7 @@ import torch
 from albertkit.config import AlbertConfig
 from albertkit.conversion import fetching
 from albertkit.conversion.convert import convert
-from albertkit.conversion.fetching import fetch_archive
+from albertkit.conversion.fetching import fetch_archive, fetch_model
 from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForPreTraining
 
@@ -110,7 +111,7 @@ def url_of(server: Server, name: str = "albert_tiny.tar.gz") -> str:
 
 def refused(address: str, slug: str, said: str = "") -> AlbertKitError:
     with pytest.raises(AlbertKitError) as caught:
-        fetch_archive(address)
+        fetch_model(address)
     assert caught.value.slug == slug, caught.value
     assert said in f"{caught.value.message} {caught.value.hint}"
     return caught.value
@@ -229,3 +230,41 @@ def test_an_address_as_model_names_convert() -> None:
     with pytest.raises(AlbertKitError) as caught:
         AlbertForPreTraining.from_pretrained("https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz")
     assert "albertkit convert 'https://storage" in caught.value.hint
+
+
+@pytest.mark.parametrize("place", ["folder", "checkpoint"])
+def test_a_folder_is_fetched_with_vocabulary_and_configuration(archive: Path, tmp_path: Path, place: str) -> None:
+    plain = archive.parent / "albert_tiny"
+    system = fsspec.filesystem("memory")
+    system.rm("/bucket", recursive=True) if system.exists("/bucket") else None
+    for file in plain.iterdir():
+        system.pipe(f"/bucket/albert_v2_base/{file.name}", file.read_bytes())
+    system.pipe("/bucket/albert_v2_base/30k-clean.vocab", b"<pad>\t0\n")
+    system.pipe("/bucket/albert_v2_base/events.out.tfevents.1", b"of the training")
+    address = "memory://bucket/albert_v2_base"
+    (prefix,) = (file.name.removesuffix(".index") for file in plain.glob("*.index"))
+    if place == "checkpoint":
+        system.pipe(f"/bucket/albert_v2_base/{prefix}-9.index", b"another")
+        refused(address, "ambiguous", address)
+        address += f"/{prefix}"
+    report = convert(f"{address}/" if place == "folder" else address, tmp_path / "out")
+    assert same(tmp_path / "out", archive)
+    assert any(address in note and "30k-clean.vocab" in note for note in report.notes)
+    assert not any("tfevents" in note for note in report.notes)
+    shutil.rmtree(tmp_path / "out")
+    system.rm(f"/bucket/albert_v2_base/{prefix}.index")
+    refused(address, "not-found" if place == "checkpoint" else "wrong-kind")
+
+
+def test_messages_show_the_address_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fsspec.core.url_to_fs
+
+    def without_package(url: str, **options: object) -> object:
+        if url.startswith("gs://"):
+            raise ImportError("Please install gcsfs to access Google Storage")
+        return real(url, **options)
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", without_package)
+    error = refused("gs://cloud-tpu-checkpoints/albert/albert_v2_base", "not-installed", "`gs://cloud-tpu-checkpoints")
+    assert error.hint == "pip install gcsfs"
+    assert "https://" not in error.message

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from albertkit.cli import main
+from albertkit.conversion.tensorflow.records import example, frame
 from albertkit.data.columns import Columns
+from albertkit.errors import AlbertKitError
 from albertkit.frame.rendering import to_terminal
 from albertkit.tasks.checking import check_task
+from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 
 COLUMNS = ("--text", "sentence", "--label", "label")
@@ -94,3 +97,17 @@ def test_mistakes_are_named_with_a_hint(
     assert f"error[{slug}]" in done.err
     assert "hint:" in done.err
     assert not done.out
+
+
+@pytest.mark.parametrize("task", ["mrpc", "classify", "squad2", "ner", "race"])
+@pytest.mark.parametrize("place", ["folder", "file"])
+def test_records_for_fine_tuning_are_refused_with_what_to_give(tmp_path: Path, task: str, place: str) -> None:
+    """As the Model Garden's create_finetuning_data.py writes them."""
+    for name in ("train.tf_record", "eval.tf_record"):
+        (tmp_path / name).write_bytes(frame(example({"input_ids": [2, 5, 3], "label_ids": [1]})))
+    (tmp_path / "meta_data.json").write_text('{"task_type": "bert_classification", "num_labels": 2}')
+    data = tmp_path if place == "folder" else tmp_path / "train.tf_record"
+    columns = Columns(text="text", label="label") if task == "classify" else Columns()
+    with pytest.raises(AlbertKitError, match="TFRecords for fine-tuning") as raised:
+        find_task(task, columns).files(data)
+    assert "input_data_dir" in raised.value.hint

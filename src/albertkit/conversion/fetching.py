@@ -1,4 +1,4 @@
-"""Bring a published checkpoint to this machine: an archive at any address that fsspec knows.
+"""Bring a published checkpoint to this machine: an archive, or the files of a folder, at any address that fsspec knows.
 
 A file is kept in the cache under its address. A download that was interrupted goes on where it ended, if the file at the
 address is still the same; what arrives is compared with the size and the MD5 that the server states, and with a sha256 that
@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 from filelock import FileLock
 
 from albertkit.addresses import file_system, reaching
-from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError
+from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError, listed
 from albertkit.files import cache_folder, load, sha256_bytes, sha256_file, write_json
 from albertkit.frame.progress import Progress
 
@@ -29,6 +30,9 @@ _TFHUB = re.compile(r"https?://(?:www\.)?(?:tfhub\.dev|tfhub\.google\.cn)/([^?#]
 _BUCKET = re.compile(r"(?:gs|gcs)://(.+)$")
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _RECORD = "download.json"
+# Files of a folder that are a model's or its tokenizer's, not a training's.
+_WEIGHTS = ("*.index", "*.safetensors", "pytorch_model*.bin", "*.npz")
+_FOLDER_FILES = (*_WEIGHTS, "*.data-*", "saved_model.pb", "*.json", "*.model", "*vocab*", "README.md")
 _STEP = 8 << 20  # bytes asked for at a time, and the most that an interruption loses
 
 
@@ -51,6 +55,48 @@ class _Download:
     date: str = ""
 
 
+def fetch_model(address: str) -> tuple[Path, str]:
+    """Return the local copy of what an address names, and a line about it: an archive, a folder, or a checkpoint in one."""
+    plain = address.partition("#")[0]
+    if plain.startswith(("http://", "https://")) or "#" in address or _ARCHIVE.search(plain):
+        return fetch_archive(address)
+    return _fetch_folder(plain.rstrip("/"))
+
+
+def _fetch_folder(address: str) -> tuple[Path, str]:
+    """Fetch the files of a model in a folder; of a checkpoint that is named by its prefix, only its own and the others."""
+    system, path = file_system(address)
+    with reaching(address):
+        is_folder = system.isdir(path)
+        parent, _, prefix = (path, "", "") if is_folder else path.rpartition("/")
+        names = sorted(file.removeprefix(parent).lstrip("/") for file in system.find(parent, maxdepth=2))
+    checkpoints = [name.removesuffix(".index") for name in names if name.endswith(".index")]
+    if not is_folder and prefix not in checkpoints:
+        raise DataError("not-found", f"no folder, archive or checkpoint at `{address}`", "check the address")
+    if is_folder and len(checkpoints) > 1:
+        fact = f"`{address}` holds several checkpoints: {listed(checkpoints)}"
+        raise CheckpointError("ambiguous", fact, f"name one: {address}/{checkpoints[-1]}")
+    others = [f"{name}." for name in checkpoints if prefix and name != prefix]
+    names = [
+        name
+        for name in names
+        if any(fnmatch(name, pattern) for pattern in _FOLDER_FILES) and not name.startswith(tuple(others))
+    ]
+    if not any(fnmatch(name, pattern) for name in names for pattern in _WEIGHTS):
+        fact = f"`{address}` holds no weights of a model (there: {listed(names, 12) or 'nothing'})"
+        raise CheckpointError(
+            "wrong-kind", fact, "give the folder of a checkpoint, its vocabulary and its configuration"
+        )
+    url = system.unstrip_protocol(parent).rstrip("/")
+    folder = cache_folder() / "models" / f"{Path(parent).name}-{sha256_bytes(url.encode())[:16]}" / (prefix or "all")
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        for name in names:
+            _fetch(f"{url}/{name}", folder, name, folder / ".records" / f"{name}.json", is_archive=False)
+        size = sum((folder / name).stat().st_size for name in names)
+    return folder / prefix, f"fetched {len(names)} files of `{address}`, {size / 1e6:,.1f} MB: {listed(names, 12)}"
+
+
 def fetch_archive(address: str) -> tuple[Path, str]:
     """Return the local copy of a published archive, and a line about it."""
     plain, _, fragment = address.partition("#")
@@ -59,7 +105,7 @@ def fetch_archive(address: str) -> tuple[Path, str]:
     folder = cache_folder() / "models" / f"{name}-{sha256_bytes(url.encode())[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
-        file, said = _fetch(url, folder, name)
+        file, said = _fetch(url, folder, name, folder / _RECORD)
         record = load(folder / _RECORD, _Download)
         if wanted and record.sha256 != wanted:
             fact = f"`{plain}` has the sha256 {record.sha256}, not {wanted}"
@@ -67,8 +113,12 @@ def fetch_archive(address: str) -> tuple[Path, str]:
     return file, f"{said}, {record.size / 1e6:,.1f} MB, sha256 {record.sha256}"
 
 
-def _fetch(url: str, folder: Path, name: str) -> tuple[Path, str]:
-    file, partial, noted = folder / name, folder / f".partial-{name}", folder / _RECORD
+def _fetch(url: str, folder: Path, name: str, noted: Path, is_archive: bool = True) -> tuple[Path, str]:
+    """Return the copy of a file, which was fetched before or is now; `noted` is the file of its record."""
+    file = folder / name
+    partial = file.with_name(f".partial-{file.name}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    noted.parent.mkdir(parents=True, exist_ok=True)
     record = _Download(url)
     with suppress(AlbertKitError):
         record = load(noted, _Download)
@@ -89,7 +139,7 @@ def _fetch(url: str, folder: Path, name: str) -> tuple[Path, str]:
         partial.unlink(missing_ok=True)  # of another file that lay at this address
     write_json(noted, asdict(_Download(url, same)))
     _download(system, path, url, partial, info.get("size"))
-    _check(partial, url, info)
+    _check(partial, url, info, is_archive)
     os.replace(partial, file)
     write_json(noted, asdict(_Download(url, same, file.stat().st_size, sha256_file(file), str(date.today()))))
     return file, f"downloaded `{url}`"
@@ -115,7 +165,7 @@ def _download(system: Any, path: str, url: str, partial: Path, size: int | None)
         os.fsync(target.fileno())
 
 
-def _check(file: Path, url: str, info: dict[str, Any]) -> None:
+def _check(file: Path, url: str, info: dict[str, Any], is_archive: bool) -> None:
     """Compare a download with what the server states of it; a broken one is removed."""
     problem = ""
     size, stated = file.stat().st_size, _stated_md5(info, url)
@@ -123,7 +173,7 @@ def _check(file: Path, url: str, info: dict[str, Any]) -> None:
         problem = f"{size:,} bytes arrived, the server states {info['size']:,}"
     elif stated and (found := _md5(file)) != stated:
         problem = f"its MD5 is {found}, the server states {stated}"
-    elif not _is_archive(file):
+    elif is_archive and not _is_archive(file):
         file.unlink()
         kind = info.get("mimetype")
         fact = f"`{url}` is not an archive{f', but {kind}' if kind else ''}"
@@ -161,13 +211,13 @@ def _download_address(address: str) -> tuple[str, str]:
     """Return the address to read from, and the name of the file."""
     if module := _TFHUB.match(address):
         return f"https://tfhub.dev/{module[1]}?tf-hub-format=compressed", f"{module[1].replace('/', '-')}.tar.gz"
-    if (bucket := _BUCKET.match(address)) and find_spec("gcsfs") is None:
-        address = f"https://storage.googleapis.com/{bucket[1]}"
     name = re.sub(r"[^\w.-]", "_", address.partition("?")[0].rstrip("/").rsplit("/", 1)[-1])
     if not _ARCHIVE.search(name):
         fact = f"`{address}` does not end in .tar.gz, .tgz, .tar or .npz"
         hint = "give the address of an archive, a module of tfhub.dev, or the folder after downloading it"
         raise DataError("bad-value", fact, hint)
+    if (bucket := _BUCKET.match(address)) and find_spec("gcsfs") is None:
+        address = f"https://storage.googleapis.com/{bucket[1]}"
     return address, name
 
 

@@ -20,7 +20,7 @@ import torch
 from albertkit.addresses import is_remote
 from albertkit.config import make_config
 from albertkit.conversion import bert, names, tensorflow_source
-from albertkit.conversion.fetching import fetch_archive
+from albertkit.conversion.fetching import fetch_model
 from albertkit.conversion.found import FoundModel
 from albertkit.errors import CheckpointError, listed
 from albertkit.files import load
@@ -39,8 +39,8 @@ _NOT_READ = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax"}
 def open_source(source: str | Path, config: str | Path | None = None, lossy: bool = False) -> Iterator[FoundModel]:
     """Read a model, whatever it is stored as."""
     if is_remote(source):
-        file, said = fetch_archive(str(source))
-        with open_source(file, config, lossy) as found:
+        path, said = fetch_model(str(source))
+        with open_source(path, config, lossy) as found:
             found.notes.append(said)
             yield found
         return

@@ -131,6 +131,23 @@ def check_not_saved_dataset(folder: str | os.PathLike[str], names: Sequence[str]
         raise DataError("wrong-kind", fact, hint)
 
 
+def is_record_name(name: str) -> bool:
+    """Return whether a file is named as TFRecords are."""
+    return "tfrecord" in name.replace("_", "").lower()
+
+
+def check_not_records(data: Path) -> None:
+    """Refuse the TFRecords that the Model Garden and google-research/albert make for fine-tuning."""
+    names = sorted(entry.name for entry in data.iterdir() if entry.is_file()) if data.is_dir() else [data.name]
+    records = [name for name in names if is_record_name(name)]
+    if records and all("meta_data" in name for name in names if name not in records):
+        fact = (
+            f"`{data}` holds TFRecords for fine-tuning ({listed(records, 3)}): ids without the texts, which are needed"
+        )
+        hint = "give the tables that create_finetuning_data.py or run_classifier.py read (--input_data_dir, --data_dir)"
+        raise DataError("wrong-kind", fact, hint)
+
+
 def _check_link_leads_on(folder: str) -> None:
     """Refuse a link to a folder that it lies in: its files would be read again and again."""
     target = os.path.realpath(folder)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from albertkit.data.inputs import check_not_saved_dataset
+from albertkit.data.inputs import check_not_records, check_not_saved_dataset
 from albertkit.data.tables import EXTENSIONS, PACKINGS, Quoting, Table
 from albertkit.errors import DataError, closest, listed, near_path
 
@@ -80,6 +80,8 @@ class Layout:
 
 def split_files(data: Path, find: Callable[[Path], dict[str, Path]], wanted: str, hint: str) -> dict[str, Path]:
     """Return the files of a folder by split, those that `find` finds there; one file is "train"."""
+    if data.exists():
+        check_not_records(data)
     if data.is_file() or (not data.exists() and glob.glob(str(data), recursive=True)):
         return {"train": data}
     if not data.is_dir():

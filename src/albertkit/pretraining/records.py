@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from albertkit.conversion.tensorflow.records import RecordFile, read_example
 from albertkit.corpus.store import document_hash
+from albertkit.data.inputs import is_record_name
 from albertkit.data.packing import PackedBatch
 from albertkit.errors import DataError
 from albertkit.files import sha256_bytes
@@ -202,11 +203,6 @@ def _records_in(folder: Path) -> list[Path]:
     """Return visible files like x.tfrecord, tf_examples.tfrecord-00000-of-00010 and x.tf_record."""
     names = (file for file in folder.iterdir() if not file.name.startswith("."))
     return [file for file in names if is_record_name(file.name) and file.is_file()]
-
-
-def is_record_name(name: str) -> bool:
-    """Return whether a file is named as TFRecords are."""
-    return "tfrecord" in name.replace("_", "").lower()
 
 
 class RecordStream(EpochStream):

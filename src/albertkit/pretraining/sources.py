@@ -16,12 +16,13 @@ from albertkit.conversion.tensorflow.records import begins_with_record
 from albertkit.corpus import TokenStore
 from albertkit.corpus.cooccurrence import cooccurrence_vectors, documents_of
 from albertkit.corpus.store_format import MANIFEST
+from albertkit.data.inputs import is_record_name
 from albertkit.data.packing import PackedBatch
 from albertkit.errors import ConfigError, DataError
 from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.examples import ExampleSettings, blocks_of, tokens_used, used_text
 from albertkit.pretraining.masking import MaskSettings
-from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, holds_records, is_record_name
+from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, holds_records
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
 from albertkit.pretraining.stream import Batching, BatchStream, EpochStream, EvaluationStream
 from albertkit.tokenizer import AlbertTokenizer

@@ -74,9 +74,8 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     tokenizer = Tokenizer(_unigram(facts, text_rules) if facts.model_type == UNIGRAM else _bpe(facts, text_rules))
     steps = _normalizers(model, facts, text_rules)
     word_by_word = _word_by_word(facts, steps)
-    if (
-        facts.dummy_prefix and not word_by_word
-    ):  # `Metaspace` would put no space before a text that begins with its mark
+    if facts.dummy_prefix and not word_by_word:
+        # `Metaspace` would put no space before a text that begins with its mark.
         steps.append(normalizers.Prepend(SPACE))
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = _pre_tokenizer(facts, word_by_word)
@@ -121,10 +120,8 @@ def hard_lines(model: bytes, text_rules: str) -> list[str]:
     lines = [text for subject, text in HARD_SENTENCES if subject != "special names"]
     lines += [f"a{symbol}b {symbol} {symbol}," for symbol, _, kind in facts.pieces if kind == USER_DEFINED][:_MAX_LINES]
     if rules.is_google(text_rules):
-        numbers = {piece.removeprefix(SPACE) for piece, _, _ in facts.pieces if ends_in_digit_comma(piece)}
-        lines += [form.format(number) for number in sorted(numbers) for form in ("a {} b", "7{} 8", "({}0")][
-            :_MAX_LINES
-        ]
+        numbers = sorted({piece.removeprefix(SPACE) for piece, _, _ in facts.pieces if ends_in_digit_comma(piece)})
+        lines += [form.format(number) for number in numbers[:_MAX_LINES] for form in ("a {} b", "7{} 8", "({}0")]
     if facts.charsmap and not _composes(model):
         from sentencepiece import SentencePieceNormalizer
 

@@ -5,7 +5,7 @@ import errno
 import os
 from collections import Counter
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from albertkit.data.features import Features
 from albertkit.errors import CheckpointError, MachineError
 from albertkit.serve import supervisor as module
+from albertkit.serve.admission import Sender
 from albertkit.serve.batching import Job, Pace, Queue
 from albertkit.serve.observing import Metrics
 from albertkit.serve.protocol import Alive, Done, Facts, Failed, Ready, Work
@@ -21,6 +22,7 @@ from albertkit.serve.supervisor import Supervisor
 
 KEY = ("model", "embed")
 READY = Ready({"model": Facts("fp32", ())})
+NUMBERS = count()  # of requests, which are all different
 RATE = 1000  # tokens a second of the worker
 TIMEOUT = 60
 
@@ -243,9 +245,10 @@ async def ask(supervisor, lengths, found, waits=TIMEOUT):
     """A request as the service handles it; its tokens are counted under what became of it."""
     loop = asyncio.get_running_loop()
     begin, tokens = loop.time(), sum(lengths)
-    job = job_of(lengths, deadline=begin + TIMEOUT, now=begin)
+    job = job_of(lengths, deadline=begin + TIMEOUT, now=begin, sender=Sender(request=next(NUMBERS)))
     try:
-        supervisor.check_time(KEY, tokens, job.deadline)
+        supervisor.admit(job.sender, KEY, tokens, job.deadline)
+        supervisor.check_time(job.sender, KEY, tokens, job.deadline)
         supervisor.submit(job)
         async with asyncio.timeout(waits):
             assert await job.future == lengths
@@ -297,7 +300,7 @@ def test_nothing_is_refused_while_it_can_be_done(monkeypatch):
 
 def test_a_queue_that_only_counts_tokens_answers_next_to_nothing(monkeypatch):
     """The same load without the check: the figures above come from it."""
-    monkeypatch.setattr(module.Supervisor, "check_time", lambda *_: None)
+    monkeypatch.setattr(module.Supervisor, "admit", lambda *_: None)
     monkeypatch.setattr(Queue, "hopeless", lambda *_: [])
     monkeypatch.setattr(Queue, "_urgent", lambda *_: None)
     found = play(monkeypatch, load(10))
@@ -311,24 +314,29 @@ def test_a_retry_after_is_true(monkeypatch):
         found = Counter()
         asked = [asyncio.create_task(ask(supervisor, [100] * 40, found)) for _ in range(2)]
         await asyncio.sleep(5)  # now the speed is known
-        asked += [asyncio.create_task(ask(supervisor, [100] * 40, found)) for _ in range(40)]
+        asked += [asyncio.create_task(ask(supervisor, [100] * 40, found)) for _ in range(8)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+
+        def admit(name):
+            supervisor.admit(Sender(request=name), KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+
         with pytest.raises(ServiceError) as refused:
-            supervisor.check_time(KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+            admit("mine")
         wait = refused.value.retry_after
         await asyncio.sleep(wait - 2)
-        with pytest.raises(ServiceError):
-            supervisor.check_time(KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+        for name in ("mine", "another"):
+            with pytest.raises(ServiceError):
+                admit(name)
         await asyncio.sleep(2)
-        supervisor.check_time(KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+        with pytest.raises(ServiceError):
+            admit("a third")
+        admit("mine")
         for one in asked:
             one.cancel()
-        return refused.value.status, found
+        return refused.value.status
 
-    status, found = play(monkeypatch, scene)
-    assert status == 429
-    assert found[429] > 0
+    assert play(monkeypatch, scene) == 429
 
 
 def test_what_nobody_waits_for_is_not_computed(monkeypatch):

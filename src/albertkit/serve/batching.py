@@ -1,13 +1,15 @@
 """Choose the sequences that are computed next: many requests share a batch, and none waits behind a large one.
 
-A queue for each pipeline; pipelines take turns. Within a pipeline requests stand in a row. The first one gives at most
-`SHARE` of a batch and goes to the end of the row if it has more (deficit round robin): a text that arrives behind a million
-others waits for one batch, not for all of them. Where this would let a request miss its deadline, the one that is due first
+A queue for each pipeline; pipelines take turns. Within a pipeline clients take turns, and so do the requests of a client. Each
+turn gives at most `SHARE` of a batch (deficit round robin): a text that arrives behind a million others waits for one batch,
+not for all of them. Where this would let a request miss its deadline, the one that is due first
 goes first; one that cannot be finished in time even so is refused and not computed.
 """
 
 import asyncio
+import math
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -15,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from albertkit.data.features import Features
-from albertkit.serve.refusals import ServiceError
+from albertkit.serve.admission import NOBODY, Sender
 
 CALL_TOKENS = 512  # what a call (a caption, a look inside) counts for in the queue
 Key = tuple[str, str]  # name of a model, kind of its pipeline
-BACKLOG = 0.6  # of a request's time: no more work is accepted than can be computed in it
-ALONE = 0.9  # of a request's time: what a request may take where nothing else waits
+BACKLOG = 0.6  # of a request's time: in which it should be done, with all that is served before it
+ALONE = 0.9  # of a request's time: what all work may take, or one request where nothing else waits
 _FULL = 0.5  # of a batch: the time of a smaller one is mostly overhead, and says little of a token's
 _NEW = 0.2  # weight of the latest batch
+_DENSITY = 0.25  # tokens of a character, about: English; until a text is tokenized nothing better is known
 SHARE = 8  # parts of a batch that one request may take before others had their turn
 _DUE = 0.7  # of a request's time, more than `BACKLOG`: the rest is for a machine that becomes slower
 
@@ -31,7 +34,7 @@ class Job:
     """Hold the work of one request: M sequences, or the arguments of a call, which counts as one.
 
     The future gets M outputs, or an error. Its client waits until the deadline; it should be done when it is `due`. Both
-    are seconds of the loop's clock.
+    are seconds of the loop's clock. Clients take turns: `sender` names it.
     """
 
     def __init__(
@@ -41,8 +44,10 @@ class Job:
         future: "asyncio.Future[list[Any]]",
         deadline: float = inf,
         now: float = 0.0,
+        sender: Sender = NOBODY,
     ) -> None:
         self.key, self.content, self.future, self.deadline = key, content, future, deadline
+        self.sender = sender
         self.due = now + _DUE * (deadline - now)
         ends = content.offsets if isinstance(content, Features) else np.array([0, CALL_TOKENS])
         self.ends: list[int] = ends.tolist()  # tokens before each sequence
@@ -162,6 +167,41 @@ class Batch:
             at += size
 
 
+class _Row:
+    """Requests of a pipeline: clients take turns, and so do the requests of a client."""
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[str, deque[Job]] = OrderedDict()  # by client
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return (job for jobs in self._jobs.values() for job in jobs)
+
+    def add(self, job: Job, first: bool = False) -> None:
+        """Put a request at the end of its client's, or before all others."""
+        jobs = self._jobs.setdefault(job.sender.client, deque())
+        (jobs.appendleft if first else jobs.append)(job)
+        if first:
+            self._jobs.move_to_end(job.sender.client, last=False)
+
+    def remove(self, job: Job) -> None:
+        """Take a request out."""
+        jobs = self._jobs[job.sender.client]
+        jobs.remove(job)
+        if not jobs:
+            del self._jobs[job.sender.client]
+
+    def end_turn(self, job: Job) -> None:
+        """Let the next client have its turn, and after it the next request of this one."""
+        self.remove(job)
+        if job.todo:
+            self.add(job)
+        if job.sender.client in self._jobs:
+            self._jobs.move_to_end(job.sender.client)
+
+
 class Queue:
     """Requests that wait. A sequence longer than a batch is a batch of its own."""
 
@@ -169,28 +209,25 @@ class Queue:
         self.batch_tokens = batch_tokens
         self.pace = pace or Pace(batch_tokens)
         self._waiting: dict[Key, int] = {}  # tokens
-        self._jobs: OrderedDict[Key, deque[Job]] = OrderedDict()
+        self._jobs: OrderedDict[Key, _Row] = OrderedDict()
 
     @property
     def tokens(self) -> int:
         """Return the number of tokens that wait."""
         return sum(self._waiting.values())
 
-    @property
-    def seconds(self) -> float:
-        """Return how many seconds it takes to compute all that waits."""
-        return sum(self.pace.seconds(key, tokens) for key, tokens in self._waiting.items())
+    def __iter__(self) -> Iterator[Job]:
+        return (job for row in self._jobs.values() for job in row)
 
     def add(self, job: Job, first: bool = False) -> None:
-        """Put a request at the end of its row, or at the beginning."""
-        row = self._jobs.setdefault(job.key, deque())
-        (row.appendleft if first else row.append)(job)
+        """Put a request at the end of its client's row, or at the beginning of all."""
+        self._jobs.setdefault(job.key, _Row()).add(job, first)
         self._waiting[job.key] = self._waiting.get(job.key, 0) + job.tokens
 
     def discard(self, job: Job) -> None:
         """Forget what is left of a request."""
-        row = self._jobs.get(job.key, deque())
-        if job in row:
+        row = self._jobs.get(job.key)
+        if row is not None and job in row:
             row.remove(job)
             self._waiting[job.key] -= job.tokens
             self._drop_if_empty(job.key)
@@ -220,18 +257,15 @@ class Queue:
             return None
         urgent = self._urgent(now, ahead)
         key = next(iter(self._jobs)) if urgent is None else urgent.key
-        if urgent is not None:
-            self._jobs[key] = deque(sorted(self._jobs[key], key=_deadline))
         row, batch, room = self._jobs[key], Batch(key), self.batch_tokens
         share = self.batch_tokens // SHARE if urgent is None else self.batch_tokens
+        due_first = iter(sorted(row, key=_deadline))
         while row and room > 0:
-            job = row[0]
-            part = job.take(share, room if batch.parts else 0)
-            if part is None:
+            job = next(iter(row)) if urgent is None else next(due_first, None)
+            part = None if job is None else job.take(share, room if batch.parts else 0)
+            if job is None or part is None:
                 break
-            row.popleft()
-            if job.todo:
-                row.append(job)
+            row.end_turn(job)
             batch.parts.append(part)
             room -= part.tokens
             if job.is_call:  # it is alone
@@ -242,7 +276,7 @@ class Queue:
         return batch
 
     def _by_deadline(self) -> list[Job]:
-        return sorted((job for row in self._jobs.values() for job in row if job.deadline < inf), key=_deadline)
+        return sorted((job for job in self if job.deadline < inf), key=_deadline)
 
     def _urgent(self, now: float, ahead: float) -> Job | None:
         """Return the request that is due first, if some request has little time beyond what must be computed before it."""
@@ -268,7 +302,7 @@ def _deadline(job: Job) -> float:
 
 
 class Pace:
-    """Tokens a second of each pipeline.
+    """Tokens a second of each pipeline, and tokens of a character.
 
     Speed is learned from batches that are at least half full, which there are under load, and from calls. Until then it is
     unknown, and work counts as done at once.
@@ -277,6 +311,7 @@ class Pace:
     def __init__(self, batch_tokens: int) -> None:
         self._least = _FULL * batch_tokens
         self._rates: dict[Key, float] = {}
+        self._densities: dict[Key, float] = {}  # tokens of a character
 
     def learn(self, key: Key, tokens: int, seconds: float, is_call: bool = False) -> None:
         """Take the time of a batch into account."""
@@ -288,16 +323,15 @@ class Pace:
         """Return how long tokens take; 0 while the speed is unknown."""
         return tokens / self._rates[key] if key in self._rates else 0.0
 
+    def knows(self, key: Key) -> bool:
+        """Return whether the speed is known."""
+        return key in self._rates
 
-def check_time(waiting: float, own: float, left: float) -> None:
-    """Refuse a request that cannot be finished in the time that is left, before anything of it is computed.
+    def learn_density(self, key: Key, size: int, tokens: int) -> None:
+        """Take the tokens of a request of some size, in characters or ids, into account."""
+        if size:
+            self._densities[key] = (1 - _NEW) * self._densities.get(key, _DENSITY) + _NEW * tokens / size
 
-    `waiting` are the seconds of work before it, `own` those of its own.
-    """
-    if own > ALONE * left:
-        fact = f"the request takes about {own:.0f} seconds, {left:.0f} are left for it"
-        raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
-    if waiting and waiting + own > BACKLOG * left:
-        fact = f"about {waiting:.0f} seconds of work wait, more than can be done in time"
-        seconds = max(1, round(waiting + own - BACKLOG * left + 0.5))
-        raise ServiceError("busy", fact, "send it again later", status=429, retry_after=seconds)
+    def tokens(self, key: Key, size: int) -> int:
+        """Return about the number of tokens of a request of this size."""
+        return math.ceil(self._densities.get(key, _DENSITY) * size)

@@ -1,10 +1,12 @@
 """From a request's values to its answer: tokenized and put together here, computed in the worker."""
 
 import asyncio
+import ipaddress
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,6 +17,7 @@ from pydantic_core import to_json
 from albertkit.data.features import Features
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.inference.pipeline import Pipeline, check_finite
+from albertkit.serve.admission import Sender
 from albertkit.serve.batching import CALL_TOKENS, Job, Key, Queue
 from albertkit.serve.bounds import MOST_TAGGED, check_expansion, check_ids, check_request, check_results
 from albertkit.serve.models import Models
@@ -34,7 +37,6 @@ SMALL = 4_000  # characters or tokens: handled in less than a millisecond, and a
 _THREADS = 2
 _CHARACTERS_A_PART = 100_000  # tokenized between two looks at whether anybody waits; 0.1 s
 _PATIENCE = 1.5  # of a request's time: a worker that answers nothing for so long is stuck
-_CHARACTERS = 4  # of a token, about: English; until a text is tokenized nothing better is known
 
 
 class Service:
@@ -49,7 +51,7 @@ class Service:
         queues = [Queue(options.batch_tokens) for _ in workers]
         self.metrics = Metrics(queues)
         self.supervisors = [
-            Supervisor(worker, queue, self.metrics, _PATIENCE * options.timeout, models.digests)
+            Supervisor(worker, queue, self.metrics, _PATIENCE * options.timeout, models.digests, options.queue_tokens)
             for worker, queue in zip(workers, queues, strict=True)
         ]
         self._supervisors = {
@@ -132,12 +134,13 @@ class Service:
         key, state = (name, work or kind), request.state
         state.model = name
         supervisor = self._ready_supervisor(name)
-        with supervisor.announced(key, size // _CHARACTERS, state.deadline):
+        with supervisor.announced(sender_of(request), key, size, state.deadline):
             inputs, features = await self._off_the_loop(size, lambda proceed: prepared(pipeline, proceed))
         left_out = features.left_out
         if left_out is not None and not truncate and left_out.any():
             raise _too_long(left_out, features)
         tokens = int(features.offsets[-1])
+        supervisor.queue.pace.learn_density(key, size, tokens)
         check_results(pipeline, inputs, options)
         outputs = await self._computed(request, supervisor, key, features, tokens)
 
@@ -201,6 +204,7 @@ class Service:
         name, _ = self.models.find(kind, model)
         request.state.model = name
         supervisor = self._ready_supervisor(name)
+        supervisor.admit(sender_of(request), (name, kind), CALL_TOKENS, request.state.deadline)
         outputs = await self._computed(request, supervisor, (name, kind), arguments, CALL_TOKENS)
         return name, outputs[0]
 
@@ -226,14 +230,10 @@ class Service:
         content: Features | dict[str, Any],
         tokens: int,
     ) -> list[Any]:
-        waiting, most, deadline = supervisor.queue.tokens, self.options.queue_tokens, request.state.deadline
-        supervisor.check_time(key, tokens, deadline)
-        if waiting and waiting + tokens > most:
-            fact = f"{waiting:,} tokens wait, this request has {tokens:,}, at most {most:,} may wait"
-            seconds = max(1, round(supervisor.seconds))
-            raise ServiceError("busy", fact, "send it again later", status=429, retry_after=seconds)
+        deadline, sender = request.state.deadline, sender_of(request)
+        supervisor.check_time(sender, key, tokens, deadline)
         loop = asyncio.get_running_loop()
-        job = Job(key, content, loop.create_future(), deadline, loop.time())
+        job = Job(key, content, loop.create_future(), deadline, loop.time(), sender)
         supervisor.submit(job)
         try:
             outputs = await job.future
@@ -257,6 +257,16 @@ class Service:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, proceed)
         finally:
             has_ended.set()
+
+
+def sender_of(request: Request) -> Sender:
+    """Return who sends a request: an address, of IPv6 the network that one client has."""
+    host, port = (request.client.host, request.client.port) if request.client else ("", 0)
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        if isinstance(address, ipaddress.IPv6Address):
+            host = str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
+    return Sender(host, port, (request.url.path, hash(getattr(request, "_body", b""))))
 
 
 def features_in_parts(

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 
 from albertkit.errors import AlbertKitError, CheckpointError, MachineError
-from albertkit.serve.batching import Batch, Job, Key, Queue, check_time
+from albertkit.serve.admission import Admission, Room, Sender
+from albertkit.serve.admission import Work as Waiting
+from albertkit.serve.batching import ALONE, BACKLOG, Batch, Job, Key, Queue
 from albertkit.serve.observing import Metrics
 from albertkit.serve.processes import WorkerProcess
 from albertkit.serve.protocol import Alive, Done, Facts, Failed, Ready, Work
@@ -40,6 +42,7 @@ class Supervisor:
         metrics: Metrics,
         patience: float,
         digests: Mapping[str, str] | None = None,
+        queue_tokens: int = 262_144,
     ) -> None:
         self.facts: dict[str, Facts] | None = None
         self.failure: AlbertKitError | None = None
@@ -48,7 +51,8 @@ class Supervisor:
         self._worker, self.queue, self._metrics, self._patience = worker, queue, metrics, patience
         self._at_work: dict[int, Batch] = {}
         self._numbers = count()
-        self._coming: dict[Key, int] = {}  # tokens that are being prepared
+        self._queue_tokens, self._admission = queue_tokens, Admission()
+        self._coming: list[tuple[Sender, Key, int]] = []  # requests that are being prepared, and their tokens
         self._was_ready = False
         self._is_asked = False  # whether it lives
         self._watchdog: asyncio.Timeout | None = None
@@ -58,27 +62,60 @@ class Supervisor:
         """Return whether a worker has loaded all models and lives."""
         return self.facts is not None
 
-    @property
-    def seconds(self) -> float:
-        """Return the seconds for all that waits, is being computed, or is being prepared."""
-        pace = self.queue.pace
-        coming = sum(pace.seconds(key, tokens) for key, tokens in self._coming.items())
-        return self.queue.seconds + self._at_work_seconds() + coming
-
     @contextlib.contextmanager
-    def announced(self, key: Key, tokens: int, deadline: float) -> Iterator[None]:
-        """Count a request while it is prepared: it takes time that others cannot have."""
-        self.check_time(key, 0, deadline)
-        self._coming[key] = self._coming.get(key, 0) + tokens
+    def announced(self, sender: Sender, key: Key, size: int, deadline: float) -> Iterator[None]:
+        """Accept or refuse a request of some size, and count it while it is prepared: it takes time that others cannot have."""
+        tokens = self.queue.pace.tokens(key, size)
+        self.admit(sender, key, tokens, deadline)
+        coming = sender, key, tokens
+        self._coming.append(coming)
         try:
             yield
         finally:
-            self._coming[key] -= tokens
+            self._coming.remove(coming)
 
-    def check_time(self, key: Key, tokens: int, deadline: float) -> None:
-        """Refuse a request that cannot be finished in its time."""
-        left = deadline - asyncio.get_running_loop().time()
-        check_time(self.seconds, self.queue.pace.seconds(key, tokens), left)
+    def admit(self, sender: Sender, key: Key, tokens: int, deadline: float) -> None:
+        """Refuse a request whose turn would come too late."""
+        now = asyncio.get_running_loop().time()
+        seconds, room = self._seconds(key, tokens, deadline - now), self._room(key, deadline - now)
+        wait = self._admission.decide(
+            sender, seconds, self._waiting(deadline - now), self._at_work_seconds(), room, now
+        )
+        if wait is not None:
+            raise self._busy(wait)
+
+    def check_time(self, sender: Sender, key: Key, tokens: int, deadline: float) -> None:
+        """Refuse a request that was accepted and, as its tokens show, cannot be finished in its time."""
+        now = asyncio.get_running_loop().time()
+        left = deadline - now
+        seconds = self.queue.pace.seconds(key, tokens)
+        if seconds > ALONE * left:
+            fact = f"the request takes about {seconds:.0f} seconds, {left:.0f} are left for it"
+            raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
+        seconds, room, waiting = self._seconds(key, tokens, left), self._room(key, left), self._waiting(left)
+        at_work = self._at_work_seconds()
+        if waiting and at_work + sum(work.seconds for work in waiting) + seconds > room.limit:
+            raise self._busy(self._admission.promise(sender, seconds, waiting, at_work, room, now))
+
+    def _seconds(self, key: Key, tokens: int, left: float) -> float:
+        """Return how long tokens take. While the speed is unknown, as many as may wait take all the time there is."""
+        pace = self.queue.pace
+        return pace.seconds(key, tokens) if pace.knows(key) else tokens * ALONE * left / self._queue_tokens
+
+    def _room(self, key: Key, left: float) -> Room:
+        """Return the room for a request: so much of the time that is left for it, and of the tokens that may wait."""
+        limit = min(ALONE * left, self._seconds(key, self._queue_tokens, left))
+        return Room(BACKLOG / ALONE * limit, limit)
+
+    def _waiting(self, left: float) -> list[Waiting]:
+        jobs = [(job.sender, job.key, job.tokens) for job in self.queue]
+        requests = [*jobs, *self._coming]
+        return [Waiting(sender.client, self._seconds(key, tokens, left)) for sender, key, tokens in requests]
+
+    def _busy(self, wait: int) -> ServiceError:
+        seconds = self._at_work_seconds() + sum(self.queue.pace.seconds(job.key, job.tokens) for job in self.queue)
+        fact = f"about {seconds:.0f} seconds of work wait, more than can be done in time"
+        return ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait)
 
     def submit(self, job: Job) -> None:
         """Let a request wait for its turn."""
@@ -224,9 +261,11 @@ class Supervisor:
         """Compute nothing of requests that were accepted and cannot be finished any more: the machine has become slower."""
         for job in self.queue.hopeless(now, self._at_work_seconds()):
             self.queue.discard(job)
+            left = job.deadline - now
+            own, room = self._seconds(job.key, job.tokens, left), self._room(job.key, left)
+            wait = self._admission.promise(job.sender, own, self._waiting(left), self._at_work_seconds(), room, now)
             fact = "the work that waits takes longer than expected, and this request's time is over before"
-            seconds = max(1, round(self.seconds))
-            job.fail(ServiceError("busy", fact, "send it again later", status=429, retry_after=seconds))
+            job.fail(ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait))
 
     def _take_back(self) -> None:
         """Batches that a dead worker had wait again. The requests of the one it was at, the oldest, get no third try."""

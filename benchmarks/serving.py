@@ -1,7 +1,7 @@
 """Row `serve`: vectors a second over HTTP, compared with the same engine on the same texts without a service.
 
 With --overload what is answered of more requests than the service can answer: requests come at random moments whose
-mean rate is a multiple of the capacity, and do not wait for each other. The capacity is what a few clients get that
+mean rate is a multiple of the capacity, do not wait for each other, and come again once, when `Retry-After` says. The capacity is what a few clients get that
 ask again as soon as they are answered. With --beside how long one text takes beside a client that asks for many at once,
 with --rate how long requests of one long text take that come at a constant rate.
 """
@@ -255,6 +255,8 @@ class Answers:
         seconds: Of each request that was answered with 200.
         tokens: Of those requests.
         waits: What Retry-After said, counted.
+        next_try: HTTP statuses of those who came again then, counted.
+        slowest_refusal: Seconds until a 429.
         elapsed: Seconds from the first request to the last answer.
     """
 
@@ -262,6 +264,8 @@ class Answers:
     seconds: list[float] = field(default_factory=list)
     tokens: int = 0
     waits: Counter[int] = field(default_factory=Counter)
+    next_try: Counter[int] = field(default_factory=Counter)
+    slowest_refusal: float = 0.0
     elapsed: float = 0.0
 
     def percentiles(self) -> dict[str, float]:
@@ -276,16 +280,21 @@ async def _send(service: Service, requests: list[Request], gaps: Callable[[], fl
     begin = perf_counter()
 
     async def ask(request: Request) -> None:
-        client = idle.pop() if idle else await Client(service.host, service.port).open()
-        asked = perf_counter()
-        status, headers, _ = await client.exchange(request.body)
-        answers.statuses[status] += 1
-        if status == 200:
-            answers.seconds.append(perf_counter() - asked)
-            answers.tokens, answers.elapsed = answers.tokens + request.tokens, perf_counter() - begin
-        if b"retry-after" in headers:
+        for statuses in (answers.statuses, answers.next_try):
+            client = idle.pop() if idle else await Client(service.host, service.port).open()
+            asked = perf_counter()
+            status, headers, _ = await client.exchange(request.body)
+            idle.append(client)
+            statuses[status] += 1
+            if status == 200:
+                answers.seconds.append(perf_counter() - asked)
+                answers.tokens, answers.elapsed = answers.tokens + request.tokens, perf_counter() - begin
+            if status != 429:
+                return
+            answers.slowest_refusal = max(answers.slowest_refusal, perf_counter() - asked)
             answers.waits[int(headers[b"retry-after"])] += 1
-        idle.append(client)
+            if statuses is answers.statuses:
+                await asyncio.sleep(int(headers[b"retry-after"]))
 
     asked, moment = list[asyncio.Task[None]](), 0.0
     while moment < seconds:
@@ -318,6 +327,8 @@ async def _overload_row(service: Service, requests: list[Request], times: float,
         "of_them_delivered": answers.tokens / max(computed, 1),
         **answers.percentiles(),
         "retry_after": answers.waits.most_common(3),
+        "next_try": {str(one): count for one, count in sorted(answers.next_try.items())},
+        "slowest_refusal": answers.slowest_refusal,
         "tokens_a_request": mean,
     }
     return row

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MOST_PROMISES = 2048
-PATIENCE = 0.3  # of the room: a promise is kept for so long, while other work keeps the machine busy
-EXACT = 0.2  # seconds after the promised time: only who waited for it comes so exactly
+PATIENCE = 0.3  # of the room: who comes so late is still accepted
+EXACT = 0.2  # seconds after the promised time, in which who waited for it comes: for so long its room is kept free
+SLIGHT = 0.02  # of a promised request: so little work does not endanger it
 _OVERDRAFT = 1.1  # of the room, for those who were promised a time: work may take longer than it seemed
 
 
@@ -123,30 +124,37 @@ class Admission:
 
     def _excess(self, work: Work, waiting: Sequence[Work], at_work: float, room: Room, now: float) -> float:
         """Return the seconds until there is room for work; 0 if there is now."""
-        plan = list(self._plan(at_work + sum(other.seconds for other in waiting), now))
-        present = [*waiting, *(promise.work for promise in self._promises if promise.due <= now)]
+        expected = [promise for promise in self._promises if promise.due + EXACT > now]
+        plan = list(_plan(at_work + sum(other.seconds for other in waiting), expected, now))
+        present = [*waiting, *(promise.work for promise in expected if promise.due <= now)]
         turn = at_work + _before(work, present) + work.seconds
         level = max(room.fair, room.limit - (room.limit - room.fair) * turn / room.fair)
         return _first_time(plan, work.seconds, level, room.limit) - now
 
-    def _plan(self, seconds: float, now: float) -> Iterator[tuple[float, float]]:
-        """Yield the time of each promise, and the seconds of work that wait then; first those of now."""
-        time = now
-        yield time, seconds
-        for promise in self._promises:
-            due = max(promise.due, now)
-            seconds, time = max(seconds - (due - time), 0.0) + promise.work.seconds, due
-            yield time, seconds
+
+def _plan(seconds: float, promises: Sequence[Promise], now: float) -> Iterator[tuple[float, float, float]]:
+    """Yield the time of each promise, the seconds of work that wait then, and those that it adds; first those of now."""
+    time = now
+    yield time, seconds, 0.0
+    for promise in promises:
+        due = max(promise.due, now)
+        seconds, time = max(seconds - (due - time), 0.0) + promise.work.seconds, due
+        yield time, seconds, promise.work.seconds
 
 
-def _first_time(plan: list[tuple[float, float]], seconds: float, level: float, horizon: float) -> float:
-    """Return the first time at which work fits below a level, and from which on it does for as long as the horizon."""
+def _first_time(plan: list[tuple[float, float, float]], seconds: float, level: float, horizon: float) -> float:
+    """Return the first time at which work fits below a level, and from which on it does for as long as the horizon.
+
+    Promises of much more work are passed over: their times are not as exact as that.
+    """
     following = full = first = math.inf
-    for time, waiting in reversed(plan):
+    for time, waiting, promised in reversed(plan):
         fits = time + max(waiting + seconds - level, 0.0)
         if fits <= following and fits + horizon < full:
             first = fits
-        following, full = time, time if waiting + seconds > level else full
+        following = time
+        if waiting + seconds > level and seconds > SLIGHT * promised:
+            full = time
     return first
 
 

@@ -1,7 +1,8 @@
 """Row `serve`: vectors a second over HTTP, compared with the same engine on the same texts without a service.
 
 With --overload what is answered of more requests than the service can answer: requests come at random moments whose
-mean rate is a multiple of the capacity, do not wait for each other, and come again once, when `Retry-After` says. The capacity is what a few clients get that
+mean rate is a multiple of the capacity, do not wait for each other, and come again
+once, when `Retry-After` says. The capacity is what a few clients get that
 ask again as soon as they are answered. With --beside how long one text takes beside a client that asks for many at once,
 with --rate how long requests of one long text take that come at a constant rate.
 """

@@ -56,6 +56,8 @@ Probability = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 _MAX_BLOCKS = 1000  # with weights of their own: they are built before any weight is looked for
 _MAX_LAYERS = 10_000  # computed one after the other; beyond it a broken file, not a model
 
+_CONSTANTS = {"model_type": "albert", "is_encoder_decoder": False}  # other libraries ask
+
 logger = logging.getLogger("albertkit")
 
 _FOREIGN_TYPES: dict[str, Any] = {"architectures": list[str], "id2label": dict, "label2id": dict, "num_labels": Count}
@@ -138,6 +140,8 @@ class AlbertConfig:
     def __getattr__(self, name: str) -> Any:  # asked only for what is no field
         if name in FOREIGN_KEYS and name in self.__dict__.get("foreign", {}):
             return self.foreign[name]
+        if name in _CONSTANTS:
+            return _CONSTANTS[name]
         raise AttributeError(f"the configuration has no {name!r}")
 
     def __contains__(self, name: object) -> bool:
@@ -326,6 +330,10 @@ class AlbertConfig:
         """Return every field, with the foreign keys, as `config.json` holds them."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "foreign"}
         return {"model_type": "albert", **{k: v for k, v in self.foreign.items() if k != "model_type"}, **own}
+
+    def get_text_config(self, *_: Any, **__: Any) -> "AlbertConfig":
+        """Return this configuration: all of the model reads text."""
+        return self
 
     def to_json_string(self) -> str:
         """Return `config.json` as a text; loggers of transformers' Trainer ask for it."""

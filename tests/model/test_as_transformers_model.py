@@ -68,6 +68,12 @@ def test_a_model_is_made_of_transformers_configuration() -> None:
     with torch.no_grad():
         torch.testing.assert_close(ours(**padded_inputs()).logits, theirs(**padded_inputs()).logits, atol=1e-5, rtol=0)
     assert ours.config is ours.albert.config
+    for name in ("model_type", "is_encoder_decoder"):
+        assert getattr(ours.config, name) == getattr(theirs.config, name)
+    assert AlbertConfig().model_type == theirs.config.model_type
+    assert ours.config.get_text_config() is ours.config
+    assert (ours.main_input_name, ours.base_model_prefix) == (theirs.main_input_name, theirs.base_model_prefix)
+    assert ours.supports_gradient_checkpointing
     with pytest.raises(ConfigError, match="not a configuration"):
         AlbertModel({"hidden_size": 64})
 

@@ -63,7 +63,9 @@ class PretrainedAlbert(nn.Module):
     tied: ClassVar[dict[str, str]] = {}
     accepts_loss_kwargs: ClassVar[bool] = True
 
-    base_model_prefix: ClassVar[str] = "albert"
+    base_model_prefix: ClassVar[str] = "albert"  # this and the next two: other libraries ask
+    main_input_name: ClassVar[str] = "input_ids"
+    supports_gradient_checkpointing: ClassVar[bool] = True
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()

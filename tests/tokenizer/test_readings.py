@@ -195,7 +195,7 @@ def with_unused_merge(model: bytes) -> bytes:
         ({"model_type": "bpe"}, unordered, "no order"),
         ({"model_type": "bpe"}, with_unused_merge, "no order"),
     ],
-    ids=str,
+    ids=["words", "suffix", "BPE and suffix", "merges without order", "unused merge"],
 )
 def test_other_kinds_are_saved_without_it(lines: list[str], tmp_path: Path, slug_of, options, change, reason) -> None:
     transformers = pytest.importorskip("transformers")

@@ -71,10 +71,11 @@ RATE_NOTE = (
     "`truncate` set, at a constant rate, for 30 seconds there at 50 a second on a GPU"
 )
 BESIDE_NOTE = (
-    "requests of one text a second, from one client at a time: alone, and beside a client that asks for many texts "
-    "in one request, again as soon as it is answered. Who waited behind such a request would wait for all of it"
+    "requests of one text a second, from one client at a time: alone, and beside clients that ask for many texts "
+    "in one request, again as soon as it is answered or refused. Who waited behind such a request would wait for all of it"
 )
-SINGLES = 40  # requests of one text with --beside
+SINGLES = 50  # requests of one text with --beside
+NEIGHBOUR_TIMEOUT = 6.0  # seconds that a request may take in the service of --beside with several clients
 
 
 def serve(
@@ -95,12 +96,12 @@ def serve(
     Args:
         model: Sentence encoder or checkpoint to serve. Default: tiny and base with random weights, mean pooling.
         sentences: How many, taken evenly from the text; each is a request.
-        clients: That ask at the same time; several for a row each. Default: 1 and 8 at tiny, 64 at base.
+        clients: That ask at the same time; several for a row each. Default: 1 and 8 at tiny, 64 at base; with --beside 1.
         precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
         overload: Send 1, 3 and 10 times as many requests of 32 texts as the service can answer, and count what is answered
             and what is refused.
         seconds: For which requests are sent with --overload and --rate.
-        beside: Measure how many requests of one text a second are answered beside a client that asks for so many at once.
+        beside: Measure how many requests of one text a second are answered beside clients that ask for so many at once.
         rate: Send so many requests of one long text a second, as text-embeddings-inference's load test does.
     """
     if min(clients, default=1) < 1:
@@ -114,7 +115,7 @@ def serve(
             return
         if beside:
             encoder = open_encoder(model, inputs, timing)
-            yield asyncio.run(_beside_row(encoder, inputs.lines_evenly(beside), precision))
+            yield asyncio.run(_beside_row(encoder, inputs.lines_evenly(beside), precision, max(clients, default=1)))
             return
         if rate:
             encoder = open_encoder(model, inputs, timing)
@@ -276,16 +277,19 @@ class Answers:
 
 
 async def _send(service: Service, requests: list[Request], gaps: Callable[[], float], seconds: float) -> Answers:
-    """Send requests in turn for some seconds, so many seconds apart, whether or not others are answered."""
-    answers, idle = Answers(), list[Client]()
+    """Send requests in turn for some seconds, so many seconds apart, whether or not others are answered.
+
+    Each is of a client of its own, with its own address.
+    """
+    answers = Answers()
     begin = perf_counter()
 
-    async def ask(request: Request) -> None:
+    async def ask(request: Request, number: int) -> None:
         for statuses in (answers.statuses, answers.next_try):
-            client = idle.pop() if idle else await Client(service.host, service.port).open()
+            client = await Client(service.host, service.port, f"127.1.{number // 250}.{1 + number % 250}").open()
             asked = perf_counter()
             status, headers, _ = await client.exchange(request.body)
-            idle.append(client)
+            await client.close()
             statuses[status] += 1
             if status == 200:
                 answers.seconds.append(perf_counter() - asked)
@@ -299,12 +303,10 @@ async def _send(service: Service, requests: list[Request], gaps: Callable[[], fl
 
     asked, moment = list[asyncio.Task[None]](), 0.0
     while moment < seconds:
-        asked.append(asyncio.create_task(ask(requests[len(asked) % len(requests)])))
+        asked.append(asyncio.create_task(ask(requests[len(asked) % len(requests)], len(asked))))
         moment += gaps()
         await asyncio.sleep(max(0.0, begin + moment - perf_counter()))
     await asyncio.gather(*asked)
-    for client in idle:
-        await client.close()
     return answers
 
 
@@ -360,51 +362,73 @@ def _rate_row(encoder: SentenceEncoder, texts: list[str], rate: float, seconds: 
 # --- one text beside many -------------------------------------------------------------------------------------------------
 
 
-async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Precision) -> Row:
-    """Measure requests of one text a second beside a client with many; the peer is a request that waits for all of those."""
+async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Precision, neighbours: int) -> Row:
+    """Measure requests of one text a second beside clients with many; the peer is a request that waits for all of those.
+
+    Each client has an address of its own, as the service tells clients apart by it.
+    """
     asked = {"model": "bench", "encoding_format": "base64", "truncate": True}
     bodies = [json.dumps({**asked, "input": text}).encode() for text in texts]
     all_at_once = json.dumps({**asked, "input": texts}).encode()
-    large: list[float] = []  # seconds of the large requests
-    with open_service(encoder, precision) as service:
+    large, refused = (
+        [],
+        Counter[int](),
+    )  # seconds of the large requests that were answered; statuses of those that were not
+    options = ("--timeout", f"{NEIGHBOUR_TIMEOUT:g}") if neighbours > 1 else ()
+    with open_service(encoder, precision, *options) as service:
         client = await Client(service.host, service.port).open()
 
-        async def exchange(client: Client, body: bytes) -> float:
-            begin = perf_counter()
-            status, _, answer = await client.exchange(body)
-            if status != 200:
-                raise SystemExit(answer.decode())
-            return perf_counter() - begin
-
-        async def ask_for_all() -> None:
-            other = await Client(service.host, service.port).open()
+        async def ask_for_all(number: int) -> None:
+            other = await Client(service.host, service.port, f"127.0.0.{2 + number}").open()
             while True:
-                large.append(await exchange(other, all_at_once))
+                begin = perf_counter()
+                status, _, _ = await other.exchange(all_at_once)
+                if status == 200:
+                    large.append(perf_counter() - begin)
+                else:
+                    refused[status] += 1
 
-        async def singles() -> list[float]:
-            return [await exchange(client, bodies[number % len(bodies)]) for number in range(SINGLES)]
+        async def singles() -> tuple[list[float], int]:
+            """Return the seconds of the requests, and how many of them were answered."""
+            seconds, answered = [], 0
+            for number in range(SINGLES):
+                begin = perf_counter()
+                status, _, _ = await client.exchange(bodies[number % len(bodies)])
+                seconds.append(perf_counter() - begin)
+                answered += status == 200
+            return seconds, answered
 
-        progress(f"serve: one text alone, then beside {len(texts):,}")
+        progress(f"serve: one text alone, then beside {neighbours} x {len(texts):,}")
         await singles()  # warms up
-        alone = await singles()
-        neighbour = asyncio.create_task(ask_for_all())
+        alone, _ = await singles()
+        others = [asyncio.create_task(ask_for_all(number)) for number in range(neighbours)]
         while not large:
             await asyncio.sleep(0.05)
-            if neighbour.done():
-                await neighbour  # raises what was wrong
-        found = await singles()
-        neighbour.cancel()
+            for other in others:
+                if other.done():
+                    await other  # raises what was wrong
+        found, answered = await singles()
+        for other in others:
+            other.cancel()
         await client.close()
     seconds = {"ours": found, "behind all of them": large, "alone": alone}
     rates = {name: 1 / median(times) for name, times in seconds.items()}
-    row = Row(f"serve one text beside {len(texts):,}", "requests/s", rates.pop("ours"), rates, {}, rounds=1)
+    row = Row(
+        f"serve one text beside {neighbours} x {len(texts):,}", "requests/s", rates.pop("ours"), rates, {}, rounds=1
+    )
     row.ratio = {name: row.ours / rate for name, rate in rates.items()}
     row.best = {name: 1 / min(times) for name, times in seconds.items()}
     row.spread = {name: (max(times) - min(times)) / median(times) for name, times in seconds.items()}
     row.note, row.versions = BESIDE_NOTE, versions("torch", "fastapi", "uvicorn")
     for name, times in (("beside", found), ("alone", alone)):
         row.details[f"{name}_p50_ms"], row.details[f"{name}_p99_ms"] = np.percentile(times, [50, 99]) * 1000
-    row.details |= {"large_requests": len(large), "large_request_seconds": median(large)}
+    row.details |= {
+        "answered": answered,
+        "of": SINGLES,
+        "large_requests": len(large),
+        "large_request_seconds": median(large),
+    }
+    row.details["large_requests_refused"] = {str(status): count for status, count in sorted(refused.items())}
     return row
 
 

@@ -19,15 +19,16 @@ from benchmarks.peer_programs import protocol
 class Client:
     """One connection that is kept."""
 
-    def __init__(self, host, port):
-        self._place = host, port
+    def __init__(self, host, port, source=None):
+        """Connect to a port, from another address of this machine than the usual one if `source` names it."""
+        self._place, self._source = (host, port), source and (source, 0)
         self._head = (
             f"POST /v1/embeddings HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: "
         )
 
     async def open(self):
         """Connect."""
-        self._reader, self._writer = await asyncio.open_connection(*self._place)
+        self._reader, self._writer = await asyncio.open_connection(*self._place, local_addr=self._source)
         return self
 
     async def close(self):

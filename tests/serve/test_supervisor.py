@@ -193,11 +193,26 @@ def test_a_restart_that_fails_is_tried_again(monkeypatch):
 def test_no_worker_is_used_that_loaded_other_files_than_the_service(monkeypatch):
     """The second one would compute ids of the first one's tokenizer; the third one has the files of the first again."""
     old, new = (Ready({"model": Facts("fp32", (), digest)}) for digest in ("old", "new"))
+
+    async def scene(supervisor, workers):
+        jobs = [job_of([64]) for _ in range(3)]
+        for job in jobs:
+            supervisor.submit(job)
+        found = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
+        assert supervisor.changed == ["model"]
+        while not supervisor.is_ready:
+            await asyncio.sleep(1)
+        later = job_of([64])
+        supervisor.submit(later)
+        assert await later.future == [64]
+        assert supervisor.changed == []
+        return found, [worker.tokens for worker in workers]
+
     makers = (lambda: Worker(old, batches=1), lambda: Worker(new), lambda: Worker(old))
-    found, supervisor, workers = results_of(monkeypatch, [[64], [64], [64]], *makers)
-    assert found == [[64], [64], [64]]
-    assert [worker.tokens for worker in workers] == [64, 0, 128]
-    assert supervisor.changed == []
+    (first, *others), tokens = play(monkeypatch, scene, *makers, batch_tokens=64)
+    assert first == [64]
+    assert [(error.slug, error.status) for error in others] == [("changed", 503)] * 2  # at once, not after their time
+    assert tokens == [64, 0, 64]
 
 
 def test_files_that_changed_while_the_service_began_end_it(monkeypatch):

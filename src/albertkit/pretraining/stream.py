@@ -1,6 +1,7 @@
 """Endless, shuffled training batches: the same for any number of processes, prepared ahead, resumable to the bit; and the
 held-out batches of a store, one pass."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -320,7 +321,8 @@ def _where_to_get_more(held_out: Sequence[np.ndarray]) -> str:
     held = sum(int(np.count_nonzero(included)) for included in held_out)
     if held >= documents / 4:
         return "build a store of more documents, or of longer ones"
-    return f"hold out more than {held:,} of {documents:,} documents by a larger share with --held-out, or use a larger corpus"
+    share = max(0.1, math.ceil(20 * held / documents) / 10)  # twice the share that was held out
+    return f"hold out more than {held:,} of {documents:,} documents, for example --held-out {share:g}, or use a larger corpus"
 
 
 def _why_nothing(held_out: Sequence[np.ndarray], error: DataError) -> str:

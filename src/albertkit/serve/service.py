@@ -215,8 +215,7 @@ class Service:
     def _ready_supervisor(self, name: str) -> Supervisor:
         supervisor = self._supervisors[name]
         if supervisor.changed:
-            fact = f"the files of {', '.join(supervisor.changed)} have changed since the service started"
-            raise ServiceError("changed", fact, "restart the service", status=503, retry_after=30)
+            raise supervisor.changed_error()
         if not supervisor.is_ready:
             fact, hint = "the models are being loaded", "GET /ready says when they are"
             raise ServiceError("busy", fact, hint, status=503, retry_after=2)

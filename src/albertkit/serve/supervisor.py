@@ -62,6 +62,11 @@ class Supervisor:
         """Return whether a worker has loaded all models and lives."""
         return self.facts is not None
 
+    def changed_error(self) -> ServiceError:
+        """Return what requests are answered while the files are not those that the service loaded."""
+        fact = f"the files of {', '.join(self.changed)} have changed since the service started"
+        return ServiceError("changed", fact, "restart the service", status=503, retry_after=30)
+
     @contextlib.contextmanager
     def announced(self, sender: Sender, key: Key, size: int, deadline: float) -> Iterator[None]:
         """Accept or refuse a request of some size, and count it while it is prepared: it takes time that others cannot have."""
@@ -221,10 +226,12 @@ class Supervisor:
         self._digests = {name: facts.digest for name, facts in models.items()} | self._digests
         self.changed = [name for name, facts in models.items() if facts.digest != self._digests[name]]
         if self.changed:
-            fact = f"the files of {', '.join(self.changed)} have changed since the service started"
-            error = CheckpointError("changed", fact, "restart the service")
-            self.failure = None if self._was_ready else error
+            error = self.changed_error()
+            self.failure = None if self._was_ready else CheckpointError(error.slug, error.message, error.hint)
             log.error(error.message, extra={"slug": error.slug, "hint": error.hint})
+            for job in list(self.queue):
+                self.queue.discard(job)
+                job.fail(error)
             return
         self.facts, self._was_ready = models, True
         log.info("ready", extra={"models": {name: facts.precision for name, facts in models.items()}})

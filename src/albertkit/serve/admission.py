@@ -124,7 +124,7 @@ class Admission:
 
     def _excess(self, work: Work, waiting: Sequence[Work], at_work: float, room: Room, now: float) -> float:
         """Return the seconds until there is room for work; 0 if there is now."""
-        expected = [promise for promise in self._promises if promise.due + EXACT > now]
+        expected = self._promises[bisect.bisect_right(self._promises, now - EXACT, key=lambda promise: promise.due) :]
         plan = list(_plan(at_work + sum(other.seconds for other in waiting), expected, now))
         present = [*waiting, *(promise.work for promise in expected if promise.due <= now)]
         turn = at_work + _before(work, present) + work.seconds

@@ -54,17 +54,13 @@ class Job:
         self.outputs: list[Any] = [None] * (len(self.ends) - 1)
         self.unanswered = len(self.outputs)
         self.todo = deque([(0, len(self.outputs))])  # sequences from, to
+        self.tokens = self.ends[-1]  # that wait; kept, as every refusal asks for those of all requests
         self.retried = False
 
     @property
     def is_call(self) -> bool:
         """Return whether this is a call and not sequences."""
         return isinstance(self.content, dict)
-
-    @property
-    def tokens(self) -> int:
-        """Return the number of tokens that wait."""
-        return sum(self.ends[stop] - self.ends[start] for start, stop in self.todo)
 
     def take(self, share: int, room: int) -> "Part | None":
         """Take the next sequences, at most `share` tokens and never more than `room`; at least one sequence.
@@ -81,6 +77,7 @@ class Job:
         self.todo.popleft()
         if end < stop:
             self.todo.appendleft((end, stop))
+        self.tokens -= self.ends[end] - self.ends[start]
         return Part(self, start, end)
 
     def answer(self, start: int, stop: int, outputs: list[Any]) -> None:
@@ -216,6 +213,11 @@ class Queue:
         """Return the number of tokens that wait."""
         return sum(self._waiting.values())
 
+    @property
+    def seconds(self) -> float:
+        """Return how long they take, as far as the speed is known."""
+        return sum(self.pace.seconds(key, tokens) for key, tokens in self._waiting.items())
+
     def __iter__(self) -> Iterator[Job]:
         return (job for row in self._jobs.values() for job in row)
 
@@ -238,6 +240,7 @@ class Queue:
             job = part.job
             self.discard(job)
             job.todo.appendleft((part.start, part.stop))
+            job.tokens += part.tokens
             self.add(job, first=True)
 
     def hopeless(self, now: float, ahead: float) -> list[Job]:

@@ -113,12 +113,12 @@ class Supervisor:
         return Room(BACKLOG / ALONE * limit, limit)
 
     def _waiting(self, left: float) -> list[Waiting]:
-        jobs = [(job.sender, job.key, job.tokens) for job in self.queue]
-        requests = [*jobs, *self._coming]
-        return [Waiting(sender.client, self._seconds(key, tokens, left)) for sender, key, tokens in requests]
+        requests = [(job.sender, job.key, job.tokens) for job in self.queue] + self._coming
+        of_a_token = {key: self._seconds(key, 1, left) for key in {key for _, key, _ in requests}}
+        return [Waiting(sender.client, of_a_token[key] * tokens) for sender, key, tokens in requests]
 
     def _busy(self, wait: int) -> ServiceError:
-        seconds = self._at_work_seconds() + sum(self.queue.pace.seconds(job.key, job.tokens) for job in self.queue)
+        seconds = self._at_work_seconds() + self.queue.seconds
         fact = f"about {seconds:.0f} seconds of work wait, more than can be done in time"
         return ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait)
 

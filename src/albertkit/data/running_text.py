@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"[-+]?\d+([.:/-]\d+)*")
 
 
 class Structure(NamedTuple):
-    """What a file holds in place of running text.
+    """The form of a file that holds no running text.
 
     Attributes:
         kind: "csv", "tsv" and "jsonl" are formats whose texts can be named by a column; "other" has none.

@@ -1,4 +1,4 @@
-"""What the values of a table's columns show before it is read: texts that no task reads, whole numbers that became floats."""
+"""Look at a table's values before it is read: for texts that no task reads, and whole numbers that became floats."""
 
 import glob
 import re

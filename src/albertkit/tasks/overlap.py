@@ -18,13 +18,17 @@ _SPLIT_SEED = 0  # which examples are held out does not change with the seed of 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Counts of the examples of a split that a training has seen, or of which it has seen a part."""
+    """Counts of the examples of a split that a training has seen, or of which it has seen a part.
 
-    same: int = (
-        0  # are in train, too, the texts of a pair in either order; upper case and white space make no difference
-    )
-    nearly: int = 0  # are in train but for punctuation
-    sharing: int = 0  # are not, but share a text with a training example: one of a pair, the context of a question
+    Attributes:
+        same: In train, too, the texts of a pair in either order; upper case and white space make no difference.
+        nearly: In train but for punctuation.
+        sharing: Not in train, but with a text of a training example: one of a pair, the context of a question.
+    """
+
+    same: int = 0
+    nearly: int = 0
+    sharing: int = 0
 
     def lines(self, split: str, examples: int) -> Iterator[str]:
         """Yield a sentence for each count that is not 0."""

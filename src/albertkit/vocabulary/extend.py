@@ -205,13 +205,13 @@ def _change(extension: Extension, rows: str) -> str:
 
 def _read_words(words: str | Path | Sequence[str | Path] | None) -> list[str]:
     """Return the words of a list, in which a file stands for its lines and a comma separates words."""
-    found: list[str] = []
+    read: list[str] = []
     for word in [words] if isinstance(words, str | Path) else words or ():
         if _is_file(word):
-            found += [line.strip() for line in read_lines(Path(word)) if line.strip()]
+            read += [line.strip() for line in read_lines(Path(word)) if line.strip()]
         else:
-            found += map(str.strip, str(word).split(",")) if word else [""]
-    return found
+            read += map(str.strip, str(word).split(",")) if word else [""]
+    return read
 
 
 def _is_file(word: str | Path) -> bool:

@@ -176,7 +176,7 @@ def _ill_formed(sentence: _Sentence, expected: list[str], scheme: str) -> tuple[
 
 @dataclass
 class _Form:
-    """What all lines of a file of columns show.
+    """Facts of a file of columns that only all its lines show.
 
     Attributes:
         is_json: Whether it has no columns, but records.

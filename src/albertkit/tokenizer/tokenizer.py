@@ -406,7 +406,9 @@ class AlbertTokenizer(ABC):
             encoded_inputs: N mappings with `input_ids`, or one mapping of lists. `input_ids`, `token_type_ids`,
                 `attention_mask` and `special_tokens_mask` are padded, other values, such as labels, are collected.
             padding: True (to the longest), "max_length" or False.
-            max_length, pad_to_multiple_of, return_tensors: As in a call.
+            max_length: As in a call.
+            pad_to_multiple_of: As in a call.
+            return_tensors: As in a call.
         """
         return pad_inputs(self, encoded_inputs, InputSettings(
             padding=padding, max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, return_tensors=return_tensors

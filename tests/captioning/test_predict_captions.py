@@ -164,5 +164,5 @@ def test_what_predict_writes_is_scored(captioner, frames, tmp_path):
     written = {json.loads(line)["key"] for line in (tmp_path / "out.jsonl").read_text().splitlines()}
     assert written == {json.loads(line)["key"] for line in lines}
     references.write_text("\n".join(lines) + "\n")
-    scores = score_caption_files(tmp_path / "out.jsonl", [references], java=False)
+    scores = score_caption_files(tmp_path / "out.jsonl", [references])
     assert scores.num_captions == 40

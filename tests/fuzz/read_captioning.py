@@ -227,7 +227,7 @@ def score_captions(folder: Path):
     from albertkit.captioning.scoring import score_caption_files
 
     gold, kinds = [folder / "gold.json"], ("tsv", "json", "jsonl")
-    return read_each(lambda kind=kind: score_caption_files(folder / f"pred.{kind}", gold, java=False) for kind in kinds)
+    return read_each(lambda kind=kind: score_caption_files(folder / f"pred.{kind}", gold) for kind in kinds)
 
 
 def make_captioner(folder: Path) -> None:

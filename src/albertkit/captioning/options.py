@@ -147,7 +147,7 @@ class EvaluateCaptionerOptions(CaptioningOptions):
 
 @dataclass(frozen=True)
 class ScoreCaptionsOptions:
-    """Score captions like the COCO caption scorer, without Java; METEOR and SPICE if Java is installed.
+    """Score captions like the COCO caption scorer: BLEU, ROUGE-L, CIDEr-D.
 
     Attributes:
         predictions: One caption per clip, from any program: SwinBERT's TSV, JSON lines (`key`, `video` or `image_id`, and
@@ -155,11 +155,9 @@ class ScoreCaptionsOptions:
         references: Manifest (.jsonl), COCO annotations or SwinBERT caption TSV; or plain text files, each with one reference for
             every line of the predictions. Several files are merged.
         details: Write one JSON object per clip to this file: key, caption, references and scores.
-        java: Compute METEOR and SPICE with pycocoevalcap, if that package and Java are installed.
     """
 
     predictions: str | Path
     references: Annotated[tuple[str | Path, ...], SEVERAL]
     _: KW_ONLY
     details: Path | None = None
-    java: Annotated[bool, Parameter(negative="--no-java")] = True

@@ -57,7 +57,7 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
             fact = f"`{predictions}` has {counted(len(given.rows), 'line')}, `{truth.path}` has {len(truth.rows):,}"
             raise DataError("predictions-mismatch", fact, "line n of one belongs to line n of the other")
     candidates, gold = _candidates(given), _references(truths)
-    scores = score_captions(gold, candidates, java=options.java)
+    scores = score_captions(gold, candidates)
     if details is not None:
         each = scores.each.items()
         write_lines(

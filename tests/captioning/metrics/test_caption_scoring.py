@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,12 @@ def published(data: Path) -> dict:
 
 def test_published_scores_of_nlg_eval(data: Path) -> None:
     folder = data / "captions" / "nlg-eval"
-    scores = score_caption_files(folder / "hyp.txt", [folder / "ref1.txt", folder / "ref2.txt"], java=False)
+    scores = score_caption_files(folder / "hyp.txt", [folder / "ref1.txt", folder / "ref2.txt"])
     expected = {name: value for name, value in published(data)["expected"].items() if name != "METEOR"}
     assert len(expected) == 6
     assert dict(scores) == pytest.approx(expected, abs=1e-6)
     assert (scores.num_captions, scores.num_references) == (2, 4)
-    swapped = score_caption_files(folder / "ref1.txt", [folder / "hyp.txt", folder / "ref2.txt"], java=False)
+    swapped = score_caption_files(folder / "ref1.txt", [folder / "hyp.txt", folder / "ref2.txt"])
     assert abs(swapped["CIDEr"] - expected["CIDEr"]) > 1e-3
 
 
@@ -90,7 +89,7 @@ def test_layouts(tmp_path: Path, prediction: Callable[[dict], str], truth: Calla
     (tmp_path / "given").write_text(prediction(CANDIDATES), encoding="utf-8-sig")
     (tmp_path / "truth.gz").write_bytes(gzip.compress(truth(REFERENCES).encode()))
     out = tmp_path / "details.jsonl"
-    scores = score_caption_files(tmp_path / "given", [tmp_path / "truth.gz"], java=False, details=out)
+    scores = score_caption_files(tmp_path / "given", [tmp_path / "truth.gz"], details=out)
     expected = score_captions(REFERENCES, CANDIDATES)
     assert (scores.corpus, scores.each) == (expected.corpus, expected.each)
     details = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
@@ -120,7 +119,7 @@ def test_captions_that_look_like_json_are_captions(tmp_path: Path) -> None:
         ["{a} man"],
         [""],
     ]
-    scores = score_caption_files(tmp_path / "given.txt", [tmp_path / "truth.txt"], java=False)
+    scores = score_caption_files(tmp_path / "given.txt", [tmp_path / "truth.txt"])
     assert scores.diversity["empty_captions"] == pytest.approx(1 / 3)
     assert scores.each["3"]["ROUGE_L"] == 0
 
@@ -128,7 +127,7 @@ def test_captions_that_look_like_json_are_captions(tmp_path: Path) -> None:
 def test_all_captions_empty(tmp_path: Path) -> None:
     (tmp_path / "given.txt").write_text("\n\n")
     (tmp_path / "truth.txt").write_text("a man\na dog\n")
-    scores = score_caption_files(tmp_path / "given.txt", [tmp_path / "truth.txt"], java=False)
+    scores = score_caption_files(tmp_path / "given.txt", [tmp_path / "truth.txt"])
     assert scores.diversity == {"distinct_captions": 0.5, "empty_captions": 1.0, "mean_length": 0.0}
     assert max(scores.values()) == 0
 
@@ -176,13 +175,13 @@ def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, tru
     Path("given").write_text(given)
     Path("truth").write_text(truth)
     with pytest.raises(DataError, match=rf"(?s)\[{slug}\].*{re.escape(said)}"):
-        score_caption_files("given", ["truth"], java=False)
+        score_caption_files("given", ["truth"])
 
 
 def test_the_same_caption_twice_counts_once(tmp_path: Path) -> None:
     (tmp_path / "given").write_text(GOOD + "\n" + GOOD.split("\n")[0])
     (tmp_path / "truth").write_text('{"1": ["a"], "2": ["b"]}')
-    assert score_caption_files(tmp_path / "given", [tmp_path / "truth"], java=False).num_captions == 2
+    assert score_caption_files(tmp_path / "given", [tmp_path / "truth"]).num_captions == 2
 
 
 def test_other_encodings_and_folders_are_named(tmp_path: Path) -> None:
@@ -207,34 +206,10 @@ def test_a_clip_without_references_is_named() -> None:
     assert caught.value.slug == "bad-label"
 
 
-def test_without_java_two_metrics_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    scores = score_captions(REFERENCES, CANDIDATES, java=True)
-    assert scores.absent == dict.fromkeys(("METEOR", "SPICE"), "no `java` on the path")
-    assert scores.to_dict()["absent"] == scores.absent
-    assert set(scores) == set(score_captions(REFERENCES, CANDIDATES))
-
-
-def test_a_scorer_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "java").write_text("")
-    (tmp_path / "java").chmod(0o755)
-    (tmp_path / "pycocoevalcap" / "meteor").mkdir(parents=True)
-    (tmp_path / "pycocoevalcap" / "meteor" / "meteor.py").write_text(
-        "class Meteor:\n    compute_score = lambda *_: float('nonsense')\n"
-    )
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in [name for name in sys.modules if name.startswith("pycocoevalcap")]:
-        monkeypatch.delitem(sys.modules, name)
-    absent = score_captions(REFERENCES, CANDIDATES, java=True).absent
-    assert absent["METEOR"].startswith("it failed: ValueError: could not convert")
-    assert "Stanford CoreNLP" in absent["SPICE"]
-
-
 def test_command(tmp_path: Path, run_command: Any) -> None:
     (tmp_path / "given").write_text(json.dumps(CANDIDATES))
     (tmp_path / "truth").write_text(json.dumps(REFERENCES))
-    files = ("caption", "score", tmp_path / "given", tmp_path / "truth", "--no-java")
+    files = ("caption", "score", tmp_path / "given", tmp_path / "truth")
     printed = run_command(*files, "--json").json
     expected = score_captions(REFERENCES, CANDIDATES)
     assert printed == expected.to_dict()

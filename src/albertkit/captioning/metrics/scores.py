@@ -1,13 +1,12 @@
 """`score_captions`: all caption metrics of a set of clips."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from albertkit.captioning.metrics.external import java_scores
 from albertkit.captioning.metrics.ngrams import NgramCounts, bleu, cider, rouge_l
 from albertkit.captioning.metrics.ptb import tokenize_captions
 from albertkit.data.bad_rows import counted
@@ -20,8 +19,8 @@ from albertkit.frame.section import Facts, Section
 class CaptionScores(Result, Mapping[str, float]):
     """Scores of captions; as a mapping, those of the corpus: `scores["CIDEr"]`.
 
-    Names and scale are the COCO caption scorer's: `Bleu_1` to `Bleu_4`, `ROUGE_L`, `METEOR` and `SPICE` from 0 to 1, `CIDEr`
-    from 0 to 10. Papers print 100 times that.
+    Names and scale are the COCO caption scorer's: `Bleu_1` to `Bleu_4` and `ROUGE_L` from 0 to 1, `CIDEr` from 0 to 10.
+    Papers print 100 times that.
 
     Attributes:
         corpus: Score by name.
@@ -31,7 +30,6 @@ class CaptionScores(Result, Mapping[str, float]):
         num_captions: Candidates.
         num_references: References of all of them.
         empty_references: How many of these have no word. They are scored, as the original does.
-        absent: Names of metrics that were asked for and could not be computed, and why.
     """
 
     corpus: dict[str, float]
@@ -40,7 +38,6 @@ class CaptionScores(Result, Mapping[str, float]):
     num_captions: int
     num_references: int
     empty_references: int = 0
-    absent: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> float:
         return self.corpus[name]
@@ -51,25 +48,20 @@ class CaptionScores(Result, Mapping[str, float]):
     def __len__(self) -> int:
         return len(self.corpus)
 
-    @property
-    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Name the metrics that could not be computed."""
-        return tuple(f"{name} is left out: {reason}" for name, reason in self.absent.items())
-
     def sections(self) -> list[Section]:
         """Return the scores and counts."""
-        return [Facts({**self.to_dict(), "absent": None})]
+        return [Facts(self.to_dict())]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, without the scores of single clips."""
         counts = {"captions": self.num_captions, "references": self.num_references}
         if self.empty_references:
             counts["empty_references"] = self.empty_references
-        return {**self.corpus, **self.diversity, **counts, **({"absent": self.absent} if self.absent else {})}
+        return {**self.corpus, **self.diversity, **counts}
 
 
 def score_captions(
-    references: Mapping[str, Sequence[str]], candidates: Mapping[str, str], tokenize: bool = True, java: bool = False
+    references: Mapping[str, Sequence[str]], candidates: Mapping[str, str], tokenize: bool = True
 ) -> CaptionScores:
     """Score one caption a clip against its references, as pycocoevalcap does.
 
@@ -81,7 +73,6 @@ def score_captions(
         candidates: Key of a clip to the caption that is scored; the same keys.
         tokenize: Tokenise as the scorer's Java tokenizer does (`tokenize_captions`). Without it captions are tokenised
             already, words with one blank between them.
-        java: METEOR and SPICE too, where pycocoevalcap and Java are installed; else they are named in `absent`.
 
     Raises:
         DataError: bad-label, predictions-mismatch, bad-row.
@@ -100,11 +91,6 @@ def score_captions(
     each["CIDEr"] = cider(counts).tolist()
     corpus = {name: float(np.mean(values)) for name, values in each.items()}
     corpus |= {f"Bleu_{size}": value for size, value in enumerate(bleu_corpus.tolist(), start=1)}
-    absent: dict[str, str] = {}
-    if java:
-        found, absent = java_scores(texts, groups)
-        for name, (score, values) in found.items():
-            corpus[name], each[name] = score, values
     lengths = counts.lengths
     return CaptionScores(
         corpus=corpus,
@@ -117,7 +103,6 @@ def score_captions(
         num_captions=len(texts),
         num_references=len(lengths) - len(texts),
         empty_references=int(np.sum(lengths[len(texts) :] == 0)),
-        absent=absent,
     )
 
 

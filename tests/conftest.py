@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 # Torch, transformers and the rest are millions of objects that each full collection walks through: a tenth of the suite.
 gc.set_threshold(200_000, 20, 100)
+
+# A shell's background job ignores SIGINT, one of `nohup` SIGHUP; tests send both, also to processes that inherit this.
+for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, default)
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 KOREAN = "서울 에서 온 마법사 가 강 을 건너 숲 으로 갔다 그 리고 다시".split()

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.errors import AlbertKitError
 from albertkit.frame.rendering import to_terminal
 from albertkit.tasks.answers import AnswerTask, QuestionExample
-from albertkit.tasks.checking import CheckReport, check_data, check_task, counting_baseline
+from albertkit.tasks.checking import CheckReport, check_data, check_task
 from albertkit.tasks.choices import ChoiceExample, choice_task
 from albertkit.tasks.data import _hold_out, read_data
 from albertkit.tasks.findings import label_findings
@@ -84,10 +82,6 @@ def test_counts_of_cola_are_those_of_plain_counting(data: Path, tokenizer: Alber
             "p99": lengths[-(len(part) // 100) - 1], "longest": lengths[-1],
         }  # fmt: skip
         assert (found.cut, found.windowed, found.windows) == (sum(n > 20 for n in lengths), 0, len(part))
-        below = 0
-        for bound, count in found.histogram:
-            assert count == sum(below < n <= bound for n in lengths)
-            below = bound
         assert found.repeated == len(part) - len(set(plain[split]))
     assert report.splits["dev"].overlap.same == sum(text in set(plain["train"]) for text in plain["dev"]) > 0
     printed = shown(report)
@@ -139,7 +133,7 @@ ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
         sound(),
         examples((f" {FIRST.text.upper()} ", "no"), (SECOND.text, "yes"), ("x", "yes"), ("y", "no")),
     ),
-    "nearly": ("1 of 1 dev examples are in train but for punctuation", sound(), examples((FIRST.text + "!", "no"))),
+    "punctuation": ("1 of 1 dev examples share a text with a training", sound(), examples((FIRST.text + "!", "no"))),
     "contradictory": (
         "2 of 41 train examples have texts that occur with different labels",
         sound() + examples((FIRST.text, "yes")),
@@ -174,7 +168,7 @@ ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
         sound(2),
     ),
     "long": (
-        "longer than 16 tokens, and are cut: --length 64 holds 100.0%",
+        "longer than 16 tokens, and are cut: --length 64 holds 99%",
         changed(lambda _, e: (e.text + " word" * 40, e.label)),
         sound(2),
     ),
@@ -187,11 +181,6 @@ ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
         "1 pair of dev in train the other way round",
         changed(lambda _, e: (e.text, f"is {e.text}", e.label)),
         examples((f"is {FIRST.text}", FIRST.text, "no")),
-    ),
-    "swapped lengths": (
-        "the first text is the longer one in train, the second in dev",
-        changed(lambda _, e: (e.text * 3, e.text, e.label)),
-        examples(("short", "a much longer text than that", "no")),
     ),
 }
 
@@ -270,10 +259,9 @@ def test_what_finetune_would_train_on(start: Path, table: Path, tmp_path: Path) 
     train = report.splits["train"]
     assert (report.length, train.examples, report.splits["dev"].examples) == (12, 300, 100)
     assert train.labels == {"magic": 150, "plain": 150}
-    assert train.cut == sum(count for bound, count in train.histogram if bound > 16) + sum(
-        12 < 2 + len(AlbertTokenizer.from_pretrained(start).encode(line.split("\t")[0])) <= 16
-        for line in (table / "train.tsv").read_text().splitlines()[1:]
-    )
+    tokenizer = AlbertTokenizer.from_pretrained(start)
+    lines = (table / "train.tsv").read_text().splitlines()[1:]
+    assert train.cut == sum(2 + len(tokenizer.encode(line.split("\t")[0])) > 12 for line in lines)
     assert report.findings[0] == (
         "1 row cannot be used, finetune will stop at it unless --on-error skip: "
         "`train.tsv`, line 302: 1 field, but the table has 2 columns"
@@ -461,34 +449,6 @@ def test_the_overlap_with_a_dev_file_is_said_at_every_training(tmp_path: Path) -
     notes = read_data(task, train, dev, 0.1, False, BadRows()).notes
     assert notes[1:] == [
         "4 of 7 dev examples are in train, too: they say nothing about new texts",
-        "1 of 7 dev examples are in train but for punctuation",
-        "1 of 7 dev examples share a text with a training example",
+        "2 of 7 dev examples share a text with a training example",
     ]
     assert len(read_data(task, train, None, 0.1, False, BadRows()).notes) == 1
-
-
-# --- the baseline -----------------------------------------------------------------------------------------------------
-
-
-def test_counting_baseline_is_scikit_learns(data: Path, tokenizer: AlbertTokenizer) -> None:
-    task = official_task("cola")
-    train, dev = (
-        read_examples(task, data / "glue/CoLA/in_domain_train.tsv", "train")[:2000],
-        read_examples(task, data / "glue/CoLA/in_domain_dev.tsv", "dev"),
-    )
-    found = counting_baseline("classification", train, dev, tokenizer)
-    pieces = TfidfVectorizer(analyzer=tokenizer.pieces, sublinear_tf=True)
-    seen, asked = (pieces.fit_transform([e.text for e in train]), pieces.transform([e.text for e in dev]))
-    model = LogisticRegression(max_iter=1000).fit(seen, [e.label for e in train])
-    assert found["accuracy"] == pytest.approx(model.score(asked, [e.label for e in dev]), abs=2e-3)
-    assert found["majority"] == pytest.approx(365 / 527)
-    assert found["accuracy"] != pytest.approx(found["majority"], abs=2e-3)
-
-
-def test_counting_baseline_of_pairs(tokenizer: AlbertTokenizer) -> None:
-    """Whether two words are the same is in what a pair shares, and not in either of them."""
-    rows = examples(*((WORDS[n // 2 % 16], WORDS[(n // 2 + 1 - n % 2) % 16], n % 2) for n in range(64)))
-    assert counting_baseline("regression", rows, rows, tokenizer)["spearman"] > 0.8
-    single = [TextExample(row.id, row.text, None, row.label) for row in rows]
-    assert not counting_baseline("regression", single, single, tokenizer)["spearman"] > 0.2  # NaN: one number for all
-    assert counting_baseline("classification", rows[:1], rows, tokenizer) == {}

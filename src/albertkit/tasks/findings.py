@@ -136,20 +136,14 @@ def pair_findings(kind: str, examples: Splits) -> Iterator[str]:
     equal = sum(text == pair for text, pair in train)
     if equal > 0.2 * len(train):
         yield f"{equal / len(train):.0%} of the training pairs have the same text twice: is it the right column?"
-    known, ratio = set(train), _length_ratio(train)
+    train_pairs = set(train)
     for split, rows in examples.items():
         pairs = [(example.text, example.pair) for example in rows if example.pair is not None]
         if split == "train" or not pairs:
             continue
-        swapped = sum((pair, text) in known and (text, pair) not in known for text, pair in pairs)
-        other = _length_ratio(pairs)
+        swapped = sum((pair, text) in train_pairs and (text, pair) not in train_pairs for text, pair in pairs)
         if swapped > 0.05 * len(pairs):
             yield f"{counted(swapped, 'pair')} of {split} in train the other way round: are the columns swapped?"
-        elif abs(ratio * other) > 0.1 and ratio * other < 0:
-            yield (
-                f"the first text is the longer one in {'train' if ratio > 0 else split}, "
-                f"the second in {split if ratio > 0 else 'train'}: are the columns swapped?"
-            )
 
 
 def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Iterator[str]:
@@ -166,12 +160,6 @@ def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Itera
             hint = "; with a smaller --stride windows overlap more" if UNHELD in reasons else ""
             many = counted(sum(reasons.values()), "answer")
             yield f"{split}: {many} that cannot be had back exactly from the tokens: {shown}{hint}"
-
-
-def _length_ratio(pairs: Sequence[tuple[str, str]]) -> float:
-    """Return the logarithm of how many times longer the first texts are than the second."""
-    first, second = (1 + sum(map(len, side)) for side in zip(*pairs, strict=True))
-    return float(np.log(first / second))
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -22,23 +22,19 @@ class Overlap:
 
     Attributes:
         same: In train, too, the texts of a pair in either order; upper case and white space make no difference.
-        nearly: In train but for punctuation.
-        sharing: Not in train, but with a text of a training example: one of a pair, the context of a question.
+        sharing: Not in train, but with a text of a training example, punctuation apart: one of a pair, the context of a question.
     """
 
     same: int = 0
-    nearly: int = 0
     sharing: int = 0
 
     def lines(self, split: str, examples: int) -> Iterator[str]:
         """Yield a sentence for each count that is not 0."""
         of = f"of {examples:,} {split} examples"
-        counts = {
-            "are in train, too: they say nothing about new texts": self.same,
-            "are in train but for punctuation": self.nearly,
-            "share a text with a training example": self.sharing,
-        }
-        yield from (f"{count:,} {of} {meaning}" for meaning, count in counts.items() if count)
+        if self.same:
+            yield f"{self.same:,} {of} are in train, too: they say nothing about new texts"
+        if self.sharing:
+            yield f"{self.sharing:,} {of} share a text with a training example"
 
 
 def texts_of(kind: str, example: Any) -> tuple[str, ...]:
@@ -73,26 +69,20 @@ def _words(text: str) -> str:
 
 def measure_overlap(kind: str, train: Sequence[Any], other: Sequence[Any]) -> Overlap:
     """Count what another split has in common with the training examples."""
-    known, known_words, known_parts = set[Key](), set[Key](), set[str]()
+    train_keys, train_texts = set[Key](), set[str]()
     for example in train:
-        texts = texts_of(kind, example)
-        known.add(_unordered(map(plain_text, texts)))
-        known_words.add(_unordered(map(_words, texts)))
-        known_parts.update(map(_words, _recognised_by(kind, example)))
-    counts = Counter[str]()
+        train_keys.add(_unordered(map(plain_text, texts_of(kind, example))))
+        train_texts.update(map(_words, _recognised_by(kind, example)))
+    same = sharing = 0
     for example in other:
         texts = texts_of(kind, example)
-        if not texts:
-            continue
-        if _unordered(map(plain_text, texts)) in known:
-            counts["same"] += 1
-        elif _unordered(map(_words, texts)) in known_words:
-            counts["nearly"] += 1
-        elif not known_parts.isdisjoint(filter(None, map(_words, _recognised_by(kind, example)))):
-            counts["sharing"] += 1
+        if texts and _unordered(map(plain_text, texts)) in train_keys:
+            same += 1
+        elif not train_texts.isdisjoint(filter(None, map(_words, _recognised_by(kind, example)))):
+            sharing += 1
     plain_text.cache_clear()
     _words.cache_clear()
-    return Overlap(**counts)
+    return Overlap(same, sharing)
 
 
 def _unordered(texts: Iterable[str]) -> Key:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from small_loop import replay_plans
 
 import albertkit
 from albertkit import first_run
@@ -58,8 +59,9 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, co
     assert done["planned"][0] <= done["steps"] <= done["planned"][1]
     assert result.report.exists()
 
-    # The same bits as an undisturbed run that follows the recorded plans.
-    settings = replace(SETTINGS, config=tmp_path / "out" / "config.json", plan=tmp_path / "out" / "run" / "plan.json")
+    # The same bits as an undisturbed run that follows its plans.
+    replay_plans(monkeypatch, tmp_path / "out" / "run")
+    settings = replace(SETTINGS, config=tmp_path / "out" / "config.json", minutes=0.1)
     again = pretrain(tmp_path / "out" / "store", tmp_path / "again", settings)
     one, two = (load_file(folder / "model.safetensors") for folder in (result.model, again.model))
     assert all(torch.equal(one[name], two[name]) for name in one)

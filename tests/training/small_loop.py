@@ -1,5 +1,6 @@
 """A small task for the training loop: the next of 21 tokens, from batches that are drawn from their number."""
 
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -9,9 +10,11 @@ import torch
 from safetensors.torch import save_file
 
 from albertkit.data.packing import PackedBatch
+from albertkit.training import loop
 from albertkit.training.display import Display
 from albertkit.training.distributed import World
 from albertkit.training.loop import LoopSettings, LossPart, Recipe, TrainingResult, train
+from albertkit.training.pace import ClockPace, Plan
 
 WORLD = World(0, 1, torch.device("cpu"))
 
@@ -75,6 +78,37 @@ def make_model():
 
 def weights(model):
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+class ReplayedPace(ClockPace):
+    """Follow the plans of another training by the clock, whatever the clock says."""
+
+    def __init__(self, plans: list[Plan], adopted: list[Plan]) -> None:
+        super().__init__(1.0, adopted, 0.0)
+        self._by_step = {plan.step: plan for plan in plans}
+
+    def wants_plan(self, step: int) -> bool:
+        return False
+
+    def must_plan(self, step: int) -> bool:
+        return step in self._by_step
+
+    def plan(self, step: int) -> Plan:
+        return self._by_step[step]
+
+
+def saved_plans(run) -> list[Plan]:
+    """Read the plans of a training by the clock from its last checkpoint."""
+    state = json.loads(max(run.glob("checkpoints/*/training_state.json")).read_text())
+    return [Plan(**plan) for plan in state["plans"]]
+
+
+def replay_plans(monkeypatch, run) -> None:
+    """Let the trainings that follow go by the plans of another one."""
+    plans = saved_plans(run)
+    monkeypatch.setattr(
+        loop, "_pace", lambda settings, state: ReplayedPace(plans, [Plan(**plan) for plan in state.plans])
+    )
 
 
 def killed() -> None:

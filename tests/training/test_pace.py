@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from small_loop import CountingStream, killed, train_small, weights
+from small_loop import CountingStream, killed, replay_plans, saved_plans, train_small, weights
 
 from albertkit.training import pace as pace_module
-from albertkit.training.pace import ClockPace, Plan, RecordedPace, read_plans, save_plans
+from albertkit.training.pace import ClockPace, Plan
 from albertkit.training.schedules import learning_rate
 
 
@@ -122,7 +122,7 @@ def test_updates_are_bounded_too(clock):
 
 
 def test_plans_are_reported_when_they_change():
-    pace, lines = RecordedPace([], []), []
+    pace, lines = ClockPace(60.0, [], 0.0), []
     for step, total, speed in ((2, 600, 0.1), (20, 590, 0.1), (30, 200, 0.4), (50, 210, 0.4), (200, 200, 0.4)):
         lines.append(pace.adopt(Plan(step, 1.0 * step, 0.0, total, speed)))
     assert [bool(line) for line in lines] == [True, False, True, False, False]
@@ -167,11 +167,12 @@ def varied(step):
     return 0.1 if step % 70 < 40 else 1.0
 
 
-def test_a_replay_of_the_plans_has_the_same_bits_whatever_the_clock_says(tmp_path, clock):
+def test_the_bits_follow_from_the_plans_whatever_the_clock_says(tmp_path, clock, monkeypatch):
     timed, result = run(tmp_path / "timed", clock, TimedStream(clock, varied), minutes=1)
     assert result.finished
     assert result.state.clock == pytest.approx(60, rel=0.05)
-    again, replayed = run(tmp_path / "again", clock, TimedStream(clock, lambda step: 0.0), plan=tmp_path / "timed")
+    replay_plans(monkeypatch, tmp_path / "timed")
+    again, replayed = run(tmp_path / "again", clock, TimedStream(clock, lambda step: 0.0), minutes=1)
     assert replayed.state.step == result.state.step
     assert torch.equal(weights(timed), weights(again))
     evaluated = [
@@ -182,7 +183,7 @@ def test_a_replay_of_the_plans_has_the_same_bits_whatever_the_clock_says(tmp_pat
     assert len(evaluated[0]) > 5
 
 
-def test_a_killed_run_goes_on_with_the_time_and_the_plans_of_its_checkpoint(tmp_path, clock):
+def test_a_killed_run_goes_on_with_the_time_and_the_plans_of_its_checkpoint(tmp_path, clock, monkeypatch):
     with pytest.raises(RuntimeError, match="killed"):
         run(tmp_path / "run", clock, TimedStream(clock, varied, kill=57), minutes=1)
     clock.seconds += 86_400
@@ -193,27 +194,12 @@ def test_a_killed_run_goes_on_with_the_time_and_the_plans_of_its_checkpoint(tmp_
     model, result = run(tmp_path / "run", clock, TimedStream(clock, varied), resume=True, minutes=1)
     assert result.finished
     assert result.state.clock == pytest.approx(60, rel=0.05)
-    assert [one.step for one in read_plans(tmp_path / "run")] == sorted(
-        {one.step for one in read_plans(tmp_path / "run")}
-    )
-    undisturbed, _ = run(tmp_path / "replay", clock, TimedStream(clock, lambda step: 0.3), plan=tmp_path / "run")
+    steps = [plan.step for plan in saved_plans(tmp_path / "run")]
+    assert steps == sorted(set(steps))
+    replay_plans(monkeypatch, tmp_path / "run")
+    undisturbed, _ = run(tmp_path / "replay", clock, TimedStream(clock, lambda step: 0.3), minutes=1)
     assert torch.equal(weights(model), weights(undisturbed))
     with pytest.raises(RuntimeError, match="killed"):
-        run(tmp_path / "broken", clock, TimedStream(clock, varied, kill=70), plan=tmp_path / "run")
-    resumed, _ = run(tmp_path / "broken", clock, TimedStream(clock, varied), resume=True, plan=tmp_path / "run")
+        run(tmp_path / "broken", clock, TimedStream(clock, varied, kill=70), minutes=1)
+    resumed, _ = run(tmp_path / "broken", clock, TimedStream(clock, varied), resume=True, minutes=1)
     assert torch.equal(weights(model), weights(resumed))
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["[]", "{}", '[{"step": 1}]', "[7]", '[{"step":5,"seconds":1,"progress":0,"total_steps":3,"seconds_per_step":1}]'],
-)
-def test_a_file_that_is_no_plan_is_refused(tmp_path, content, slug_of):
-    (tmp_path / "plan.json").write_text(content)
-    assert slug_of(read_plans, tmp_path) == "bad-file"
-
-
-def test_plans_are_read_as_they_were_written(tmp_path):
-    plans = [Plan(2, 0.1 + 0.2, 1 / 3, 7, 1e-3), Plan(5, 0.7, 2 / 3, 5, 0.1, True)]
-    save_plans(tmp_path, plans)
-    assert read_plans(tmp_path / "plan.json") == plans

@@ -26,7 +26,6 @@ from albertkit.training.distributed import join_world
 from albertkit.training.launch import resumes
 from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
-from albertkit.training.pace import read_plans
 from albertkit.training.run import Run
 
 TIMED_STEPS = 3
@@ -146,8 +145,6 @@ def estimate(options: EstimateOptions) -> Estimate:
     activations = _activation_bytes(model, part) * first.num_tokens / part.num_tokens
 
     steps = max(1, int(60 * settings.minutes / seconds)) if settings.minutes else settings.steps
-    if settings.plan is not None:
-        steps = read_plans(settings.plan)[-1].total_steps
     assert steps is not None  # the settings are resolved
     return Estimate(
         parameters=made.parameters,

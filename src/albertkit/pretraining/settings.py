@@ -117,8 +117,6 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             found.append("new_rows_from means something with train_only new-rows only")
         if not 0 <= self.end_lr <= (self.lr or 10):
             found.append(f"end_lr is {self.end_lr}, it must be at least 0 and at most lr")
-        if self.plan is not None and (self.minutes is not None or self.steps is not None):
-            found.append("a plan decides how many updates there are: leave out steps and minutes")
         if self.batch_size is not None and self.batch_tokens != PretrainSettings.batch_tokens:
             found.append("batch_size and batch_tokens are both given; one follows from the other")
         if self.most_tokens < self.length:
@@ -134,8 +132,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             return self
         before = self.read(run / "run.toml")
         kept: dict[str, Any] = {n: before.get(n) for n in ("processes", "warmup_steps") if getattr(self, n) is None}
-        if self.steps is None and self.minutes is None and self.plan is None:
-            kept |= {name: before.get(name) for name in ("steps", "minutes", "plan")}
+        if self.steps is None and self.minutes is None:
+            kept |= {name: before.get(name) for name in ("steps", "minutes")}
         return dataclasses.replace(self, **kept)
 
     def check_same(self, path: Path) -> None:
@@ -211,7 +209,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             reasons.append(
                 f"lr: {changes['lr']:g} = 0.00176 x sqrt({tokens:,} / 2,097,152), the paper's rate at this batch"
             )
-        if self.minutes is not None or self.plan is not None:  # how many updates there will be is not known
+        if self.minutes is not None:  # how many updates there will be is not known
             return dataclasses.replace(self, **changes), reasons
         steps = changes["steps"] = self.steps or PAPER_STEPS
         if self.warmup_steps is None:
@@ -231,7 +229,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
     @property
     def warmup_share(self) -> float:
         """Share of a run by the clock in which its warm-up ends; 0 for a run of a known number of updates."""
-        if self.minutes is None and self.plan is None:
+        if self.minutes is None:
             return 0.0
         return WARMUP_SHARE if self.warmup_steps is None else LATEST_WARMUP * bool(self.warmup_steps)
 

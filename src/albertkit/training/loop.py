@@ -19,7 +19,7 @@ from albertkit.training.distributed import World
 from albertkit.training.feed import AnyBatch, Batch, Feed, Stream
 from albertkit.training.hardware import peak_flops
 from albertkit.training.optimizers import clip_gradients, gradient_norm, make_optimizer
-from albertkit.training.pace import ClockPace, Pace, Plan, PlannedPace, RecordedPace, read_plans, save_plans
+from albertkit.training.pace import ClockPace, Pace, Plan
 from albertkit.training.schedules import learning_rate
 from albertkit.training.settings import EpochSettings, LoopOptions
 from albertkit.training.state import ExportedWeights, TrainingState, load_state, remove_old, save_best, save_state
@@ -239,11 +239,9 @@ def train(
 
     def save() -> None:
         state.stream, state.clock = feed.state(), pace.seconds_used()
-        if isinstance(pace, PlannedPace):
+        if isinstance(pace, ClockPace):
             state.plans = [asdict(plan) for plan in pace.plans]
         if world.is_main:
-            if isinstance(pace, PlannedPace):
-                save_plans(run, pace.plans)
             tensors: dict[str, Tensor] = {f"parameters/{n}": p for n, p in parameters.items()}
             tensors |= {f"optimizer/{n}": t for n, t in optimizer.tensors().items()}
             tensors |= {f"average/{n}": t for n, t in exported.averages.items()}
@@ -403,11 +401,9 @@ def _count_targets(
 
 
 def _pace(settings: LoopSettings, state: TrainingState) -> Pace:
-    """Return the pace: by the number of updates, by the clock, or by the plans of an earlier run by the clock."""
-    plans = [Plan(**plan) for plan in state.plans]
-    if settings.plan is not None:
-        return RecordedPace(read_plans(settings.plan), plans)
+    """Return the pace: by the number of updates or by the clock."""
     if settings.minutes is not None:
+        plans = [Plan(**plan) for plan in state.plans]
         return ClockPace(60 * settings.minutes, plans, state.clock, settings.steps, settings.eval_every)
     assert settings.steps is not None
     return Pace(settings.steps)

@@ -1,20 +1,13 @@
 """Progress of a training, by its number of updates or by the clock. Loads no torch.
 
 A training by the clock plans its number of updates from the time that is left and the speed it has, and plans again about every
-sixtieth of the time, sooner if the speed changes. The learning rate follows the plans alone, and the plans are saved with every
-checkpoint: whoever follows the same plans computes the same bits, whatever the clock says.
+sixtieth of the time, sooner if the speed changes. The learning rate follows the plans alone, and every checkpoint holds them.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
-
-from albertkit.errors import DataError
-from albertkit.files import load, write_json
-
-PLAN_FILE = "plan.json"  # in the folder of a run by the clock
+from dataclasses import dataclass
 
 _PARTS = 60  # plans of a run at a steady speed
 _EVALUATIONS = 20  # of a run by the clock, and as many checkpoints
@@ -97,12 +90,33 @@ class Pace:
         yield
 
 
-class PlannedPace(Pace):
-    """A pace that follows the last plan that was adopted; before the first its progress is 0. New plans are appended."""
+class ClockPace(Pace):
+    """A pace that ends with a time budget. Evaluations and checkpoints are paid for from it.
 
-    def __init__(self, plans: list[Plan]) -> None:
+    It follows the last plan that was adopted; before the first its progress is 0. Progress is continuous: a plan begins with
+    the progress that the one before had reached, and lets it grow to 1 over the updates that still fit into the time. So the
+    learning rate never jumps, and has decayed when the time is up.
+
+    Args:
+        seconds: The time budget.
+        plans: Those of a run that is resumed.
+        used: Seconds of the budget that were used before.
+        steps: Updates at most; None for as many as fit.
+        eval_every: Updates between two evaluations, 0 for none before the end, None to let the plans say when.
+    """
+
+    def __init__(
+        self, seconds: float, plans: list[Plan], used: float, steps: int | None = None, eval_every: int | None = None
+    ) -> None:
         self.plans = plans
         self._reported: Plan | None = plans[-1] if plans else None
+        self._budget, self._steps, self._eval_every = seconds, steps, eval_every
+        self._start = now() - used
+        self._paused = self._last_pause = 0.0  # seconds, of all pauses and of those after the last update that had any
+        self._paused_at = -1
+        self._speeds: list[tuple[float, int]] = []  # active seconds and updates where this process has planned
+        self._first: int | None = None  # the update before which this process began
+        self._last_evaluation = next((plan.seconds for plan in reversed(plans) if plan.evaluate), 0.0)
 
     def progress(self, step: int) -> float:
         if not self.plans:
@@ -121,10 +135,10 @@ class PlannedPace(Pace):
 
     def adopt(self, plan: Plan) -> str | None:
         self.plans.append(plan)
-        last, ends = self._reported, plan.total_steps == plan.step
-        if ends or (
-            last is not None and max(plan.total_steps, 1) < _NEWS * last.total_steps < _NEWS**2 * plan.total_steps
-        ):
+        if plan.total_steps == plan.step:
+            return None
+        last = self._reported
+        if last is not None and max(plan.total_steps, 1) < _NEWS * last.total_steps < _NEWS**2 * plan.total_steps:
             return None
         self._reported = plan
         pace = f"{plan.seconds_per_step:.3g} s each"
@@ -134,33 +148,6 @@ class PlannedPace(Pace):
             f"step {plan.step}: the plan is {plan.total_steps:,} updates now, {pace}; it was {last.total_steps:,}, "
             f"{last.seconds_per_step:.3g} s each"
         )
-
-
-class ClockPace(PlannedPace):
-    """A pace that ends with a time budget. Evaluations and checkpoints are paid for from it.
-
-    Progress is continuous: a plan begins with the progress that the one before had reached, and lets it grow to 1 over the
-    updates that still fit into the time. So the learning rate never jumps, and has decayed when the time is up.
-
-    Args:
-        seconds: The time budget.
-        plans: Those of a run that is resumed.
-        used: Seconds of the budget that were used before.
-        steps: Updates at most; None for as many as fit.
-        eval_every: Updates between two evaluations, 0 for none before the end, None to let the plans say when.
-    """
-
-    def __init__(
-        self, seconds: float, plans: list[Plan], used: float, steps: int | None = None, eval_every: int | None = None
-    ) -> None:
-        super().__init__(plans)
-        self._budget, self._steps, self._eval_every = seconds, steps, eval_every
-        self._start = now() - used
-        self._paused = self._last_pause = 0.0  # seconds, of all pauses and of those after the last update that had any
-        self._paused_at = -1
-        self._speeds: list[tuple[float, int]] = []  # active seconds and updates where this process has planned
-        self._first: int | None = None  # the update before which this process began
-        self._last_evaluation = next((plan.seconds for plan in reversed(plans) if plan.evaluate), 0.0)
 
     def seconds_used(self) -> float:
         return now() - self._start
@@ -226,33 +213,3 @@ class ClockPace(PlannedPace):
         self._paused += took
         earlier = self._last_pause if self._paused_at == step else 0.0
         self._last_pause, self._paused_at = earlier + took, step
-
-
-class RecordedPace(PlannedPace):
-    """A pace that follows the recorded plans of an earlier run, to the same bits; the clock has no part in it."""
-
-    def __init__(self, recorded: Sequence[Plan], plans: list[Plan]) -> None:
-        super().__init__(plans)
-        self._recorded = {plan.step: plan for plan in recorded}
-
-    def must_plan(self, step: int) -> bool:
-        return step in self._recorded
-
-    def plan(self, step: int) -> Plan:
-        return self._recorded[step]
-
-
-def save_plans(run: Path, plans: Sequence[Plan]) -> None:
-    """Write the plans of a run by the clock, for whoever wants to follow them."""
-    write_json(run / PLAN_FILE, [asdict(plan) for plan in plans])
-
-
-def read_plans(path: str | Path) -> list[Plan]:
-    """Read the plans of a run by the clock from its `plan.json`, or from the folder of the run."""
-    file = Path(path) / PLAN_FILE if Path(path).is_dir() else Path(path)
-    hint = "name the plan.json of a run with --minutes"
-    plans = load(file, list[Plan], "plan", hint)
-    steps = [plan.step for plan in plans]
-    if not plans or steps != sorted(set(steps)) or any(plan.total_steps < plan.step for plan in plans):
-        raise DataError("bad-file", f"`{file}` is not the plan of a run with --minutes: its steps do not rise", hint)
-    return plans

@@ -146,8 +146,7 @@ class LoopOptions(Settings):
     Attributes:
         steps: Number of updates.
         minutes: Train for this many minutes, including evaluations and checkpoints, in place of `steps`. The number of updates is
-            re-estimated during the run, and the learning rate schedule follows. Estimates are saved in `plan.json`.
-        plan: `plan.json` of a run with `minutes`, or the run's folder: repeat its schedule, bit-identical, however long it takes.
+            re-estimated during the run, and the learning rate schedule follows.
         lr: Peak learning rate.
         optimizer: Optimizer: lamb or adamw, with weight decay 0.01; or one added with `register_optimizer`.
         bias_correction: Correct the bias of the optimizer's moments, as Model Garden's LAMB and AdamW do; Google's first code
@@ -167,7 +166,6 @@ class LoopOptions(Settings):
 
     steps: Updates = None
     minutes: Annotated[float | None, Range(above=0)] = None
-    plan: Path | None = None
     lr: LearningRate = None
     optimizer: str = "lamb"
     bias_correction: bool = False

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,8 +16,7 @@ from albertkit.config import AlbertConfig
 from albertkit.data.packing import PackedBatch
 from albertkit.engines import Engine, load_engine
 from albertkit.engines.engine import Precision
-from albertkit.engines.processor import native_bf16
-from albertkit.inference.speed import matrix_products
+from albertkit.engines.processor import has, native_bf16
 from albertkit.model import AlbertModel
 from albertkit.training.distributed import find_device
 from benchmarks.harness import (
@@ -326,7 +325,7 @@ def _rows(
     ours = {name: Contender(f"albertkit {name}", meter.ours(run, calls), count) for name, run in runs.items()}
     theirs = [Contender(name, meter.theirs(*asked, calls), count) for name, asked in peers.items()]
     fast = [name for name in engines if name != "bf16" or native_bf16(CPU)]
-    products = matrix_products(fast, MATMUL["cpu"], CPU)
+    products = matrix_products(fast, MATMUL["cpu"])
     gflop = 2 * MATMUL["cpu"] ** 3 / 1e9
     peaks = {name: Contender(f"peak {name}", torch.inference_mode()(run), gflop) for name, run in products.items()}
     states = {f"albertkit {name}": np.asarray(run()) for name, run in runs.items()}
@@ -356,6 +355,40 @@ def _rows(
                 f"products of {MATMUL['cpu']} x {MATMUL['cpu']} in {name} with packed weights, best round"
             )
         yield row
+
+
+def matrix_products(precisions: Iterable[str], width: int) -> dict[str, States]:
+    """Return oneDNN's product of two square matrices, with packed weights, in each precision that the processor multiplies."""
+    rows, weight = torch.randn(width, width), torch.randn(width, width)
+    products: dict[str, States] = {}
+    for precision in precisions:
+        if precision != "int8":
+            dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+            products[precision] = _packed_product(rows.to(dtype), weight.to(dtype))
+        elif has("avx512_vnni", "amx_int8"):
+            products[precision] = _int8_product(width)
+    return products
+
+
+def _packed_product(rows: Tensor, weight: Tensor) -> States:
+    """Return oneDNN's product: torch's own of fp32 goes through MKL, which on AMD reaches less than half of it."""
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+        run = partial(torch.ops.mkldnn._linear_pointwise, rows, packed, None, "none", [], "")
+        run()
+        return run
+    except (AttributeError, RuntimeError, TypeError):  # private, and not in every torch
+        return partial(torch.nn.functional.linear, rows, weight)
+
+
+def _int8_product(width: int) -> States:
+    """Return oneDNN's product of uint8 and int8, by torch's private operators."""
+    rows = torch.randint(0, 256, (width, width), dtype=torch.uint8)
+    weight = torch.ops.onednn.qlinear_prepack(torch.randint(-127, 128, (width, width)).to(torch.int8), None)
+    scale, zero_points = torch.ones(width), torch.zeros(width, dtype=torch.int64)
+    weights = (weight, scale, zero_points, None)
+    output: tuple[Any, ...] = (1.0, 0, torch.bfloat16, "none", [], "none")
+    return partial(torch.ops.onednn.qlinear_pointwise, rows, 1.0, 128, *weights, *output)
 
 
 def _milliseconds(row: Row) -> dict[str, float]:

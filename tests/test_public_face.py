@@ -51,7 +51,7 @@ def test_help_never_loads_torch():
         ["tokenizer", "train"],
         ["caption", "train"],
         ["caption", "predict"],
-        ["bench"],
+        ["compare-precision"],
     ):
         done = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -216,7 +216,7 @@ def test_constraints_pin_everything_that_is_declared():
 
 def test_every_command_answers_help():
     names = [name for name in app if not name.startswith("-")]
-    assert {"pretrain", "evaluate", "quickstart", "corpus", "tokenizer", "bench", "doctor"} <= set(names)
+    assert {"pretrain", "evaluate", "quickstart", "corpus", "tokenizer", "doctor"} <= set(names)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert run_command("--help").returncode == 0

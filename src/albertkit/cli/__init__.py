@@ -54,7 +54,7 @@ _JOB_OF = {
     **dict.fromkeys(("quickstart", "pretrain", "finetune"), _TRAINING),
     **dict.fromkeys(("convert", "init", "inspect"), _MODELS),
     **dict.fromkeys(("predict", "serve", "compare-precision", "early-exit"), _ANSWERS),
-    **dict.fromkeys(("evaluate", "score", "report", "doctor", "bench"), _LOOKING),
+    **dict.fromkeys(("evaluate", "score", "report", "doctor"), _LOOKING),
 }
 
 _GROUPS = {"": app, **{group.name[0]: group for group in (tokenizer, corpus, embed, caption, export, migrate)}}

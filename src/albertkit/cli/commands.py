@@ -49,7 +49,6 @@ COMMANDS = (
         "albertkit.report.doctor:doctor",
         show="albertkit.report.doctor:show",
     ),
-    Command("bench", "albertkit.inference.options:BenchOptions", "albertkit.inference.speed:bench"),
     Command("convert", "albertkit.conversion.options:ConvertOptions", "albertkit.conversion.convert:convert"),
     Command("inspect", "albertkit.report.options:InspectOptions", "albertkit.report.inspect:inspect"),
     Command("report", "albertkit.report.options:ReportOptions", "albertkit.report.run_page:write_run_report"),

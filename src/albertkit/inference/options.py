@@ -1,4 +1,4 @@
-"""Options of `albertkit compare-precision` and `bench`."""
+"""Options of `albertkit compare-precision`."""
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -22,19 +22,3 @@ class ComparePrecisionOptions:
     _: KW_ONLY
     precision: Literal["int8", "bf16"] = "int8"
     split: str = "dev"
-
-
-@dataclass(frozen=True)
-class BenchOptions:
-    """Benchmark this machine in about a minute: tokenizing, inference in each precision, training, share of peak FLOP/s.
-
-    Attributes:
-        model: Checkpoint to benchmark. Default: base with random weights, and a tokenizer trained on the built-in text.
-        device: Device: auto, cpu, cuda or cuda:N.
-        threads: Threads for torch and the tokenizer. 0: torch's default.
-    """
-
-    model: Path | None = None
-    _: KW_ONLY
-    device: str = "auto"
-    threads: int = 0

@@ -86,7 +86,7 @@ class Reached(Exception):
 # Command line after `albertkit`; {run} is the run, the rest lies in the folder of the fixture, {out} is a new path.
 COMMANDS = (
     "predict {run} --text fox", "predict {run} {text}", "predict {run} {labels}", "inspect {run}",
-    "inspect {run} --layers {out}.html", "serve {run} --port 0", "serve name={run} --port 0", "compare-precision {run}",
+    "serve {run} --port 0", "serve name={run} --port 0", "compare-precision {run}",
     "export onnx {run} --out {out}", "evaluate {run} {store}", "evaluate {run} {labels}", "early-exit {run} {labels}",
     "finetune classify {run} {labels} --text text --label label --out {out}",
     "finetune classify {run} {labels} --text text --label label --check",

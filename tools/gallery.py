@@ -49,7 +49,6 @@ def main(quickstart: Path, classifier: Path, encoder: Path) -> None:
     PICTURES.mkdir(exist_ok=True)
     model = quickstart / "run"
     run("report", classifier, "--out", PAGES / "classifier.html")
-    run("inspect", model, "--layers", PAGES / "layers.html")
     service, address = serve(model)
     shown = [
         Shown(
@@ -57,12 +56,6 @@ def main(quickstart: Path, classifier: Path, encoder: Path) -> None:
             "albertkit quickstart",
             "Report of `albertkit quickstart` (five minutes on two cores).",
             (quickstart / "report.html").resolve().as_uri(),
-        ),
-        Shown(
-            "layers",
-            "albertkit inspect RUN --layers layers.html",
-            "How each layer changes the hidden states.",
-            (PAGES / "layers.html").as_uri(),
         ),
         Shown(
             "classifier",

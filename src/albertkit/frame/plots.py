@@ -18,10 +18,9 @@ from albertkit.files import atomic_file
 # Okabe and Ito's palette (2008): told apart with every common colour blindness, and blue and orange also in grey.
 INK, MUTED, GRID = "#1f2328", "#656d76", "#d8dee4"
 TRAIN, EVALUATION, BASELINE = "#0072b2", "#d55e00", "#656d77"
-HEAT = "#7fbfe6"  # at full strength ink is still read on it
 CSS_COLOURS = {
     INK: "--ink", MUTED: "--muted", GRID: "--grid",
-    TRAIN: "--train", EVALUATION: "--evaluation", BASELINE: "--baseline", HEAT: "--heat",
+    TRAIN: "--train", EVALUATION: "--evaluation", BASELINE: "--baseline",
 }  # fmt: skip
 
 MOST_NUMBERS = 15  # more classes than this are drawn without their counts, which would not be legible

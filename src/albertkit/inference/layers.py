@@ -5,9 +5,6 @@ embedding, state l the output of layer l. The paper draws the same movement in f
 keep moving from layer to layer, they do not reach a fixed point.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,84 +12,14 @@ import torch
 from torch import Tensor
 
 from albertkit.conversion.own_tokenizer import check_vocabulary
-from albertkit.corpus import builtin_documents
 from albertkit.data.packing import PackedBatch
 from albertkit.errors import ConfigError, DataError, MachineError
-from albertkit.frame.result import Result
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tokenizer import AlbertTokenizer
 
-SAMPLE_TEXTS = 16  # of the built-in documents: 2,000 tokens, where the second decimal no longer moves
-SAMPLE_LENGTH = 128
 DIGITS = 4  # that a page draws
 TOP = 5  # predictions of a mask
-
-
-@dataclass(frozen=True)
-class LayerMovement(Result):
-    """Movement through L layers: means over all tokens of all texts, special ones included. Plain lists, ready for JSON.
-
-    Attributes:
-        texts: Number of texts.
-        tokens: Number of tokens in all of them.
-        unknown: Share of them that the tokenizer does not know.
-        cut: Texts that were longer than the length.
-        similarity: [L+1][L+1], cosine of a token's state i with its state j.
-        norm: [L+1], length of the state.
-        step: [L], length of what layer l adds, as a multiple of the length of the state it is added to.
-        turn: [L-1], cosine of the step of layer l with that of layer l + 1: 1 goes straight on, -1 goes back.
-        anisotropy: [L+1], cosine of two different tokens' states, over all pairs of tokens; 0 where directions are spread
-            evenly (Ethayarajh 2019).
-        entropy: [L][A], of a token's attention, in nats.
-        uniform: Entropy of attention to every token alike, in nats.
-    """
-
-    texts: int
-    tokens: int
-    unknown: float
-    cut: int
-    similarity: list[list[float]]
-    norm: list[float]
-    step: list[float]
-    turn: list[float]
-    anisotropy: list[float]
-    entropy: list[list[float]]
-    uniform: float
-
-
-def sample_texts(count: int = SAMPLE_TEXTS) -> list[str]:
-    """Return the first of the built-in documents: English that every Python carries."""
-    return [" ".join(sentences) for sentences in islice(builtin_documents(), count)]
-
-
-def trace_layers(
-    model: PretrainedAlbert, tokenizer: AlbertTokenizer, texts: Sequence[str], length: int = SAMPLE_LENGTH
-) -> LayerMovement:
-    """Run each text through a model, at most `length` tokens of it, and measure what each layer does.
-
-    The model computes in its `compute_dtype`, without dropout.
-    """
-    if not texts:
-        raise DataError("bad-input", "there is no text to look at", "name one: --text 'One layer, run twelve times.'")
-    encoded = [encode_text(model, tokenizer, text, length) for text in texts]
-    found = [_moved(*states_of(model, ids)) for ids, _ in encoded]
-    total = {name: torch.stack([one[name] for one in found]).sum(0) for name in found[0]}
-    tokens = sum(len(ids) for ids, _ in encoded)
-    pairs = total["directions"].square().sum(-1) - total["with_itself"]  # |a + b|² is a·a + b·b and every pair, twice
-    return LayerMovement(
-        texts=len(encoded),
-        tokens=tokens,
-        unknown=sum(ids.count(tokenizer.unk_id) for ids, _ in encoded) / tokens,
-        cut=sum(left > 0 for _, left in encoded),
-        similarity=(total["similarity"] / tokens).tolist(),
-        norm=(total["norm"] / tokens).tolist(),
-        step=(total["step"] / tokens).tolist(),
-        turn=(total["turn"] / tokens).tolist(),
-        anisotropy=(pairs / (tokens * (tokens - 1))).tolist(),
-        entropy=(total["entropy"] / tokens).tolist(),
-        uniform=float(total["uniform"] / tokens),
-    )
 
 
 def look_inside(model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, max_tokens: int = 64) -> dict[str, Any]:
@@ -125,22 +52,6 @@ def look_inside(model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, 
         "states_2d": _rounded(plane),
         "variance": _rounded(variance),
         "predictions": _predictions(model, tokenizer, ids, states),
-    }
-
-
-def _moved(states: Tensor, attention: Tensor) -> dict[str, Tensor]:
-    """Return what `LayerMovement` holds, summed over the S tokens of one text."""
-    change = states.diff(dim=0)
-    directions = direction(states)
-    return {
-        "similarity": torch.einsum("ish,jsh->ij", directions, directions),
-        "norm": states.norm(dim=-1).sum(1),
-        "step": (change.norm(dim=-1) / length_of(states[:-1])).sum(1),
-        "turn": cosine(change[1:], change[:-1]).sum(1),
-        "directions": directions.sum(1),
-        "with_itself": directions.square().sum((1, 2)),
-        "entropy": torch.special.entr(attention).sum((-1, -2)),
-        "uniform": torch.tensor(states.shape[1]).double().log() * states.shape[1],
     }
 
 

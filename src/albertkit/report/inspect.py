@@ -141,16 +141,8 @@ class Inspection(Result):
 
 @takes(InspectOptions)
 def inspect(options: InspectOptions) -> Result:
-    """Inspect a model folder, draw what its layers do, or list the sizes of the published models."""
-    if options.layers is None:
-        if options.text:
-            raise ConfigError("bad-value", "--text is read with --layers only", "add --layers layers.html")
-        return Sizes(sizes()) if options.model is None else inspect_folder(options.model, options.length)
-    if options.model is None:
-        raise ConfigError("bad-value", "--layers needs a model", "albertkit inspect MODEL --layers layers.html")
-    from albertkit.report.layer_page import draw_layers  # imports torch, and nothing else here does
-
-    return draw_layers(options.model, options.layers, options.text, options.length)
+    """Inspect a model folder, or list the sizes of the published models."""
+    return Sizes(sizes()) if options.model is None else inspect_folder(options.model, options.length)
 
 
 def inspect_folder(source: str | Path, length: int | None = None) -> Inspection:

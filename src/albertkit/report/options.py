@@ -23,23 +23,16 @@ class ReportOptions:
 class InspectOptions:
     """Show a model's configuration, parameters, FLOPs, memory, tokenizer and provenance, without loading its weights.
 
-    With --layers the model is run: the page shows how much each application of the shared layer changes the hidden states, and
-    the attention of each head. Without a model: sizes of all published ALBERTs compared with BERT, and the cost of each way of
-    sharing.
+    Without a model: sizes of all published ALBERTs compared with BERT, and the cost of each way of sharing.
 
     Attributes:
         model: Checkpoint folder, run, or `org/name` of the hub.
-        length: Sequence length in tokens for FLOPs and memory. Default: the training length. With --layers: maximum length of a
-            text, by default 128.
-        layers: HTML file that shows the effect of each layer application.
-        text: Text to run with --layers. May be repeated. Default: an English sample that is part of Python.
+        length: Sequence length in tokens for FLOPs and memory. Default: the training length.
     """
 
     model: str | Path | None = None
     _: KW_ONLY
     length: int | None = None
-    layers: Path | None = None
-    text: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -291,11 +291,14 @@ def _next_commands(run: RunFolder) -> list[tuple[str, str]]:
     if run.model is None:
         return []
     folder, model = (shlex.quote(str(path)) for path in (run.folder, run.model))
-    inspect = (f"albertkit inspect {model} --layers layers.html", "see what each application of the layer does")
     use = {
         "pretraining": (f"albertkit evaluate {model} STORE", "measure it on held-out documents of a store"),
         "fine-tuning": (f"albertkit predict {folder} INPUT --out predictions.jsonl", "predict a file of any size"),
         "sentence embeddings": (f"albertkit embed encode {folder} TEXTS --out vectors.npy", "texts to vectors"),
         "captioning": (f"albertkit caption predict {folder} VIDEO", "caption a video"),
     }
-    return [use[run.kind], inspect] if run.kind in use else [inspect]
+    commands = [use[run.kind]] if run.kind in use else []
+    if run.kind != "captioning":
+        serve = f"albertkit serve {model}"
+        commands.append((serve, "answer requests; its page shows what each application of the layer does"))
+    return commands

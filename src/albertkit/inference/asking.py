@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from albertkit.data.bad_rows import BadRows
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError
 from albertkit.inference.embedding import Embed
 from albertkit.inference.pipeline import Result
-from albertkit.inference.predict import PredictReport, plain, predict, text_pipeline, top_options, with_top
-from albertkit.tasks.options import PredictCommandOptions
+from albertkit.inference.predict import PipelineAnswerer, PredictReport, keep_top, plain, predict
+from albertkit.tasks.options import PredictCommandOptions, PredictOptions
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,17 @@ def ask(
     device: str = "auto",
 ) -> Answers:
     """Answer a few values, built from their parts as `PredictCommandOptions` describes them."""
-    given = (texts, pairs, questions, choices)
-    values = values_of(*([part] if isinstance(part, str) else part for part in given))
-    pipeline = text_pipeline(model, kind, precision, device)
+    parts = (texts, pairs, questions, choices)
+    values = values_of(*([part] if isinstance(part, str) else part for part in parts))
+    options = PredictOptions(model, None, kind=kind, top=top, precision=precision, device=device)
+    answerer = PipelineAnswerer(options, BadRows("stop"))
+    pipeline = answerer.pipeline
     try:
         inputs = pipeline.parse_all(values)
     except DataError as error:
         example = f"albertkit predict {model} {flags_of(pipeline.example)}"
         raise DataError(error.slug, error.message, example) from None
-    results = [with_top(result, top) for result in pipeline.answer(inputs, **top_options(pipeline, top))]
+    results = answerer.answer(inputs)
     similarity = None
     if isinstance(pipeline, Embed) and len(results) > 1:
         vectors = np.stack([result["embedding"] for result in results])
@@ -74,8 +77,8 @@ def ask(
     notes = (*pipeline.notes, *pipeline.doubts(inputs))
     if cut:
         notes += (f"texts longer than the model reads; tokens at the end that were not read: {', '.join(cut)}",)
-    found = [plain(result) for result in results]
-    return Answers(str(model), pipeline.kind, pipeline.precision, notes, values, found, similarity)
+    plain_results = [plain(keep_top(result, top)) for result in results]
+    return Answers(str(model), pipeline.kind, pipeline.precision, notes, values, plain_results, similarity)
 
 
 def run_predict(options: PredictCommandOptions) -> Answers | PredictReport | None:

@@ -1,17 +1,16 @@
 """`predict`: answer every example of a task's file, or every line of any file, in its order, however large it is.
 
-Rows come from a task's table or from lines; both are answered a chunk at a time, and written as soon as they are known.
+A fine-tuned model reads its task's files, a pipeline lines; both are answered a chunk at a time, and every answer is written as
+soon as it is known.
 """
 
 import csv
-import dataclasses
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 from albertkit.data.bad_rows import BadRow, BadRows
 from albertkit.data.given import (
     STANDARD_INPUT,
+    Data,
     as_files,
     is_in_memory,
     is_standard_output,
@@ -33,7 +33,6 @@ from albertkit.data.inputs import ByteStream, InputFile, find_file
 from albertkit.data.layouts import TABLE_FILES
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
 from albertkit.data.tables import EXTENSIONS
-from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import atomic_file, check_new_file, check_new_folder
 from albertkit.frame.command import takes
@@ -41,11 +40,11 @@ from albertkit.frame.progress import Progress
 from albertkit.frame.result import Result as CommandResult
 from albertkit.frame.section import Facts, Section
 from albertkit.inference.loading import load_pipeline
-from albertkit.inference.pipeline import Pipeline, Result
+from albertkit.inference.pipeline import Result
 from albertkit.model_folder import captioner_error, is_captioner_folder, local_folder
 from albertkit.tasks.data import file_of
 from albertkit.tasks.evaluation import predict_examples, ready_model, truncation_line
-from albertkit.tasks.loading import TaskModel, check_not_swapped, is_task_model
+from albertkit.tasks.loading import check_not_swapped, is_task_model
 from albertkit.tasks.options import PredictOptions
 from albertkit.tasks.registry import with_columns
 from albertkit.tasks.task import Task
@@ -116,9 +115,6 @@ class Row(NamedTuple):
     columns: dict[str, str]
 
 
-Answer = Callable[[Sequence[Any]], list[Result]]
-
-
 @takes(PredictOptions)
 def predict(options: PredictOptions) -> PredictReport:
     """Predict every example of a file, in its order; see `PredictOptions`.
@@ -126,238 +122,221 @@ def predict(options: PredictOptions) -> PredictReport:
     Of a fine-tuned model a record has the example's `id` first, of other models, or with `kind`, the number of its `line`.
 
     Raises:
-        CheckpointError: wrong-model, exists, and what loading raises. DataError: bad-row, missing-file, and what
-            reading raises. ConfigError: bad-value, conflicting-options, no-device, unknown-name.
+        CheckpointError: wrong-model, exists, and what loading raises. DataError: bad-row, missing-file, too-little-data, and
+            what reading raises. ConfigError: bad-value, conflicting-options, no-device, unknown-name.
     """
     check_not_swapped(options.model, options.input)
-    if options.kind is None and is_task_model(options.model):
-        return _predict_task(options)
-    return _predict(options)
+    path = None if options.out is None or is_standard_output(options.out) else Path(options.out)
+    has_task = options.kind is None and is_task_model(options.model)
+    if not has_task:
+        local_folder(options.model)  # a model that is not there is reported before the name of the output
+    _check_output(path, has_task)
+    bad_rows = BadRows(options.on_error)
+    answerer = TaskAnswerer(options, bad_rows) if has_task else PipelineAnswerer(options, bad_rows)
+    task, data, top = answerer.task, options.input, options.top
+
+    in_memory = options.out is None and is_in_memory(data)
+    data_rows: list[dict[str, Any]] = []  # of data in memory
+    if in_memory:
+        data = _select_split(data, options.split) if isinstance(data, Mapping) else data
+        data_rows = listed(data)
+    separator = None if path is None else _SEPARATORS.get(path.suffix.lower())
+    folder = path if path is not None and path.suffix.lower() not in (".jsonl", *_SEPARATORS) else None
+    file_path = path if folder is None else folder / "predictions.jsonl"
+
+    examples = truncated = 0
+    kept_rows: list[int] = []
+    kept_records: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        source = data_rows if in_memory else data
+        file, split, rows = stack.enter_context(answerer.open_rows(source, bad_rows, separator is not None))
+        stream = sys.stdout if file_path is None else stack.enter_context(atomic_file(file_path, "w"))
+        table = None if separator is None else _TableWriter(stream, separator, task)
+        progress = stack.enter_context(Progress("predicting", 0, "examples", options.progress and path is not None))
+        for row, result in answer_rows(rows, answerer.answer, file, bad_rows):
+            record = keep_top(result, top)
+            if task is None:
+                record = {"line": row.line, **plain(record)}
+            if table is not None:
+                table.write(row, result)
+            elif not in_memory:
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+            if in_memory and isinstance(task, TextTask):
+                added = _added_columns(result)
+                if top is not None:
+                    added["probabilities"] = record["probabilities"]
+                _check_columns_are_free(data_rows[row.line - 1], added)
+                kept_rows.append(row.line - 1)
+                kept_records.append(added)
+            elif in_memory or folder is not None:  # a task's own files are written as a whole
+                kept_records.append(record)
+            examples += 1
+            truncated += bool(result.get("truncated"))
+            progress.update(examples)
+        if examples == 0 and not bad_rows.found:
+            raise DataError("too-little-data", f"`{file}` has nothing to predict", "name a file with examples")
+
+    written = [] if file_path is None else [file_path]
+    if folder is not None and task is not None:
+        written += [path for path in task.write(folder, kept_records, split=split) if path != file_path]
+    if truncated:
+        bad_rows.note(answerer.truncation_note(truncated, examples))
+    predictions = None
+    if in_memory and isinstance(task, TextTask):
+        predictions = with_added_columns(data, data_rows, kept_rows, kept_records)
+    elif in_memory:
+        predictions = like(data, kept_records)
+    left_out, notes = tuple(bad_rows.found), tuple(bad_rows.notes)
+    return PredictReport(tuple(written), examples, left_out, notes, truncated, predictions)
 
 
-def _predict_task(options: PredictOptions) -> PredictReport:
-    out, top = options.out, options.top
-    target = None if out is None or is_standard_output(out) else Path(out)
-    kind = "" if target is None else target.suffix.lower()
-    if (
-        target is not None
-        and kind not in (".jsonl", *_SEPARATORS)
-        and _FILE_ENDING.fullmatch(kind)
-        and not target.is_dir()
-    ):
-        fact = f"`{out}` is called a file of another kind than those that are written"
+def _check_output(path: Path | None, has_task: bool) -> None:
+    """Refuse an output that cannot be written, before a model is loaded."""
+    if path is None:
+        return
+    ending = path.suffix.lower()
+    if not has_task and ending != ".jsonl":
+        hint = "answers to lines go into a file such as answers.jsonl"
+        raise ConfigError("bad-value", f"`{path}` is not a .jsonl file", hint)
+    if ending in (".jsonl", *_SEPARATORS):
+        check_new_file(path)
+    elif _FILE_ENDING.fullmatch(ending) and not path.is_dir():
+        fact = f"`{path}` is called a file of another kind than those that are written"
         hint = "predictions go into a .jsonl, .csv or .tsv file, or with the task's own into a folder without such an ending"
         raise ConfigError("bad-value", fact, hint)
-    folder = target if kind not in (".jsonl", *_SEPARATORS) else None
-    if target is not None:
-        check_new_file(target) if folder is None else check_new_folder(folder)
-    bad_rows = BadRows(options.on_error)
-    loaded = ready_model("predict", options.model, options.precision, options.device, bad_rows, options.input)
-    loaded = loaded._replace(task=with_columns(loaded.task, options.columns))
-    task = loaded.task
-    if top is not None and task.kind in ("regression", "tagging"):
-        raise ConfigError("bad-value", f"a {task.kind} has no probabilities to choose from", "leave --top out")
-    if out is None and is_in_memory(options.input):
-        rows = _split_of(options.input, options.split) if isinstance(options.input, Mapping) else options.input
-        return _predict_rows(dataclasses.replace(options, input=rows), loaded, bad_rows)
-    if kind in _SEPARATORS and not isinstance(task, TextTask):
-        hint = "predictions go into a .jsonl file, or into a folder with the task's own"
-        raise ConfigError(
-            "bad-value", f"`{out}` is a table, and `{task.name}` does not have one prediction a row", hint
-        )
-    records = target if folder is None else folder / "predictions.jsonl"
-    kept: list[Result] = []  # the task's own files are written as a whole
-    with as_files(options.input) as given, _writer(records) as stream, _progress(options, target) as progress:
-        file, split = file_of(task, given, options.split)
-        rows = _rows_of(task, file, split, bad_rows, None if kind in _SEPARATORS else ())
-        answer = partial(predict_examples, loaded, batch_tokens=options.batch_tokens)
-        write = _table_writer(stream, _SEPARATORS[kind], task) if kind in _SEPARATORS else _line_writer(stream)
-        counts = _Counts(progress)
-        for row, result in counts.of(answer_rows(rows, answer, str(file), bad_rows)):
-            write(with_top(result, top), row)
-            if folder is not None:
-                kept.append(with_top(result, top))
-        if counts.examples == 0 and not bad_rows.found:
-            raise DataError("too-little-data", f"`{file}` has nothing to predict", "name a file with examples")
-    written = [] if records is None else [records]
-    if folder is not None:
-        written += [path for path in task.write(folder, kept, split=split) if path != records]
-    if counts.truncated:
-        bad_rows.note(truncation_line(counts.truncated, counts.examples, task))
-    return counts.report(written, bad_rows)
+    else:
+        check_new_folder(path)
 
 
-def _split_of(splits: Mapping[str, Any], wanted: str) -> Any:
+def _select_split(splits: Mapping[str, Any], split: str) -> Any:
     """Return the rows of a split in memory, by its name or another that files of it have ("validation" for "dev")."""
-    found = [splits[name] for name in TABLE_FILES.get(wanted, (wanted,)) if name in splits]
-    if not found:
-        fact = f"the data have no split `{wanted}` (there: {', '.join(map(str, splits))})"
-        raise DataError("missing-file", fact, "name one of them with split=…, or give its rows")
-    return found[0]
-
-
-def _predict_rows(options: PredictOptions, loaded: TaskModel, bad_rows: BadRows) -> PredictReport:
-    """Predict rows in memory; those of a task on texts come back with what was predicted of each."""
-    task, rows = loaded.task, listed(options.input)
-    answer = partial(predict_examples, loaded, batch_tokens=options.batch_tokens)
-    kept: list[int] = []
-    found: list[dict[str, Any]] = []  # columns of the kept rows; of other tasks the results
-    counts = _Counts()
-    with as_files(rows) as file:
-        examples = _rows_of(task, file, options.split, bad_rows, ())
-        for row, result in counts.of(answer_rows(examples, answer, str(file), bad_rows)):
-            if isinstance(task, TextTask):
-                kept.append(row.line - 1)
-                added = _added(result)
-                if options.top is not None:
-                    added["probabilities"] = with_top(result, options.top)["probabilities"]
-                _check_free(rows[kept[-1]], added)
-                found.append(added)
-            else:
-                found.append(with_top(result, options.top))
-    if counts.truncated:
-        bad_rows.note(truncation_line(counts.truncated, counts.examples, task))
-    predictions = (
-        with_added_columns(options.input, rows, kept, found)
-        if isinstance(task, TextTask)
-        else like(options.input, found)
-    )
-    return dataclasses.replace(counts.report([], bad_rows), predictions=predictions)
-
-
-def _predict(options: PredictOptions) -> PredictReport:
-    local_folder(options.model)  # a model that is not there is reported before the name of the output
-    out = None if options.out is None or is_standard_output(options.out) else Path(options.out)
-    if out is not None and out.suffix != ".jsonl":
-        hint = "answers to lines go into a file such as answers.jsonl"
-        raise ConfigError("bad-value", f"`{out}` is not a .jsonl file", hint)
-    if out is not None:
-        check_new_file(out)
-    with ExitStack() as stack:
-        given = options.input
-        if is_in_memory(given):
-            given = stack.enter_context(as_files(given))
-        file = find_file(STANDARD_INPUT if given == "-" else given)
-        pipeline = text_pipeline(options.model, options.kind, options.precision, options.device)
-        bad_rows, asked = BadRows(options.on_error), top_options(pipeline, options.top)
-        for note in pipeline.notes:
-            bad_rows.note(note)
-        counts, found = _Counts(stack.enter_context(_progress(options, out))), []
-        in_memory = out is None and is_in_memory(options.input)
-        stream = None if in_memory else stack.enter_context(_writer(out))
-
-        def answer(inputs: Sequence[Any]) -> list[Result]:
-            return pipeline.answer(inputs, options.batch_tokens, **asked)
-
-        rows = _parsed(pipeline, read_values(file, bad_rows), file.path, bad_rows)
-        for row, result in counts.of(answer_rows(rows, answer, file.path, bad_rows)):
-            record = {"line": row.line, **plain(with_top(result, options.top))}
-            if stream is None:
-                found.append(record)
-            else:
-                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-    if counts.truncated:
-        texts = f"{counts.truncated:,} of {counts.examples:,} texts"
-        bad_rows.note(f"{texts} are longer than the model reads; the end was not read")
-    report = counts.report([] if out is None else [out], bad_rows)
-    return dataclasses.replace(report, predictions=like(options.input, found)) if in_memory else report
-
-
-def _progress(options: PredictOptions, target: Path | None) -> Progress:
-    """Return what shows how far a prediction is; standard output shows it by itself."""
-    return Progress("predicting", 0, "examples", options.progress and target is not None)
-
-
-@dataclass
-class _Counts:
-    """Count the rows that were answered, and those of them that were not read to their end."""
-
-    progress: Progress | None = None
-    examples: int = 0
-    truncated: int = 0
-
-    def of(self, answered: Iterable[tuple[Row, Result]]) -> Iterator[tuple[Row, Result]]:
-        for row, result in answered:
-            self.examples += 1
-            self.truncated += bool(result.get("truncated"))
-            yield row, result
-            if self.progress is not None:
-                self.progress.update(self.examples)
-
-    def report(self, written: Iterable[Path], bad_rows: BadRows) -> PredictReport:
-        found, notes = tuple(bad_rows.found), tuple(bad_rows.notes)
-        return PredictReport(tuple(written), self.examples, found, notes, self.truncated)
+    for name in TABLE_FILES.get(split, (split,)):
+        if name in splits:
+            return splits[name]
+    fact = f"the data have no split `{split}` (there: {', '.join(map(str, splits))})"
+    raise DataError("missing-file", fact, "name one of them with split=…, or give its rows")
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def answer_rows(rows: Iterator[Row], answer: Answer, path: str, bad_rows: BadRows) -> Iterator[tuple[Row, Result]]:
-    """Answer rows of any number, a chunk at a time; those that cannot be answered are bad rows of the file `path`."""
+class TaskAnswerer:
+    """Answer the examples of a task's file with a fine-tuned model."""
+
+    def __init__(self, options: PredictOptions, bad_rows: BadRows) -> None:
+        model = ready_model("predict", options.model, options.precision, options.device, bad_rows, options.input)
+        self.task = with_columns(model.task, options.columns)
+        self._model = model._replace(task=self.task)
+        self._split = options.split
+        self._batch_tokens = options.batch_tokens
+        if options.top is not None and self.task.kind in ("regression", "tagging"):
+            fact = f"a {self.task.kind} has no probabilities to choose from"
+            raise ConfigError("bad-value", fact, "leave --top out")
+        ending = "" if options.out is None else Path(options.out).suffix.lower()
+        if ending in _SEPARATORS and not isinstance(self.task, TextTask):
+            fact = f"`{options.out}` is a table, and `{self.task.name}` does not have one prediction a row"
+            hint = "predictions go into a .jsonl file, or into a folder with the task's own"
+            raise ConfigError("bad-value", fact, hint)
+
+    @contextmanager
+    def open_rows(self, data: Data, bad_rows: BadRows, all_columns: bool) -> Iterator[tuple[str, str, Iterator[Row]]]:
+        """Yield the name of a file, its split and its examples; these with the values of all columns, if asked for."""
+        task = self.task
+        with as_files(data) as path:
+            file, split = file_of(task, path, self._split)
+            if isinstance(task, TextTask):
+                more = None if all_columns else ()
+                pairs = task.rows(file, split=split, labelled=False, bad_rows=bad_rows, more=more)
+                rows = (Row(row.line, example, row.values) for example, row in pairs)
+            else:
+                examples = task.examples(file, split=split, labelled=False, bad_rows=bad_rows)
+                rows = (Row(number, example, {}) for number, example in enumerate(examples, 1))
+            yield str(file), split, rows
+
+    def answer(self, examples: Sequence[Any]) -> list[Result]:
+        """Predict examples."""
+        return predict_examples(self._model, examples, self._batch_tokens)
+
+    def truncation_note(self, truncated: int, examples: int) -> str:
+        """Return the line about texts that were not read to their end."""
+        return truncation_line(truncated, examples, self.task)
+
+
+class PipelineAnswerer:
+    """Answer values, by default one a line, with the pipeline of a model that reads text."""
+
+    task = None
+
+    def __init__(self, options: PredictOptions, bad_rows: BadRows) -> None:
+        model, kind, top = options.model, options.kind, options.top
+        if kind == "caption":
+            fact = "the kind caption reads videos, not text"
+            raise ConfigError("bad-value", fact, f"albertkit caption predict {model} VIDEO")
+        if kind is None and is_captioner_folder(local_folder(model)):
+            raise captioner_error(model)
+        self.pipeline = load_pipeline(model, kind, precision=options.precision, device=options.device)
+        for note in self.pipeline.notes:
+            bad_rows.note(note)
+        self._batch_tokens = options.batch_tokens
+        self._options: dict[str, int] = {}
+        if top is not None:
+            if not isinstance(top, Integral) or top < 1:
+                raise ConfigError("bad-value", f"top is {top!r}, it must be at least 1", "leave it out")
+            if "top" in self.pipeline.options:
+                self._options = {"top": top}
+            elif self.pipeline.kind not in ("classify", "choose"):  # whose probabilities `keep_top` cuts
+                fact = f"{self.pipeline.kind} has nothing to choose from"
+                raise ConfigError("bad-value", fact, "leave --top out")
+
+    @contextmanager
+    def open_rows(self, data: Data, bad_rows: BadRows, all_columns: bool) -> Iterator[tuple[str, str, Iterator[Row]]]:
+        """Yield the name of a file, no split, and its lines; values that the pipeline does not take are bad rows."""
+        with as_files(data) if is_in_memory(data) else nullcontext(data) as path:
+            file = find_file(STANDARD_INPUT if path == "-" else path)
+            yield file.path, "", self._parse_rows(file, bad_rows)
+
+    def _parse_rows(self, file: InputFile, bad_rows: BadRows) -> Iterator[Row]:
+        for row in read_values(file, bad_rows):
+            try:
+                yield row._replace(value=self.pipeline.parse(row.value))
+            except DataError as error:
+                _add_bad_row(bad_rows, file.path, row.line, error)
+
+    def answer(self, inputs: Sequence[Any]) -> list[Result]:
+        """Answer parsed values."""
+        return self.pipeline.answer(inputs, self._batch_tokens, **self._options)
+
+    def truncation_note(self, truncated: int, examples: int) -> str:
+        """Return the line about texts that were not read to their end."""
+        texts = f"{truncated:,} of {examples:,} texts"
+        return f"{texts} are longer than the model reads; the end was not read"
+
+
+def answer_rows(
+    rows: Iterator[Row], answer: Callable[[Sequence[Any]], list[Result]], file: str, bad_rows: BadRows
+) -> Iterator[tuple[Row, Result]]:
+    """Answer rows of any number, a chunk at a time; those that cannot be answered are bad rows of the file."""
     while chunk := list(islice(rows, CHUNK)):
-        yield from _answered(chunk, answer, path, bad_rows)
+        yield from _answer_chunk(chunk, answer, file, bad_rows)
 
 
-def _answered(chunk: list[Row], answer: Answer, path: str, bad_rows: BadRows) -> list[tuple[Row, Result]]:
-    """Halve a chunk whose features cannot be made, until the row is found."""
+def _answer_chunk(
+    chunk: list[Row], answer: Callable[[Sequence[Any]], list[Result]], file: str, bad_rows: BadRows
+) -> list[tuple[Row, Result]]:
+    """Answer a chunk; one whose features cannot be made is halved until the row is known."""
     try:
         return list(zip(chunk, answer([row.value for row in chunk]), strict=True))
     except DataError as error:
         if len(chunk) == 1:
-            _add(bad_rows, path, chunk[0].line, error)
+            _add_bad_row(bad_rows, file, chunk[0].line, error)
             return []
         half = len(chunk) // 2
-        parts = (_answered(part, answer, path, bad_rows) for part in (chunk[:half], chunk[half:]))
-        return [answered for part in parts for answered in part]
+        first = _answer_chunk(chunk[:half], answer, file, bad_rows)
+        return first + _answer_chunk(chunk[half:], answer, file, bad_rows)
 
 
-def _add(bad_rows: BadRows, path: str, line: int, error: DataError) -> None:
-    bad_rows.add(path, line, error.message, f"{error.hint}; or leave such lines out with --on-error skip")
-
-
-def with_top(result: Result, top: int | None) -> Result:
-    """Return a result with the `top` largest probabilities, or first candidates of an answer."""
-    if top is None:
-        return result
-    if isinstance(result.get("probabilities"), dict):
-        best = sorted(result["probabilities"].items(), key=lambda pair: -pair[1])[:top]
-        return {**result, "probabilities": dict(best)}
-    return {**result, "nbest": result["nbest"][:top]} if "nbest" in result else result
-
-
-def top_options(pipeline: Pipeline[Any], top: int | None) -> dict[str, int]:
-    """Return the options of a pipeline for `top`; probabilities of labels and choices are cut afterwards, by `with_top`."""
-    if top is None:
-        return {}
-    if not isinstance(top, Integral) or top < 1:
-        raise ConfigError("bad-value", f"top is {top!r}, it must be at least 1", "leave it out")
-    if "top" in pipeline.options:
-        return {"top": top}
-    if pipeline.kind not in ("classify", "choose"):
-        raise ConfigError("bad-value", f"{pipeline.kind} has nothing to choose from", "leave --top out")
-    return {}
-
-
-def text_pipeline(model: str | Path, kind: str | None, precision: Precision, device: str) -> Pipeline[Any]:
-    """Load a pipeline as `load_pipeline`, of a model that answers text."""
-    if kind == "caption":
-        fact = "the kind caption reads videos, not text"
-        raise ConfigError("bad-value", fact, f"albertkit caption predict {model} VIDEO")
-    if kind is None and is_captioner_folder(local_folder(model)):
-        raise captioner_error(model)
-    return load_pipeline(model, kind, precision=precision, device=device)
-
-
-# --- rows -------------------------------------------------------------------------------------------------------------
-
-
-def _rows_of(task: Task, file: Path, split: str, bad_rows: BadRows, more: Sequence[str] | None) -> Iterator[Row]:
-    """Yield the examples of a task's file; of a task on texts with the values of `more` columns (None: all)."""
-    if isinstance(task, TextTask):
-        pairs = task.rows(file, split=split, labelled=False, bad_rows=bad_rows, more=more)
-        return (Row(row.line, example, row.values) for example, row in pairs)
-    examples = task.examples(file, split=split, labelled=False, bad_rows=bad_rows)
-    return (Row(number, example, {}) for number, example in enumerate(examples, 1))
+def _add_bad_row(bad_rows: BadRows, file: str, line: int, error: DataError) -> None:
+    bad_rows.add(file, line, error.message, f"{error.hint}; or leave such lines out with --on-error skip")
 
 
 def read_values(file: InputFile, bad_rows: BadRows) -> Iterator[Row]:
@@ -381,15 +360,39 @@ def read_values(file: InputFile, bad_rows: BadRows) -> Iterator[Row]:
                     yield Row(number, value, {})
 
 
-def _parsed(pipeline: Pipeline[Any], rows: Iterator[Row], path: str, bad_rows: BadRows) -> Iterator[Row]:
-    for row in rows:
-        try:
-            yield row._replace(value=pipeline.parse(row.value))
-        except DataError as error:
-            _add(bad_rows, path, row.line, error)
+# --- outputs ----------------------------------------------------------------------------------------------------------
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+class _TableWriter:
+    """Write the columns of each row, `prediction`, and for one class a text its `probability`."""
+
+    def __init__(self, stream: IO[str], separator: str, task: Task | None) -> None:
+        assert isinstance(task, TextTask)
+        self._table = csv.writer(stream, delimiter=separator, lineterminator="\n")
+        self._task = task
+        self._columns: list[str] = []
+
+    def write(self, row: Row, result: Result) -> None:
+        """Write one row; the first names the columns."""
+        added = _added_columns(result)
+        if not self._columns:
+            _check_columns_are_free(row.columns, added)
+            self._columns = list(row.columns)
+            self._table.writerow([*self._columns, *added])
+        added["prediction"] = self._task.answer_of(result)
+        if "probability" in added:
+            added["probability"] = f"{added['probability']:.6f}"
+        self._table.writerow([*(row.columns.get(name, "") for name in self._columns), *added.values()])
+
+
+def keep_top(result: Result, top: int | None) -> Result:
+    """Return a result with the `top` largest probabilities, or first candidates of an answer."""
+    if top is None:
+        return result
+    if isinstance(result.get("probabilities"), dict):
+        best = sorted(result["probabilities"].items(), key=lambda pair: -pair[1])[:top]
+        return {**result, "probabilities": dict(best)}
+    return {**result, "nbest": result["nbest"][:top]} if "nbest" in result else result
 
 
 def plain(result: Result) -> Result:
@@ -397,50 +400,17 @@ def plain(result: Result) -> Result:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in result.items()}
 
 
-def _line_writer(stream: IO[str]) -> Callable[[Result, Row], None]:
-    return lambda result, _: print(json.dumps(result, ensure_ascii=False), file=stream)
-
-
-def _added(result: Result) -> dict[str, Any]:
+def _added_columns(result: Result) -> dict[str, Any]:
     """Return the columns that a prediction of a task on texts adds to its row."""
     if "label" in result:
         return {"prediction": result["label"], "probability": result["probabilities"][result["label"]]}
     return {"prediction": result["labels"] if "labels" in result else result["value"]}
 
 
-def _check_free(columns: Mapping[str, Any], added: Mapping[str, Any]) -> None:
+def _check_columns_are_free(columns: Mapping[str, Any], added: Mapping[str, Any]) -> None:
     """Refuse to write over a column of the input."""
-    if taken := [name for name in added if name in columns]:
-        fact = f"the input has a column `{taken[0]}`, which the output adds"
-        hint = "rename the column, or write the predictions alone: --out predictions.jsonl"
-        raise DataError("ambiguous", fact, hint)
-
-
-def _table_writer(stream: IO[str], separator: str, task: Task) -> Callable[[Result, Row], None]:
-    """Return a function that writes the columns of a row, `prediction`, and for one class a text its `probability`."""
-    assert isinstance(task, TextTask)
-    table = csv.writer(stream, delimiter=separator, lineterminator="\n")
-    columns: list[str] = []
-
-    def write(result: Result, row: Row) -> None:
-        added = _added(result)
-        if not columns:
-            columns.extend(row.columns)
-            _check_free(row.columns, added)
-            table.writerow([*columns, *added])
-        added["prediction"] = task.answer_of(result)
-        if "probability" in added:
-            added["probability"] = f"{added['probability']:.6f}"
-        table.writerow([*(row.columns.get(name, "") for name in columns), *added.values()])
-
-    return write
-
-
-@contextmanager
-def _writer(path: Path | None) -> Iterator[IO[str]]:
-    """Open a file that appears whole at the end, or standard output."""
-    if path is None:
-        yield sys.stdout
-    else:
-        with atomic_file(path, "w") as stream:
-            yield stream
+    for name in added:
+        if name in columns:
+            fact = f"the input has a column `{name}`, which the output adds"
+            hint = "rename the column, or write the predictions alone: --out predictions.jsonl"
+            raise DataError("ambiguous", fact, hint)

@@ -110,6 +110,13 @@ def test_a_long_line_among_many_is_found_and_stops(pretrained, tmp_path):
     assert [r["line"] for r in records_of(tmp_path / "out.jsonl")] == [n for n in range(1, 51) if n != 38]
 
 
+def test_a_file_without_lines_has_nothing_to_predict(pretrained, tmp_path):
+    (tmp_path / "in.txt").write_text("")
+    with pytest.raises(DataError, match="has nothing to predict"):
+        predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 def test_lines_of_json_that_hold_no_value(pretrained, tmp_path):
     lines = ['"[MASK]"', "{", "3", '"\\ud800 [MASK]"', "[" * 100_000, '{"text": "[MASK]"}', "NaN"]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))

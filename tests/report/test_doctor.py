@@ -3,11 +3,15 @@
 import importlib.metadata
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import albertkit
+from albertkit.engines import processor
 from albertkit.model import attention
 from albertkit.report import doctor
 
@@ -73,42 +77,32 @@ def test_this_machine_is_described_truly():
     assert {"report", "parquet", "dev"} <= set(facts["extras"])
 
 
-def test_cpu_flags_agree_with_torch():
-    torch = pytest.importorskip("torch")
-    flags = doctor.machine()["cpu_flags"]
-    if flags is None or not hasattr(torch.cpu, "get_capabilities"):
+def test_the_instructions_are_those_of_the_system():
+    flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
+    if not flags:
         pytest.skip("the system does not tell its flags")
-    known = torch.cpu.get_capabilities()
-    for flag in ("avx2", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"):
-        assert (flag in flags) == known.get(flag, False), flag
-
-
-def test_bf16_is_judged_as_auto_precision_judges_it():
-    torch = pytest.importorskip("torch")
-    from albertkit.engines.processor import faster_bf16, native_bf16
-
-    if doctor.machine()["cpu_flags"] is None or not hasattr(torch.cpu, "get_capabilities"):
-        pytest.skip("the system does not tell its flags")
-    machine = doctor.machine()
-    if any(flag in machine["cpu_flags"] for flag in ("bf16", "sve")):
-        pytest.skip("ARM: torch names its abilities otherwise")
-    cpu = torch.device("cpu")
-    assert (machine["native_bf16"], machine["faster_bf16"]) == (native_bf16(cpu), faster_bf16(cpu))
+    torch_facts = doctor.torch_details()
+    for name in ("avx2", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"):
+        assert (name in torch_facts["cpu_instructions"]) == (name in flags[0].split()), name
+    assert ("fp32" in torch_facts["packed_precisions"]) == ("avx512dq" in flags[0].split())
 
 
 @pytest.mark.parametrize(
-    ("flags", "vendor", "words"),
+    ("instructions", "vendor", "words", "engines"),
     [
-        ("avx512_bf16", "AuthenticAMD", "in hardware"),
-        ("avx512_bf16 amx_bf16", "GenuineIntel", "in hardware"),
-        ("avx512_bf16", "GenuineIntel", "in hardware, but not known to be faster than fp32"),
-        ("avx2", "AuthenticAMD", "emulated: slower than fp32"),
-        ("", "AuthenticAMD", "not known"),
+        ("avx512_dq avx512_bf16", "AuthenticAMD", "in hardware", "packed weights in fp32, bf16"),
+        ("avx512_bf16 amx_bf16", "GenuineIntel", "in hardware", "torch's products: packed weights need AVX-512"),
+        ("avx512_dq avx512_vnni avx512_bf16", "GenuineIntel", "in hardware, but not known to be faster than fp32",
+         "packed weights in fp32, bf16, int8"),
+        ("avx2", "AuthenticAMD", "emulated, or not known to be faster than fp32",
+         "torch's products: packed weights need AVX-512"),
     ],
-)
-def test_bf16_in_words(monkeypatch, flags, vendor, words):
-    monkeypatch.setattr(doctor, "_proc_fields", lambda path: {"flags": flags, "vendor_id": vendor})
-    assert machine_facts()["bf16 on the CPU"] == words
+)  # fmt: skip
+def test_what_the_engines_make_of_a_processor_is_said(monkeypatch, instructions, vendor, words, engines):
+    monkeypatch.setattr(processor, "has", lambda *names: any(name in instructions.split() for name in names))
+    monkeypatch.setattr(processor, "_intel", lambda: vendor == "GenuineIntel")
+    facts = machine_facts()
+    assert (facts["bf16 on the CPU"], facts["engines"]) == (words, engines)
 
 
 def test_a_cuda_device_is_described(monkeypatch):
@@ -170,12 +164,17 @@ def test_an_old_or_missing_core_package_is_fatal_and_exits_1(monkeypatch, run_co
         assert "pip install -c constraints.txt albertkit" in shown
 
 
-def test_a_torch_that_cannot_be_imported_is_fatal(monkeypatch):
-    facts = vars(doctor.examine()).copy()
-    facts["torch"] = {"error": "OSError: libtorch.so: cannot open shared object file"}
-    (problem,) = [problem for problem in doctor.problems(facts) if problem["fatal"]]
-    assert "libtorch.so" in problem["fact"]
-    assert "libtorch.so" in doctor.as_markdown(doctor.Examination(**facts | {"problems": [problem]}))
+def test_a_torch_that_cannot_be_imported_is_fatal(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text('raise OSError("libtorch.so: cannot open shared object file")')
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "albertkit.cli", "doctor"]
+    for option in ("--json", "--markdown"):
+        done = subprocess.run(
+            [*command, option], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (1, "")
+        assert "torch cannot be imported: OSError: libtorch.so" in done.stdout
 
 
 def test_markdown_is_tables_that_do_not_name_the_home_folder(monkeypatch):

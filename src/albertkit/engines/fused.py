@@ -463,8 +463,7 @@ def unfit(model: AlbertModel, precision: str) -> str:
 def lacking(precision: str) -> str:
     """Say what is missing for "fp32", "bf16" or "int8" on this machine; empty if nothing is."""
     compiled_for = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
-    own = {"bf16": ["avx512_bf16"], "int8": ["avx512_vnni"]}.get(precision, [])
-    for name in (*own, "avx512_dq"):
+    for name in processor.FUSED_INSTRUCTIONS[precision]:
         if not processor.has(name):
             return f"the processor has no {name}"
         if f"+{name.replace('_', '')}" not in compiled_for:

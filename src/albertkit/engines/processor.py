@@ -5,6 +5,13 @@ from pathlib import Path
 
 import torch
 
+# What the fused engine's loops are written in, by precision.
+FUSED_INSTRUCTIONS = {
+    "fp32": ("avx512_dq",),
+    "bf16": ("avx512_bf16", "avx512_dq"),
+    "int8": ("avx512_vnni", "avx512_dq"),
+}
+
 
 def native_bf16(device: torch.device) -> bool:
     """Return whether bfloat16 is multiplied by the hardware: on a CPU AVX512-BF16 or AMX. Emulated it is slower than fp32."""

@@ -1,7 +1,7 @@
 """`albertkit doctor`: what this machine and this installation can do, what is missing, and whether files are as written.
 
-Versions are read from package metadata, so that a package too broken to import is still listed; only torch is
-imported, because only torch knows what it can use.
+Versions are read from package metadata, so that a package too broken to import is still listed; only torch is imported, in
+`torch_details`, because only torch knows what it and the engines can use.
 """
 
 import importlib.metadata
@@ -23,15 +23,23 @@ from albertkit.frame.rendering import to_markdown, to_terminal
 from albertkit.frame.result import Result
 from albertkit.frame.section import Cell, Facts, Section, Table, Text
 from albertkit.report.options import DoctorOptions
-from albertkit.training.hardware import bf16_peak
 
 GIB = 1 << 30
 CORE_INSTALL = "pip install -c constraints.txt albertkit"
 
-# What decides how fast an ALBERT runs here: vectors, and bf16 or int8 products in hardware (x86, then ARM).
-CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8", "asimd", "sve", "bf16", "i8mm")
-BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
-ENGINE_FLAGS = {"fp32": "avx512f", "bf16": "avx512_bf16", "int8": "avx512_vnni"}  # as `engines.fused.lacking`
+# What decides how fast an ALBERT runs here: vectors, and bf16 or int8 products in hardware (x86, then ARM); torch's names.
+CPU_INSTRUCTIONS = (
+    "avx2",
+    "avx512_f",
+    "avx512_bf16",
+    "avx512_vnni",
+    "amx_bf16",
+    "amx_int8",
+    "neon",
+    "sve",
+    "bf16",
+    "i8mm",
+)
 
 
 @dataclass(frozen=True)
@@ -42,11 +50,11 @@ class Examination(Result):
         albertkit: Its version.
         python: Its version, implementation and executable.
         platform: The system.
-        machine: Cores, memory and the CPU's abilities.
+        machine: The CPU's name, cores and memory.
         packages: Of the core: name, installed (version or None), required, status ("ok", "missing", "too old", "too new",
             "unreadable").
         extras: Name to whether it is complete, its packages, and the install line if it is not.
-        torch: What torch can use here.
+        torch: What torch and the engines can use here.
         compiler: The C++ compiler of torch.compile.
         folders: Where files are written.
         problems: Each with its `fact`, a `hint`, and whether it is `fatal`: keeps the core from working.
@@ -101,7 +109,6 @@ class Examination(Result):
     def _machine(self) -> dict[str, str | list[str] | None]:
         """Return the facts about the machine by name."""
         machine, torch, compiler = self.machine, self.torch, self.compiler
-        flags = machine["cpu_flags"]
         headers = "" if compiler["python_headers"] else ", Python's headers missing"
         facts: dict[str, Any] = {
             "albertkit": self.albertkit,
@@ -110,9 +117,6 @@ class Examination(Result):
             "CPU": machine["cpu"],
             "cores": f"{machine['usable_cores']} usable of {machine['cores']}",
             "memory": f"{_gib(machine['available_bytes'])} free of {_gib(machine['memory_bytes'])}",
-            "CPU flags": "not known" if flags is None else " ".join(flags) or "none that matter",
-            "bf16 on the CPU": _bf16(machine["native_bf16"], machine["faster_bf16"]),
-            "engines": _engines(flags),
             **(_devices(torch) if not torch["error"] else {"torch": torch["error"]}),
             "C++ compiler": (compiler["path"] or f"`{compiler['command']}` not found") + headers,
         }
@@ -236,10 +240,8 @@ def _check(requirement: Any) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return cores, memory and the CPU's name and abilities; None where the system does not list them."""
+    """Return cores, memory and the CPU's name; None where the system does not list them."""
     cpu = _proc_fields("/proc/cpuinfo")
-    flags = (cpu.get("flags") or cpu.get("Features") or "").split()
-    is_intel = cpu.get("vendor_id") == "GenuineIntel"
     memory = _proc_fields("/proc/meminfo")
     total = _kibibytes(memory.get("MemTotal"))
     if total is None and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
@@ -251,10 +253,6 @@ def machine() -> dict[str, Any]:
         "usable_cores": _usable_cores(),
         "memory_bytes": min(total, limit) if total and limit else total,
         "available_bytes": _kibibytes(memory.get("MemAvailable")),
-        "cpu_flags": [flag for flag in CPU_FLAGS if flag in flags] if flags else None,
-        "native_bf16": any(flag in flags for flag in BF16_FLAGS) if flags else None,
-        # As `engines.processor.faster_bf16`, which explains it; that module needs torch.
-        "faster_bf16": ("amx_bf16" in flags or ("avx512_bf16" in flags and not is_intel)) if flags else None,
     }
 
 
@@ -305,6 +303,15 @@ def torch_details() -> dict[str, Any]:
         import torch
     except Exception as error:  # a broken binary raises OSError, a clash with numpy anything
         return {"error": f"{type(error).__name__}: {error}"}
+    from albertkit.engines import processor
+    from albertkit.training.hardware import bf16_peak
+
+    cpu = torch.device("cpu")
+    packed = [
+        precision
+        for precision, instructions in processor.FUSED_INSTRUCTIONS.items()
+        if all(map(processor.has, instructions))
+    ]
     devices = []
     if torch.cuda.is_available():
         from albertkit.model.attention import varlen_fault
@@ -325,6 +332,10 @@ def torch_details() -> dict[str, Any]:
         "error": None,
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cpu_instructions": list(filter(processor.has, CPU_INSTRUCTIONS)),
+        "native_bf16": processor.native_bf16(cpu),
+        "faster_bf16": processor.faster_bf16(cpu),
+        "packed_precisions": packed,
         "cuda_build": torch.version.cuda,
         "cuda_devices": devices,
         "mps": torch.backends.mps.is_available(),
@@ -384,8 +395,19 @@ def problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _devices(torch: dict[str, Any]) -> dict[str, str]:
-    """Return what torch computes on."""
-    facts = {"torch threads": f"{torch['threads']}, kernels for {torch['cpu_capability']}"}
+    """Return what torch and the engines compute on."""
+    bf16 = "emulated, or not known to be faster than fp32"
+    if torch["native_bf16"]:
+        bf16 = "in hardware" if torch["faster_bf16"] else "in hardware, but not known to be faster than fp32"
+    packed = torch["packed_precisions"]
+    facts = {
+        "CPU instructions": " ".join(torch["cpu_instructions"]) or "none that matter",
+        "bf16 on the CPU": bf16,
+        "engines": f"packed weights in {', '.join(packed)}"
+        if packed
+        else "torch's products: packed weights need AVX-512",
+        "torch threads": f"{torch['threads']}, kernels for {torch['cpu_capability']}",
+    }
     for place, device in enumerate(torch["cuda_devices"]):
         number = f" {place}" if len(torch["cuda_devices"]) > 1 else ""
         bf16 = "bf16" if device["native_bf16"] else "no bf16"
@@ -399,22 +421,6 @@ def _devices(torch: dict[str, Any]) -> dict[str, str]:
         build = torch["cuda_build"]
         facts["CUDA device"] = f"none found (torch is built for CUDA {build})" if build else "none (CPU build)"
     return facts | ({"Apple GPU": "available"} if torch["mps"] else {})
-
-
-def _engines(flags: list[str] | None) -> str:
-    """Say in which precisions the weights of a model can be packed; elsewhere torch computes with them as they are."""
-    if flags is None:
-        return "not known"
-    packed = [precision for precision, flag in ENGINE_FLAGS.items() if flag in flags]
-    return f"packed weights in {', '.join(packed)}" if packed else "torch's products: packed weights need avx512f"
-
-
-def _bf16(native: bool | None, faster: bool | None) -> str:
-    if native is None:
-        return "not known"
-    if not native:
-        return "emulated: slower than fp32"
-    return "in hardware" if faster else "in hardware, but not known to be faster than fp32"
 
 
 def _gib(size: int | None) -> str:

@@ -88,12 +88,11 @@ class Inspection(Result):
         """Return the facts by heading, the comparison with other models, and the problems."""
         run = f"{self.run}, of which this is {Path(self.model).name}/" if self.run else None
         length, state = self.flops["length"], self.training or {}
-        known = {f"trained {name}": state[name] for name in ("step", "tokens", "seconds") if name in state}
+        trained = {f"trained {name}": state[name] for name in ("step", "tokens", "seconds") if name in state}
         card = {"model card": "README.md" if self.card else "none"}
-        share, recorded = self.flops["predicted_share"], "masked_lm_prob" in (self.provenance or {})
-        predicted = f"{100 * share:g} % of the tokens predicted" + ", as is usual; the folder does not say" * (
-            not recorded
-        )
+        predicted = f"{100 * self.flops['predicted_share']:g} % of the tokens predicted"
+        if "masked_lm_prob" not in (self.provenance or {}):
+            predicted += ", as is usual; the folder does not say"
         computing = {
             "forward": f"{_flops(self.flops['forward_per_token'])}, heads left out",
             "pretraining step": f"{_flops(self.flops['train_per_token'])}, {predicted}",
@@ -105,7 +104,9 @@ class Inspection(Result):
             Facts(computing, f"computing, a token in a sequence of {length}"),
             Facts(self._memory(), "memory"),
             Facts(self.tokenizer or {"kind": "none"}, "tokenizer"),
-            Facts({name: str(value) for name, value in flatten(self.provenance).items()} | known | card, "provenance"),
+            Facts(
+                {name: str(value) for name, value in flatten(self.provenance).items()} | trained | card, "provenance"
+            ),
             self._compared(),
             *(Text(problem, tone="bad") for problem in self.problems),
         ]
@@ -147,21 +148,25 @@ def inspect(options: InspectOptions) -> Result:
 
 def inspect_folder(source: str | Path, length: int | None = None) -> Inspection:
     """Return everything that is known about a model or run without loading weights; arguments as `InspectOptions`."""
-    folder = local_folder(_checked_path(Path(source)))
+    _check_is_converted(Path(source))
+    folder = local_folder(Path(source))
     config = AlbertConfig.from_pretrained(folder)
     provenance = _json_if_there(folder / "provenance.json")
-    length = _checked_length(length, provenance or {}, config)
+    length = _choose_length(length, provenance or {}, config)
     header = read_header(folder / WEIGHTS)
     parts, stored = count_parts(header, config)
     total = sum(parts.values())
     types: dict[str, int] = {}
     for shape, dtype in header.values():
         types[dtype] = types.get(dtype, 0) + math.prod(shape)
-    tokenizer, problems = _tokenizer(folder, config)
-    found = sum(parts.get(name, 0) for name in ENCODER)
-    wanted = config.num_parameters() - config.hidden_size * (config.hidden_size + 1)
-    if found != wanted:
-        problems.append(f"the encoder in the file has {found:,} parameters, config.json asks for {wanted:,}")
+    tokenizer, problems = _inspect_tokenizer(folder, config)
+    predicted_share = _predicted_share(provenance or {})
+    stored_encoder = sum(parts.get(name, 0) for name in ENCODER)
+    expected_encoder = config.num_parameters() - config.hidden_size * (config.hidden_size + 1)
+    if stored_encoder != expected_encoder:
+        problems.append(
+            f"the encoder in the file has {stored_encoder:,} parameters, config.json asks for {expected_encoder:,}"
+        )
     return Inspection(
         model=str(folder),
         run=str(source) if folder != Path(source) and Path(source).is_dir() else None,
@@ -172,8 +177,8 @@ def inspect_folder(source: str | Path, length: int | None = None) -> Inspection:
         flops={
             "length": length,
             "forward_per_token": forward_flops(config, length),
-            "predicted_share": (share := _predicted_share(provenance or {})),
-            "train_per_token": config.train_flops_per_token(length, share),
+            "predicted_share": predicted_share,
+            "train_per_token": config.train_flops_per_token(length, predicted_share),
         },
         memory=memory(config, total, length),
         compared=compared_sizes(config, length),
@@ -185,7 +190,8 @@ def inspect_folder(source: str | Path, length: int | None = None) -> Inspection:
     )
 
 
-def _checked_length(length: int | None, provenance: dict[str, Any], config: AlbertConfig) -> int:
+def _choose_length(length: int | None, provenance: dict[str, Any], config: AlbertConfig) -> int:
+    """Return the length asked for, or that of the training; 512 or the model's if none is recorded."""
     trained = provenance.get("length")
     if length is None:
         length = (trained if type(trained) is int else 0) or min(512, config.max_position_embeddings)
@@ -209,17 +215,16 @@ def _flops(count: float) -> str:
     return f"{count / 1e9:.3g} GFLOP" if count >= 1e8 else f"{count / 1e6:.3g} MFLOP"
 
 
-def _checked_path(path: Path) -> Path:
-    """Return the path itself, unless it is something that has to be converted first."""
+def _check_is_converted(path: Path) -> None:
+    """Refuse a checkpoint that has to be converted first."""
     foreign = [*path.glob("*.index"), *path.glob("saved_model.pb")] if path.is_dir() else []
     is_prefix = path.suffix == ".index" or Path(f"{path}.index").exists()
     if is_prefix or (foreign and not (path / WEIGHTS).exists()):
         hint = f"convert it first: albertkit convert {path} FOLDER"
         raise CheckpointError("wrong-kind", f"`{path}` is a TensorFlow checkpoint", hint)
-    return path
 
 
-def _tokenizer(folder: Path, config: AlbertConfig) -> tuple[dict[str, Any] | None, list[str]]:
+def _inspect_tokenizer(folder: Path, config: AlbertConfig) -> tuple[dict[str, Any] | None, list[str]]:
     from albertkit.tokenizer import AlbertTokenizer
 
     try:

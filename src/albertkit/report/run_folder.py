@@ -11,9 +11,12 @@ from albertkit.errors import AlbertKitError, DataError, near_path
 from albertkit.model_folder import MODELS, numbered_folders, runs_inside
 from albertkit.training.metrics import METRICS_FILE, RunMetrics, number_or_nan, read_metrics
 
-LARGEST = 256_000_000  # bytes of a file that is read
-_LAST_STEP = 10**12  # a larger one is no step, and no place on an axis
-_DEEPEST, _MOST_ITEMS, _MOST_LETTERS = 6, 100_000, 2_000  # of what is shown
+MAX_BYTES = 256_000_000  # of a file that is read
+_MAX_STEP = 10**12  # a larger one is no step, and has no place on an axis
+# Of what is shown.
+_MAX_DEPTH = 6
+_MAX_ITEMS = 100_000
+_MAX_CHARACTERS = 2_000
 
 # A setting that only this kind of training has.
 _KINDS = {
@@ -63,8 +66,8 @@ class RunFolder:
         try:
             if not path.is_file():
                 raise ValueError("it is a folder, a pipe or a device")
-            if path.stat().st_size > LARGEST:
-                raise ValueError(f"larger than {LARGEST / 1e6:.0f} MB")
+            if path.stat().st_size > MAX_BYTES:
+                raise ValueError(f"larger than {MAX_BYTES / 1e6:.0f} MB")
             return parse(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             self.notes.append(f"{name} cannot be read: {error}")
@@ -74,8 +77,8 @@ class RunFolder:
         """Return whether there is such a file or folder; a link that leads out of the run is not followed, and noted."""
         if not path.exists():
             return False
-        if inside := path.resolve().is_relative_to(self.folder.resolve()):
-            return inside
+        if path.resolve().is_relative_to(self.folder.resolve()):
+            return True
         self.notes.append(f"{path.relative_to(self.folder)} lies outside of the run, and was not read")
         return False
 
@@ -94,13 +97,14 @@ def read_run(folder: str | Path) -> RunFolder:
         raise DataError("not-found", f"no run folder at `{path}`", near_path(path, "name the folder that --out made"))
     seeds = numbered_folders(path, "seed")
     if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
-        inside = runs_inside(path)
-        hint = f"name a run inside it: {inside[0]}" if inside else "name the folder that --out made"
+        runs = runs_inside(path)
+        hint = f"name a run inside it: {runs[0]}" if runs else "name the folder that --out made"
         raise DataError("missing-file", f"`{path}` is not a run: it has neither run.toml nor {METRICS_FILE}", hint)
     run = RunFolder(path, path)
     run.results = run.table(path / "results.json")
     for seed in seeds:
-        run.seeds[seed.name] = _value(run.table(seed / "results.json"))
+        value = numbers(run.table(seed / "results.json")).get("value")
+        run.seeds[seed.name] = value if value is not None and value == value else None
     run.attempt = _attempt(run, seeds)
     run.settings = run.table(run.attempt / "run.toml", tomllib.loads)
     run.metrics = _metrics(run)
@@ -118,25 +122,25 @@ def read_run(folder: str | Path) -> RunFolder:
 
 def plain(value: Any, depth: int = 0) -> Any:
     """Return a value cut to what is readable: not too deep, too many or too long."""
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return "…"
     if isinstance(value, dict):
-        return {str(key)[:_MOST_LETTERS]: plain(part, depth + 1) for key, part in list(value.items())[:_MOST_ITEMS]}
+        return {str(key)[:_MAX_CHARACTERS]: plain(part, depth + 1) for key, part in list(value.items())[:_MAX_ITEMS]}
     if isinstance(value, list):
-        return [plain(part, depth + 1) for part in value[:_MOST_ITEMS]]
+        return [plain(part, depth + 1) for part in value[:_MAX_ITEMS]]
     if value is None or isinstance(value, bool | int | float):
         return value
-    return str(value)[:_MOST_LETTERS]
+    return str(value)[:_MAX_CHARACTERS]
 
 
 def _attempt(run: RunFolder, seeds: list[Path]) -> Path:
     """Return the folder of the attempt that made `best/`: the best of several seeds, the last of its retries."""
-    begun = run.folder
+    attempt = run.folder
     if seeds:
-        known = [seed for seed in seeds if run.seeds[seed.name] is not None]
-        begun = max(known, key=lambda seed: run.seeds[seed.name] or 0.0) if known else seeds[-1]
-    retries = [retry for retry in numbered_folders(begun, "retry") if (retry / METRICS_FILE).exists()]
-    return retries[-1] if retries else begun
+        finished_seeds = [seed for seed in seeds if run.seeds[seed.name] is not None]
+        attempt = max(finished_seeds, key=lambda seed: run.seeds[seed.name] or 0.0) if finished_seeds else seeds[-1]
+    retries = [retry for retry in numbered_folders(attempt, "retry") if (retry / METRICS_FILE).exists()]
+    return retries[-1] if retries else attempt
 
 
 def _metrics(run: RunFolder) -> RunMetrics:
@@ -144,14 +148,14 @@ def _metrics(run: RunFolder) -> RunMetrics:
     if not run.holds(file):
         return RunMetrics()
     try:
-        read = read_metrics(file)
+        metrics = read_metrics(file)
     except (AlbertKitError, OSError, RecursionError) as error:
         run.notes.append(f"{METRICS_FILE} cannot be read: {getattr(error, 'message', error)}")
         return RunMetrics()
     for name in ("steps", "evaluations"):
-        records = [record for record in getattr(read, name) if 0 <= record["step"] <= _LAST_STEP]
-        setattr(read, name, [{**numbers(record), "step": int(record["step"])} for record in records])
-    return read
+        records = [record for record in getattr(metrics, name) if 0 <= record["step"] <= _MAX_STEP]
+        setattr(metrics, name, [{**numbers(record), "step": int(record["step"])} for record in records])
+    return metrics
 
 
 def numbers(record: dict[str, Any]) -> dict[str, float]:
@@ -176,8 +180,3 @@ def _kind(run: RunFolder) -> str:
             return kind
     marks = [kind for name, kind in _MARKS.items() if run.model and (run.model / name).exists()]
     return marks[0] if marks else "training"
-
-
-def _value(results: dict[str, Any]) -> float | None:
-    value = numbers(results).get("value")
-    return value if value is not None and value == value else None

@@ -4,7 +4,7 @@ import math
 import re
 import shlex
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from albertkit.frame.rendering import write_page
 from albertkit.frame.result import Result
 from albertkit.frame.section import Commands, Facts, Figure, Highlight, Highlights, Section, Text
 from albertkit.frame.values import bytes_text, count_text, duration_text
-from albertkit.pretraining.card import Measure, measures, measures_table, times_more_probable
+from albertkit.pretraining.card import measures, measures_table, times_more_probable
 from albertkit.report.examples import dev_examples
 from albertkit.report.inspect import inspect_folder
 from albertkit.report.options import ReportOptions
@@ -73,24 +73,24 @@ def write_run_report(options: ReportOptions) -> RunReport:
     run = read_run(options.run)
     out = check_page_file(options.out if options.out is not None else run.folder / REPORT)
     parameters, model = _model_sections(run)
-    results, wrong, footer = _results(run)
+    results, failures, footer = _result_sections(run)
     metric = run.results.get("metric")
-    curve = curve_sections(run.metrics, _four_numbers(run), metric if isinstance(metric, str) else None)
+    curve = curve_sections(run.metrics, _last_evaluation(run), metric if isinstance(metric, str) else None)
     sections = [
         *results[:1],
         *curve,
         *dev_examples(run),
         *results[1:],
-        Facts(_training(run), "Training"),
+        Facts(_training_facts(run), "Training"),
         *model,
-        Facts(_files(run), "Files"),
-        Facts(_made_with(run), "Made with"),
+        Facts(_file_sizes(run), "Files"),
+        Facts(_versions_and_threads(run), "Made with"),
         Facts(run.settings, "Settings", exact=True),
         Commands(_next_commands(run), "What to try next"),
         Text(run.card, "The model card", form="source"),
     ]
     subtitle = [run.kind, f"{parameters:,} parameters" if parameters else "", run.metrics.extent if curve else ""]
-    warnings = [*_unfinished(run), *run.notes, *wrong]
+    warnings = [*_unfinished_warning(run), *run.notes, *failures]
     write_page(out, run.folder.resolve().name, sections, " · ".join(filter(None, subtitle)), warnings, footer)
     return RunReport(out, run.kind, run.finished, run.metrics.last_step, tuple(run.notes))
 
@@ -102,9 +102,9 @@ def curve_sections(metrics: RunMetrics, baselines: Mapping[str, Any], metric: st
     """
     if not is_drawable(metrics):
         return []
-    torn = metrics.unreadable_lines
-    lines = "1 line of the metrics was" if torn == 1 else f"{torn} lines of the metrics were"
-    caption = f"{lines} left incomplete by a killed process, and not drawn." if torn else ""
+    count = metrics.unreadable_lines
+    lines = "1 line of the metrics was" if count == 1 else f"{count} lines of the metrics were"
+    caption = f"{lines} left incomplete by a killed process, and not drawn." if count else ""
     try:
         wide, narrow = run_svgs(metrics, baselines, metric)
     except MissingExtraError as error:
@@ -115,65 +115,68 @@ def curve_sections(metrics: RunMetrics, baselines: Mapping[str, Any], metric: st
 
 def pretraining_highlights(results: Mapping[str, Any], baselines: Mapping[str, Any]) -> Highlights:
     """Return the numbers of a pretraining, compared with a model without any learning."""
-    shown = []
+    highlights = []
     times = times_more_probable(results.get("masked_lm_loss"), baselines.get("unigram_loss"))
-    against = ""
+    distance = ""
     if times is not None:
-        better = times >= 1
-        factor = times if better else 1 / times
-        text = f"{factor:,.0f}" if factor >= 100 else f"{factor:.1f}" if factor >= 2 else f"{factor:.2f}"
+        is_better = times >= 1
+        factor = times if is_better else 1 / times
+        text = f"{factor:,.0f}" if factor >= 100 else f"{factor:.{1 if factor >= 2 else 2}f}"
         note = "is the right token behind a mask than by its bare frequency, per hidden token (geometric mean)"
-        unit = f"times {'more' if better else 'less'} probable"
-        shown.append(Highlight("Against guessing by frequency", text, unit, note))
-        against = f"; {abs(math.log(times)):.3f} nats {'below' if better else 'above'} it"
+        unit = f"times {'more' if is_better else 'less'} probable"
+        highlights.append(Highlight("Against guessing by frequency", text, unit, note))
+        distance = f"; {abs(math.log(times)):.3f} nats {'below' if is_better else 'above'} it"
     for row in measures(results, baselines):
         if row.key == "masked_lm_loss":
-            note = f"unigram baseline {row.baseline_text}{against}" if row.baseline_text else "no baseline was measured"
-            shown.append(Highlight(row.name, row.value_text, "nats", note))
+            baseline_note = f"unigram baseline {row.baseline_text}{distance}"
+            note = baseline_note if row.baseline_text else "no baseline was measured"
+            highlights.append(Highlight(row.name, row.value_text, "nats", note))
         elif row.key != "sentence_order_loss":
-            shown.append(_share(row))
-    return Highlights(shown)
+            notes = [f"95%: {row.interval_text}"] if row.interval_text else []
+            notes += [f"{row.baseline_name} {row.baseline_text}"] if row.baseline_text else []
+            baseline = row.baseline if row.baseline_text else None
+            share = row.number
+            highlights.append(
+                Highlight(row.name, row.value_text, note="; ".join(notes), share=share, baseline=baseline)
+            )
+    return Highlights(highlights)
 
 
-def _share(row: Measure) -> Highlight:
-    notes = [f"95%: {row.interval_text}"] if row.interval_text else []
-    notes += [f"{row.baseline_name} {row.baseline_text}"] if row.baseline_text else []
-    baseline = row.baseline if row.baseline_text else None
-    return Highlight(row.name, row.value_text, note="; ".join(notes), share=row.number, baseline=baseline)
-
-
-def _results(run: RunFolder) -> tuple[list[Section], list[str], str]:
-    """Return what the run scored, the highlights first; what went wrong; and the line that explains the numbers."""
+def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
+    """Return the scores of the run, the highlights first; its failures; and the line that explains the numbers."""
     if run.kind == "pretraining":
-        found = _four_numbers(run)
-        rows = measures(found, found)
-        return [pretraining_highlights(found, found), measures_table(rows, "All numbers")], [], MEASURED if rows else ""
+        evaluation = _last_evaluation(run)  # with its baselines
+        rows = measures(evaluation, evaluation)
+        sections: list[Section] = [
+            pretraining_highlights(evaluation, evaluation),
+            measures_table(rows, "All numbers"),
+        ]
+        return sections, [], MEASURED if rows else ""
     try:
         details = msgspec.convert(run.results, Details)
     except msgspec.ValidationError as error:
         run.notes.append(f"results.json is not as a run writes it: {error}")
         return [Highlights([])], [], ""
-    wrong = [f"Nothing learned: {line}" for line in (*filter(None, [details.collapsed]), *details.constant)]
-    wrong += [f"Begun again: {line}" for line in details.retries]
-    known = numbers(run.results)
-    counts = {name: int(value) for name, value in known.items() if type(run.results[name]) is int and value == value}
-    scores = scores_of(known | counts)
+    failures = [f"Nothing learned: {line}" for line in (*filter(None, [details.collapsed]), *details.constant)]
+    failures += [f"Begun again: {line}" for line in details.retries]
+    values = numbers(run.results)
+    counts = {name: int(value) for name, value in values.items() if type(run.results[name]) is int and value == value}
+    scores = scores_of(values | counts)
     sections = [_task_highlights(run, details, scores), *_task_sections(run, details, scores)]
-    return sections, wrong, SCORED if details.intervals else ""
+    return sections, failures, SCORED if details.intervals else ""
 
 
 def _task_highlights(run: RunFolder, details: Details, scores: Mapping[str, float]) -> Highlights:
     """Return the score that chose the model, and two more, of those with an interval if there are such."""
     names = sorted(scores, key=lambda name: name != details.metric)
     names = [*names[:1], *[name for name in names[1:] if name in details.intervals or not details.intervals][:2]]
-    shown = []
-    for place, name in enumerate(names):
+    highlights = []
+    for position, name in enumerate(names):
         notes = [f"95%: {' to '.join(map(number, details.intervals[name]))}"] if name in details.intervals else []
-        notes += ["of the best seed"] if run.seeds and place == 0 else []
-        shown.append(
-            Highlight(f"{score_name(name, details.positive_class)}, dev", number(scores[name]), note="; ".join(notes))
-        )
-    return Highlights(shown)
+        notes += ["of the best seed"] if run.seeds and position == 0 else []
+        title = f"{score_name(name, details.positive_class)}, dev"
+        highlights.append(Highlight(title, number(scores[name]), note="; ".join(notes)))
+    return Highlights(highlights)
 
 
 def _task_sections(run: RunFolder, details: Details, scores: Mapping[str, float]) -> list[Section]:
@@ -191,37 +194,38 @@ def _task_sections(run: RunFolder, details: Details, scores: Mapping[str, float]
     return sections + scatter(details.pairs)
 
 
-def _unfinished(run: RunFolder) -> list[str]:
+def _unfinished_warning(run: RunFolder) -> list[str]:
     """Describe the state of a run that has not come to its end."""
     if run.finished:
         return []
     planned = numbers(run.settings).get("steps", math.nan)
-    of = "" if math.isnan(planned) else f" of {planned:,.0f}"
+    total = "" if math.isnan(planned) else f" of {planned:,.0f}"
     saved = numbers(run.state).get("step", math.nan)
-    goes_on = "there is no checkpoint yet"
+    checkpoint = "there is no checkpoint yet"
     if not math.isnan(saved):
-        goes_on = f"its newest checkpoint is of step {saved:,.0f}, from which the same command goes on with --resume"
-    reached = f"recorded up to step {run.metrics.last_step:,}{of}"
-    return [f"Unfinished: {reached}. It is still running, or was stopped; {goes_on}."]
+        checkpoint = f"its newest checkpoint is of step {saved:,.0f}, from which the same command goes on with --resume"
+    reached = f"recorded up to step {run.metrics.last_step:,}{total}"
+    return [f"Unfinished: {reached}. It is still running, or was stopped; {checkpoint}."]
 
 
-def _four_numbers(run: RunFolder) -> dict[str, Any]:
+def _last_evaluation(run: RunFolder) -> dict[str, Any]:
     """Return the numbers of the last evaluation that are possible."""
     last = numbers(run.metrics.evaluations[-1]) if run.metrics.evaluations else {}
-    known = {name: value for name, value in last.items() if math.isfinite(value)}
+    possible = {name: value for name, value in last.items() if math.isfinite(value)}
     for name in _SHARES:
-        if not 0 <= known.get(name, 0.0) <= 1:
-            del known[name]
-    return {name: int(value) if name.endswith("_count") else value for name, value in known.items()}
+        if not 0 <= possible.get(name, 0.0) <= 1:
+            del possible[name]
+    return {name: int(value) if name.endswith("_count") else value for name, value in possible.items()}
 
 
-def _training(run: RunFolder) -> dict[str, Any]:
+def _training_facts(run: RunFolder) -> dict[str, Any]:
     metrics, state = run.metrics, numbers(run.state)
     last = numbers(metrics.steps[-1]) if metrics.steps else {}
-    facts: dict[str, Any] = {"steps": metrics.last_step, "best evaluation": _best(run)}
+    facts: dict[str, Any] = {"steps": metrics.last_step, "best evaluation": _best_evaluation(run)}
     for name, text in (("tokens", count_text), ("seconds", duration_text)):
-        if math.isfinite(value := last.get(name, math.nan)):
-            facts[{"seconds": "time in updates"}.get(name, name)] = text(value)
+        value = last.get(name, math.nan)
+        if math.isfinite(value):
+            facts["time in updates" if name == "seconds" else name] = text(value)
     for name in ("tokens_per_second", "mfu"):
         values = [value for value in metrics.series("step", name)[1] if math.isfinite(value)]
         if values:
@@ -235,15 +239,15 @@ def _training(run: RunFolder) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _best(run: RunFolder) -> str | None:
+def _best_evaluation(run: RunFolder) -> str | None:
     """Return the step of `best/`: the least loss of a pretraining, the largest metric of any other training."""
     metric = run.results.get("metric")
     scores = [(metric, -1)] if isinstance(metric, str) else [(name, 1) for name in _LOSSES]
     for name, sign in scores:
         steps, values = run.metrics.series("eval", name)
-        known = [(sign * value, step) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
-        if known:
-            value, step = min(known)
+        finite = [(sign * value, step) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
+        if finite:
+            value, step = min(finite)
             return f"step {step:,}: {name.replace('_', ' ')} {number(sign * value)}"
     return None
 
@@ -265,21 +269,24 @@ def _model_sections(run: RunFolder) -> tuple[int | None, list[Section]]:
     return inspection.parameters["total"], sections
 
 
-def _files(run: RunFolder) -> dict[str, str]:
+def _file_sizes(run: RunFolder) -> dict[str, str]:
     """List the files of the folder with their sizes; links are not followed."""
     sizes = {}
     for path in sorted(run.folder.iterdir()):
-        inside = [] if path.is_symlink() else [path] if path.is_file() else path.rglob("*")
-        size = sum(file.stat().st_size for file in inside if file.is_file() and not file.is_symlink())
-        if not path.name.startswith(".") and path.name != REPORT:
-            sizes[f"{path.name}{'/' * path.is_dir()}"] = bytes_text(size)
+        if path.name.startswith(".") or path.name == REPORT:
+            continue
+        files: Iterable[Path] = [path] if path.is_file() else path.rglob("*")
+        if path.is_symlink():
+            files = []
+        size = sum(file.stat().st_size for file in files if file.is_file() and not file.is_symlink())
+        sizes[f"{path.name}/" if path.is_dir() else path.name] = bytes_text(size)
     return sizes
 
 
-def _made_with(run: RunFolder) -> dict[str, str]:
+def _versions_and_threads(run: RunFolder) -> dict[str, str]:
     """Return the versions that the card names, and the number of threads."""
-    found = _VERSIONS.search(run.card)
-    facts = {"versions": found[1].rstrip(".")} if found else {}
+    match = _VERSIONS.search(run.card)
+    facts = {"versions": match[1].rstrip(".")} if match else {}
     threads = numbers(run.state).get("threads", 0.0)
     if threads > 0:
         facts["threads"] = f"{threads:,.0f}"

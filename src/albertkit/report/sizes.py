@@ -76,18 +76,18 @@ def compared_sizes(config: AlbertConfig, length: int) -> list[dict[str, Any]]:
 
     `unshared` are the parameters if no layer shared anything, `saved` the share of those that sharing saves (0 to 1).
     """
-    alone = config.replace(parameter_sharing="none", num_hidden_groups=config.num_hidden_layers).num_parameters()
-    own = {
+    unshared = config.replace(parameter_sharing="none", num_hidden_groups=config.num_hidden_layers).num_parameters()
+    this_model = {
         **_row("this model", config, config.num_parameters(), forward_flops(config, length)),
-        "sharing": {"none": alone},
+        "sharing": {"none": unshared},
     }
     published = {row["name"]: row for row in sizes(length)}
     rows = []
-    for row in (own, *(published[name] for name in PUBLISHED)):
+    for row in (this_model, *(published[name] for name in PUBLISHED)):
         parameters = row["parameters"]
         unshared = (row["sharing"] or {"none": parameters})["none"]
-        kept = {name: row[name] for name in ("name", "parameters", "forward_flops_per_token")}
-        rows.append({**kept, "unshared": unshared, "saved": 1 - parameters / unshared})
+        facts = {name: row[name] for name in ("name", "parameters", "forward_flops_per_token")}
+        rows.append({**facts, "unshared": unshared, "saved": 1 - parameters / unshared})
     return rows
 
 

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from albertkit.captioning.generation.settings import GenerationSettings
+from albertkit.data.bad_rows import OnError
 from albertkit.frame.command import SEVERAL, Positive, check_values
+from albertkit.frame.options import DeviceOptions
 
 Rounding = Literal["floor", "round", "middle"]
-OnError = Literal["stop", "skip"]
 # None, unless a flag of it is given: the captioner's own settings.
 OwnGeneration = Annotated[GenerationSettings | None, Parameter(name="*", group="Generation", negative_bool="no-")]
 
@@ -40,7 +41,7 @@ class PreparationOptions:
 
 
 @dataclass(frozen=True)
-class PrepareOptions(PreparationOptions):
+class PrepareOptions(DeviceOptions, PreparationOptions):
     """Decode the clips of a data set once, and save the captioner's inputs.
 
     Run the same command again to continue an interrupted run.
@@ -56,7 +57,6 @@ class PrepareOptions(PreparationOptions):
         frames: Number of frames per clip.
         size: Frame height and width in pixels. Default: the backbone's.
         rounding: How to choose frames: middle of equal parts, or floor or round of evenly spaced positions from first to last.
-        device: Device: auto, cpu, cuda or cuda:N.
     """
 
     data: str | Path
@@ -67,7 +67,6 @@ class PrepareOptions(PreparationOptions):
     frames: int = 8
     size: int | None = None
     rounding: Rounding = "middle"
-    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -95,19 +94,17 @@ class ConvertClipsOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptioningOptions:
+class CaptioningOptions(DeviceOptions):
     """Common options for running a captioner.
 
     Attributes:
         out: JSONL file for the captions, one line per clip.
         backbone: Current location of the frozen backbone, for example hf:FOLDER. Default: the location recorded in training.
-        device: Device: auto, cpu, cuda or cuda:N.
         generation: How captions are generated. Default: the captioner's own settings.
     """
 
     out: Path | None = None
     backbone: str | None = None
-    device: str = "auto"
     generation: OwnGeneration = None
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from albertkit.data.given import is_made_of_rows, named_as_given
 from albertkit.errors import ConfigError, DataError
 
+OnError = Literal["stop", "skip"]
 _SHOWN = 5  # bad rows that a command prints
 
 
@@ -52,12 +53,12 @@ class BadRows:
         notes: What was done to whole files and should be known; each thing once.
     """
 
-    on_error: Literal["stop", "skip"] = "stop"
+    on_error: OnError = "stop"
     found: list[BadRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.on_error not in ("stop", "skip"):
+        if self.on_error not in get_args(OnError):
             raise ConfigError("bad-value", f"`on_error` is {self.on_error!r}", 'use "stop" or "skip"')
 
     def add(self, file: object, line: int, reason: str, hint: str = "", where: str = "") -> None:

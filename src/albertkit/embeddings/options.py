@@ -7,27 +7,11 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from albertkit.data.columns import Columns
 from albertkit.data.given import Data
 from albertkit.embeddings.settings import DistillSettings, EmbedSettings
 from albertkit.errors import ConfigError
 from albertkit.frame.command import SEVERAL, Positive, Range, check_values
-
-OnError = Literal["stop", "skip"]
-Precision = Literal["auto", "fp32", "bf16", "int8"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableOptions:
-    """Options of commands that read tables.
-
-    Attributes:
-        on_error: How to treat unusable rows: stop with an error, or skip and list them.
-        columns: Columns of a table.
-    """
-
-    on_error: OnError = "stop"
-    columns: Columns = field(default_factory=Columns)
+from albertkit.frame.options import BadRowOptions, BatchOptions, DeviceOptions, Precision, TableOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +96,7 @@ class EmbedDistillOptions(TableOptions):
 
 
 @dataclass(frozen=True)
-class AugmentOptions(TableOptions):
+class AugmentOptions(DeviceOptions, TableOptions):
     """Create silver pairs (Augmented SBERT): sample similar texts, score them with a cross-encoder, balance scores.
 
     Attributes:
@@ -134,7 +118,6 @@ class AugmentOptions(TableOptions):
         seed: Random seed for sampling and balancing.
         batch_tokens: Maximum tokens per batch.
         precision: Precision of the cross-encoder: fp32, bf16, or auto: bf16 where the hardware computes it faster.
-        device: Device: auto, cpu, cuda or cuda:N.
         overwrite: Replace an existing table.
         progress: Show progress on stderr.
     """
@@ -155,7 +138,6 @@ class AugmentOptions(TableOptions):
     seed: int = 0
     batch_tokens: int = 8192
     precision: Literal["fp32", "bf16", "auto"] = "auto"
-    device: str = "auto"
     overwrite: bool = False
     progress: bool = False
 
@@ -231,7 +213,7 @@ class EmbedEvaluateOptions(MeasureOptions):
 
 
 @dataclass(frozen=True)
-class EncodeOptions(PromptOptions):
+class EncodeOptions(PromptOptions, DeviceOptions, BatchOptions, BadRowOptions):
     """Compute a sentence vector for every text of a file, in input order.
 
     Run the same command again to continue an interrupted run; `out` appears only when complete, unfinished work is in
@@ -247,13 +229,9 @@ class EncodeOptions(PromptOptions):
         id: Id column of a table, for Parquet. Default: the row number, from 0.
         columns: Names of all columns of a file without a header, separated by commas.
         quoted: Allow quoted fields. Default: yes for comma-separated files, no for tab-separated files.
-        on_error: How to treat unusable rows: stop with an error before computing anything, or skip and list them.
         dimension: Truncate vectors to this many dimensions. Default: the model's setting, or all.
         normalize: Normalise the (truncated) vectors to length 1.
         dtype: Data type of the vectors in the file.
-        batch_tokens: Maximum tokens per batch.
-        precision: Precision: fp32, bf16, int8, or auto: bf16 where the hardware computes it faster.
-        device: Device: auto, cpu, cuda or cuda:N.
         length: Maximum text length in tokens, special tokens included. Default: the model's. Longer texts are truncated and
             counted.
         overwrite: Replace a finished file, or unfinished work with other texts, model or settings.
@@ -268,13 +246,9 @@ class EncodeOptions(PromptOptions):
     id: str | None = None
     columns: str | None = None
     quoted: Annotated[bool | None, Parameter(negative="--no-quoted")] = None
-    on_error: OnError = "stop"
     dimension: int | None = None
     normalize: bool = False
     dtype: Literal["float32", "float16"] = "float32"
-    batch_tokens: Positive = 8192
-    precision: Precision = "auto"
-    device: str = "auto"
     length: int | None = None
     overwrite: bool = False
     progress: bool = False

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from albertkit.data.packing import PackedBatch
 from albertkit.engines.early_exit import Exited, Exits, who_is_sure
 from albertkit.errors import ConfigError
+from albertkit.frame.options import Precision
 from albertkit.model.outputs import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
-Precision = Literal["auto", "fp32", "bf16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 _LINEAR = ("query", "key", "value", "dense", "ffn", "ffn_output", "embedding_hidden_mapping_in", "pooler")

@@ -174,10 +174,17 @@ class Command:
 
     def _parameters(self, options: type) -> list[inspect.Parameter]:
         """List the options as parameters of a function."""
+        bases = [list(vars(kind).get("__annotations__", ())) for kind in options.__mro__]
+
+        def position(option: tuple[dataclasses.Field[Any], Any]) -> tuple[int, int]:
+            """Put arguments first, then the class's own flags, then those of its bases."""
+            field, _ = option
+            if not field.kw_only:
+                return 0, 0
+            return next((1 + n, names.index(field.name)) for n, names in enumerate(bases) if field.name in names)
+
         found, is_argument = [], True
-        for field, kind in sorted(
-            _typed_fields(options), key=lambda one: bool(one[0].kw_only)
-        ):  # a base's flags come first
+        for field, kind in sorted(_typed_fields(options), key=position):
             found.append(_parameter(field, kind, is_argument))
             is_argument = is_argument and SEVERAL not in get_args(kind)  # behind one that takes all the rest: flags
         kinds = [one.kind for one in found]
@@ -192,16 +199,16 @@ class Command:
         """Write the docstring that the command line shows: that of the options, and the frame's own flags."""
         documents = [inspect.getdoc(kind) or "" for kind in options.__mro__[:-1]]  # of the class, then of its bases
         summary = documents[0].partition("\nAttributes:\n")[0]
-        said = "\n".join(document.partition("\nAttributes:\n")[2] for document in documents)
-        known = {field.name for field, _ in _typed_fields(options)}
         lines = [f"    config_file: {_CONFIG_FILE}"] if settings_of(options) is not None else []
         lines += [f"    json: {_JSON}"] if self.json else []
-        name = ""
-        for line in said.splitlines():
-            if line.startswith("    ") and not line.startswith("     "):
-                name = line.strip().partition(":")[0]
-            if name in known:
-                lines.append(line)
+        undescribed = {field.name for field, _ in _typed_fields(options)}
+        for document in documents:
+            described = re.split(r"^    (?=\w)", document.partition("\nAttributes:\n")[2], flags=re.MULTILINE)[1:]
+            for description in described:
+                name = description.partition(":")[0]
+                if name in undescribed:  # the class's own description hides that of a base
+                    undescribed.remove(name)
+                    lines.append(f"    {description.rstrip()}")
         return f"{summary.strip()}\n\nArgs:\n" + _ONLY_IN_PYTHON.sub("", "\n".join(lines))
 
 

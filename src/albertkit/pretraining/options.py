@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from albertkit.frame.command import Positive, Range, Share, check_values
+from albertkit.frame.options import DeviceOptions
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
 
 
@@ -48,7 +49,7 @@ class PretrainCommandOptions(PretrainOptions):
 
 
 @dataclass(frozen=True)
-class EvaluatePretrainedOptions:
+class EvaluatePretrainedOptions(DeviceOptions):
     """Evaluate a pretrained model on held-out documents of a store, or on records, compared with two baselines.
 
     Attributes:
@@ -62,7 +63,6 @@ class EvaluatePretrainedOptions:
             store.
         seed: Random seed for segments, masks and the documents of another store. Default: the training seed, else 0.
         precision: Precision: fp32, bf16 or auto.
-        device: Device: auto, cpu, cuda or cuda:N.
         progress: Show progress on stderr.
     """
 
@@ -74,7 +74,6 @@ class EvaluatePretrainedOptions:
     held_out: Annotated[float | None, Range(above=0, most=1)] = None
     seed: int | None = None
     precision: str = "fp32"
-    device: str = "auto"
     progress: bool = False
 
     def __post_init__(self) -> None:

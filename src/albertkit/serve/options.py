@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from albertkit.errors import ConfigError
 from albertkit.frame.command import SEVERAL, check_values
+from albertkit.frame.options import BatchOptions, DeviceOptions
 
 MEGABYTE = 1_000_000
 API_KEY = "ALBERTKIT_API_KEY"  # variable of the environment
@@ -18,7 +19,7 @@ _MAY_BE_ZERO = ("port", "threads", "drain_seconds")
 
 
 @dataclass(frozen=True)
-class ServeOptions:
+class ServeOptions(DeviceOptions, BatchOptions):
     """Serve models over HTTP: OpenAI's /v1/embeddings, /fill-mask, /classify and others, a web page, /docs, /metrics.
 
     Stops on Ctrl-C or SIGTERM after answering all accepted requests.
@@ -34,8 +35,6 @@ class ServeOptions:
         allow_host: Accepted `Host` header, such as example.org; `*` accepts any. May be repeated. Without an API key a local
             service accepts only localhost and loopback addresses, to prevent DNS rebinding.
         allow_origin: Accepted `Origin` of other sites' pages, such as https://example.org; `*` accepts any. May be repeated.
-        precision: Precision: fp32, bf16, int8, or auto: bf16 where the hardware computes it faster.
-        device: Device: auto, cpu, cuda or cuda:N.
         force: Serve models in int8 even if their outputs differ from fp32.
         exits: Early exit rule for models trained with --exits: patience:N or entropy:SHARE. Measure it with `albertkit
             early-exit`.
@@ -58,8 +57,6 @@ class ServeOptions:
     no_key: bool = False
     allow_host: tuple[str, ...] = ()
     allow_origin: tuple[str, ...] = ()
-    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
-    device: str = "auto"
     force: bool = False
     exits: str | None = None
     threads: int = 0

@@ -8,14 +8,12 @@ from cyclopts import Parameter
 
 from albertkit.data.columns import Columns
 from albertkit.frame.command import Positive
+from albertkit.frame.options import BadRowOptions, BatchOptions, DeviceOptions, Precision, TableOptions
 from albertkit.tasks.settings import FinetuneSettings
-
-Precision = Literal["auto", "fp32", "bf16", "int8"]
-OnError = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True)
-class PredictOptions:
+class PredictOptions(DeviceOptions, BatchOptions, TableOptions):
     """Predict all examples of a file of any size, in input order.
 
     Attributes:
@@ -28,11 +26,6 @@ class PredictOptions:
         kind: Pipeline to use in place of the model's own: fill-mask, sentence-order or embed.
         top: Return only this many of the top probabilities or predictions, best first.
         split: Split to read if INPUT is a folder.
-        on_error: How to treat unusable rows: stop with an error, or skip and list them.
-        batch_tokens: Maximum tokens per batch.
-        precision: Precision: fp32, bf16, int8, or auto: bf16 where the hardware computes it faster.
-        device: Device: auto, cpu, cuda or cuda:N.
-        columns: Columns of a table, if their names differ from those in training.
         progress: Show progress on stderr while a file or folder is written.
     """
 
@@ -43,11 +36,6 @@ class PredictOptions:
     kind: str | None = None
     top: Positive | None = None
     split: str = "test"
-    on_error: OnError = "stop"
-    batch_tokens: int = 8192
-    precision: Precision = "auto"
-    device: str = "auto"
-    columns: Columns = field(default_factory=Columns)
     progress: bool = False
 
 
@@ -88,7 +76,7 @@ class PredictCommandOptions(PredictOptions):
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
+class EvaluateOptions(DeviceOptions, TableOptions):
     """Evaluate a pretrained model on a store or masked records, or a fine-tuned model on labelled examples.
 
     Attributes:
@@ -98,7 +86,6 @@ class EvaluateOptions:
             see `as_files`.
         out: Fine-tuned: folder for predictions in the task's file formats, and results.json.
         split: Fine-tuned: split to read if DATA is a folder.
-        on_error: Fine-tuned: how to treat unusable rows: stop with an error, or skip and list them.
         threshold_from: SQuAD 2: "no answer" threshold: train (chosen in training) or dev (chosen on the evaluated questions, as
             Google does; reported in the result).
         length: Pretrained: maximum sequence length, in tokens. Default: the training length.
@@ -107,8 +94,6 @@ class EvaluateOptions:
         batch_tokens: Maximum tokens per batch.
         precision: Precision: fp32, bf16, int8 (fine-tuned only), or auto: bf16 where the hardware computes it faster. Default:
             fp32 for a pretrained model, auto for a fine-tuned one, as in training.
-        device: Device: auto, cpu, cuda or cuda:N.
-        columns: Columns of a table, if their names differ from those in training.
         progress: Show progress on stderr.
     """
 
@@ -117,20 +102,17 @@ class EvaluateOptions:
     out: str | Path | None = None
     _: KW_ONLY
     split: str = "dev"
-    on_error: OnError = "stop"
     threshold_from: Literal["train", "dev"] = "train"
     length: int | None = None
     held_out: float | None = None
     seed: int | None = None
     batch_tokens: int = 16_384
     precision: Precision | None = None
-    device: str = "auto"
-    columns: Columns = field(default_factory=Columns)
     progress: bool = False
 
 
 @dataclass(frozen=True)
-class EarlyExitOptions:
+class EarlyExitOptions(BatchOptions):
     """Measure accuracy, layers used and speed of every early exit rule, compared with all layers.
 
     Attributes:
@@ -139,8 +121,6 @@ class EarlyExitOptions:
         split: Split to read if DATA is a folder.
         rule: Rule to measure: patience:N (same label after N layers in a row) or entropy:SHARE (entropy below this share of its
             maximum). May be repeated. Default: every patience, and entropies from 0.01 to 0.7.
-        precision: Precision: fp32, bf16, int8, or auto: bf16 where the hardware computes it faster.
-        batch_tokens: Maximum tokens per batch.
         rounds: Number of timed rounds; each runs every rule once.
         allowed: Maximum loss of the metric for the recommended rule; 0.005 is half a point.
     """
@@ -150,14 +130,12 @@ class EarlyExitOptions:
     _: KW_ONLY
     split: str = "dev"
     rule: tuple[str, ...] = ()
-    precision: Precision = "auto"
-    batch_tokens: int = 8192
     rounds: Positive = 3
     allowed: float = 0.005
 
 
 @dataclass(frozen=True)
-class ScoreOptions:
+class ScoreOptions(BadRowOptions):
     """Score a file of predictions like the task's official script, with 95 % confidence intervals.
 
     Attributes:
@@ -174,7 +152,6 @@ class ScoreOptions:
         positive_class: Of two classes of a table the one whose f1, precision and recall are reported. Default: the rarer one.
         f1_of: `words`: score Korean answers by words, like SQuAD's script. Default: refuse them, because KorQuAD counts
             characters.
-        on_error: How to treat unusable rows of the gold file: stop with an error, or skip and list them.
         out: Folder for `results.json` and, with the extra `report`, a plot.
     """
 
@@ -188,12 +165,11 @@ class ScoreOptions:
     null_threshold: float = 1.0
     positive_class: str | None = None
     f1_of: Literal["words"] | None = None
-    on_error: OnError = "stop"
     out: str | Path | None = None
 
 
 @dataclass(frozen=True)
-class FinetuneOptions:
+class FinetuneOptions(TableOptions):
     """Fine-tune a model on a task: GLUE, SQuAD, RACE, named entities, or a table of your own.
 
     Attributes:
@@ -204,10 +180,8 @@ class FinetuneOptions:
             (`gs://…`). In Python also rows in memory, see `as_files`.
         out: Folder of the run. The best model is saved in OUT/best, its dev set predictions in OUT/dev.
         settings: Training settings.
-        columns: Names of the columns of a table.
         dev: Dev file. Default: the one in the folder, else a share of the training examples.
         resume: Continue the run in OUT from its newest checkpoint (bit-identical).
-        on_error: How to treat unusable rows: stop with an error, or skip and list them.
     """
 
     task: Any
@@ -216,10 +190,8 @@ class FinetuneOptions:
     out: str | Path
     settings: FinetuneSettings = field(default_factory=FinetuneSettings)
     _: KW_ONLY
-    columns: Columns = field(default_factory=Columns)
     dev: Any = None
     resume: bool = False
-    on_error: OnError = "stop"
 
 
 @dataclass(frozen=True)

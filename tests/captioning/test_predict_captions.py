@@ -14,7 +14,7 @@ from albertkit.captioning.backbones.backbone import Grid
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
-from albertkit.captioning.predict import _to_sampled_frames, predict_captions, sheet_name
+from albertkit.captioning.predict import predict_captions, sheet_name
 from albertkit.captioning.scoring import score_caption_files
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, DataError
@@ -77,13 +77,6 @@ def test_files_of_one_name_get_two_sheets(captioner, frames, tmp_path):
     report = predict_captions(VideoCaptioner.from_pretrained(captioner), [good, good], sheets=tmp_path)
     assert [clip.key for clip in report.clips] == [good.stem, f"{good.stem}-2"]
     assert len(list(tmp_path.glob("*.png"))) == 2
-
-
-def test_attention_of_fewer_frames_is_spread():
-    shares = np.array([[0.1, 0.2, 0.3, 0.4]])
-    np.testing.assert_allclose(_to_sampled_frames(shares, 8), [[0.05, 0.05, 0.1, 0.1, 0.15, 0.15, 0.2, 0.2]])
-    np.testing.assert_allclose(_to_sampled_frames(shares, 7).sum(), 1)
-    np.testing.assert_allclose(_to_sampled_frames(shares, 4), shares)
 
 
 def test_another_number_of_frames(captioner):

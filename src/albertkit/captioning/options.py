@@ -110,12 +110,12 @@ class CaptioningOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class PredictCaptionsOptions(CaptioningOptions):
-    """Caption videos, and draw the attention to each frame. Unreadable clips are skipped and reported.
+    """Caption videos, and draw their frames. Unreadable clips are skipped and reported.
 
     Attributes:
         model: Captioner: a folder from `albertkit caption train`, or `org/name` of the hub.
         videos: Video files, manifests (.jsonl), or folders of videos.
-        sheets: Folder for contact sheets (PNG): sampled frames, caption, and attention of each word to each frame.
+        sheets: Folder for contact sheets (PNG): sampled frames and the caption.
         no_sheets: Do not draw contact sheets.
     """
 

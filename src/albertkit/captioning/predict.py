@@ -1,4 +1,4 @@
-"""Captions of videos on the disk, with a picture of what the captioner saw."""
+"""Captions of videos on the disk, with a picture of the frames that the captioner saw."""
 
 import re
 from collections.abc import Sequence
@@ -8,15 +8,12 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from albertkit.captioning.attention import word_attention
-from albertkit.captioning.captioner import Caption, VideoCaptioner, open_captioner
+from albertkit.captioning.captioner import Caption, open_captioner
 from albertkit.captioning.contact_sheet import contact_sheet
 from albertkit.captioning.data import Clip, frames_of
 from albertkit.captioning.data.reading import read_splits
-from albertkit.captioning.model.layers import Context
 from albertkit.captioning.options import PredictCaptionsOptions
 from albertkit.captioning.video.decode import Frames
 from albertkit.data.bad_rows import BadRow, BadRows
@@ -118,7 +115,7 @@ def predict_captions(options: PredictCaptionsOptions) -> PredictReport:
         if not options.no_sheets and captions:
             sheet = Path(options.sheets) / f"{sheet_name(clip.key, names)}.png"
             with atomic_file(sheet) as stream:
-                stream.write(sheet_png(captioner, context, frames, captions[0]))
+                stream.write(sheet_png(frames, captions[0]))
         found.append(PredictedClip(clip.key, captions, sheet, tuple(frames.notes)))
     if not found:
         raise skipped[0][1] if skipped else DataError("empty", "no clip is named", "name videos")
@@ -156,20 +153,8 @@ def sheet_name(key: str, taken: set[str]) -> str:
     return unused(re.sub(r"[^\w.-]+", "_", key).lstrip("._-") or "clip", taken)
 
 
-def sheet_png(captioner: VideoCaptioner, context: Context, frames: Frames, best: Caption) -> bytes:
-    """Draw the contact sheet of a clip: its frames, its best caption, and where each word looked."""
-    words, attention = None, None
-    if best.ids:
-        seen = word_attention(captioner, context, best)
-        words, attention = seen.words, _to_sampled_frames(seen.shares, len(frames.pixels))
-    sheet = contact_sheet(frames.pixels, frames.times, best.text, score=best.score, words=words, attention=attention)
+def sheet_png(frames: Frames, best: Caption) -> bytes:
+    """Draw the contact sheet of a clip: its frames and its best caption."""
     png = BytesIO()
-    sheet.save(png, "PNG", optimize=True)
+    contact_sheet(frames.pixels, frames.times, best.text, score=best.score).save(png, "PNG", optimize=True)
     return png.getvalue()
-
-
-def _to_sampled_frames(shares: np.ndarray, num_frames: int) -> np.ndarray:
-    """[L, F] of the frames of visual tokens to [L, T] of the frames that were decoded, which may be more: each gets its part."""
-    own = np.arange(num_frames) * shares.shape[1] // num_frames
-    counts = np.bincount(own, minlength=shares.shape[1])
-    return shares[:, own] / counts[own]

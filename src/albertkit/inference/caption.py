@@ -48,7 +48,7 @@ class CaptionPipeline:
         frames = sample_frames(video, sampling)
         context = captioner.context(torch.from_numpy(frames.pixels[None]))
         captions = captioner.describe(context, replace(captioner.generation, **options))[0]
-        png = sheet_png(captioner, context, frames, captions[0]) if captions else b""
+        png = sheet_png(frames, captions[0]) if captions else b""
         return {**_record(captions), "sheet": base64.b64encode(png).decode("ascii")}
 
 

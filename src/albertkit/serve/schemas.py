@@ -424,7 +424,7 @@ class Captioned(BaseModel):
     """Captions of a video, best first."""
 
     captions: list[Caption]
-    sheet: str | None = Field(None, description="PNG in base64: the frames, the caption, where each word looked.")
+    sheet: str | None = Field(None, description="PNG in base64: the frames and the caption.")
 
 
 class Answer(BaseModel, Generic[ResultT]):

@@ -133,11 +133,10 @@ class AlbertImgModel(PretrainedAlbert):
         hidden: Tensor,
         context: Context,
         before: CaptionState | None = None,
-        attentions: list[Tensor] | None = None,
         ready: Layers | None = None,
     ) -> tuple[Tensor, CaptionState]:
         """Read places of captions, [R, S, H] from `embed`, against a context; see `read_caption`."""
-        return read_caption(self.encoder, hidden, context, before, attentions, ready)
+        return read_caption(self.encoder, hidden, context, before, ready)
 
     def forward(
         self,

@@ -106,13 +106,12 @@ def read_caption(
     hidden: Tensor,
     context: Context,
     before: CaptionState | None = None,
-    attentions: list[Tensor] | None = None,
     ready: Layers | None = None,
 ) -> tuple[Tensor, CaptionState]:
     """Run all layers over further places of captions, [R, S, H], embedded and projected; row r is of clip r // (R / B).
 
-    Each place sees the context, the places read `before`, itself and those between. `attentions` receives the probabilities
-    [R, A, S, C + P + S] of every layer. `ready` is `encoder.layers`, computed once for many words.
+    Each place sees the context, the places read `before`, itself and those between. `ready` is `encoder.layers`, computed once
+    for many words.
     """
     states: list[KeyValue] = []
     causal = torch.full((hidden.shape[1],) * 2, -torch.inf, dtype=hidden.dtype, device=hidden.device).triu(1)
@@ -127,13 +126,10 @@ def read_caption(
             causal,
         )
         if encoder.gradient_checkpointing and torch.is_grad_enabled():
-            out = checkpoint(_caption_layer, *arguments, use_reentrant=False)
+            hidden, key, value = checkpoint(_caption_layer, *arguments, use_reentrant=False)
         else:
-            out = _caption_layer(*arguments)
-        hidden, key, value, probabilities = out
+            hidden, key, value = _caption_layer(*arguments)
         states.append((key, value))
-        if attentions is not None:
-            attentions.append(probabilities)
     return hidden, CaptionState(states)
 
 
@@ -145,7 +141,7 @@ def _caption_layer(
     context_bias: Tensor | None,
     before: KeyValue | None,
     causal: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
     if before is not None:
         key, value = torch.cat([before[0], key], 2), torch.cat([before[1], value], 2)
@@ -167,7 +163,7 @@ def _caption_layer(
     seen = of_context.reshape(clips, beams, heads, places, tokens).transpose(1, 2).flatten(2, 3) @ context[1]
     seen = seen.view(clips, heads, beams, places, width).transpose(1, 2).flatten(0, 1) + of_caption @ value
     hidden = layer.after_attention(seen.transpose(1, 2).flatten(2), hidden, weights)
-    return hidden, key, value, probabilities
+    return hidden, key, value
 
 
 def masked_layers(

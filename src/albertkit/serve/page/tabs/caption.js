@@ -44,7 +44,7 @@ export const caption = {
 /** The contact sheet: a PNG in base64. */
 function drawn(sheet) {
   const bytes = Uint8Array.from(atob(sheet), (letter) => letter.charCodeAt(0));
-  const picture = make("img.sheet", { alt: "The frames that were read, the caption, and where each of its words looked" });
+  const picture = make("img.sheet", { alt: "The frames that were read, and the caption" });
   picture.src = URL.createObjectURL(new Blob([bytes], { type: "image/png" }));
   picture.onload = () => URL.revokeObjectURL(picture.src);
   return picture;

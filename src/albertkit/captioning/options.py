@@ -69,30 +69,6 @@ class PrepareOptions(DeviceOptions, PreparationOptions):
     rounding: Rounding = "middle"
 
 
-@dataclass(frozen=True)
-class ConvertClipsOptions:
-    """Convert a manifest of clips to SwinBERT's files, or any clip data to a manifest.
-
-    Attributes:
-        source: Clip data, as for `caption prepare`.
-        target: NAME.jsonl for a manifest; else a folder for TSVs, their indices and one YAML per split.
-        split: Split to convert. Default: all.
-        frames: Number of frames per clip to write as JPEGs. Default: write the path of the video instead.
-        size: Height and width of the JPEGs in pixels.
-        rounding: How to choose frames: middle of equal parts, or floor or round of evenly spaced positions from first to last.
-        on_error: How to treat unusable clips: stop with an error, or skip and list them.
-    """
-
-    source: str | Path
-    target: str | Path
-    _: KW_ONLY
-    split: str | None = None
-    frames: int | None = None
-    size: int = 256
-    rounding: Rounding = "round"
-    on_error: OnError = "stop"
-
-
 @dataclass(frozen=True, kw_only=True)
 class CaptioningOptions(DeviceOptions):
     """Common options for running a captioner.

@@ -79,7 +79,6 @@ COMMANDS = (
     Command("embed static", f"{_EMBED}.options:StaticOptions", f"{_EMBED}.static:static_embeddings"),
     Command("embed map", f"{_EMBED}.options:MapOptions", f"{_EMBED}.map:embedding_map"),
     Command("caption prepare", f"{_CAPTION}:PrepareOptions", "albertkit.captioning.data.prepare:prepare_data"),
-    Command("caption convert", f"{_CAPTION}:ConvertClipsOptions", "albertkit.captioning.data.convert:convert_clips"),
     Command(
         "caption train",
         "albertkit.captioning.training.settings:TrainCaptionerOptions",
@@ -100,7 +99,7 @@ COMMANDS = (
     Command(
         "migrate swinbert-checkpoint",
         "albertkit.captioning.swinbert.options:ConvertSwinBertOptions",
-        "albertkit.captioning.swinbert.writing:convert_checkpoint",
+        "albertkit.captioning.swinbert.checkpoint:convert_swinbert",
     ),
 )
 

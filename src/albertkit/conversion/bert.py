@@ -40,8 +40,6 @@ _SAME = """
 vocab_size embedding_size hidden_size num_hidden_layers num_attention_heads intermediate_size inner_group_num hidden_act
 max_position_embeddings type_vocab_size
 """  # of the configuration, in an ALBERT made of a BERT
-_OWN_LAYER = re.compile(_GROUP.replace(".", r"\.").format(r"(\d+)"))
-_OWN_MODULES = {ours: theirs for theirs, ours in _MODULES.items()}
 
 
 def is_layer(name: str) -> bool:
@@ -55,14 +53,6 @@ def albert_name(name: str) -> str:
     start = _GROUP.format(layer[1]) if layer else ""
     module, _, parameter = name[layer.end() if layer else 0 :].rpartition(".")
     return f"{start}{_MODULES.get(module, module)}.{parameter}"
-
-
-def bert_name(name: str) -> str:
-    """Return the inverse of `albert_name`, for the names that it gives."""
-    group = _OWN_LAYER.match(name)
-    start = f"encoder.layer.{group[1]}." if group else ""
-    module, _, parameter = name[group.end() if group else 0 :].rpartition(".")
-    return f"{start}{_OWN_MODULES.get(module, module)}.{parameter}"
 
 
 def albert_values(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`albertkit caption prepare` and `convert`, as functions of the command line."""
+"""`albertkit caption prepare`, as a function of the command line."""
 
 import json
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def test_prepare(tmp_path: Path, videos: list[Path], prepare: Callable[..., Any]
 
 
 def test_many_missing_videos_are_summarised_and_listed(
-    tmp_path: Path, videos: list[Path], prepare: Callable[..., Any], run_command: Callable[..., Any]
+    tmp_path: Path, videos: list[Path], prepare: Callable[..., Any]
 ) -> None:
     names = [video.stem for video in videos]
     content = {
@@ -67,8 +67,6 @@ def test_many_missing_videos_are_summarised_and_listed(
     prepare(data, out, "--frames", 2, "--size", 32)
     assert (out / "skipped.jsonl").read_text() == ""
     assert "size is 1, expected `int` >= 8" in prepare(data, tmp_path / "small", "--size", 1).err
-    refused = run_command("caption", "convert", data, tmp_path / "small", "--frames", 2, "--size", 1)
-    assert "size is 1" in refused.err
     assert not (tmp_path / "small").exists()
 
 
@@ -77,15 +75,3 @@ def test_prepare_features(tmp_path: Path, prepare: Callable[..., Any]) -> None:
     (tmp_path / "dev.jsonl").write_text('{"features": "a.npy", "caption": "x"}\n')
     result = prepare(tmp_path / "dev.jsonl", tmp_path / "out", "--backbone", "features", "--json").json
     assert (result["clips"], result["tokens"], result["kind"]) == ({"dev": 1}, None, "features")
-
-
-def test_convert(tmp_path: Path, videos: list[Path], run_command: Callable[..., Any]) -> None:
-    def convert(*arguments: object) -> Any:
-        return run_command("caption", "convert", *arguments)
-
-    write_manifest(tmp_path / "train.jsonl", [Clip(key=file.stem, source=file, captions=("x", "é")) for file in videos])
-    result = convert(tmp_path / "train.jsonl", tmp_path / "rows", "--frames", 2, "--size", 16, "--json").json
-    assert (result["files"], result["captions"]) == ([str(tmp_path / "rows" / "train.yaml")], 10)
-    printed = convert(tmp_path / "rows" / "train.yaml", tmp_path / "back.jsonl").out
-    shown = dict(line.split(maxsplit=1) for line in printed.splitlines())
-    assert (shown["files"], shown["clips"]) == (str(tmp_path / "back.jsonl"), "train 5")

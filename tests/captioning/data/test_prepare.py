@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
+from swinbert_writer import write_swinbert
 
 from albertkit.captioning.backbones.backbone import Grid
 from albertkit.captioning.data.clip import Clip
@@ -21,7 +22,6 @@ from albertkit.captioning.data.manifest import write_manifest
 from albertkit.captioning.data.prepare import prepare, prepare_data
 from albertkit.captioning.data.prepared import PreparedClips
 from albertkit.captioning.data.swinbert_files import read_swinbert
-from albertkit.captioning.data.swinbert_writing import write_swinbert
 from albertkit.captioning.video.decode import sample_frames
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.errors import DataError

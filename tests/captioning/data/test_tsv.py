@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from swinbert_writer import write_tsv
 
-from albertkit.captioning.data.tsv import TsvFile, write_tsv
+from albertkit.captioning.data.tsv import TsvFile
 from albertkit.errors import DataError
 
 ROWS = [["a", "x"], ["b c", "한국어 캡션"], ["ключ", '{"a": 1}', "", "z" * 300]]
@@ -27,14 +28,6 @@ def tsv(tmp_path: Path) -> Path:
     path = tmp_path / "train.img.tsv"
     write_tsv(path, ROWS)
     return path
-
-
-def test_bytes(tsv: Path) -> None:
-    lines = ["\t".join(row).encode() + b"\n" for row in ROWS]
-    assert tsv.read_bytes() == b"".join(lines)
-    offsets = [0, len(lines[0]), len(lines[0] + lines[1])]
-    assert (tsv.parent / "train.img.lineidx").read_bytes() == "".join(f"{offset}\n" for offset in offsets).encode()
-    assert (tsv.parent / "train.img.lineidx.8b").read_bytes() == b"".join(n.to_bytes(8, "little") for n in offsets)
 
 
 def test_read_as_swinbert_and_as_ours(tsv: Path) -> None:
@@ -84,11 +77,6 @@ def test_two_indices_that_differ(tsv: Path) -> None:
     tsv.with_suffix(".lineidx.8b").write_bytes(np.array([0, 4, 5], "<u8").tobytes())
     with pytest.raises(DataError, match="say different things"):
         TsvFile(tsv)
-
-
-def test_a_tab_in_a_column(tmp_path: Path, slug_of: Any) -> None:
-    assert slug_of(write_tsv, tmp_path / "x.tsv", [["a\tb", "c"]]) == "not-expressible"
-    assert not list(tmp_path.iterdir())
 
 
 def test_no_such_row(tsv: Path, slug_of: Any) -> None:

@@ -1,4 +1,4 @@
-"""There and back on a real checkout of microsoft/SwinBERT, named by ALBERTKIT_SWINBERT: migrated, trained, brought home.
+"""A real checkout of microsoft/SwinBERT, named by ALBERTKIT_SWINBERT: migrated, trained, brought home.
 
 Besides albertkit's `caption` extra it needs easydict, tensorboardX, opencv-python-headless, torchvision, einops, addict, yapf,
 scikit-image, progressbar2, six, future, deprecated and ete3.
@@ -17,16 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from swinbert_writer import published_state, write_swinbert
 
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
-from albertkit.captioning.backbones.video_swin_checkpoint import published_state
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.data.convert import convert_clips
+from albertkit.captioning.data.reading import read_clips
 from albertkit.captioning.model.masks import gate_values
 from albertkit.captioning.swinbert.checkpoint import convert_swinbert
 from albertkit.captioning.swinbert.migrate import migrate
-from albertkit.captioning.swinbert.writing import write_swinbert
-from albertkit.captioning.training import CaptionSettings, train_captioner
 from albertkit.captioning.video import sample_frames
 from benchmarks.moving_shapes import WORDS, make_clips
 
@@ -72,7 +70,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "config.json").write_text(json.dumps({"model_type": model, **values}))
         (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
     make_clips(root / "clips", 30)
-    convert_clips(root / "clips", root / "datasets" / "TINY")
+    for split, name in (("train", "train"), ("dev", "val")):
+        write_swinbert(read_clips(root / "clips", split), root / "datasets" / "TINY", name)
     return root
 
 
@@ -124,12 +123,12 @@ def predictions(tree: Path, model: str, checkpoint: Path, out: Path) -> dict[str
     ],
     ids=["albert", "albert, learned mask, tied", "bert", "bert, learned mask"],
 )
-def test_there_and_back(tree: Path, tmp_path: Path, model: str, flags: tuple[str, ...]) -> None:
+def test_trained_there_it_comes_home(tree: Path, tmp_path: Path, model: str, flags: tuple[str, ...]) -> None:
     begun = time.perf_counter()
     checkpoint = train(tree, model, f"output/{tmp_path.name}", *flags)
     trained = time.perf_counter()
     report = convert_swinbert(checkpoint, tmp_path / "home")
-    assert (report.text_model, report.max_abs_diff) == (model, 0)
+    assert report.text_model == model
     captioner = VideoCaptioner.from_pretrained(tmp_path / "home")
     assert captioner.backbone is not None
     assert captioner.sampling is not None
@@ -174,49 +173,13 @@ def test_there_and_back(tree: Path, tmp_path: Path, model: str, flags: tuple[str
         assert differences[f"score, {beams} beams"] < 1e-5
         seconds_of[beams] = (float(theirs[f"seconds_{beams}"]), seconds)
 
-    # Evaluation there and captions here of every clip of the split are the same, also of what is written back.
+    # Evaluation there and captions here of every clip of the split are the same.
     expected = predictions(tree, model, checkpoint, tmp_path)
     captions = captioner.describe(captioner.context(every))
     assert {entry["key"]: of_clip[0].text for entry, of_clip in zip(manifest, captions, strict=True)} == expected
     from_files = captioner.caption(videos)
     same = sum(one[0].text == other[0].text for one, other in zip(captions, from_files, strict=True))
-    written = write_swinbert(tmp_path / "home", tmp_path / "back")
-    assert (written.text_model, written.max_abs_diff) == (model, 0)
-    before, after = (
-        torch.load(place / "model.bin", weights_only=True) for place in (checkpoint, tmp_path / "back" / "checkpoint")
-    )
-    assert {name for name in before if "cls_img_feat" not in name} == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in after)
-    assert predictions(tree, model, tmp_path / "back" / "checkpoint", tmp_path) == expected
     table = {"loss there": float(theirs["loss"]), "loss here": float(loss), **differences}
     times = {f"decoding with {beams} beams": seconds for beams, seconds in seconds_of.items()}
     table |= {"updates": checkpoint.name, "training": trained - begun, "all": time.perf_counter() - begun, **times}
     print(json.dumps({"model": model, "flags": flags, "same from files": f"{same} of {len(videos)}", **table}))
-
-
-def test_trained_here_it_is_evaluated_there(tree: Path, tmp_path: Path) -> None:
-    """A checkpoint of the checkout, trained on here with the backbone along, captions the same there."""
-    from albertkit.captioning.backbones import load_backbone
-    from albertkit.captioning.data import prepare, read_clips
-
-    convert_swinbert(train(tree, "albert", "output/further"), tmp_path / "home")
-    captioner = VideoCaptioner.from_pretrained(tmp_path / "home")
-    clips = {split: read_clips(tree / "clips", split) for split in ("train", "dev")}
-    swin = load_backbone(f"video-swin:{tmp_path / 'home'}")
-    prepare(clips, tmp_path / "prepared", swin, captioner.sampling, train_backbone=True)
-    settings = CaptionSettings(length=20, steps=3, batch_size=6, lr=1e-3, eval_every=3, precision="fp32")
-    train_captioner(tmp_path / "home", tmp_path / "prepared", tmp_path / "run", settings)
-    after = VideoCaptioner.from_pretrained(tmp_path / "run")
-    after.generation = captioner.generation
-    after.save_pretrained(tmp_path / "here")
-    shutil.copy(tmp_path / "run" / "best" / "provenance.json", tmp_path / "here")
-    write_swinbert(tmp_path / "here", tmp_path / "back")
-    back = tmp_path / "back" / "checkpoint"
-    videos = [clip.source for clip in clips["dev"]]
-    run(tree, "compute", "albert", back, "a red ring", tmp_path / "theirs.npz", *videos)
-    frames = torch.from_numpy(np.load(tmp_path / "theirs.npz")["frames"])
-    assert isinstance(after.backbone, VideoSwinBackbone)
-    tokens = after.backbone.features(frames.transpose(1, 2)).detach().flatten(2).transpose(1, 2)
-    captions = after.describe(after.context(tokens))
-    expected = predictions(tree, "albert", back, tmp_path)
-    assert expected == {clip.key: of_clip[0].text for clip, of_clip in zip(clips["dev"], captions, strict=True)}

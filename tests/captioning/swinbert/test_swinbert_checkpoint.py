@@ -1,17 +1,16 @@
 """SwinBERT's state dicts as ours: every tensor, its arguments, its broken files (numbers: model/test_swinbert_numbers.py)."""
 
 import json
+from collections import Counter
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from swinbert_writer import published_state
 
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
-from albertkit.captioning.backbones.video_swin_checkpoint import published_state
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.swinbert.checkpoint import convert_swinbert, largest_difference, load_swinbert, tensors_of
-from albertkit.captioning.swinbert.state import swinbert_state
-from albertkit.captioning.swinbert.writing import write_swinbert
+from albertkit.captioning.swinbert.checkpoint import convert_swinbert, load_swinbert
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.errors import CheckpointError, DataError
 
@@ -33,16 +32,24 @@ def test_every_tensor_is_accounted_for(golden):
     assert torch.equal(model.albert.video_gate, stored["learn_vid_att.weight"])
 
 
-def test_written_back_it_is_the_same_to_the_bit(original):
-    state, body = swinbert_state(original.model)
-    stored = load_file(original.folder / "model.safetensors")
-    whole = {key if "." not in key or key.startswith(("fc.", "learn", "trans")) else f"trans_encoder.{key}": tensor
-             for key, tensor in stored.items() if "cls_img_feat." not in key}  # fmt: skip
-    missing = whole.keys() ^ state.keys()
-    # `fc` is the identity where only the text model was saved; a tied matrix stands in a model.bin twice.
-    assert missing <= {"fc.weight", "fc.bias", "trans_encoder.cls.predictions.decoder.weight"}
-    assert all(torch.equal(state[key], tensor) for key, tensor in whole.items())
-    assert body == "bert"
+def test_every_tensor_is_kept_to_the_bit(original):
+    """Whatever their names: each stored tensor is one of the model's, but a tied matrix, which stands in the file twice."""
+
+    def contents(state):
+        return Counter((tuple(tensor.shape), tensor.numpy().tobytes()) for tensor in state.values())
+
+    stored = {
+        name: tensor
+        for name, tensor in load_file(original.folder / "model.safetensors").items()
+        if not name.startswith("swin.")
+        and "cls_img_feat." not in name
+        and not name.endswith("predictions.decoder.bias")
+    }
+    if original.model.caption.tie_weights:
+        del stored[next(name for name in stored if name.endswith("predictions.decoder.weight"))]
+    assert not contents(stored) - contents(original.model.state_dict())
+    one_bit_off = {**stored, "x": next(iter(stored.values())) + 1}
+    assert contents(one_bit_off) - contents(original.model.state_dict())
 
 
 @pytest.fixture
@@ -69,7 +76,6 @@ def test_a_training_without_configuration(golden, training, tmp_path):
     original = json.loads((golden / "captioning" / "learned_mask_hard" / "config.json").read_text())
     layers, width = original["num_hidden_layers"], original["hidden_size"]
     report = convert_swinbert(training, tmp_path / "captioner")
-    assert report.max_abs_diff == 0
     assert (report.left_out, report.backbone_tensors) == ({}, len(published_state(VideoSwinBackbone(**SWIN))))
     assert (report.training["max_num_frames"], report.training["img_res"]) == (12, 8)
     captioner = VideoCaptioner.from_pretrained(tmp_path / "captioner")
@@ -89,21 +95,6 @@ def test_a_training_without_configuration(golden, training, tmp_path):
         convert_swinbert(training, tmp_path / "captioner")
     with pytest.raises(CheckpointError, match="is a captioner already"):
         convert_swinbert(tmp_path / "captioner", tmp_path / "again")
-
-    written = write_swinbert(tmp_path / "captioner", tmp_path / "run")
-    assert (written.max_abs_diff, written.text_model) == (0, "bert")
-    before = torch.load(training / "model.bin", weights_only=True)
-    after = torch.load(tmp_path / "run" / "checkpoint" / "model.bin", weights_only=True)
-    names = {f"trans_encoder.{name}" if name.startswith(("bert.", "cls.")) else name for name in before}
-    assert names == after.keys()
-    for name, tensor in before.items():
-        assert torch.equal(after.get(name, after.get(f"trans_encoder.{name}")).to(tensor.dtype), tensor)
-    arguments = json.loads((tmp_path / "run" / "log" / "args.json").read_text())
-    assert (arguments["img_res"], arguments["num_beams"], arguments["drop_out"]) == (8, 3, 0.2)
-    assert arguments["model_name_or_path"] == f"{tmp_path / 'run' / 'model'}/"
-    there_and_back = convert_swinbert(tmp_path / "run" / "checkpoint", tmp_path / "home")
-    assert there_and_back.notes == ()
-    assert largest_difference(tensors_of(captioner), tensors_of(VideoCaptioner.from_pretrained(tmp_path / "home"))) == 0
 
 
 def test_what_no_file_says_is_noted(training):
@@ -162,4 +153,4 @@ def test_a_checkpoint_is_converted(golden, tmp_path, run_command):
     assert "6 cls_img_feat.*" in printed
     assert "- no swin.* in the file" in printed
     report = run("again", "--tokenizer", golden / "captioning", "--json").json
-    assert (report["max_abs_diff"], report["tied"], report["text_model"]) == (0, False, "bert")
+    assert (report["tied"], report["text_model"]) == (False, "bert")

@@ -1,4 +1,4 @@
-"""What a migrated checkout trains comes home as a captioner: the same captions, trained on from, and written back to the bit."""
+"""What a migrated checkout trains comes home as a captioner: the same tensors and captions, trained on from."""
 
 import dataclasses
 import json
@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from swinbert_writer import published_state
 
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
-from albertkit.captioning.backbones.video_swin_checkpoint import published_state
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.data import prepare, read_clips
 from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.model.masks import gate_values
 from albertkit.captioning.predict import predict_captions
-from albertkit.captioning.swinbert.checkpoint import convert_swinbert, largest_difference, tensors_of
+from albertkit.captioning.swinbert.checkpoint import convert_swinbert
 from albertkit.captioning.swinbert.loading import get_albert_model
-from albertkit.captioning.swinbert.writing import write_swinbert
 from albertkit.captioning.training import CaptionSettings, train_captioner
 from albertkit.captioning.video.sampling import FrameSampling
 from albertkit.errors import CheckpointError
@@ -90,7 +89,7 @@ def captions_of_the_checkout(
 
 def test_a_run_of_a_migrated_checkout_comes_home(run: dict[str, Any], tmp_path: Path) -> None:
     report = convert_swinbert(run["place"], tmp_path / "home")
-    assert (report.text_model, report.max_abs_diff, report.notes) == ("albert", 0, ())
+    assert (report.text_model, report.notes) == ("albert", ())
     captioner = VideoCaptioner.from_pretrained(tmp_path / "home")
     assert captioner.sampling == FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
     pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, FRAMES, SIZE, SIZE, 3), dtype=np.uint8))
@@ -105,19 +104,14 @@ def test_a_run_of_a_migrated_checkout_comes_home(run: dict[str, Any], tmp_path: 
             assert abs(caption.score - float(scores[number, 0])) < 1e-5
             found.add(caption.ids)
     assert len(found) > 1
-
-    written = write_swinbert(tmp_path / "home", tmp_path / "run")
-    assert written.text_model == "albert"
-    before, after = (
-        torch.load(folder / "model.bin", weights_only=True)
-        for folder in (run["place"], tmp_path / "run" / "checkpoint")
-    )
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    convert_swinbert(tmp_path / "run" / "checkpoint", tmp_path / "again")
-    assert (
-        largest_difference(tensors_of(captioner), tensors_of(VideoCaptioner.from_pretrained(tmp_path / "again"))) == 0
-    )
+    stored = torch.load(run["place"] / "model.bin", weights_only=True)
+    kept = {name.removeprefix("trans_encoder."): tensor for name, tensor in stored.items()}
+    ours = {"fc": "albert.img_embedding.fc", "learn_vid_att.weight": "albert.video_gate"}
+    model, backbone = captioner.model.state_dict(), published_state(captioner.backbone)
+    for name, tensor in kept.items():
+        if not (name == "predictions.decoder.weight" and report.tied) and name != "predictions.decoder.bias":
+            renamed = name.replace("fc.", f"{ours['fc']}.", 1) if name.startswith("fc.") else ours.get(name, name)
+            assert torch.equal(backbone[name] if name.startswith("swin.") else model[renamed], tensor), name
 
 
 @pytest.mark.parametrize("run", [True], indirect=True)
@@ -147,15 +141,6 @@ def test_it_is_captioned_evaluated_and_trained_on_from(run: dict[str, Any], tmp_
         }
         assert 0 < moved["albert.img_embedding.fc.weight"] <= max(moved.values()) < 5e-3
         assert (after.backbone.fingerprint() == swin.fingerprint()) == (kind == "features")
-        written = write_swinbert(tmp_path / f"run-{kind}", tmp_path / f"back-{kind}")
-        assert written.max_abs_diff == 0
-        arguments = json.loads((tmp_path / f"back-{kind}" / "log" / "args.json").read_text())
-        assert (arguments["max_gen_length"], arguments["learn_mask_enabled"], arguments["do_lower_case"]) == (
-            16,
-            True,
-            True,
-        )
-        assert not [note for note in written.notes if "--pretrained_checkpoint" in note]  # all of SwinBERT's are kept
 
 
 @pytest.mark.parametrize("run", [False], indirect=True)
@@ -169,12 +154,3 @@ def test_fewer_visual_tokens_than_swinbert_had_are_noticed(run: dict[str, Any], 
     prepare(clips, tmp_path / "pooled", swin, sampling, max_tokens=4)
     with pytest.raises(CheckpointError, match="visual tokens 2 x 4 x 4, not 2 x 1 x 2"):
         evaluate_captioner(VideoCaptioner.from_pretrained(tmp_path / "home"), tmp_path / "pooled", split="dev")
-
-
-def test_what_swinbert_cannot_run_is_not_written(frames: Path, shell: Path, tmp_path: Path) -> None:
-    settings = dataclasses.replace(SMALL, objective="causal", video_attention="diagonal", steps=1)
-    train_captioner(shell, frames, tmp_path / "run", settings)
-    with pytest.raises(CheckpointError, match="not-expressible") as raised:
-        write_swinbert(tmp_path / "run", tmp_path / "out")
-    assert all(fact in str(raised.value) for fact in ("conv3d", "causal", "diagonal"))
-    assert not (tmp_path / "out").exists()

@@ -93,16 +93,6 @@ def sort_video_swin(state: Mapping[str, Tensor], file: Path) -> tuple[dict[str, 
     return settings, {key: tensor.float() for key, tensor in own.items()}
 
 
-def published_state(backbone: VideoSwinBackbone, prefix: str = PREFIX) -> dict[str, Tensor]:
-    """Return the inverse of `sort_video_swin`: parameters and index tables under the published names."""
-    state: dict[str, Tensor] = {}
-    for key, tensor in backbone.state_dict().items():
-        state[prefix + key] = tensor.detach().cpu().contiguous()
-        if key.endswith(_TABLE):
-            state[prefix + key.removesuffix(_TABLE) + _INDEX] = relative_position_index(backbone.window).clone()
-    return state
-
-
 @dataclass
 class _SavedBackbone:
     settings: dict[str, Any]

@@ -7,9 +7,7 @@ from albertkit.captioning.data.prepare import prepare
 from albertkit.captioning.data.prepared import PreparedClips
 from albertkit.captioning.data.reading import read_clips, read_splits
 from albertkit.captioning.data.swinbert_files import read_swinbert
-from albertkit.captioning.data.swinbert_writing import write_swinbert
 
 __all__ = [
     "Clip", "PreparedClips", "frames_of", "prepare", "read_clips", "read_splits", "read_swinbert", "write_manifest",
-    "write_swinbert",
 ]  # fmt: skip

@@ -4,14 +4,13 @@ Beside `train.img.tsv` lie `train.img.lineidx`, the byte at which each row begin
 `train.img.lineidx.8b`, the same as little-endian uint64.
 """
 
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from albertkit.errors import DataError
-from albertkit.files import atomic_file, plain_file
+from albertkit.files import plain_file
 
 _CHUNK = 1 << 24
 
@@ -52,29 +51,6 @@ class TsvFile:
 
 
 _opened = lru_cache(maxsize=16)(lambda path, _size, _modified: TsvFile(path))
-
-
-def write_tsv(path: Path, rows: Iterable[Sequence[bytes | str]]) -> None:
-    """Write a TSV with both forms of its index; each file appears whole or not at all."""
-    begins, place = [], 0
-    index, binary = _index_files(path)
-    index.unlink(missing_ok=True)  # so that no index of another file ever lies beside this one
-    binary.unlink(missing_ok=True)
-    with atomic_file(path) as stream:
-        for row in rows:
-            columns = [column.encode() if isinstance(column, str) else column for column in row]
-            for column in columns:
-                if b"\t" in column or b"\n" in column or b"\r" in column:
-                    fact = f"`{path}`: {column[:80]!r} holds a tab or a line end"
-                    raise DataError("not-expressible", fact, "a TSV cannot hold these: change the name")
-            line = b"\t".join(columns) + b"\n"
-            stream.write(line)
-            begins.append(place)
-            place += len(line)
-    with atomic_file(index) as stream:
-        stream.write(b"".join(b"%d\n" % begin for begin in begins))
-    with atomic_file(binary) as stream:
-        stream.write(np.asarray(begins, "<u8").tobytes())
 
 
 def _index_files(path: Path) -> tuple[Path, Path]:

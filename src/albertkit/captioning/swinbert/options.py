@@ -37,22 +37,18 @@ class MigrateOptions:
 
 @dataclass(frozen=True)
 class ConvertSwinBertOptions:
-    """Convert a trained SwinBERT to an albertkit captioner, or a captioner to SwinBERT.
+    """Convert a trained SwinBERT to an albertkit captioner.
 
     Reads checkpoints of Microsoft's code (BERT) and of a migrated checkout (ALBERT). Every tensor is kept bit for bit, including
-    Video Swin, `fc` and a learned mask, and verified. A BERT's layers keep separate weights, so the model does not become
-    smaller.
+    Video Swin, `fc` and a learned mask. A BERT's layers keep separate weights, so the model does not become smaller.
 
     Attributes:
-        source: Folder `checkpoint-…-…` of a SwinBERT training, its model.bin, or a safetensors file with the same names; with
-            --to-swinbert a captioner.
+        source: Folder `checkpoint-…-…` of a SwinBERT training, its model.bin, or a safetensors file with the same names.
         target: Folder to write. It appears only when complete.
         config: config.json of the text model. Default: the one in the folder of the weights or named in log/args.json; for a BERT
             without one, derived from the shapes.
         tokenizer: Folder of the tokenizer. Default: the one in the folder of the weights (saved by SwinBERT's training) or named
             in log/args.json.
-        to_swinbert: Convert a captioner to SwinBERT: write checkpoint/model.bin, log/args.json, tokenizer/ and model/ for its
-            scripts.
     """
 
     source: Path
@@ -60,4 +56,3 @@ class ConvertSwinBertOptions:
     _: KW_ONLY
     config: Path | None = None
     tokenizer: Path | None = None
-    to_swinbert: bool = False

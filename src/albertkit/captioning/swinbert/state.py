@@ -1,4 +1,4 @@
-"""SwinBERT's checkpoint: its arguments, and its state dict under our names and back.
+"""SwinBERT's checkpoint: its arguments, and its state dict under our names.
 
 A `model.bin` is what `torch.save` made of VideoTransformer's state dict: `swin.*` (the backbone), `fc.*`,
 `trans_encoder.*` and, with the learnable mask, `learn_vid_att.weight`. Below `trans_encoder.` stand `bert.*`, `cls.predictions.*`
@@ -15,16 +15,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.conversion import bert
 from albertkit.conversion.names import MAPPING_IN
 from albertkit.errors import CheckpointError, DataError, listed
 from albertkit.files import load
-from albertkit.model.folder import PROVENANCE
 
 ARGS = "log/args.json"  # in the folder above the checkpoints, written by SwinBERT's training
 RECORDED = "albert_folder"  # in it; `model_name_or_path` becomes that of --pretrained_checkpoint there
-SWINBERT_ARGS = "swinbert_args"  # all of it, in the provenance of a captioner that comes from SwinBERT
 STRUCTURE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")  # -1: the configuration's
 TEXT_MODEL = "trans_encoder."
 NAMES = ("model.bin", "model.safetensors", "pytorch_model.bin")
@@ -71,12 +68,6 @@ def read_arguments(file: Path) -> dict[str, Any]:
         if (folder / ARGS).is_file():
             return load(folder / ARGS, dict[str, Any], "SwinBERT's arguments")
     return {}
-
-
-def kept_arguments(folder: Path) -> dict[str, Any]:
-    """Read SwinBERT's arguments of a captioner that was converted from a run of it, or trained from one; else empty."""
-    file = folder / PROVENANCE
-    return load(file, dict[str, Any], "provenance").get(SWINBERT_ARGS, {}) if file.is_file() else {}
 
 
 def find_state_file(source: Path) -> Path:
@@ -136,51 +127,11 @@ def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
     return found
 
 
-def swinbert_state(model: AlbertForImageCaptioning) -> tuple[dict[str, Tensor], Literal["bert", "albert"]]:
-    """Return the inverse of `sort_state`, without the backbone.
-
-    BERT's names are given where an ALBERT computes what a BERT does: a group for every layer, E = H, and the identity between
-    them.
-    """
-    tensors, config = model.state_dict(), model.config
-    mapping, offset = tensors[f"{MAPPING_IN}weight"], tensors[f"{MAPPING_IN}bias"]
-    own_layers = config.num_hidden_groups == config.num_hidden_layers and config.inner_group_num == 1
-    same_width = (
-        config.embedding_size == config.hidden_size and not model.caption.visual_norm and not model.caption.grid
-    )
-    plain = own_layers and same_width and torch.equal(mapping, torch.eye(len(mapping))) and not bool(offset.any())
-    around = {ours: theirs for theirs, ours in _AROUND.items()}
-    state = {}
-    for name, tensor in tensors.items():
-        if name in around:
-            state[around[name]] = tensor
-        elif not plain:
-            state[TEXT_MODEL + name] = tensor
-        elif not name.startswith(MAPPING_IN) and name != "predictions.decoder.bias":
-            state[TEXT_MODEL + _bert_name(name)] = tensor
-    if plain:
-        state[f"{TEXT_MODEL}{_PREDICTIONS}decoder.weight"] = tensors.get(
-            _DECODER, tensors[_WORDS]
-        )  # also where it is tied
-    if "fc.weight" not in state:  # a VideoTransformer always has one
-        width = model.caption.img_feature_dim
-        state |= {"fc.weight": torch.eye(width), "fc.bias": torch.zeros(width)}
-    found = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    return found, "bert" if plain else "albert"
-
-
 def _own_name(short: str) -> str:
     """Return our name of a tensor of SwinBERT's BERT."""
     if short.startswith("bert.img_embedding."):
         return short.replace("bert.img_embedding.", _PROJECTION)
     return ("" if short.startswith(_PREDICTIONS) else "albert.") + bert.albert_name(short.removeprefix("bert."))
-
-
-def _bert_name(name: str) -> str:
-    """Return the inverse of `_own_name`."""
-    if name.startswith(_PROJECTION):
-        return name.replace(_PROJECTION, "bert.img_embedding.")
-    return ("" if name.startswith("predictions.") else "bert.") + bert.bert_name(name.removeprefix("albert."))
 
 
 def _check_projection(found: SwinBertState, file: Path) -> None:

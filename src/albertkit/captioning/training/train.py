@@ -10,7 +10,6 @@ from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.data import PreparedClips
 from albertkit.captioning.evaluate import CaptionEvaluator, caption_scores
 from albertkit.captioning.generation import GenerationSettings
-from albertkit.captioning.swinbert.state import SWINBERT_ARGS, kept_arguments
 from albertkit.captioning.training.objective import CaptionObjective
 from albertkit.captioning.training.rows import CaptionRows, CaptionStream
 from albertkit.captioning.training.settings import CaptionSettings, TrainCaptionerOptions
@@ -22,7 +21,6 @@ from albertkit.frame.card import Card, code, literal, settings_sections, version
 from albertkit.frame.command import takes
 from albertkit.frame.rendering import cell
 from albertkit.frame.section import Facts, Section, Table, Text
-from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.distributed import World
 from albertkit.training.hardware import describe
@@ -135,8 +133,6 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     settings, metric = run.settings, settings.metric
     provenance = data.provenance(rows)
     run.check_made_from(provenance)
-    if kept := kept_arguments(local_folder(data.model)):
-        provenance[SWINBERT_ARGS] = kept  # a captioner from SwinBERT can go back there
     captioner.to(world.device)
     run.place(captioner.model)
     trained = captioner.backbone if clips.kind == "frames" else None

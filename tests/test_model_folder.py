@@ -99,7 +99,7 @@ COMMANDS = (
     "embed distill {run} {text} --teacher {vectors} --out {out}",
     "embed augment scores {pairs} --cross-encoder {run} --text text --pair pair --label label --out {out}.tsv",
     "embed evaluate {run} scores={pairs} --text text --pair pair --label label",
-    "embed encode {run} {text} --out {out}.npy", "embed map {run} {text} --out {out}.html",
+    "embed encode {run} {text} --out {out}.npy",
     "caption train {run} {store} --out {out}", "caption predict {run} clip.mp4", "caption evaluate {run} {store}",
 )  # fmt: skip
 
@@ -307,7 +307,6 @@ WRONG_PATHS = (
     ("embed train stsb data pretraining --out x", "error[doubtful]: `pretraining` is a run", "pretraining data"),
     ("embed train pretraining stsb data --out x", "given as the name of a task", "stsb pretraining data"),
     ("embed encode text.txt embedding/best --out x.npy", "error[doubtful]: `embedding/best` is a model", "best text.txt"),
-    ("embed map text.txt embedding --out x.html", "error[doubtful]: `embedding` is a run", "embedding text.txt"),
     ("finetune pretraining cola data --out x", "given as the name of a task", "cola pretraining data"),
     ("finetune pretraining cola data --check", "given as the name of a task", "cola pretraining data"),
     ("predict text.txt fine-tuning", "error[doubtful]: `fine-tuning` is a run", "fine-tuning text.txt"),

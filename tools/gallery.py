@@ -1,9 +1,8 @@
 """Make docs/gallery.md: pictures of the pages that albertkit writes, of real runs.
 
-    python tools/gallery.py QUICKSTART CLASSIFIER ENCODER
+    python tools/gallery.py QUICKSTART CLASSIFIER
 
-QUICKSTART is the folder of `albertkit quickstart`; CLASSIFIER a run of `albertkit finetune`, ENCODER one of
-`albertkit embed train`. Needs Chromium.
+QUICKSTART is the folder of `albertkit quickstart`, CLASSIFIER a run of `albertkit finetune`. Needs Chromium.
 """
 
 import re
@@ -42,7 +41,7 @@ class Shown(NamedTuple):
     url: str
 
 
-def main(quickstart: Path, classifier: Path, encoder: Path) -> None:
+def main(quickstart: Path, classifier: Path) -> None:
     """Write the pages, take their pictures, write docs/gallery.md."""
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
@@ -64,12 +63,6 @@ def main(quickstart: Path, classifier: Path, encoder: Path) -> None:
             (PAGES / "classifier.html").as_uri(),
         ),
         Shown(
-            "map",
-            "albertkit embed map MODEL texts.txt --out map.html",
-            "Map of texts in two dimensions; click one to see its nearest neighbours.",
-            (encoder / "map.html").resolve().as_uri(),
-        ),
-        Shown(
             "service",
             "albertkit serve RUN",
             "The web page of the service; it uses the same HTTP API as any client.",
@@ -88,7 +81,7 @@ def main(quickstart: Path, classifier: Path, encoder: Path) -> None:
     finally:
         service.terminate()
         service.wait()
-    how = "HTML pages of real runs. `python tools/gallery.py QUICKSTART CLASSIFIER ENCODER` updates them."
+    how = "HTML pages of real runs. `python tools/gallery.py QUICKSTART CLASSIFIER` updates them."
     lines = ["# Gallery", "", how, ""]
     for one in shown:
         lines += [f"## `{one.command}`", "", one.about, "", f"![{one.about}](gallery/{one.name}.png)", ""]
@@ -129,6 +122,6 @@ def take(page: Page, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) != 3:
         raise SystemExit(__doc__)
     main(*map(Path, sys.argv[1:]))

@@ -50,7 +50,6 @@ _WHERE = {
     "distill_embeddings": "albertkit.embeddings",
     "evaluate_embeddings": "albertkit.embeddings",
     "encode_file": "albertkit.embeddings",
-    "embedding_map": "albertkit.embeddings",
     "load_engine": "albertkit.engines",
     "accelerate": "albertkit.inference.accelerate",
     "restore": "albertkit.inference.accelerate",

@@ -29,7 +29,6 @@ from albertkit.data.layouts import is_number
 from albertkit.data.tables import Table
 from albertkit.embeddings.data import read_texts
 from albertkit.embeddings.learning.data import _Source
-from albertkit.embeddings.map import _labelled_texts
 from albertkit.errors import DataError
 from albertkit.files import read_text as read_text_file
 from albertkit.tasks.data import read_data
@@ -329,14 +328,10 @@ STRUCTURED = {
 @pytest.mark.parametrize("name", STRUCTURED)
 @pytest.mark.parametrize("packing", ["", ".xz"])
 def test_structured_files_are_no_running_text(name: str, packing: str, tmp_path: Path) -> None:
-    def lines_of_a_map(file: Path) -> None:
-        list(_labelled_texts(file, Columns(), BadRows()))
-
     readers: list[Callable[[Path], Any]] = [
         lambda file: list(read_documents([file])),
         lambda file: list(read_text([file], None, "text", "strict")),
         lambda file: read_texts(file, Columns(), 1, BadRows()),
-        lines_of_a_map,
         lambda file: train_tokenizer([file], tmp_path / "out", vocab_size=100),
     ]
     with opened(tmp_path, name, STRUCTURED[name].encode(), packing) as file:
@@ -367,7 +362,6 @@ def test_running_text_is_read_by_every_reader(name: str, packing: str, tmp_path:
         )
         assert read_texts(file, Columns(), 1, BadRows()) == [(line,) for line in expected]
         assert list(read_lines(file)) == expected
-        assert [text for text, _ in _labelled_texts(file, Columns(), BadRows())] == list(map(str.strip, expected))
 
 
 @pytest.mark.parametrize(

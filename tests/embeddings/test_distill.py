@@ -276,11 +276,11 @@ def test_a_signal_after_the_last_update_is_reported_and_repaired(start, lesson, 
     settings = replace(SETTINGS, epochs=1)
     whole = distill(*given, tmp_path / "whole", settings)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "draw_map", stopped)
+        patch.setattr(module, "write_embedding_card", stopped)
         with pytest.raises(SystemExit):
             distill(*given, run, settings)
     said = capfd.readouterr().err
     assert f"stopped by a signal after the last update: `{run / 'best'}` is complete; --resume" in said
-    assert not (run / "map.html").exists()
+    assert not (run / "best" / "README.md").exists()
     assert distill(*given, run, settings, resume=True).scores == whole.scores
-    assert (run / "map.html").exists()
+    assert (run / "best" / "README.md").exists()

@@ -23,8 +23,6 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("predict {model} {own}/in.jsonl --out {model}", "exists"),
         ("evaluate {model} {own}/in.jsonl --out {own}", "exists"),
         ("score classify {own}/in.jsonl {own}/in.jsonl --label label --out {own}", "exists"),
-        ("embed map {model} {own}/in.jsonl --text sentence --out {own}/in.jsonl", "bad-value"),
-        ("embed map {model} {own}/in.jsonl --text sentence --out {own}/notes.html", "exists"),
         ("caption score {own}/in.jsonl {own}/in.jsonl --details {own}/in.jsonl", "exists"),
     ],
 )

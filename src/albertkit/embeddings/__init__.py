@@ -1,4 +1,4 @@
-"""Sentence embeddings: texts to vectors; training, distillation, silver data, evaluation, files of any size, a map."""
+"""Sentence embeddings: texts to vectors; training, distillation, silver data, evaluation and files of any size."""
 
 from importlib import import_module
 from typing import Any
@@ -7,7 +7,6 @@ _WHERE = {
     "SentenceEncoder": "albertkit.embeddings.encoder",
     "augment": "albertkit.embeddings.silver.augment",
     "distill_embeddings": "albertkit.embeddings.distillation",
-    "embedding_map": "albertkit.embeddings.map",
     "encode_file": "albertkit.embeddings.encoding",
     "evaluate_embeddings": "albertkit.embeddings.evaluation.evaluate",
     "static_embeddings": "albertkit.embeddings.static",

@@ -258,22 +258,6 @@ class EncodeOptions(PromptOptions, DeviceOptions, BatchOptions, BadRowOptions):
 
 
 @dataclass(frozen=True)
-class MapOptions(PromptOptions, TableOptions):
-    """Draw a 2-D map of texts: an interactive HTML page with each text's nearest neighbours.
-
-    Attributes:
-        model: Embedding model, as for `embed evaluate`.
-        input: One text per line; or a table: --text names the column, --pair a second one, --label the labels that colour the
-            points. More than 5,000 different texts are sampled.
-        out: HTML file; it needs no server and no network.
-    """
-
-    model: str | Path
-    input: str | Path
-    out: Path
-
-
-@dataclass(frozen=True)
 class StaticOptions:
     """Create static token vectors from co-occurrence counts: a baseline in sentence-transformers' format, in seconds.
 

@@ -163,17 +163,12 @@ def _rich_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], to_right: S
 
 
 @cache
-def environment(package: str = "albertkit.frame") -> Any:
-    """Return Jinja2 with every mistake an error and HTML escaped: texts come from corpora.
+def environment() -> Any:
+    """Return Jinja2 with every mistake an error and HTML escaped: texts come from corpora."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    Args:
-        package: Whose `templates` are looked at before those of the frame.
-    """
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    packages = dict.fromkeys((package, "albertkit.frame"))
     made = Environment(
-        loader=ChoiceLoader([PackageLoader(name, "templates") for name in packages]), autoescape=True, undefined=StrictUndefined,
+        loader=PackageLoader("albertkit.frame", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     made.filters |= {"clean": clean, "percent": percent}

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,9 +15,7 @@ from albertkit.data.stream import ExampleStream
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.learning.dev import AnyDev, Evaluator
 from albertkit.embeddings.learning.objective import EmbeddingObjective, TeacherRows
-from albertkit.embeddings.map import MOST_POINTS, draw_map
 from albertkit.embeddings.settings import EncoderSettings
-from albertkit.errors import CheckpointError
 from albertkit.files import read_json, sha256_bytes
 from albertkit.frame.card import Card, code, literal, settings_sections, versions
 from albertkit.frame.rendering import cell
@@ -32,7 +29,6 @@ from albertkit.training.results import result_sections, score_table
 from albertkit.training.run import Best, Run, RunResult
 from albertkit.training.state import TrainingState
 
-MAP = "map.html"
 REMEDY = "try a lower --lr, a longer --warmup or another --seed"
 _NO_BOUND = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
 
@@ -153,7 +149,6 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
 
     def write(best: SentenceEncoder, result: EmbeddingResult) -> None:
         write_embedding_card(run.folder / "best", run.name, best, training, settings, result)
-        _draw_dev_texts(run.folder / MAP, best, evaluator)
 
     recipe = Recipe(
         model=objective,
@@ -177,16 +172,6 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
         repeatable=False,  # see docs/gpu.md
     )
     return run.fit(recipe, Best(unfinished, load, score, write))
-
-
-def _draw_dev_texts(page: Path, encoder: SentenceEncoder, evaluator: Evaluator) -> None:
-    """Draw a map of the dev texts, to look at what is near what; none of vectors that are all the same."""
-    texts = list(dict.fromkeys(text for row in evaluator.devs[0].texts for text in row if text.strip()))[:MOST_POINTS]
-    if len(texts) < 3:
-        return
-    with suppress(CheckpointError):  # constant vectors: the run has reported them
-        vectors = encoder.vectors_of(encoder.features(texts), encoder.engine("auto"))
-        draw_map(page, "dev texts", texts, vectors, facts=[f"{encoder.dimension:,} numbers"])
 
 
 # --- the model card ---------------------------------------------------------------------------------------------------

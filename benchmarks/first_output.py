@@ -46,7 +46,6 @@ embed train scores RUN pairs.tsv --text text --pair pair --label score --out ENC
 embed encode ENCODER lines.txt --out vectors.npy
 embed distill RUN lines.txt --teacher vectors.npy --out STUDENT --steps 2 --batch-size 8
 embed evaluate ENCODER scores=pairs.tsv --text text --pair pair --label score
-embed static STORE --out STATIC
 export onnx CLASSIFIER --out ONNX
 caption prepare SHAPES --out CLIPS --frames 4 --size 64
 caption train RUN CLIPS --out CAPTIONER --steps 2

@@ -76,7 +76,6 @@ COMMANDS = (
     Command("embed augment", f"{_EMBED}.options:AugmentOptions", f"{_EMBED}.silver.augment:augment"),
     Command("embed evaluate", f"{_EMBED}.options:EmbedEvaluateOptions", f"{_EMBED}.evaluation.evaluate:run_evaluate"),
     Command("embed encode", f"{_EMBED}.options:EncodeOptions", f"{_EMBED}.encoding:encode_file"),
-    Command("embed static", f"{_EMBED}.options:StaticOptions", f"{_EMBED}.static:static_embeddings"),
     Command("caption prepare", f"{_CAPTION}:PrepareOptions", "albertkit.captioning.data.prepare:prepare_data"),
     Command(
         "caption train",

@@ -9,7 +9,6 @@ _WHERE = {
     "distill_embeddings": "albertkit.embeddings.distillation",
     "encode_file": "albertkit.embeddings.encoding",
     "evaluate_embeddings": "albertkit.embeddings.evaluation.evaluate",
-    "static_embeddings": "albertkit.embeddings.static",
     "train_embeddings": "albertkit.embeddings.learning.train",
 }
 

@@ -255,21 +255,3 @@ class EncodeOptions(PromptOptions, DeviceOptions, BatchOptions, BadRowOptions):
 
     def __post_init__(self) -> None:
         check_values(self)
-
-
-@dataclass(frozen=True)
-class StaticOptions:
-    """Create static token vectors from co-occurrence counts: a baseline in sentence-transformers' format, in seconds.
-
-    Attributes:
-        store: Token store from `albertkit corpus build`.
-        out: New folder to write.
-        dimension: Dimension of the vectors, 1 to 4,096.
-        seed: Random seed for the randomised decomposition.
-    """
-
-    store: str | Path
-    out: Path
-    _: KW_ONLY
-    dimension: Annotated[int, Range(1, 4096)] = 256  # a table of 30,000 tokens then takes at most 500 MB
-    seed: int = 0

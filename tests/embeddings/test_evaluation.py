@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -166,13 +165,6 @@ def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_pat
     row = next(line for line in lines if line.startswith("korsts sts-dev.tsv,32,")).split(",")
     assert float(row[3]) == own["spearman_cosine"]
     assert float(row[-2]) == own["pearson_dot"]
-
-
-def test_without_tasks_of_mteb_the_package_is_not_needed(checkpoint, table, run_command, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mteb", None)
-    assert run_command("embed", "evaluate", checkpoint, f"scores={table}", *COLUMNS).status == 0
-    missing = run_command("embed", "evaluate", checkpoint, "--mteb", "KorSTS")
-    assert "error[not-installed]: --mteb needs the package `mteb`" in missing.err
 
 
 def test_groups_are_those_of_the_file(data):

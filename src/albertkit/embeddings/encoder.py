@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import inspect
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,6 @@ from albertkit.embeddings.folder import (
     read_encoder,
     write_encoder,
 )
-from albertkit.embeddings.mteb import OF_MTEB, MtebEncoder, asked_by_mteb
 from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, wanted_positions
 from albertkit.embeddings.similarity import similarities
 from albertkit.engines import Engine, load_engine
@@ -42,7 +40,7 @@ from albertkit.tokenizer.named_specials import NamedSpecials, lower
 from albertkit.training.distributed import find_device
 
 
-class SentenceEncoder(MtebEncoder, nn.Module):
+class SentenceEncoder(nn.Module):
     """Makes vectors of texts: an ALBERT, a pooling, perhaps a projection, perhaps length 1.
 
     Args:
@@ -58,9 +56,6 @@ class SentenceEncoder(MtebEncoder, nn.Module):
             `truncate_dim` and `similarity_fn_name` are applied; with `special_names` "tokens", the name of a special token in a
             text is that token, as SentenceTransformer reads it (its folders), with "text" (default, ours) plain text. Whatever
             else there is, is kept.
-
-    Attributes:
-        precision: That of `encode` where it is not told one: "fp32". mteb cannot tell it one.
 
     Raises:
         ConfigError: unknown-name; bad-value if the projection does not fit.
@@ -83,7 +78,6 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         self.albert, self.projection = albert, projection
         self.tokenizer, self.pooling, self.max_length, self.normalize = tokenizer, pooling, max_length, normalize
         self.include_prompt, self.lower_case, self.settings = include_prompt, lower_case, dict(settings or {})
-        self.precision: Precision = "fp32"
         self._engine: tuple[object, Engine] | None = None
         self._prompt: str | None = None
         self._named_specials: NamedSpecials | None = None
@@ -183,7 +177,7 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         self,
         texts: str | Sequence[str],
         batch_tokens: int = 8192,
-        precision: Precision | None = None,
+        precision: Precision = "fp32",
         *,
         dimension: int | None = None,
         normalize: bool = False,
@@ -197,13 +191,11 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         convert_to_tensor: bool = False,
         show_progress_bar: bool | None = None,
         device: str | torch.device | None = None,
-        **of_mteb: Any,
     ) -> Any:
         """Return vectors of texts, computed through an engine, texts of like length together.
 
         Keywords of `SentenceTransformer.encode` have the same meaning, except `precision`; `output_value`, `pool` and
-        `chunk_size` are not supported. mteb may call this as it calls its own encoders: see `asked_by_mteb`. Texts longer than
-        `max_length` are cut, and a warning counts them.
+        `chunk_size` are not supported. Texts longer than `max_length` are cut, and a warning counts them.
 
         Args:
             texts: E texts, or one. An empty one is `[CLS] [SEP]`.
@@ -211,7 +203,6 @@ class SentenceEncoder(MtebEncoder, nn.Module):
             precision: fp32, whose vectors are sentence-transformers' own; bf16; int8; or auto: bf16 where the hardware multiplies
                 it faster, else fp32. `engine("auto").precision` says which. bf16 differs as torch's own does,
                 by about 0.6 % of the largest component.
-                Default: the attribute `precision`.
             dimension: Keep only so many numbers at the start of each vector: for models trained with Matryoshka's loss.
                 Default: `truncate_dim` of the settings, or all.
             normalize: Divide what is kept by its length. A model that normalises does so before anything is cut off.
@@ -225,7 +216,6 @@ class SentenceEncoder(MtebEncoder, nn.Module):
             convert_to_tensor: Return one tensor on the model's device.
             show_progress_bar: As `show_progress`.
             device: Device that the model is moved to first.
-            **of_mteb: `task_metadata`, `prompt_type`, `hf_split` and `hf_subset`: then the texts are mteb's batches.
 
         Returns:
             fp32 [E, dimension], in the order of the texts; of one text [dimension].
@@ -233,12 +223,6 @@ class SentenceEncoder(MtebEncoder, nn.Module):
         Raises:
             ConfigError: bad-value if these are no texts, bad-value, unknown-name, conflicting-options.
         """
-        if of_mteb:
-            known = inspect.signature(self.encode).parameters.keys() - {"of_mteb"}
-            if unknown := [name for name in of_mteb if name not in OF_MTEB or "task_metadata" not in of_mteb]:
-                fact = f"`encode` has no argument `{unknown[0]}`"
-                raise ConfigError("unknown-name", fact, near_miss(unknown[0], known))
-            texts, prompt_name = asked_by_mteb(texts, self.prompts, **of_mteb)  # type: ignore[arg-type]
         if precision == "int8":
             warnings.warn(
                 'precision="int8" computes in int8 and returns fp32 vectors; '
@@ -252,7 +236,7 @@ class SentenceEncoder(MtebEncoder, nn.Module):
             truncate_dim = min(int(truncate_dim), self.dimension)
         if device is not None:
             self.to(find_device(str(device)))
-        engine = self.engine(precision or self.precision)
+        engine = self.engine(precision)
         for note in engine.notes:
             warnings.warn(note, stacklevel=2)
         encoder = self.with_prompt(prompt_name, prompt)

@@ -199,15 +199,12 @@ class EmbedEvaluateOptions(MeasureOptions):
             pooling) or `org/name` of the hub. Then one or more KIND=PATH. stsb, korsts, klue-sts: official files, or their
             folder; scores: a table of two texts and a score; pairs: a table of two texts with the same meaning. Several models
             give a table: models in rows, data sets in columns.
-        mteb: Name of an mteb task, such as KorSTS, run by mteb (extra `mteb`). May be repeated. mteb provides the data, or finds
-            them on this machine.
         out: Folder for results.json and similarity.csv; with several models one folder each.
         table: Write the table of models and data sets to FILE.md or FILE.html.
     """
 
     models_and_files: Annotated[tuple[str, ...], SEVERAL]
     _: KW_ONLY
-    mteb: tuple[str, ...] = ()
     out: Path | None = None
     table: Path | None = None
 

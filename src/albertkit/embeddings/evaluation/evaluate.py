@@ -16,7 +16,6 @@ from albertkit.data.layouts import choose_form
 from albertkit.data.tables import Table
 from albertkit.embeddings.data import HIGHEST, LAYOUTS, pair_task, read_texts, score_range
 from albertkit.embeddings.encoder import check_dimension
-from albertkit.embeddings.evaluation.mteb_tasks import find_tasks, mteb_scores
 from albertkit.embeddings.evaluation.results import (
     EmbeddingEvaluation,
     EmbeddingEvaluations,
@@ -84,21 +83,13 @@ def run_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
         check_table_file(options.table)
     if options.out is not None:
         check_new_folder(options.out)
-    models, files = models_and_files(options.models_and_files, bool(options.mteb))
-    if options.mteb and (options.prompt, options.prompt_name, options.dimensions) != (None, None, ()):
-        hint = "leave --prompt, --prompt-name and --dimension out"
-        raise ConfigError(
-            "conflicting-options", "mteb chooses the prompt by the task, and measures whole vectors", hint
-        )
-    tasks = find_tasks(options.mteb) if options.mteb else []
-    found = _evaluate(models, named_files(files), options)
-    if tasks:
-        found = [replace(one, mteb=mteb_scores(one.model, tasks, options.precision)) for one in found]
-    evaluations = EmbeddingEvaluations(tuple(found))
+    models, files = models_and_files(options.models_and_files)
+    results = _evaluate(models, named_files(files), options)
+    evaluations = EmbeddingEvaluations(tuple(results))
     if options.out is not None:
         evaluations.save(options.out)
     if options.table is not None:
-        write_embedding_table(embedding_table(found), options.table)
+        write_embedding_table(embedding_table(results), options.table)
     return evaluations
 
 
@@ -252,8 +243,8 @@ def _fits(table: Table, kind: str) -> bool:
     return any(set(form.wanted(True)) <= set(table.columns) for form in forms)
 
 
-def models_and_files(arguments: Sequence[str], has_tasks: bool = False) -> tuple[list[str], list[str]]:
-    """Tell models from `KIND=PATH` arguments, of which there is at least one unless the models are measured on other tasks."""
+def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Tell models from `KIND=PATH` arguments; at least one of each is required."""
     models: list[str] = []
     files: list[str] = []
     for argument in arguments:
@@ -263,7 +254,7 @@ def models_and_files(arguments: Sequence[str], has_tasks: bool = False) -> tuple
         named_files([unnamed])
     if not models:
         raise ConfigError("bad-value", "no model is named", "albertkit embed evaluate MODEL korsts=sts-test.tsv")
-    if not files and not has_tasks:
+    if not files:
         raise ConfigError(
             "bad-value",
             f"nothing to measure `{models[0]}` on",

@@ -4,7 +4,7 @@ import csv
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,12 @@ class EmbeddingEvaluation(Result):
             similarities) or `retrieval` (there and back), `intervals`, `f1` (of klue-sts), `groups`, `dimensions` (the same of
             leading numbers alone), `bag_of_tokens` (the baseline), `mean_random_cosine`, `texts` (different ones), `truncated`
             (of these), `sentences_per_second`, `notes`. What is not defined is None.
-        mteb: Task of mteb to `metric`, `score` and the scores of its `parts`.
     """
 
     model: str
     description: str
     dimension: int
     files: dict[str, dict[str, Any]]
-    mteb: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def sections(self) -> list[Section]:
         """Return a table for each file, with the baseline as a row."""
@@ -59,9 +57,6 @@ class EmbeddingEvaluation(Result):
                 threshold = f"at the best threshold, {f1['best_threshold']:.3f}: {f1['best']:.4f}"
                 sections.append(Text(f"F1 where cosine x 5 reaches 3.0: {f1['official']:.4f}; {threshold}"))
             sections += [Text(note, tone="warning") for note in figures["notes"]]
-        if self.mteb:
-            rows = [[task, found["metric"], f"{found['score']:.4f}"] for task, found in self.mteb.items()]
-            sections.append(Table(["task of mteb", "metric", "score"], rows))
         return sections
 
     def save(self, folder: Path) -> None:
@@ -160,8 +155,7 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
     kinds = [figures["kind"] for figures in files.values()]
     short = {name: one["kind"] if kinds.count(one["kind"]) == 1 else name for name, one in files.items()}
     measures = {name: list(_cells(figures, intervals)) for name, figures in files.items()}
-    tasks = {task: f"{task} of mteb, {found['metric']}" for task, found in results[0].mteb.items()}
-    columns = ["model", *(f"{short[name]}, {measure}" for name in files for measure in measures[name]), *tasks.values()]
+    columns = ["model", *(f"{short[name]}, {measure}" for name in files for measure in measures[name])]
     rows = []
     bags: dict[tuple[str, ...], str] = {}
     for one in results:
@@ -173,13 +167,11 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
                 if figures["bag_of_tokens"]
                 else [""] * len(measures[name])
             )
-        own += [f"{100 * one.mteb[task]['score']:.1f}" for task in tasks]
         rows.append([one.model, *own])
         if any(bag):
-            bags.setdefault((*bag, *("" for _ in tasks)), one.model)
+            bags.setdefault(tuple(bag), one.model)
     rows += [[f"{BASELINE} ({model})" if len(bags) > 1 else BASELINE, *cells] for cells, model in bags.items()]
     listed = [f"{short[name]}: {Path(one['path']).name}, {one['pairs']:,} pairs" for name, one in files.items()]
-    listed += ["tasks of mteb by its own runner"] * bool(tasks)
     return Table(columns, rows, "Sentence embeddings compared", f"{'; '.join(listed)}. {CAPTION}")
 
 

@@ -47,15 +47,15 @@ from albertkit.tokenizer import AlbertTokenizer
 Outputs = dict[str, Tensor]  # by the name in the graph: [T, ...], [P, ...] or [N, ...]; int64 for places
 Form = PretrainedAlbert | SentenceEncoder
 
-MOST_LOSS = 0.5  # points of the task's metric
-LEAST_COSINE = 0.99  # mean over tokens, where there are no labels
-LEAST_TOP1 = 0.97
-_LEAST_LOGIT = -1e29  # logits below this only say that a place is not allowed
-_NARROW = 16  # rows of fewer numbers say little by their direction: those of a batch are one vector
+MAX_LOSS = 0.5  # points of the task's metric
+MIN_COSINE = 0.99  # mean over tokens, where there are no labels
+MIN_TOP1 = 0.97
+_MIN_LOGIT = -1e29  # logits below this only say that a place is not allowed
+_MIN_ROW_NUMBERS = 16  # rows of fewer numbers say little by their direction: those of a batch are one vector
 _SEQUENCES = 64  # whose outputs are compared number by number
-_AT_ONCE = 8  # of all lengths, so rows are padded
-_LONGEST = 128  # tokens of a sequence of the sample
-_MASKED = 7  # every seventh token, as in pretraining
+_BATCH_SEQUENCES = 8  # of all lengths, so rows are padded
+_MAX_TOKENS = 128  # of a sequence of the sample
+_MASK_EVERY = 7  # tokens, as in pretraining
 _BATCH_TOKENS = 8192
 
 
@@ -98,12 +98,14 @@ class Comparison(Result):
         if self.loss is not None:
             if not math.isfinite(self.loss):
                 return [f"{self.metric} is {self.found}, in fp32 {self.reference}"]
-            too_much = f"{self.metric} falls by {self.loss:.2f} points, allowed are {MOST_LOSS}"
-            return [too_much] if self.loss > MOST_LOSS else []
-        found = [f"mean cosine {self.cosine_mean:.4f}, wanted {LEAST_COSINE}"] * (self.cosine_mean < LEAST_COSINE)
-        if self.top1 is not None and self.top1 < LEAST_TOP1:
-            found.append(f"{self.top1:.1%} of the first choices are the same, wanted {LEAST_TOP1:.0%}")
-        return found
+            problem = f"{self.metric} falls by {self.loss:.2f} points, allowed are {MAX_LOSS}"
+            return [problem] if self.loss > MAX_LOSS else []
+        problems = []
+        if self.cosine_mean < MIN_COSINE:
+            problems.append(f"mean cosine {self.cosine_mean:.4f}, wanted {MIN_COSINE}")
+        if self.top1 is not None and self.top1 < MIN_TOP1:
+            problems.append(f"{self.top1:.1%} of the first choices are the same, wanted {MIN_TOP1:.0%}")
+        return problems
 
     @property
     def exit_status(self) -> int:
@@ -112,15 +114,15 @@ class Comparison(Result):
 
     def facts(self) -> dict[str, Any]:
         """Return what the report lists, name to text; without `problems` and `notes`."""
-        shown = {
+        facts = {
             "compared on": f"{self.source}, {self.texts:,} texts",
             "cosine": f"{self.cosine_mean:.5f} on average, {self.cosine_min:.5f} at worst",
         }
         if self.top1 is not None:
-            shown["same choice"] = f"{self.top1:.1%}"
+            facts["same choice"] = f"{self.top1:.1%}"
         if self.metric is not None:
-            shown[self.metric] = f"{self.found:.2f}, in fp32 {self.reference:.2f}"
-        return shown
+            facts[self.metric] = f"{self.found:.2f}, in fp32 {self.reference:.2f}"
+        return facts
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field, and `loss` and `problems`."""
@@ -151,8 +153,8 @@ def compare_precision(options: ComparePrecisionOptions) -> Comparison:
         return _compare_export(folder, options.data, options.split)
     model = SentenceEncoder.from_pretrained(folder).albert if is_encoder_folder(folder) else load_model(folder)
     engine = load_engine(model, options.precision)
-    found = compare(folder, model, on_engine(model, engine), engine.precision, options.data, options.split)
-    return replace(found, notes=engine.notes)
+    comparison = compare(folder, model, on_engine(model, engine), engine.precision, options.data, options.split)
+    return replace(comparison, notes=engine.notes)
 
 
 def _compare_export(folder: Path, data: str | Path | None, split: str) -> Comparison:
@@ -168,8 +170,8 @@ def _compare_export(folder: Path, data: str | Path | None, split: str) -> Compar
         )
     origin, form = local_folder(source), load_onnx(folder)
     model = SentenceEncoder.from_pretrained(origin) if is_encoder_folder(origin) else load_model(origin)
-    found = compare(origin, model, form, form.precision, data, split)
-    return replace(found, notes=(f"{folder} was compared with {origin}, which it was exported from",))
+    comparison = compare(origin, model, form, form.precision, data, split)
+    return replace(comparison, notes=(f"{folder} was compared with {origin}, which it was exported from",))
 
 
 def compare(
@@ -181,7 +183,7 @@ def compare(
     """
     if data is None:
         batches, source = sample_batches(tokenizer_of(folder), model.config)
-        likeness = compare_outputs(*([outputs_of(one, batch) for batch in batches] for one in (model, form)))
+        likeness = _compare_on(batches, model, form)
         return Comparison(precision, source, sum(batch.num_sequences for batch in batches), *likeness)
     if isinstance(model, SentenceEncoder):
         raise CheckpointError("wrong-model", f"`{folder}` makes vectors: there is no task to score", "leave --data out")
@@ -190,16 +192,23 @@ def compare(
     examples = read_split(task, file, split, BadRows())
     features = task.features(examples, tokenizer, labelled=False)
     points, choices = [], []
-    for one in (model, form):
-        predictions = task.predictions(examples, features, run_model(one, task, features, _BATCH_TOKENS))
+    for compared in (model, form):
+        predictions = task.predictions(examples, features, run_model(compared, task, features, _BATCH_TOKENS))
         points.append((1 if task.kind == "answers" else 100) * task.score(examples, predictions)[task.metric])
         choices.append([first_choice(record) for record in predictions])
-    same = None if choices[0][0] is None else float(np.mean([a == b for a, b in zip(*choices, strict=True)]))
-    numbers = np.arange(min(features.num_sequences, _SEQUENCES))
-    batches = [features.batch(some).packed for some in np.split(numbers, range(_AT_ONCE, len(numbers), _AT_ONCE))]
-    likeness = compare_outputs(*([outputs_of(one, batch) for batch in batches] for one in (model, form)))
-    states = (likeness.cosine_mean, likeness.cosine_min)
-    return Comparison(precision, str(file), len(examples), *states, same, task.metric, points[0], points[1])
+    top1 = None
+    if choices[0][0] is not None:
+        top1 = float(np.mean([expected == choice for expected, choice in zip(*choices, strict=True)]))
+    sequences = np.arange(min(features.num_sequences, _SEQUENCES))
+    parts = np.split(sequences, range(_BATCH_SEQUENCES, len(sequences), _BATCH_SEQUENCES))
+    likeness = _compare_on([features.batch(part).packed for part in parts], model, form)
+    cosines = (likeness.cosine_mean, likeness.cosine_min)
+    return Comparison(precision, str(file), len(examples), *cosines, top1, task.metric, points[0], points[1])
+
+
+def _compare_on(batches: list[PackedBatch], model: Form, form: Form) -> "Likeness":
+    reference = [outputs_of(model, batch) for batch in batches]
+    return compare_outputs(reference, [outputs_of(form, batch) for batch in batches])
 
 
 def first_choice(prediction: dict[str, Any]) -> Any:
@@ -222,12 +231,12 @@ def outputs_of(model: Form, batch: PackedBatch) -> Outputs:
         return {"last_hidden_state": hidden} | ({} if pooled is None else {"pooler_output": pooled})
     if isinstance(model, AlbertForBeamQuestionAnswering):
         return dict(model.packed_beams(batch))
-    found = model.packed_logits(batch)  # type: ignore[operator]
+    logits = model.packed_logits(batch)  # type: ignore[operator]
     if isinstance(model, AlbertForPreTraining):
-        return {"prediction_logits": found[0], "sop_logits": found[1]}
+        return {"prediction_logits": logits[0], "sop_logits": logits[1]}
     if isinstance(model, AlbertForQuestionAnswering):
-        return {"start_logits": found[0], "end_logits": found[1]}
-    return {"logits": found}
+        return {"start_logits": logits[0], "end_logits": logits[1]}
+    return {"logits": logits}
 
 
 class Likeness(NamedTuple):
@@ -238,47 +247,50 @@ class Likeness(NamedTuple):
     top1: float | None
 
 
-def compare_outputs(reference: Sequence[Outputs], found: Sequence[Outputs]) -> Likeness:
+def compare_outputs(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> Likeness:
     """Compare states, logits and first choices of each batch.
 
     A vector is a row of an output; an output of one number a row is one vector. Choices are the largest logits, and the
     first places of beams.
     """
-    cosines, same = [], []
-    for name, expected, given in _pairs(reference, found):
+    cosines, agreements = [], []
+    for name, expected, values in _pairs(reference, outputs):
         if not expected.is_floating_point():
-            same.append(expected[:, 0] == given[:, 0])
+            agreements.append(expected[:, 0] == values[:, 0])
             continue
         if name.endswith("logits") and expected.dim() == 2 and expected.shape[1] > 1:
-            same.append(expected.argmax(1) == given.argmax(1))
-        cosines.append(F.cosine_similarity(_vectors(given), _vectors(expected), dim=1).nan_to_num(-1.0).clamp(max=1.0))
+            agreements.append(expected.argmax(1) == values.argmax(1))
+        cosine = F.cosine_similarity(_vectors(values), _vectors(expected), dim=1)
+        cosines.append(cosine.nan_to_num(-1.0).clamp(max=1.0))
     all_cosines = torch.cat(cosines)
-    top1 = float(torch.cat(same).float().mean()) if same else None
+    top1 = float(torch.cat(agreements).float().mean()) if agreements else None
     return Likeness(float(all_cosines.mean()), float(all_cosines.min()), top1)
 
 
-def largest_difference(reference: Sequence[Outputs], found: Sequence[Outputs]) -> tuple[float, float]:
+def largest_difference(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> tuple[float, float]:
     """Return the largest absolute difference of two numbers, and the largest magnitude among those of the reference."""
-    pairs = [(_allowed(e), _allowed(g)) for _, e, g in _pairs(reference, found) if e.is_floating_point()]
-    differences = torch.stack([(expected - given).abs().max() for expected, given in pairs])
+    pairs = [(_allowed(e), _allowed(v)) for _, e, v in _pairs(reference, outputs) if e.is_floating_point()]
+    differences = torch.stack([(expected - values).abs().max() for expected, values in pairs])
     return float(differences.max()), max(float(expected.abs().max()) for expected, _ in pairs)
 
 
-def _pairs(reference: Sequence[Outputs], found: Sequence[Outputs]) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yield name, reference and other of every output that has a number."""
-    for expected, given in zip(reference, found, strict=True):
+def _pairs(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield the name, the reference and the compared values of every output that has a number."""
+    for expected, compared in zip(reference, outputs, strict=True):
         for name, values in expected.items():
             if values.numel():
-                yield name, values, given[name]
+                yield name, values, compared[name]
 
 
 def _allowed(values: Tensor) -> Tensor:
-    return values.where(~(values <= _LEAST_LOGIT), 0.0)  # NaN stays NaN
+    return values.where(~(values <= _MIN_LOGIT), 0.0)  # NaN stays NaN
 
 
 def _vectors(values: Tensor) -> Tensor:
     """Return rows [R, C], or all numbers as one row."""
-    return _allowed(values.flatten()[None] if values.dim() == 1 or values.shape[1] < _NARROW else values).float()
+    return _allowed(
+        values.flatten()[None] if values.dim() == 1 or values.shape[1] < _MIN_ROW_NUMBERS else values
+    ).float()
 
 
 # --- sample of text, which every machine has ------------------------------------------------------------------------------
@@ -286,41 +298,41 @@ def _vectors(values: Tensor) -> Tensor:
 
 def sample_batches(tokenizer: AlbertTokenizer | None, config: AlbertConfig) -> tuple[list[PackedBatch], str]:
     """Return batches of single texts and pairs, some tokens masked, and their name; without a tokenizer random tokens."""
-    most = min(_LONGEST, config.max_position_embeddings)
+    max_tokens = min(_MAX_TOKENS, config.max_position_embeddings)
     if tokenizer is None:
-        return _batches(_random_pairs(config.vocab_size, most), config), "random tokens"
+        return _batches(_random_pairs(config.vocab_size, max_tokens), config), "random tokens"
     texts = list(islice(chain.from_iterable(builtin_documents()), 2 * _SEQUENCES))
     encoded = [tokenizer.encode(text) for text in texts]
     rows = []
-    for number, (one, other) in enumerate(zip(encoded[::2], encoded[1::2], strict=True)):
-        first = [tokenizer.cls_id, *one, tokenizer.sep_id][:most]
-        second = [*other, tokenizer.sep_id][: (most - len(first)) * (number % 2)]
+    for number, (text, pair) in enumerate(zip(encoded[::2], encoded[1::2], strict=True)):
+        first = [tokenizer.cls_id, *text, tokenizer.sep_id][:max_tokens]
+        second = [*pair, tokenizer.sep_id][: (max_tokens - len(first)) * (number % 2)]
         rows.append((first, second))
     return _batches(rows, config, tokenizer.mask_id), "built-in text"
 
 
-def _random_pairs(vocab_size: int, most: int) -> list[tuple[list[int], list[int]]]:
+def _random_pairs(vocab_size: int, max_tokens: int) -> list[tuple[list[int], list[int]]]:
     generator = torch.Generator().manual_seed(0)
 
-    def ids(longest: int) -> list[int]:
-        length = int(torch.randint(1, max(longest, 1) + 1, (), generator=generator))
+    def ids(max_length: int) -> list[int]:
+        length = int(torch.randint(1, max(max_length, 1) + 1, (), generator=generator))
         return torch.randint(0, vocab_size, (length,), generator=generator).tolist()
 
-    return [(ids(most // 2), ids(most - most // 2)) for _ in range(_SEQUENCES)]
+    return [(ids(max_tokens // 2), ids(max_tokens - max_tokens // 2)) for _ in range(_SEQUENCES)]
 
 
 def _batches(
     rows: list[tuple[list[int], list[int]]], config: AlbertConfig, mask_id: int | None = None
 ) -> list[PackedBatch]:
     batches = []
-    for start in range(0, len(rows), _AT_ONCE):
-        pairs = rows[start : start + _AT_ONCE]
+    for start in range(0, len(rows), _BATCH_SEQUENCES):
+        pairs = rows[start : start + _BATCH_SEQUENCES]
         ids = [[*first, *second] for first, second in pairs]
         types = [[0] * len(first) + [min(1, config.type_vocab_size - 1)] * len(second) for first, second in pairs]
-        places = [list(range(_MASKED // 2, len(row), _MASKED)) for row in ids]
+        positions = [list(range(_MASK_EVERY // 2, len(row), _MASK_EVERY)) for row in ids]
         if mask_id is not None:
-            for row, masked in zip(ids, places, strict=True):
-                for place in masked:
-                    row[place] = mask_id
-        batches.append(PackedBatch.from_sequences(ids, types, masked_positions=places))
+            for row, masked_positions in zip(ids, positions, strict=True):
+                for position in masked_positions:
+                    row[position] = mask_id
+        batches.append(PackedBatch.from_sequences(ids, types, masked_positions=positions))
     return batches

@@ -19,7 +19,7 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tokenizer import AlbertTokenizer
 
 DIGITS = 4  # that a page draws
-TOP = 5  # predictions of a mask
+MAX_GUESSES = 5  # of a mask
 
 
 def look_inside(model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, max_tokens: int = 64) -> dict[str, Any]:
@@ -61,25 +61,20 @@ def _predictions(
     head = getattr(model, "predictions", None)
     if head is None:
         return None
-    places = [place for place, number in enumerate(ids) if number == tokenizer.mask_id]
-    if not places:
+    positions = [position for position, token_id in enumerate(ids) if token_id == tokenizer.mask_id]
+    if not positions:
         return []
     with torch.inference_mode():
-        logits = head(states[1:, places].to(model.device, model.dtype)).double().cpu()
-    best = logits[..., : tokenizer.vocab_size].softmax(-1).topk(min(TOP, tokenizer.vocab_size))
-    ids_of, shares_of = best.indices.numpy(), best.values.numpy()
-
-    def guesses(numbers: np.ndarray, shares: np.ndarray) -> list[dict[str, Any]]:
-        pairs = zip(numbers.tolist(), shares.tolist(), strict=True)
-        return [{"piece": tokenizer.id_to_piece(i), "probability": round(p, DIGITS)} for i, p in pairs]
-
-    return [
-        {
-            "position": place,
-            "passes": [guesses(*of_layer) for of_layer in zip(ids_of[:, n], shares_of[:, n], strict=True)],
-        }
-        for n, place in enumerate(places)
-    ]
+        logits = head(states[1:, positions].to(model.device, model.dtype)).double().cpu()
+    best = logits[..., : tokenizer.vocab_size].softmax(-1).topk(min(MAX_GUESSES, tokenizer.vocab_size))
+    predictions = []
+    for n, position in enumerate(positions):
+        passes = []
+        for layer_ids, layer_shares in zip(best.indices[:, n].tolist(), best.values[:, n].tolist(), strict=True):
+            guesses = zip(map(tokenizer.id_to_piece, layer_ids), layer_shares, strict=True)
+            passes.append([{"piece": piece, "probability": round(share, DIGITS)} for piece, share in guesses])
+        predictions.append({"position": position, "passes": passes})
+    return predictions
 
 
 def _plane(states: Tensor) -> tuple[np.ndarray, np.ndarray]:

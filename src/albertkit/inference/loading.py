@@ -71,7 +71,12 @@ def load_pipeline(
         raise ConfigError("unknown-name", f"there is no pipeline `{kind}`", near_miss(kind, KINDS))
     path = local_folder(model)
     if exits is not None:
-        return _leaving_early(load_pipeline(model, kind, precision=precision, device=device), path, exits)
+        pipeline = load_pipeline(model, kind, precision=precision, device=device)
+        if not isinstance(pipeline, Classify):
+            raise CheckpointError("wrong-model", f"`{path}` does not classify", "leave out the rule for early exit")
+        rule = ExitRule.parse(exits)
+        pipeline.leave_early(ExitHeads.load(path, pipeline.model), rule)  # type: ignore[arg-type]
+        return pipeline
     if kind == "caption" or (kind is None and is_captioner_folder(path)):
         return _captioner(path, device)
     if kind == "embed" or (kind is None and is_encoder_folder(path)):
@@ -80,19 +85,11 @@ def load_pipeline(
     loaded.to(find_device(device))
     pipeline = _pipeline(kind, task, loaded, tokenizer, precision)
     if pipeline is None:
-        can = BY_TASK[task.kind].kind if task else "embed"
+        own_kind = BY_TASK[task.kind].kind if task else "embed"
         raise CheckpointError(
             "wrong-model", f"`{model}` ({type(loaded).__name__}) has no head for {kind or 'any task'}",
-            f"it can {can}; other kinds need a model fine-tuned for them: albertkit finetune",
+            f"it can {own_kind}; other kinds need a model fine-tuned for them: albertkit finetune",
         )  # fmt: skip
-    return pipeline
-
-
-def _leaving_early(pipeline: Any, path: Path, rule: str) -> Any:
-    if not isinstance(pipeline, Classify):
-        raise CheckpointError("wrong-model", f"`{path}` does not classify", "leave out the rule for early exit")
-    parsed = ExitRule.parse(rule)
-    pipeline.leave_early(ExitHeads.load(path, pipeline.model), parsed)  # type: ignore[arg-type]
     return pipeline
 
 
@@ -117,24 +114,24 @@ def load_pipelines(
         return {pipeline.kind: pipeline}
     if is_captioner_folder(path):
         return {"caption": _captioner(path, device)}
-    place = torch.device("meta") if device == "meta" else find_device(device)
+    target_device = torch.device("meta") if device == "meta" else find_device(device)
     if device == "meta" and not is_onnx_folder(path):  # no weights are packed that are let go of
         precision = "fp32"
     if is_encoder_folder(path):
-        return {"embed": Embed(SentenceEncoder.from_pretrained(path).to(place), precision)}
+        return {"embed": Embed(SentenceEncoder.from_pretrained(path).to(target_device), precision)}
     task, loaded, tokenizer = _load(path)
-    loaded.to(place)
+    loaded.to(target_device)
     if task is not None:
         return {BY_TASK[task.kind].kind: _pipeline(None, task, loaded, tokenizer, precision)}
-    last: list[Pipeline] = []
+    embed: list[Pipeline] = []
     if isinstance(loaded, OnnxModel):  # its outputs are those of its heads: there are no states to make vectors of
         engine = load_engine(loaded, precision)
     else:
         length = min(128, loaded.config.max_position_embeddings)  # as a checkpoint that is read as a sentence encoder
-        last = [Embed(SentenceEncoder(loaded.encoder_model, tokenizer, max_length=length).eval(), precision)]
-        engine = last[0].engine
-    found = [_pipeline(kind, None, loaded, tokenizer, engine) for kind in ("fill-mask", "sentence-order")]
-    return {pipeline.kind: pipeline for pipeline in [*found, *last] if pipeline is not None}
+        embed = [Embed(SentenceEncoder(loaded.encoder_model, tokenizer, max_length=length).eval(), precision)]
+        engine = embed[0].engine
+    heads = [_pipeline(kind, None, loaded, tokenizer, engine) for kind in ("fill-mask", "sentence-order")]
+    return {pipeline.kind: pipeline for pipeline in [*heads, *embed] if pipeline is not None}
 
 
 def _load(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokenizer]:
@@ -157,8 +154,8 @@ def _pipeline(
 ) -> Pipeline | None:
     """Return the pipeline of that kind, or of the first kind the model has a head for; None if it has none."""
     if task is not None:
-        made = BY_TASK[task.kind]
-        return made(task, model, tokenizer, precision) if kind in (None, made.kind) else None
+        pipeline_class = BY_TASK[task.kind]
+        return pipeline_class(task, model, tokenizer, precision) if kind in (None, pipeline_class.kind) else None
     if kind in (None, "fill-mask") and isinstance(model, AlbertForPreTraining | AlbertForMaskedLM):
         return FillMask(model, tokenizer, precision)
     if kind == "sentence-order" and isinstance(model, AlbertForPreTraining):
@@ -198,9 +195,9 @@ def task_of(model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTokeni
                 "wrong-model", f"the model gives {len(labels)} numbers for a text, a pipeline answers with one",
                 "call the class itself: AlbertForSequenceClassification.from_pretrained",
             )  # fmt: skip
-        several = config.problem_type == "multi_label_classification" or activation == "sigmoid"
-        made = MultiLabelClassification if several else TextClassification
-        return made(name="classify", text_column="text", labels=labels, length=length)
+        is_multilabel = config.problem_type == "multi_label_classification" or activation == "sigmoid"
+        task_class = MultiLabelClassification if is_multilabel else TextClassification
+        return task_class(name="classify", text_column="text", labels=labels, length=length)
     if isinstance(model, AlbertForTokenClassification):
         return TaggingTask(name="ner", labels=labels, length=length)
     if isinstance(model, AlbertForMultipleChoice):

@@ -15,7 +15,7 @@ from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 from albertkit.tasks.texts.features import text_features
 
 MASK = "[MASK]"
-MOST = 50  # guesses kept for a mask
+MAX_GUESSES = 50  # for a mask
 
 
 class FillMask(Pipeline[str]):
@@ -39,25 +39,27 @@ class FillMask(Pipeline[str]):
         """Tokenize each text into a sequence; `masked` says at which tokens the masks are."""
         texts = [text.replace(MASK, self.tokenizer.mask_token) for text in inputs]
         rows = [self.tokenizer.encode(text, special_tokens=True, mask_literal=True) for text in texts]
-        most = self.model.config.max_position_embeddings
+        max_tokens = self.model.config.max_position_embeddings
         for row, text in zip(rows, inputs, strict=True):
-            if len(row) > most:
+            if len(row) > max_tokens:
                 raise DataError(
-                    "too-large", f"{text[:60]!r} … has {len(row):,} tokens, the model reads {most}", "cut the text"
+                    "too-large",
+                    f"{text[:60]!r} … has {len(row):,} tokens, the model reads {max_tokens}",
+                    "cut the text",
                 )
-        made = Features.of([(row, len(row)) for row in rows], range(len(rows)))
-        return replace(made, per_token={"masked": made.input_ids == self.tokenizer.mask_id})
+        features = Features.of([(row, len(row)) for row in rows], range(len(rows)))
+        return replace(features, per_token={"masked": features.input_ids == self.tokenizer.mask_id})
 
     def outputs(self, batch: LabelledBatch) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return ids int64 [P, K] and probabilities fp32 [P, K] of the P masks of each sequence."""
         assert isinstance(self.model, AlbertForPreTraining | AlbertForMaskedLM)
         masked = batch.per_token["masked"]
         positions = masked.nonzero().squeeze(1)
-        found = self.model.packed_logits(replace(batch.packed, masked_positions=positions))
-        logits: Tensor = found[0] if isinstance(found, tuple) else found
+        heads = self.model.packed_logits(replace(batch.packed, masked_positions=positions))
+        logits: Tensor = heads[0] if isinstance(heads, tuple) else heads
         # Rows that only fill up the table are no tokens.
         shares = logits.float().softmax(-1)[:, : self.tokenizer.vocab_size]
-        best = shares.topk(min(MOST, shares.shape[1]))
+        best = shares.topk(min(MAX_GUESSES, shares.shape[1]))
         ends = torch.searchsorted(positions, batch.packed.offsets[1:-1]).cpu().numpy()
         ids, probabilities = (np.split(part.cpu().numpy(), ends) for part in (best.indices, best.values))
         return list(zip(ids, probabilities, strict=True))
@@ -66,10 +68,10 @@ class FillMask(Pipeline[str]):
         self, inputs: Sequence[str], features: Features, outputs: Sequence[Any], *, top: int = 5, **_: Any
     ) -> list[Result]:
         """Return `text` and `masks`: guesses, best first, with `piece`, `word` (as read in a text), `id`, `probability`."""
-        check_top(top, MOST)
+        check_top(top, MAX_GUESSES)
         return [
-            {"text": text, "masks": [self._guesses(row, shares, top) for row, shares in zip(*found, strict=True)]}
-            for text, found in zip(inputs, outputs, strict=True)
+            {"text": text, "masks": [self._guesses(row, shares, top) for row, shares in zip(*masks, strict=True)]}
+            for text, masks in zip(inputs, outputs, strict=True)
         ]
 
     def _guesses(self, ids: np.ndarray, probabilities: np.ndarray, top: int) -> list[Result]:

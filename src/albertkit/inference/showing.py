@@ -11,9 +11,9 @@ from albertkit.inference.pipeline import Result
 from albertkit.inference.predict import PredictReport
 from albertkit.inference.pretrained import MASK
 
-MOST_LABELS = 10
-AROUND = 160  # characters of the context before and after an answer
-NUMBERS = 6  # of a vector
+MAX_LABELS = 10
+CONTEXT_CHARACTERS = 160  # before and after an answer
+MAX_NUMBERS = 6  # of a vector
 
 
 def show(result: Answers | PredictReport) -> None:
@@ -23,9 +23,9 @@ def show(result: Answers | PredictReport) -> None:
 
 def answer_sections(answers: Answers) -> list[Section]:
     """Return a panel for each value: what was asked, and what the model answers."""
-    of = _SECTIONS[answers.kind]
+    sections_of = _SECTIONS[answers.kind]
     sections: list[Section] = [
-        Panel(of(value, result)) for value, result in zip(answers.values, answers.results, strict=True)
+        Panel(sections_of(value, result)) for value, result in zip(answers.values, answers.results, strict=True)
     ]
     if answers.similarity:
         names = [str(number) for number in range(1, len(answers.similarity) + 1)]
@@ -52,8 +52,8 @@ def _order(value: tuple[str, str], result: Result) -> list[Section]:
 
 def _classes(value: Any, result: Result) -> list[Section]:
     shares = sorted(result["probabilities"].items(), key=lambda item: -item[1])
-    more = [Text(f"and {len(shares) - MOST_LABELS:,} more")] if len(shares) > MOST_LABELS else []
-    return [*_texts(value), _bars(shares[:MOST_LABELS], result.get("labels", [result.get("label")])), *more]
+    more = [Text(f"and {len(shares) - MAX_LABELS:,} more")] if len(shares) > MAX_LABELS else []
+    return [*_texts(value), _bars(shares[:MAX_LABELS], result.get("labels", [result.get("label")])), *more]
 
 
 def _score(value: Any, result: Result) -> list[Section]:
@@ -61,14 +61,14 @@ def _score(value: Any, result: Result) -> list[Section]:
 
 
 def _entities(value: str, result: Result) -> list[Section]:
-    spans, rows, place = [], [], 0
+    spans, rows, position = [], [], 0
     for entity in sorted(result["entities"], key=lambda entity: entity["start"]):
         start, end = entity["start"], entity["end"]
-        spans += [Span(value[place:start]), Span(value[max(place, start) : end], "strong")]
-        place = max(place, end)
+        spans += [Span(value[position:start]), Span(value[max(position, start) : end], "strong")]
+        position = max(position, end)
         rows.append([entity["type"], entity["text"], Cell(f"{start:,} to {end:,}", "muted"), f"{entity['score']:.1%}"])
-    found = Table(["", "", "", ""], rows) if rows else Text("no entity", tone="muted")
-    return [Text([*spans, Span(value[place:])]), found]
+    entities = Table(["", "", "", ""], rows) if rows else Text("no entity", tone="muted")
+    return [Text([*spans, Span(value[position:])]), entities]
 
 
 def _answer(value: dict[str, str], result: Result) -> list[Section]:
@@ -76,8 +76,8 @@ def _answer(value: dict[str, str], result: Result) -> list[Section]:
     sections: list[Section] = [Text(value["question"]), Text([answer, Span(f"  {result['score']:.1%}", "muted")])]
     if result["answer"]:
         context, start, end = value["context"], result["start"], result["end"]
-        before = ("… " if start > AROUND else "") + context[max(start - AROUND, 0) : start]
-        after = context[end : end + AROUND] + (" …" if end + AROUND < len(context) else "")
+        before = ("… " if start > CONTEXT_CHARACTERS else "") + context[max(start - CONTEXT_CHARACTERS, 0) : start]
+        after = context[end : end + CONTEXT_CHARACTERS] + (" …" if end + CONTEXT_CHARACTERS < len(context) else "")
         sections.append(Text([Span(before, "muted"), Span(context[start:end], "strong"), Span(after, "muted")]))
     return [*sections, _bars([(guess["text"] or "no answer", guess["probability"]) for guess in result["nbest"]])]
 
@@ -86,13 +86,13 @@ def _choice(value: dict[str, Any], result: Result) -> list[Section]:
     shares = result["probabilities"]
     names = {letter: f"{letter}  {choice}" for letter, choice in zip(shares, value["choices"], strict=False)}
     bars = _bars([(names[letter], share) for letter, share in shares.items()], [names[result["label"]]])
-    return [*_texts(part for name in ("context", "question") if (part := value.get(name))), bars]
+    return [*_texts(value[name] for name in ("context", "question") if value.get(name)), bars]
 
 
 def _vector(value: str, result: Result) -> list[Section]:
     vector = result["embedding"]
-    shown = ", ".join(f"{number:.4f}" for number in vector[:NUMBERS])
-    more = ", …" if len(vector) > NUMBERS else ""
+    shown = ", ".join(f"{number:.4f}" for number in vector[:MAX_NUMBERS])
+    more = ", …" if len(vector) > MAX_NUMBERS else ""
     return [Text(value), Text(f"{len(vector):,} numbers, {result['tokens']:,} tokens: {shown}{more}", tone="muted")]
 
 
@@ -114,5 +114,5 @@ def _texts(value: Any) -> list[Section]:
 
 def _bars(shares: list[tuple[str, float]], best: Iterable[str | None] | None = None) -> Bars:
     """Return names with a bar and a probability each; the best are emphasised, by default the first."""
-    chosen = {name for name, _ in shares[:1]} if best is None else set(best)
-    return Bars([Bar(name, share, "strong" if name in chosen else "") for name, share in shares])
+    best_names = {name for name, _ in shares[:1]} if best is None else set(best)
+    return Bars([Bar(name, share, "strong" if name in best_names else "") for name, share in shares])

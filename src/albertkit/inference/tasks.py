@@ -103,10 +103,10 @@ class Classify(TaskPipeline):
         """Warn about single texts for a model of pairs and pairs for one of single texts."""
         if self._reads_pairs is None:
             return ()
-        other = sum((example.pair is None) == self._reads_pairs for example in inputs)
-        many = "" if len(inputs) == 1 else f"{other:,} of {len(inputs):,} times "
+        count = sum((example.pair is None) == self._reads_pairs for example in inputs)
+        times = "" if len(inputs) == 1 else f"{count:,} of {len(inputs):,} times "
         fact = "pairs of texts, asked about one alone" if self._reads_pairs else "single texts, asked about a pair"
-        return (f"{many}trained on {fact}",) if other else ()
+        return (f"{times}trained on {fact}",) if count else ()
 
 
 class Score(Classify):
@@ -122,11 +122,11 @@ class Sentence(TaggedExample):
 
     Attributes:
         source: The text; "" if the words were given one by one.
-        places: Start and end of each word in it, in characters.
+        spans: Start and end of each word in it, in characters.
     """
 
     source: str = ""
-    places: tuple[tuple[int, int], ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
 
 
 class Tag(TaskPipeline):
@@ -143,10 +143,10 @@ class Tag(TaskPipeline):
         """
         value, characters = text_of(value), getattr(self.task, "layout", "words") == "characters"
         if is_text(value):
-            found = _CHARACTER.finditer(value) if characters else _WORD.finditer(_with_marks_as_letters(value))
-            places = [match.span() for match in found]
-            words = [" " if value[a:b].isspace() else value[a:b] for a, b in places]
-            return Sentence("", tuple(words), spaces=not characters, source=value, places=tuple(places))
+            matches = _CHARACTER.finditer(value) if characters else _WORD.finditer(_with_marks_as_letters(value))
+            spans = [match.span() for match in matches]
+            words = [" " if value[start:end].isspace() else value[start:end] for start, end in spans]
+            return Sentence("", tuple(words), spaces=not characters, source=value, spans=tuple(spans))
         words = list(value) if isinstance(value, list | tuple) else []
         if not words or not all(is_text(word) and word.split() == [word] for word in words):
             raise self.bad_input(value, "a text, or a list of words without spaces")
@@ -170,7 +170,7 @@ def _move_to_source(sentence: Sentence, entities: list[dict[str, Any]]) -> None:
     """Move places from the words with single spaces between them to the text."""
     gap, start = int(sentence.spaces), 0
     starts, ends = {}, {}
-    for word, (first, last) in zip(sentence.words, sentence.places, strict=True):
+    for word, (first, last) in zip(sentence.words, sentence.spans, strict=True):
         starts[start], ends[start + len(word)] = first, last
         start += len(word) + gap
     for entity in entities:

@@ -16,7 +16,6 @@ from fault_moments import ends_the_same_when_killed
 from albertkit.embeddings import encoding as module
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.encoding import encode_file
-from albertkit.embeddings.models import EmbeddingModel
 from albertkit.errors import AlbertKitError, ConfigError, MissingExtraError
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
@@ -26,11 +25,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")
 
 @pytest.fixture
 def small(monkeypatch):
-    """Windows of 100 texts, Parquet in groups of 50, a commit after each batch."""
-    monkeypatch.setattr(module, "WINDOW", 100)
+    """Parts of 100 texts, Parquet in groups of 50."""
+    monkeypatch.setattr(module, "PART_TEXTS", 100)
     monkeypatch.setattr(module, "_GROUP", 50)
-    monkeypatch.setattr(module, "_ROWS", 30)
-    monkeypatch.setattr("albertkit.frame.job.COMMIT_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -129,12 +126,12 @@ def test_lines_that_are_rows_of_a_table_are_reported(encoder, tmp_path):
     assert far(np.load(tmp_path / "w.npy"), encoder.encode(["fox", "dog"])) < 2e-6
 
 
-def test_books_make_short_windows(encoder, tmp_path, sentences, monkeypatch):
-    monkeypatch.setattr(module, "WINDOW_CHARACTERS", 1000)
-    windows = list(module._windows(module.Text(0, None, text) for text in sentences))
-    assert [text for window in windows for text in window] == sentences
-    assert max(sum(map(len, window[:-1])) for window in windows) < 1000
-    assert len(windows) > 10
+def test_books_make_short_parts(encoder, tmp_path, sentences, monkeypatch):
+    monkeypatch.setattr(module, "PART_CHARACTERS", 1000)
+    parts = list(module._parts(module.Text(0, None, text) for text in sentences))
+    assert [text for part in parts for text in part] == sentences
+    assert max(sum(map(len, part[:-1])) for part in parts) < 1000
+    assert len(parts) > 10
 
 
 # --- rows that cannot be used -----------------------------------------------------------------------------------------
@@ -210,30 +207,35 @@ class Interrupted(Exception):
     pass
 
 
-def interrupted(monkeypatch, encoder, file: Path, out: Path, batches: int = 5) -> None:
-    """An encoding that ended after so many batches."""
-    kind = SentenceEncoder if isinstance(encoder, SentenceEncoder) else EmbeddingModel
-    encode_run, left = kind.encode_run, iter(range(batches))
+def interrupted(monkeypatch, encoder, file: Path, out: Path, **options) -> None:
+    """An encoding that ended after two of its three parts."""
+    commit, left = module.Job.commit, iter(range(2))
 
-    def ending(self, *arguments):
+    def ending(self, **facts):
         if next(left, None) is None:
             raise Interrupted
-        return encode_run(self, *arguments)
+        commit(self, **facts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(kind, "encode_run", ending)
+        patch.setattr(module.Job, "commit", ending)
         with pytest.raises(Interrupted):
-            encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
+            encode_file(encoder, file, out, precision="fp32", batch_tokens=300, **options)
 
 
 def test_what_was_done_is_not_done_again(encoder, file, tmp_path, small, monkeypatch):
     out = tmp_path / "v.npy"
     whole = encode_file(encoder, file, tmp_path / "whole.npy", precision="fp32", batch_tokens=300)
-    interrupted(monkeypatch, encoder, file, out, 12)
+    interrupted(monkeypatch, encoder, file, out)
     assert not out.exists()
+    computed, encode_run = [], SentenceEncoder.encode_run
+
+    def counting(self, features, run, *arguments):
+        computed.extend(run)
+        return encode_run(self, features, run, *arguments)
+
+    monkeypatch.setattr(SentenceEncoder, "encode_run", counting)
     report = encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
-    assert 50 < report.resumed < 300
-    assert whole.resumed == 0
+    assert (report.resumed, whole.resumed, len(computed)) == (200, 0, 100)
     assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
@@ -278,10 +280,10 @@ def test_texts_that_are_cut_are_counted_also_after_an_interruption(encoder, file
     encoder.max_length = 32
     with pytest.warns(UserWarning, match=f"^{too_long} of 300 texts are longer than 32 tokens and were cut"):
         assert far(np.load(tmp_path / "v.npy"), encoder.encode(texts)) < 2e-6
-    interrupted(monkeypatch, encoder, file, tmp_path / "w.npy", 25)
-    again = encode_file(encoder, file, tmp_path / "w.npy", precision="fp32", batch_tokens=300)
-    assert 0 < again.resumed < 300
-    assert again.truncated == too_long
+    encoder.max_length = 64
+    interrupted(monkeypatch, encoder, file, tmp_path / "w.npy", length=32)
+    again = encode_file(encoder, file, tmp_path / "w.npy", **short)
+    assert (again.resumed, again.truncated) == (200, too_long)
 
 
 def test_it_goes_on_only_as_it_began(encoder, file, tmp_path, small, monkeypatch):
@@ -359,8 +361,8 @@ def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an
     encode_file(other_model, file, tmp_path / "p.npy", prompt_name="query", normalize=True, dimension=4)
     expected = theirs.encode(texts, prompt_name="query", truncate_dim=4, normalize_embeddings=True)
     assert far(np.load(tmp_path / "p.npy"), expected) < 2e-6
-    interrupted(monkeypatch, other_model, file, tmp_path / "w.npy", 9)
-    assert encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300).resumed > 0
+    interrupted(monkeypatch, other_model, file, tmp_path / "w.npy")
+    assert encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300).resumed == 200
     assert (tmp_path / "w.npy").read_bytes() == (tmp_path / "v.npy").read_bytes()
     assert slug_of(encode_file, other_model, file, tmp_path / "x.npy", precision="bf16") == "unknown-name"
     assert slug_of(encode_file, other_model, file, tmp_path / "x.npy", prompt_name="quer") == "bad-value"

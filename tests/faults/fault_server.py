@@ -224,7 +224,7 @@ def _quicken() -> None:
     for module in ("matplotlib", "torch.utils.tensorboard"):
         sys.modules[module] = None  # type: ignore[assignment]
     for module, name, value in (
-        (job, "COMMIT_SECONDS", 0.0), (reading, "BATCH_DOCUMENTS", 30), (encoding, "WINDOW", 100), (encoding, "_GROUP", 50),
+        (job, "COMMIT_SECONDS", 0.0), (reading, "BATCH_DOCUMENTS", 30), (encoding, "PART_TEXTS", 100), (encoding, "_GROUP", 50),
     ):  # fmt: skip
         assert hasattr(module, name), name
         setattr(module, name, value)

@@ -246,22 +246,22 @@ class SentenceEncoder(nn.Module):
                 f"{features.num_truncated:,} of {len(listed):,} texts are longer than {self.max_length} tokens and were cut",
                 stacklevel=2,
             )
-        vectors = encoder.vectors_of(
-            features,
-            engine,
-            batch_tokens,
-            dimension if truncate_dim is None else truncate_dim,
-            normalize or normalize_embeddings,
-            batch_size=batch_size,
-            show_progress=show_progress or bool(show_progress_bar),
-        )
-        found: Any = vectors[0] if isinstance(texts, str) else vectors
-        if convert_to_tensor:
-            return torch.from_numpy(found).to(self.albert.device)
-        if not convert_to_numpy:
-            rows = torch.from_numpy(found).to(self.albert.device)
-            return rows if isinstance(texts, str) else list(rows)
-        return found
+        with Progress("encoding", len(listed), "texts", show_progress or bool(show_progress_bar)) as progress:
+            vectors: Any = encoder.vectors_of(
+                features,
+                engine,
+                batch_tokens,
+                dimension if truncate_dim is None else truncate_dim,
+                normalize or normalize_embeddings,
+                batch_size=batch_size,
+                progress=progress,
+            )
+        if isinstance(texts, str):
+            vectors = vectors[0]
+        if convert_to_numpy and not convert_to_tensor:
+            return vectors
+        tensor = torch.from_numpy(vectors).to(self.albert.device)
+        return tensor if convert_to_tensor or isinstance(texts, str) else list(tensor)
 
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> Any:
         """Return vectors of queries: `encode` with the prompt "query" of the settings, or with none.
@@ -305,17 +305,17 @@ class SentenceEncoder(nn.Module):
         normalize: bool = False,
         *,
         batch_size: int | None = None,
-        show_progress: bool = False,
+        progress: Progress | None = None,
     ) -> np.ndarray:
-        """Return the vectors of E sequences, fp32 [E, dimension]. Arguments as `encode`."""
+        """Return the vectors of E sequences, fp32 [E, dimension]. Arguments as `encode`; `progress` counts texts."""
         vectors = np.empty((features.num_sequences, self.kept(dimension)), np.float32)
         runs = runs_of_like_length(features.lengths, batch_tokens)
         if batch_size is not None:
             runs = [part for run in runs for part in np.split(run, range(batch_size, len(run), batch_size))]
-        with Progress("encoding", features.num_sequences, "texts", show_progress) as shown:
-            for run in runs:
-                vectors[run] = self.encode_run(features, run, engine, dimension, normalize)
-                shown.update(shown.done + len(run))
+        for run in runs:
+            vectors[run] = self.encode_run(features, run, engine, dimension, normalize)
+            if progress is not None:
+                progress.update(progress.done + len(run))
         return vectors
 
     def kept(self, dimension: int | None) -> int:

@@ -1,12 +1,10 @@
 """`encode_file`: from the texts of a file of any size to a file of vectors; killed anywhere, it goes on where it was.
 
-Texts are taken in windows. Within a window they are sorted by length and computed in batches, which are appended to a file in
-that order; when the window is complete, its vectors are appended to the result in the order of the texts. So the bytes depend on
-the texts, the model and the settings, not on interruptions. Memory holds one window of texts and no vectors.
+Texts are computed in parts, within a part sorted by length; the vectors of a part are appended to the result in the order of the
+texts and committed. So the bytes depend on the texts, the model and the settings, not on interruptions. Memory holds one part.
 E texts, vectors of D numbers.
 """
 
-import copy
 import io
 import time
 from collections.abc import Iterator
@@ -20,11 +18,10 @@ import numpy as np
 from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.inputs import InputFile
 from albertkit.embeddings.data import Text, TextInput
-from albertkit.embeddings.encoder import SentenceEncoder, runs_of_like_length
-from albertkit.embeddings.models import EmbeddingModel, embedding_folder, open_model
+from albertkit.embeddings.encoder import check_dimension
+from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
 from albertkit.embeddings.options import EncodeOptions
 from albertkit.embeddings.unknown_words import LOOKED_AT, unknown_note
-from albertkit.engines import Engine
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
 from albertkit.files import check_not_folder, json_bytes, read_json, sha256_file
 from albertkit.frame.command import takes
@@ -34,10 +31,9 @@ from albertkit.frame.section import Facts, Section
 from albertkit.tasks.loading import check_not_swapped
 from albertkit.training.distributed import join_world
 
-WINDOW = 100_000  # texts sorted together; with batches of 8192 tokens hardly a batch then holds two lengths
-WINDOW_CHARACTERS = 100_000_000  # and characters at most, for texts that are books
+PART_TEXTS = 50_000  # texts sorted together and committed together: 150 MB of vectors of 768 numbers
+PART_CHARACTERS = 10_000_000  # and characters at most, for texts that are books: a kill loses the work of one part
 _GROUP = 10_000  # rows of Parquet written at once: 30 MB of 768 numbers
-_ROWS = 4096  # rows of a window brought into order at once
 
 
 @dataclass(frozen=True)
@@ -104,37 +100,71 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     world = join_world(options.device)
     if world.size > 1:
         raise ConfigError("bad-value", f"encode was started with {world.size} processes", "start it with one process")
-    encoder = _encoder(options, str(world.device))
-    engine = encoder.to(world.device).engine(options.precision) if isinstance(encoder, SentenceEncoder) else None
-    width, bad_rows = encoder.kept(options.dimension), BadRows(options.on_error)
+    model = load_embedding_model(
+        options.model, options.precision, options.prompt_name, options.prompt, str(world.device), options.length
+    )
+    dimension = model.dimension if options.dimension is None else options.dimension
+    dimension = check_dimension(dimension, model.full_dimension)
+    bad_rows = BadRows(options.on_error)
     total, sample, file_notes = _look_at(source, bad_rows)  # bad rows are reported before hours of work
-    notes = [*bad_rows.notes, *file_notes]
-    if isinstance(encoder, EmbeddingModel):
-        notes += encoder.notes
-    elif engine is not None:
-        notes = [*engine.notes, *notes, *unknown_note(sample, encoder.tokenizer)]
-    encoding = _Encoding(options, encoder, engine, source, file, target, total, width)
-    done = encoding.run()
-    if done.is_old:
-        notes.insert(0, f"already encoded: `{target.name}` holds these vectors, nothing was computed")
-    if done.truncated:
-        cut = counted(done.truncated, "text")
-        notes.append(f"{cut} of {total:,} longer than {encoder.max_length} tokens, cut there")
+    notes = [*model.notes, *bad_rows.notes, *file_notes]
+    if model.tokenizer is not None:
+        notes += unknown_note(sample, model.tokenizer)
+    key = {
+        "input": _identity(file),
+        "columns": list(asdict(source).values())[1:],
+        "rows": total,
+        "model": model.digest(),
+        "dimension": dimension,
+        "normalize": options.normalize,
+        "dtype": options.dtype,
+        "precision": model.precision,
+        "batch_tokens": options.batch_tokens,
+        "part": [PART_TEXTS, PART_CHARACTERS],
+    }
+    with Job(
+        target.with_name(f".{target.name}.encoding"),
+        key,
+        into=target.parent,
+        overwrite=options.overwrite,
+        title="encoding",
+        total=total,
+        unit="texts",
+        progress=options.progress,
+    ) as job:
+        if not job.resumed and target.exists() and not options.overwrite:
+            encoded = _Encoded(total, _check_finished(target, key))
+            resumed = total
+            notes.insert(0, f"already encoded: `{target.name}` holds these vectors, nothing was computed")
+        else:
+            resumed = job.state(_Encoded).texts
+            if not job.finished:
+                try:
+                    _compute_vectors(job, options, model, source, (total, dimension))
+                    _complete(job, key, source, target)
+                except AlbertKitError:  # nothing that could go on
+                    job.clear()
+                    raise
+            encoded = job.state(_Encoded)
+            job.publish(_record(target).name)
+    if encoded.truncated:
+        cut = counted(encoded.truncated, "text")
+        notes.append(f"{cut} of {total:,} longer than {model.max_length} tokens, cut there")
     seconds = time.perf_counter() - began
     return EncodeReport(
         out=target,
         texts=total,
-        dimension=width,
+        dimension=dimension,
         dtype=options.dtype,
-        precision=encoding.precision,
+        precision=model.precision,
         read_as="table" if source.is_table else "lines",
         left_out=tuple(bad_rows.found),
         notes=tuple(notes),
-        resumed=done.resumed,
-        truncated=done.truncated,
-        max_length=encoder.max_length,
+        resumed=resumed,
+        truncated=encoded.truncated,
+        max_length=model.max_length,
         seconds=round(seconds, 3),
-        sentences_per_second=round((total - done.resumed) / seconds, 1),
+        sentences_per_second=round((total - resumed) / seconds, 1),
         warnings=tuple(f"left out: {row}" for row in bad_rows.found),
     )
 
@@ -160,16 +190,6 @@ def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list
     return total, sample, notes
 
 
-def _encoder(options: EncodeOptions, device: str) -> SentenceEncoder | EmbeddingModel:
-    model = options.model
-    if not isinstance(model, SentenceEncoder):
-        given = options.prompt_name, options.prompt, device, options.length
-        return open_model(str(model), embedding_folder(model), options.precision, *given)
-    encoder = copy.copy(model.with_prompt(options.prompt_name, options.prompt))
-    encoder.max_length = encoder.max_length if options.length is None else options.length
-    return encoder
-
-
 def _target(out: Path, input: str | Path) -> Path:
     if out.suffix not in (".npy", ".parquet"):
         raise ConfigError("bad-value", f"`{out}` ends in neither .npy nor .parquet", "name such a file")
@@ -184,179 +204,92 @@ def _target(out: Path, input: str | Path) -> Path:
 # --- the work -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Place:
-    """Tells how far the work is."""
-
-    window: int = 0  # number of the first text of the window
-    runs: int = 0  # batches of the window that are done
-    resumed: int = 0  # texts that are done, in all windows
-    truncated: int = 0  # texts that were cut, before the window
-    is_old: bool = False  # an earlier call has finished it
-
-
 @dataclass(frozen=True)
-class _Encoding:
-    """Runs one call of `encode_file`."""
+class _Encoded:
+    """Counts the texts whose vectors are committed."""
 
-    options: EncodeOptions
-    encoder: SentenceEncoder | EmbeddingModel
-    engine: Engine | None  # of the encoder; None for a model of sentence-transformers
-    source: TextInput
-    file: InputFile  # as it was found at the start
-    target: Path
-    total: int  # E
-    width: int  # D
+    texts: int = 0
+    truncated: int = 0  # of these
 
-    @property
-    def precision(self) -> str:
-        return "fp32" if self.engine is None else self.engine.precision
 
-    @property
-    def _record(self) -> Path:
-        """Return the path of the record of what a finished file's vectors were made with."""
-        return self.target.with_name(f"{self.target.name}.json")
+def _identity(file: InputFile) -> list[Any]:
+    return [file.path, file.size, file.modified]
 
-    @property
-    def _vectors(self) -> str:
-        """Return the name of the file of vectors in the work folder."""
-        return self.target.name if self.target.suffix == ".npy" else "vectors.npy"
 
-    def run(self) -> _Place:
-        """Do what is left to do."""
-        folder = self.target.with_name(f".{self.target.name}.encoding")
-        with Job(
-            folder,
-            self._key(),
-            into=self.target.parent,
-            overwrite=self.options.overwrite,
-            title="encoding",
-            total=self.total,
-            unit="texts",
-            progress=self.options.progress,
-        ) as job:
-            if not job.resumed and self.target.exists() and not self.options.overwrite:
-                return _Place(resumed=self.total, truncated=self._check_finished(), is_old=True)
-            place = job.state(_Place)
-            if not job.finished:
-                try:
-                    if self._vectors == self.target.name or self.target.name not in job.files:
-                        self._compute(job)
-                    self._complete(job)
-                except AlbertKitError:  # nothing that could go on
-                    job.clear()
-                    raise
-            truncated = job.state(_Place).truncated
-            job.publish(self._record.name)
-        return _Place(resumed=place.resumed, truncated=truncated)
+def _record(target: Path) -> Path:
+    """Return the path of the record of what a finished file's vectors were made with."""
+    return target.with_name(f"{target.name}.json")
 
-    def _key(self) -> dict[str, Any]:
-        """Return what decides the bytes."""
-        return {
-            "input": [self.file.path, self.file.size, self.file.modified],
-            "columns": list(asdict(self.source).values())[1:],
-            "rows": self.total,
-            "model": self.encoder.digest(),
-            "dimension": self.width,
-            "normalize": self.options.normalize,
-            "dtype": self.options.dtype,
-            "precision": self.precision,
-            "batch_tokens": self.options.batch_tokens,
-            "window": [WINDOW, WINDOW_CHARACTERS],
-        }
 
-    def _check_finished(self) -> int:
-        """Make sure that the file is there, and what an equal call has written; return how many texts it has cut."""
-        known = read_json(self._record) if self._record.exists() else None
-        if not isinstance(known, dict) or known.get("file") != [self.target.stat().st_size, sha256_file(self.target)]:
-            raise CheckpointError(
-                "exists",
-                f"`{self.target}` exists, and there is no record of what it was made with",
-                "choose another --out, or replace it with --overwrite",
+def _check_finished(target: Path, key: dict[str, Any]) -> int:
+    """Verify that the file is what an equal call has written; return how many texts that call truncated."""
+    record = read_json(_record(target)) if _record(target).exists() else None
+    if not isinstance(record, dict) or record.get("file") != [target.stat().st_size, sha256_file(target)]:
+        raise CheckpointError(
+            "exists",
+            f"`{target}` exists, and there is no record of what it was made with",
+            "choose another --out, or replace it with --overwrite",
+        )
+    check_made_from(target, record.get("made_with"), key)
+    return record["truncated"]
+
+
+def _vectors_name(target: Path) -> str:
+    """Return the name of the growing file of vectors: the result itself, or what Parquet is written from."""
+    return "vectors.npy" if target.suffix == ".parquet" else target.name
+
+
+def _compute_vectors(
+    job: Job, options: EncodeOptions, model: EmbeddingModel, source: TextInput, shape: tuple[int, int]
+) -> None:
+    """Append the vectors that are not committed yet; `shape` is [E, D]."""
+    vectors_name, encoded = _vectors_name(Path(options.out)), job.state(_Encoded)
+    job.progress.resume(encoded.texts)
+    if not encoded.texts:
+        job.write(vectors_name, npy_header(shape, np.dtype(options.dtype)))
+    for texts in _parts(islice(source.texts(BadRows("skip")), encoded.texts, None)):
+        vectors, truncated = model.compute(texts, shape[1], options.normalize, options.batch_tokens, job.progress)
+        vectors = vectors.astype(options.dtype, copy=False)
+        is_finite = np.isfinite(vectors).all(axis=1)
+        if not is_finite.all():
+            raise MachineError(
+                "not-finite",
+                f"the vector of `{texts[int(is_finite.argmin())][:60]}` is not finite in {vectors.dtype}",
+                "look at the model with `albertkit inspect`; try --precision fp32, --normalize or --dtype float32",
             )
-        check_made_from(self.target, known.get("made_with"), self._key())
-        return known["truncated"]
-
-    def _compute(self, job: Job) -> None:
-        """Compute every vector that is not there yet."""
-        place = job.state(_Place)
-        job.progress.resume(place.resumed)
-        if self._vectors not in job.files:
-            job.write(self._vectors, npy_header((self.total, self.width), np.dtype(self.options.dtype)))
-        for texts in _windows(islice(self.source.texts(BadRows("skip")), place.window, None)):
-            features = self.encoder.features(texts)
-            runs = runs_of_like_length(features.lengths, self.options.batch_tokens)
-            in_runs = f"window-{place.window}.bin"
-            for run in runs[place.runs :]:
-                vectors = self._encode_run(features, run).astype(self.options.dtype)
-                job.write(in_runs, _finite(vectors, texts, run).tobytes())
-                place.runs, place.resumed = place.runs + 1, place.resumed + len(run)
-                job.progress.update(place.resumed)
-                if job.is_due:
-                    job.commit(**asdict(place))
-            job.commit(**asdict(place))
-            self._put_in_order(job, in_runs, np.concatenate(runs))
-            place.window, place.runs = place.window + len(texts), 0
-            place.truncated += features.num_truncated
-            job.discard(in_runs)
-            job.commit(**asdict(place))
-
-    def _encode_run(self, features: Any, run: np.ndarray) -> np.ndarray:
-        if isinstance(self.encoder, EmbeddingModel):
-            return self.encoder.encode_run(features, run, self.width, self.options.normalize)
-        assert self.engine is not None
-        return self.encoder.encode_run(features, run, self.engine, self.width, self.options.normalize)
-
-    def _put_in_order(self, job: Job, in_runs: str, order: np.ndarray) -> None:
-        """Append the vectors of a window to the result: row n of the window's file belongs to its text `order[n]`."""
-        vectors = np.memmap(job.folder / in_runs, self.options.dtype, "r", shape=(len(order), self.width))
-        rows = np.argsort(order)
-        for first in range(0, len(rows), _ROWS):
-            job.write(self._vectors, vectors[rows[first : first + _ROWS]].tobytes())
-
-    def _complete(self, job: Job) -> None:
-        """Write Parquet, if that is wanted, and the record."""
-        if self.source.found() != self.file:
-            raise DataError("changed", f"`{self.file.path}` was changed while it was read", "encode it again")
-        if self._vectors != self.target.name:
-            if self.target.name not in job.files:
-                with job.part(self.target.name) as stream:
-                    write_parquet(stream, self.source.texts(BadRows("skip")), np.load(job.folder / self._vectors, "r"))
-            job.discard(self._vectors)
-            job.commit(**job.facts)
-        facts = {
-            "made_with": self._key(),
-            "truncated": job.state(_Place).truncated,
-            "file": list(job.files[self.target.name]),
-        }
-        with job.part(self._record.name) as stream:
-            stream.write(json_bytes(facts))
+        job.write(vectors_name, vectors.data.cast("B"))
+        encoded = _Encoded(encoded.texts + len(texts), encoded.truncated + truncated)
+        job.commit(**asdict(encoded))
 
 
-def _windows(texts: Iterator[Text]) -> Iterator[list[str]]:
-    """Yield runs of texts, of `WINDOW` at most, cut behind the one that makes `WINDOW_CHARACTERS`."""
-    window: list[str] = []
+def _complete(job: Job, key: dict[str, Any], source: TextInput, target: Path) -> None:
+    """Write Parquet, if that is wanted, and the record of what the vectors were made with."""
+    if _identity(source.found()) != key["input"]:
+        raise DataError("changed", f"`{source.file}` was changed while it was read", "encode it again")
+    vectors_name = _vectors_name(target)
+    if vectors_name != target.name:
+        if not job.is_done(target.name):
+            with job.part(target.name) as stream:
+                write_parquet(stream, source.texts(BadRows("skip")), np.load(job.folder / vectors_name, "r"))
+        job.discard(vectors_name)
+        job.commit(**job.facts)
+    record = {"made_with": key, "truncated": job.state(_Encoded).truncated, "file": list(job.files[target.name])}
+    with job.part(_record(target).name) as stream:
+        stream.write(json_bytes(record))
+
+
+def _parts(texts: Iterator[Text]) -> Iterator[list[str]]:
+    """Yield runs of texts, of `PART_TEXTS` at most, cut behind the one that makes `PART_CHARACTERS`."""
+    part: list[str] = []
     characters = 0
     for text in texts:
-        window.append(text.text)
+        part.append(text.text)
         characters += len(text.text)
-        if len(window) == WINDOW or characters >= WINDOW_CHARACTERS:
-            yield window
-            window, characters = [], 0
-    if window:
-        yield window
-
-
-def _finite(vectors: np.ndarray, texts: list[str], run: np.ndarray) -> np.ndarray:
-    """Return the vectors, if all of their numbers are finite."""
-    if not np.isfinite(vectors).all():
-        text = texts[run[~np.isfinite(vectors).all(axis=1)][0]]
-        raise MachineError(
-            "not-finite",
-            f"the vector of `{text[:60]}` is not finite in {vectors.dtype}",
-            "look at the model with `albertkit inspect`; try --precision fp32, --normalize or --dtype float32",
-        )
-    return vectors
+        if len(part) == PART_TEXTS or characters >= PART_CHARACTERS:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part
 
 
 # --- files of vectors ---------------------------------------------------------------------------------------------------

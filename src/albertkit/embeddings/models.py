@@ -1,17 +1,18 @@
 """Any model that makes vectors of texts, to be measured, to sample with or to be drawn: ALBERTs through our encoder, others
 through sentence-transformers."""
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from albertkit.embeddings.encoder import SentenceEncoder, check_dimension, choose_prompt
+from albertkit.embeddings.encoder import SentenceEncoder, choose_prompt, runs_of_like_length
 from albertkit.embeddings.folder import MODULES
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.pooling import check_pooling
@@ -19,6 +20,7 @@ from albertkit.embeddings.unknown_words import unknown_note
 from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
 from albertkit.files import read_json, sha256_bytes, sha256_file
+from albertkit.frame.progress import Progress
 from albertkit.frame.quiet import quiet_transformers
 from albertkit.model_folder import local_folder
 from albertkit.tokenizer import AlbertTokenizer
@@ -27,42 +29,52 @@ from albertkit.tokenizer.ragged import RaggedIds, ragged
 _E5 = re.compile(r"(^|[-_/])e5([-_/]|$)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, eq=False)
-class TextsOfLengths:
-    """Holds E texts for a model that sentence-transformers runs."""
+class Compute(Protocol):
+    """Computes vectors of E texts; arguments as `SentenceEncoder.encode`, `progress` counts texts."""
 
-    texts: Sequence[str]
-    lengths: np.ndarray  # int64 [E], in tokens; in characters for a model without a tokenizer
-    num_truncated: int  # texts that are longer than the model reads
+    def __call__(
+        self,
+        texts: Sequence[str],
+        dimension: int | None = None,
+        normalize: bool = False,
+        batch_tokens: int = 8192,
+        progress: Progress | None = None,
+    ) -> tuple[np.ndarray, int]:
+        """Return fp32 [E, dimension] and the number of texts that were truncated."""
 
 
 @dataclass(frozen=True)
 class EmbeddingModel:
-    """Makes vectors of D numbers of E texts, by our encoder or by sentence-transformers."""
+    """Computes vectors of texts by our encoder or by sentence-transformers."""
 
     name: str
     description: str
-    dimension: int  # D
-    compute: Callable[[Sequence[str]], np.ndarray]  # fp32 [E, D]; `encode` also looks at what comes out
+    dimension: int  # D, numbers of a vector of `encode`
+    full_dimension: int  # as many numbers as `compute` can return
+    compute: Compute
     token_ids: Callable[[Sequence[str]], RaggedIds] | None  # without special tokens; None without a tokenizer
+    digest: Callable[[], str]  # SHA-256 of all that decides the vectors
+    precision: str = "fp32"
     room: int | None = None  # longest text in tokens, without special tokens and the prompt; None: any
+    max_length: int = 0  # the limit to report: special tokens are included for our encoder; 0: none
     notes: tuple[str, ...] = ()  # what a user should know about how the vectors are computed
     tokenizer: AlbertTokenizer | None = None  # of a model that this package runs
-    source: str = ""  # folder or name of a model that sentence-transformers runs
 
     def num_truncated(self, texts: Sequence[str]) -> int:
         """Return the number of texts that are longer than the model reads."""
-        return self.features(texts).num_truncated
+        if self.token_ids is None or self.room is None:
+            return 0
+        return int((np.diff(self.token_ids(texts).offsets) > self.room).sum())
 
     def reading_notes(self, texts: Sequence[str]) -> list[str]:
-        """Warn of texts that are cut, and of words that the tokenizer does not know."""
+        """Warn of texts that are truncated, and of words that the tokenizer does not know."""
         count = self.num_truncated(texts)
         cut = [f"{count:,} of {len(texts):,} texts are longer than {self.room} tokens and were cut"] if count else []
         return cut + (unknown_note(texts, self.tokenizer) if self.tokenizer else [])
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Return vectors of E texts, fp32 [E, D]."""
-        vectors = self.compute(texts)
+        vectors, _ = self.compute(texts)
         if bad := int((~np.isfinite(vectors).all(1)).sum()):
             raise MachineError(
                 "not-finite",
@@ -70,34 +82,6 @@ class EmbeddingModel:
                 "its weights hold NaN or infinity, or its training diverged: use an earlier checkpoint",
             )
         return vectors
-
-    # --- what the encoding of files asks of an encoder that sentence-transformers runs -------------------------------------
-
-    @property
-    def max_length(self) -> int:
-        """Return the tokens that the model reads, without special tokens and the prompt; 0 if it reads all."""
-        return self.room or 0
-
-    def features(self, texts: Sequence[str]) -> TextsOfLengths:
-        """Return texts with their lengths."""
-        lengths = np.array([len(text) for text in texts], np.int64)
-        if self.token_ids is not None:
-            lengths = np.diff(self.token_ids(texts).offsets)
-        cut = 0 if self.room is None else int((lengths > self.room).sum())
-        return TextsOfLengths(texts, lengths + 1 if self.room is None else np.minimum(lengths, self.room) + 1, cut)
-
-    def kept(self, dimension: int | None) -> int:
-        """Return how many numbers of a vector are written."""
-        return check_dimension(self.dimension if dimension is None else dimension, self.dimension)
-
-    def encode_run(self, features: TextsOfLengths, run: np.ndarray, dimension: int, normalize: bool) -> np.ndarray:
-        """Return vectors of some texts, computed at once: fp32 [N, dimension]."""
-        vectors = self.compute([features.texts[n] for n in run.tolist()])[:, :dimension]
-        return np.ascontiguousarray(unit_vectors(vectors) if normalize else vectors)
-
-    def digest(self) -> str:
-        """Return the SHA-256 of all that decides the vectors."""
-        return sha256_bytes(f"{folder_digest(Path(self.source))} {self.notes} {self.room}".encode())
 
 
 def folder_digest(folder: Path) -> str:
@@ -109,42 +93,59 @@ def folder_digest(folder: Path) -> str:
 
 
 def load_embedding_model(
-    model: str | Path,
+    model: str | Path | SentenceEncoder,
     precision: Precision = "auto",
     prompt_name: str | None = None,
     prompt: str | None = None,
     device: str | None = None,
-) -> EmbeddingModel:
-    """Open a model as `EncodeOptions` name it, by default on a GPU if there is one; a model that is not an ALBERT has fp32."""
-    folder = embedding_folder(model)
-    opened = open_model(str(model), folder, precision, prompt_name, prompt, device)
-    return (
-        _with_engine(str(model), folder, opened, precision, device) if isinstance(opened, SentenceEncoder) else opened
-    )
-
-
-def open_model(
-    name: str,
-    folder: Path,
-    precision: str,
-    prompt_name: str | None = None,
-    prompt: str | None = None,
-    device: str | None = None,
     length: int | None = None,
-) -> "SentenceEncoder | EmbeddingModel":
-    """Open an ALBERT as our encoder, on the CPU, any other model through sentence-transformers; see `load_embedding_model`.
+) -> EmbeddingModel:
+    """Open a model as `EncodeOptions` name it: an ALBERT as our encoder, any other through sentence-transformers, in fp32.
 
-    `length` is of the longest text, in tokens.
+    `length` is of the longest text, in tokens. By default an ALBERT runs on a GPU if there is one.
     """
-    if is_albert(folder):
+    if isinstance(model, SentenceEncoder):
+        encoder, name, unnamed = copy.copy(model.with_prompt(prompt_name, prompt)), "the encoder", ""
+    else:
+        folder, name = embedding_folder(model), str(model)
+        if not is_albert(folder):
+            if precision not in ("auto", "fp32"):
+                fact = f"`{name}` is not an ALBERT: it runs in fp32"
+                raise ConfigError("unknown-name", fact, f"leave out --precision {precision}")
+            return open_other(name, str(folder), prompt_name, prompt, device, length)
         encoder = SentenceEncoder.from_pretrained(folder).with_prompt(prompt_name, prompt)
-        encoder.max_length = encoder.max_length if length is None else length
-        return encoder
-    if precision not in ("auto", "fp32"):
-        raise ConfigError(
-            "unknown-name", f"`{name}` is not an ALBERT: it runs in fp32", f"leave out --precision {precision}"
-        )
-    return open_other(name, str(folder), prompt_name, prompt, device, length)
+        unnamed = "" if (folder / MODULES).exists() else ", which the checkpoint does not name"
+    if length is not None:
+        encoder.max_length = length
+    encoder.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    engine = encoder.engine(precision)
+
+    def compute(
+        texts: Sequence[str],
+        dimension: int | None = None,
+        normalize: bool = False,
+        batch_tokens: int = 8192,
+        progress: Progress | None = None,
+    ) -> tuple[np.ndarray, int]:
+        features = encoder.features(texts)
+        vectors = encoder.vectors_of(features, engine, batch_tokens, dimension, normalize, progress=progress)
+        return vectors, features.num_truncated
+
+    pooling = " and ".join(check_pooling(encoder.pooling))
+    return EmbeddingModel(
+        name,
+        f"ALBERT of {encoder.config.num_hidden_layers} layers in {engine.precision}, {pooling} pooling{unnamed}",
+        encoder.kept(None),
+        encoder.dimension,
+        compute,
+        encoder.tokenizer.encode_batch,
+        encoder.digest,
+        engine.precision,
+        room=encoder.max_length - 2 - len(encoder.tokenizer.encode(encoder.prompt)),
+        max_length=encoder.max_length,
+        notes=(*engine.notes, *prompt_notes(name, encoder.prompts, encoder.prompt)),
+        tokenizer=encoder.tokenizer,
+    )
 
 
 def embedding_folder(model: str | Path) -> Path:
@@ -177,24 +178,6 @@ def open_sentence_transformer(source: str, device: str | None = None) -> Any:
 
     with quiet_transformers(keep_warnings=True):
         return SentenceTransformer(source, device=device)
-
-
-def _with_engine(
-    name: str, folder: Path, encoder: SentenceEncoder, precision: Precision, device: str | None
-) -> EmbeddingModel:
-    encoder.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    pooling = " and ".join(check_pooling(encoder.pooling))
-    named = "" if (folder / MODULES).exists() else ", which the checkpoint does not name"
-    engine = encoder.engine(precision)
-    description = f"ALBERT of {encoder.config.num_hidden_layers} layers in {engine.precision}, {pooling} pooling{named}"
-
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        return encoder.vectors_of(encoder.features(texts), engine)
-
-    room = encoder.max_length - 2 - len(encoder.tokenizer.encode(encoder.prompt))
-    notes = (*engine.notes, *prompt_notes(name, encoder.prompts, encoder.prompt))
-    tokenizer = encoder.tokenizer
-    return EmbeddingModel(name, description, encoder.kept(None), encode, tokenizer.encode_batch, room, notes, tokenizer)
 
 
 def prompt_notes(name: str, prompts: Mapping[str, str], used: str) -> tuple[str, ...]:
@@ -236,20 +219,49 @@ def open_other(
     if length is not None:
         model.max_seq_length = length
 
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        vectors = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False, prompt=used or None)
+    def encode(texts: list[str]) -> np.ndarray:
+        vectors = model.encode(texts, convert_to_numpy=True, show_progress_bar=False, prompt=used or None)
         return np.asarray(vectors, np.float32)
 
-    kinds = " ".join(type(module).__name__ for module in model)
-    dimension = encode(["a"]).shape[1]
+    full_dimension = encode(["a"]).shape[1]
     token_ids = _token_ids(model.tokenizer)
     room = None
     if token_ids is not None and isinstance(model.max_seq_length, int):
         specials = len(model.tokenizer("a")["input_ids"]) - len(token_ids(["a"]).ids)
         room = model.max_seq_length - specials - (len(token_ids([used]).ids) if used else 0)
+
+    def compute(
+        texts: Sequence[str],
+        dimension: int | None = None,
+        normalize: bool = False,
+        batch_tokens: int = 8192,
+        progress: Progress | None = None,
+    ) -> tuple[np.ndarray, int]:
+        dimension = full_dimension if dimension is None else dimension
+        lengths = np.array([len(text) for text in texts], np.int64)
+        if token_ids is not None:
+            lengths = np.diff(token_ids(texts).offsets)
+        read_lengths = lengths if room is None else np.minimum(lengths, room)
+        vectors = np.empty((len(texts), dimension), np.float32)
+        for run in runs_of_like_length(read_lengths + 1, batch_tokens):
+            vectors[run] = encode([texts[number] for number in run.tolist()])[:, :dimension]
+            if progress is not None:
+                progress.update(progress.done + len(run))
+        return unit_vectors(vectors) if normalize else vectors, int((lengths > read_lengths).sum())
+
     notes = prompt_notes(name, model.prompts, used)
-    description = f"sentence-transformers: {kinds}"
-    return EmbeddingModel(name, description, dimension, encode, token_ids, room, notes, source=source)
+    return EmbeddingModel(
+        name,
+        f"sentence-transformers: {' '.join(type(module).__name__ for module in model)}",
+        full_dimension,
+        full_dimension,
+        compute,
+        token_ids,
+        lambda: sha256_bytes(f"{folder_digest(Path(source))} {notes} {room}".encode()),
+        room=room,
+        max_length=room or 0,
+        notes=notes,
+    )
 
 
 def _token_ids(tokenizer: Any) -> Callable[[Sequence[str]], RaggedIds] | None:

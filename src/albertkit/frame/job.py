@@ -83,7 +83,7 @@ class _Growing:
         self.stream.seek(size)
         self.size, self.sha256 = size, sha256
 
-    def write(self, content: bytes) -> None:
+    def write(self, content: bytes | memoryview) -> None:
         self.stream.write(content)
         self.sha256.update(content)
         self.size += len(content)
@@ -199,7 +199,7 @@ class Job:
 
     # --- files that grow ----------------------------------------------------------------------------------------------
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: bytes | memoryview) -> None:
         """Append to a growing file, for good at the next commit."""
         growing = self._growing.get(name)
         if growing is None:

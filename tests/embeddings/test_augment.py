@@ -8,7 +8,6 @@ import pytest
 
 from albertkit.data.columns import Columns
 from albertkit.data.tables import Table
-from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.silver import augment as scoring
 from albertkit.embeddings.silver.augment import CrossEncoder, augment, balanced
 from albertkit.errors import AlbertKitError
@@ -56,9 +55,9 @@ def cross_encoder(tmp_path_factory, checkpoint, gold) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, gold, cross_encoder, checkpoint):
-    """A mixed table, its report."""
+    """A table of semantic neighbours, its report."""
     out = tmp_path_factory.mktemp("silver") / "silver.tsv"
-    options = dict(columns=TABLE, sampler="mixed", encoder=checkpoint, precision="fp32", balance=1.0)
+    options = dict(columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0)
     report = augment("scores", gold, out, cross_encoder=cross_encoder, **options)
     return out, report
 
@@ -86,7 +85,7 @@ def test_silver_pairs_are_unique_unordered_and_not_gold(made, gold):
     assert len(set(pairs)) == len(pairs)
     assert all(len(pair) == 2 for pair in pairs)
     assert not set(pairs) & set(gold_pairs(gold))
-    assert {row["sampler"] for row in rows} == {"bm25", "semantic", "random"}
+    assert {row["sampler"] for row in rows} == {"semantic"}
     assert {row["rank"] for row in rows} == {"1", "2", "3"}
 
 
@@ -129,14 +128,14 @@ def test_bands_say_what_was_found_and_kept(made):
 
 
 def test_the_same_seed_gives_the_same_bytes(made, gold, cross_encoder, checkpoint, tmp_path):
-    arguments = dict(columns=TABLE, sampler="mixed", encoder=checkpoint, precision="fp32", balance=1.0)
+    arguments = dict(columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0)
     again, other = tmp_path / "again.tsv", tmp_path / "other.tsv"
     augment("scores", gold, again, cross_encoder=cross_encoder, **arguments)
     augment("scores", gold, other, cross_encoder=cross_encoder, **arguments, seed=1)
     assert again.read_bytes() == made[0].read_bytes()
     assert other.read_bytes() != made[0].read_bytes()
     report = json.loads(again.with_suffix(".json").read_text())
-    assert report["made_with"]["sampler"] == "mixed"
+    assert report["made_with"]["sampler"] == "semantic"
     assert report["dev"]["spearman"] > 0.5
 
 
@@ -189,8 +188,7 @@ def test_another_scale_is_reported(gold, cross_encoder, tmp_path):
         ({"kind": "mnli"}, "unknown-name"),
         ({"columns": Columns()}, "missing-column"),
         ({"cross_encoder": "nowhere"}, "not-found"),
-        ({"cross_encoder": None}, "bad-value"),
-        ({"bi_encoder": "model"}, "bad-value"),
+        ({"sampler": "mixed", "encoder": "model"}, "unknown-name"),
         ({"balance": float("nan")}, "bad-value"),
         ({"balance": float("inf")}, "bad-value"),
         ({"out": Path("silver.json")}, "bad-value"),
@@ -223,54 +221,19 @@ def test_no_limit_keeps_everything_and_no_rows_are_no_error():
     assert balanced(np.array([5.0, 0.0]), 0, 5, 2.0, seed=0)[1][-1]["before"] == 1
 
 
-def test_a_killed_call_goes_on_to_the_same_bytes_and_shows_how_far_it_is(
-    gold, cross_encoder, tmp_path, monkeypatch, capfd
-):
+def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(gold, cross_encoder, tmp_path, monkeypatch, capfd):
+    given = dict(columns=TABLE, sampler="random", balance=0, precision="fp32", cross_encoder=cross_encoder)
+    whole, chunks = tmp_path / "whole.tsv", tmp_path / "chunks.tsv"
+    augment("scores", gold, whole, **given)
     monkeypatch.setattr(scoring, "CHUNK", 100)
     monkeypatch.setattr("albertkit.frame.progress._LINE_SECONDS", 0.0)
-    given = dict(columns=TABLE, sampler="random", balance=0, precision="fp32")
-    whole, killed = tmp_path / "whole.tsv", tmp_path / "killed.tsv"
-    augment("scores", gold, whole, cross_encoder=cross_encoder, **given, progress=True)
+    augment("scores", gold, chunks, **given, progress=True)
     said = capfd.readouterr().err
     assert "gold dev: 60 of 60 pairs" in said
     assert "candidates: 100 of 1," in said
-    scores, left = CrossEncoder.scores, iter(range(4))
-
-    def ending(self, *arguments):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return scores(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CrossEncoder, "scores", ending)
-        with pytest.raises(KeyboardInterrupt):
-            augment("scores", gold, killed, cross_encoder=cross_encoder, **given)
-    assert not killed.exists()
-    report = augment("scores", gold, killed, cross_encoder=cross_encoder, **given, progress=True)
-    assert report.resumed == 60 + 300
-    assert "candidates: going on after 300 of" in capfd.readouterr().err
-    assert killed.read_bytes() == whole.read_bytes()
-    reports = [json.loads(path.with_suffix(".json").read_text()) for path in (whole, killed)]
-    assert reports[0] | {"written": 0} == reports[1] | {"written": 0}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["killed.json", "killed.tsv", "whole.json", "whole.tsv"]
-
-
-def test_a_sentence_encoder_scores_by_its_cosine_on_the_line_that_fits_gold(gold, checkpoint, tmp_path):
-    out = tmp_path / "silver.tsv"
-    report = augment("scores", gold, out, bi_encoder=checkpoint, columns=TABLE, precision="fp32", force=True)
-    encoder = SentenceEncoder.from_pretrained(checkpoint)
-
-    def cosines(pairs):
-        sides = [encoder.encode([pair[side] for pair in pairs]) for side in (0, 1)]
-        a, b = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides)
-        return (a * b).sum(1)
-
-    lines = [line.split("\t") for line in (gold / "train.tsv").read_text().splitlines()[1:]]
-    slope, start = np.polyfit(cosines(lines), [float(line[2]) for line in lines], 1)
-    rows = rows_of(out)
-    expected = np.clip(start + slope * cosines([(row["text"], row["pair"]) for row in rows]), 0, 4)
-    assert np.abs([float(row["score"]) for row in rows] - expected).max() < 1e-3
-    assert any(note.startswith("score: ") and "240 gold training pairs" in note for note in report.notes)
+    rows = [[float(row["score"]) for row in rows_of(path)] for path in (whole, chunks)]
+    np.testing.assert_allclose(*rows, atol=2e-4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chunks.json", "chunks.tsv", "whole.json", "whole.tsv"]
 
 
 def test_models_that_give_pairs_no_score_are_refused_with_what_to_do(gold, checkpoint, tmp_path):

@@ -105,14 +105,11 @@ class AugmentOptions(DeviceOptions, TableOptions):
         out: Table to write (.tsv): score, text, pair, sampler, rank. A report (.json) is written next to it.
         cross_encoder: Run of `albertkit finetune` on such pairs. Spearman correlation with the gold dev pairs must be at least
             0.5.
-        bi_encoder: Embedding model to score pairs in place of a cross-encoder, as for `embed evaluate`: cosines, rescaled by a
-            linear fit to the gold training pairs.
         dev: Gold dev file. Default: the one in the folder, else the tenth of the training pairs that `finetune` holds out.
         texts: Texts to pair, one per line. Default: the texts of the gold training pairs.
-        sampler: How to find pairs: bm25 (common tokens; best with few gold pairs), semantic (similar vectors), random, or mixed
-            (all three).
-        encoder: Embedding model for the samplers semantic and mixed, as for `embed evaluate`.
-        top_k: Number of neighbours per text and sampler.
+        sampler: How to find pairs: bm25 (common tokens; best with few gold pairs), semantic (similar vectors) or random.
+        encoder: Embedding model for the sampler semantic, as for `embed evaluate`.
+        top_k: Number of neighbours per text.
         balance: Maximum pairs in each fifth of the score range, as a multiple of the median of the non-empty fifths. 0: no limit.
         force: Use a cross-encoder whose correlation is too low.
         seed: Random seed for sampling and balancing.
@@ -126,11 +123,10 @@ class AugmentOptions(DeviceOptions, TableOptions):
     gold: str | Path
     out: Path
     _: KW_ONLY
-    cross_encoder: str | Path | None = None
-    bi_encoder: str | Path | None = None
+    cross_encoder: str | Path
     dev: Path | None = None
     texts: Path | None = None
-    sampler: Literal["bm25", "semantic", "random", "mixed"] = "bm25"
+    sampler: Literal["bm25", "semantic", "random"] = "bm25"
     encoder: str | Path | None = None
     top_k: Positive = 3
     balance: Annotated[float, Range(0)] = 2.0
@@ -143,20 +139,14 @@ class AugmentOptions(DeviceOptions, TableOptions):
 
     def check(self) -> None:
         """Refuse what cannot work."""
-        if self.encoder is None and self.sampler in ("semantic", "mixed"):
+        if self.encoder is None and self.sampler == "semantic":
             raise ConfigError(
                 "bad-value",
-                f"--sampler {self.sampler} needs a model that says what is near, and there is no --encoder",
+                "--sampler semantic needs a model that says what is near, and there is no --encoder",
                 "name one: --encoder RUN (of `albertkit embed train`, or any sentence-transformers folder)",
             )
-        if self.encoder is not None and self.sampler in ("bm25", "random"):
+        if self.encoder is not None and self.sampler != "semantic":
             raise ConfigError("bad-value", f"--sampler {self.sampler} uses no encoder", "leave --encoder out")
-        if (self.cross_encoder is None) == (self.bi_encoder is None):
-            raise ConfigError(
-                "bad-value",
-                f"{'no' if self.cross_encoder is None else 'two'} models are named to score pairs",
-                "name a cross-encoder (--cross-encoder RUN of finetune) or a sentence encoder (--bi-encoder MODEL)",
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

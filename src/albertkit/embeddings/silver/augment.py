@@ -3,7 +3,6 @@
 Source: Thakur et al. 2021, "Augmented SBERT".
 """
 
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.linear_model import LinearRegression
 
 from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
 from albertkit.embeddings.data import pair_task, read_texts, score_range
-from albertkit.embeddings.encoder import state_digest
 from albertkit.embeddings.evaluation.evaluate import LAYOUTS
-from albertkit.embeddings.metrics import row_cosines
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import AugmentOptions
 from albertkit.embeddings.silver.sampling import (
@@ -29,11 +25,10 @@ from albertkit.embeddings.silver.sampling import (
     random_neighbours,
     semantic_neighbours,
 )
-from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, near_miss
-from albertkit.files import atomic_file, sha256_bytes, write_json
+from albertkit.files import atomic_file, write_json
 from albertkit.frame.command import takes
-from albertkit.frame.job import Job
+from albertkit.frame.progress import Progress
 from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Table, Text
 from albertkit.frame.values import plain, value_text
@@ -53,10 +48,7 @@ class CrossEncoder:
     """A model of `finetune`, in the folder of its run, that gives pairs a score.
 
     Attributes:
-        name: As it was given.
-        digest: SHA-256 of all that decides the scores.
         token_ids: Texts to the ids of their tokens, without special tokens.
-        notes: What a user should know about how the scores are computed.
     """
 
     def __init__(self, folder: str | Path, batch_tokens: int, precision: str = "auto", device: str = "auto") -> None:
@@ -68,8 +60,7 @@ class CrossEncoder:
             raise CheckpointError(
                 "wrong-model",
                 f"`{folder}` is not fine-tuned: {error.message}",
-                f"fine-tune it on the gold pairs: albertkit finetune korsts {folder} DATA --out RUN; or score by the cosine of "
-                "vectors: --bi-encoder MODEL",
+                f"fine-tune it on the gold pairs: albertkit finetune korsts {folder} DATA --out RUN",
             ) from None
         if not isinstance(loaded.task, TextRegression):
             raise CheckpointError(
@@ -81,102 +72,33 @@ class CrossEncoder:
         loaded.model.to(world.device)
         loaded.model.compute_dtype = choose_precision(precision, world.device)
         self._loaded, self._batch_tokens = loaded, batch_tokens
-        self.name = str(folder)
         self.token_ids: Callable[[Sequence[str]], RaggedIds] = loaded.tokenizer.encode_batch
-        self.notes: list[str] = []
-        computed = f"{loaded.model.compute_dtype} {batch_tokens} {loaded.tokenizer.fingerprint} {loaded.task!r}"
-        self.digest = sha256_bytes(f"{computed} {state_digest(loaded.model.state_dict())}".encode())
 
-    def scores(self, texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
-        """Return the score of each pair, on the scale that it was trained on: fp64 [C]."""
+    def scores(
+        self, texts: Sequence[str], pairs: Sequence[str], title: str = "", show_progress: bool = False
+    ) -> np.ndarray:
+        """Return the score of each pair, on the scale that it was trained on: fp64 [C]. The title is for the progress."""
         task, model, tokenizer = self._loaded
-        examples = [TextExample("", *pair) for pair in zip(texts, pairs, strict=True)]
-        features = task.features(examples, tokenizer, labelled=False)
-        outputs = run_model(model, task, features, self._batch_tokens)
-        return np.array(
-            [prediction["value"] for prediction in task.predictions(examples, features, outputs)], np.float64
-        )
+        scores = []
+        with Progress(title, len(texts), "pairs", show_progress) as progress:
+            for start in range(0, len(texts), CHUNK):
+                sides = texts[start : start + CHUNK], pairs[start : start + CHUNK]
+                examples = [TextExample("", *pair) for pair in zip(*sides, strict=True)]
+                features = task.features(examples, tokenizer, labelled=False)
+                outputs = run_model(model, task, features, self._batch_tokens)
+                scores += [prediction["value"] for prediction in task.predictions(examples, features, outputs)]
+                progress.update(len(scores))
+        return np.array(scores, np.float64)
 
 
-class CosineScorer:
-    """The cosine of a model's vectors, on the line that fits the scores of gold training pairs best.
-
-    Attributes as of `CrossEncoder`.
-    """
-
-    def __init__(
-        self, model: str | Path, gold: Sequence[TextExample], precision: Precision = "auto", device: str | None = None
-    ) -> None:
-        self._model = load_embedding_model(model, precision, device=device)
-        if self._model.token_ids is None:
-            raise CheckpointError(
-                "wrong-model",
-                f"`{model}` has no tokenizer whose tokens BM25 could count",
-                "use another model",
-            )
-        self.name, self.token_ids = str(model), self._model.token_ids
-        labels = np.array([example.label for example in gold], np.float64)
-        cosines = self._cosines([example.text for example in gold], [example.pair or "" for example in gold])
-        self._line = LinearRegression().fit(cosines[:, None], labels)
-        slope, start = float(self._line.coef_[0]), float(self._line.intercept_)
-        self.notes = [
-            *self._model.notes,
-            f"score: {start:.3f} + {slope:.3f} x cosine, fitted to {len(gold):,} gold training pairs",
-        ]
-        self.digest = sha256_bytes(f"{self._model.description} {slope!r} {start!r}".encode())
-
-    def scores(self, texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
-        """Return the score of each pair: fp64 [C]."""
-        return self._line.predict(self._cosines(texts, pairs)[:, None])
-
-    def _cosines(self, texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
-        different = list(dict.fromkeys([*texts, *pairs]))
-        place = {text: number for number, text in enumerate(different)}
-        vectors = self._model.encode(different)
-        a, b = (vectors[[place[text] for text in side]] for side in (texts, pairs))
-        return row_cosines(a, b).astype(np.float64)
-
-
-Scorer = CrossEncoder | CosineScorer
 LEAST_SPEARMAN = 0.5  # on gold dev pairs; what a weaker one says of pairs is mostly noise
-CHUNK = 1024  # pairs whose scores are computed and kept at once: 20 s of a small model on one core
+CHUNK = 1024  # pairs whose scores are computed at once: 20 s of a small model on one core
 
 
-class KeptScores:
-    """Scores of pairs, in chunks in a folder that a killed call leaves for the next one."""
-
-    def __init__(self, scorer: Scorer, folder: Path, progress: bool) -> None:
-        self._scorer, self._folder, self._progress = scorer, folder, progress
-        self.resumed = 0
-
-    def of(self, name: str, texts: Sequence[str], pairs: Sequence[str]) -> np.ndarray:
-        """Return the scores of C pairs, fp64 [C]; the name is for the folder and the progress."""
-        folder = self._folder / name.replace(" ", "-")
-        listed = "\0".join((*texts, *pairs)).encode("utf-8", "surrogatepass")
-        key = {"scorer": self._scorer.digest, "pairs": sha256_bytes(listed), "chunk": CHUNK}
-        with Job(
-            folder, key, overwrite=True, title=name, total=len(texts), unit="pairs", progress=self._progress
-        ) as job:
-            done = job.facts.get("done", 0)
-            self.resumed += done
-            job.progress.resume(done)
-            for start in range(done, len(texts), CHUNK):
-                rows = slice(start, start + CHUNK)
-                scores = np.asarray(self._scorer.scores(texts[rows], pairs[rows]), np.float64)
-                job.write("scores.bin", scores.tobytes())
-                job.commit(done=start + len(scores))
-                job.progress.update(start + len(scores))
-            return np.fromfile(folder / "scores.bin") if texts else np.zeros(0)
-
-    def clear(self) -> None:
-        """Remove what was kept."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def check_scorer(
+def check_cross_encoder(
     name: str, dev: Sequence[TextExample], predicted: np.ndarray, force: bool
 ) -> tuple[dict[str, float], list[str]]:
-    """Refuse a scorer that agrees too little with gold scores to stand in for them, unless `force`.
+    """Refuse a cross-encoder that agrees too little with gold scores to stand in for them, unless `force`.
 
     Returns pairs, pearson, spearman, mse of its scores of the gold dev pairs, and what a user should know about them.
     """
@@ -188,8 +110,8 @@ def check_scorer(
             "doubtful",
             f"`{name}` agrees too little with {len(dev):,} gold dev pairs: the Spearman correlation, which must be "
             f"{LEAST_SPEARMAN} at least, is {figure}",
-            "score by the cosine of a sentence encoder in place of it: --bi-encoder RUN (tiny models learn to compare two texts "
-            "in one sequence hardly at all, however long they are fine-tuned); or use it as it is with --force",
+            "fine-tune a larger model (tiny ones learn to compare two texts in one sequence hardly at all, however long they "
+            "are fine-tuned); or use it as it is with --force",
         )
     notes = []
     if scores["mse"] > labels.var():  # correlations do not show another scale
@@ -203,7 +125,7 @@ def check_scorer(
 KINDS = (*LAYOUTS, "scores")
 BANDS = 5
 _HELD_OUT = 0.1  # of gold without a dev file, as in fine-tuning, so that they are the same pairs
-_MADE_WITH = ("kind", "gold", "cross_encoder", "bi_encoder", "encoder", "texts", "sampler", "top_k", "balance", "seed")
+_MADE_WITH = ("kind", "gold", "cross_encoder", "encoder", "texts", "sampler", "top_k", "balance", "seed")
 
 
 @dataclass(frozen=True)
@@ -214,13 +136,12 @@ class AugmentReport(Result):
         written: The table and its report.
         pairs: Silver pairs.
         texts: Different texts they were found among.
-        candidates: Sampler to pairs it found first or nearest.
+        candidates: Sampler to the number of different pairs it found.
         gold_removed: Candidates that are gold pairs, in either order.
         bands: From, to, before and after balancing, of each band of scores.
         clipped: Scores beyond the gold scale, set to its end.
         dev: Of the cross-encoder on gold dev pairs: pairs, pearson, spearman, mse.
-        resumed: Pairs that an earlier, killed call had scored.
-        made_with: kind, gold, cross_encoder, bi_encoder, encoder, texts, sampler, top_k, balance, seed.
+        made_with: kind, gold, cross_encoder, encoder, texts, sampler, top_k, balance, seed.
         notes: A line for each thing that the user should know.
     """
 
@@ -232,7 +153,6 @@ class AugmentReport(Result):
     bands: list[dict[str, float]]
     clipped: int
     dev: dict[str, float]
-    resumed: int
     made_with: dict[str, Any]
     notes: list[str]
 
@@ -255,11 +175,7 @@ class AugmentReport(Result):
 
 @takes(AugmentOptions)
 def augment(options: AugmentOptions) -> AugmentReport:
-    """Find pairs, score them, balance them, write them; see `AugmentOptions`.
-
-    Scores are kept beside `out` in `.NAME.scoring/` while they are computed: the same call after a kill goes on from there and
-    ends with the same bytes.
-    """
+    """Find pairs, score them, balance them, write them; see `AugmentOptions`."""
     options.check()
     path = _target(Path(options.out), options.overwrite)
     bad_rows = BadRows(options.on_error)
@@ -270,21 +186,17 @@ def augment(options: AugmentOptions) -> AugmentReport:
     task = pair_task(options.kind, options.columns)
     dev = None if options.dev is None else Path(options.dev)
     data = read_data(task, Path(options.gold), dev, _HELD_OUT, False, bad_rows)
-    scorer = _scorer(options, data.train)
-    kept_scores = KeptScores(scorer, path.with_name(f".{path.name}.scoring"), options.progress)
-    dev_predictions = kept_scores.of("gold dev", *_sides(data.dev))
-    try:
-        dev_scores, notes = check_scorer(scorer.name, data.dev, dev_predictions, options.force)
-    except CheckpointError:
-        kept_scores.clear()
-        raise
+    cross_encoder = CrossEncoder(options.cross_encoder, options.batch_tokens, options.precision, options.device)
+    dev_predictions = cross_encoder.scores(*_sides(data.dev), "gold dev", options.progress)
+    dev_scores, notes = check_cross_encoder(str(options.cross_encoder), data.dev, dev_predictions, options.force)
     texts = _texts(options, data.train, bad_rows)
-    candidates, names = _candidates(options, texts, scorer.token_ids)
+    candidates = _candidates(options, texts, cross_encoder.token_ids)
     gold = [*data.train, *data.dev, *_test_pairs(task, Path(options.gold), bad_rows)]
     fresh = candidates.take(~np.isin(candidates.keys(len(texts)), _gold_keys(texts, gold)))
     if options.progress:
         print(f"{len(fresh.first):,} candidates of {len(texts):,} texts", file=sys.stderr, flush=True)
-    scores = kept_scores.of("candidates", [texts[n] for n in fresh.first], [texts[n] for n in fresh.second])
+    sides = [texts[number] for number in fresh.first], [texts[number] for number in fresh.second]
+    scores = cross_encoder.scores(*sides, "candidates", options.progress)
     labels = [example.label for example in data.train]
     low, high = score_range(labels, options.kind in LAYOUTS)
     clipped = np.clip(scores, low, high)
@@ -293,19 +205,19 @@ def augment(options: AugmentOptions) -> AugmentReport:
         written=(path, path.with_suffix(".json")),
         pairs=len(kept),
         texts=len(texts),
-        candidates={name: int((candidates.sampler == place).sum()) for place, name in enumerate(names)},
+        candidates={options.sampler: len(candidates.first)},
         gold_removed=len(candidates.first) - len(fresh.first),
         bands=bands,
         clipped=int((scores != clipped).sum()),
         dev=dev_scores,
-        resumed=kept_scores.resumed,
         made_with={name: plain(getattr(options, name)) for name in _MADE_WITH},
-        notes=[*data.notes, *scorer.notes, *notes],
+        notes=[*data.notes, *notes],
     )
-    _write(path, texts, fresh.take(kept), clipped[kept], names)
-    # The file says nothing of interruptions: it has the same bytes as that of an uninterrupted call.
-    write_json(report.written[1], {name: value for name, value in report.to_dict().items() if name != "resumed"})
-    kept_scores.clear()
+    with atomic_file(path, "w") as stream:
+        stream.write("score\ttext\tpair\tsampler\trank\n")
+        for score, first, second, rank in zip(clipped[kept].tolist(), *fresh.take(kept), strict=True):
+            stream.write(f"{score:.4f}\t{texts[first]}\t{texts[second]}\t{options.sampler}\t{rank}\n")
+    write_json(report.written[1], report.to_dict())
     return report
 
 
@@ -340,16 +252,6 @@ def _target(path: Path, overwrite: bool) -> Path:
     return path
 
 
-def _scorer(options: AugmentOptions, gold: Sequence[TextExample]) -> Scorer:
-    """Load the model that scores pairs."""
-    if options.cross_encoder is not None:
-        return CrossEncoder(options.cross_encoder, options.batch_tokens, options.precision, options.device)
-    assert options.bi_encoder is not None
-    return CosineScorer(
-        options.bi_encoder, gold, options.precision, None if options.device == "auto" else options.device
-    )
-
-
 def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRows) -> list[str]:
     """Return the different texts to find pairs among."""
     rows = read_texts(Path(options.texts), Columns(), 1, bad_rows) if options.texts else zip(*_sides(gold), strict=True)
@@ -362,16 +264,14 @@ def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRo
 
 def _candidates(
     options: AugmentOptions, texts: list[str], token_ids: Callable[[Sequence[str]], RaggedIds]
-) -> tuple[Candidates, list[str]]:
-    """Return the pairs that samplers find, and the samplers' names."""
-    k, neighbours = min(options.top_k, len(texts) - 1), {}
-    if options.sampler in ("bm25", "mixed"):
-        neighbours["bm25"] = bm25_neighbours(token_ids(texts), k)
+) -> Candidates:
+    """Return the pairs that the sampler finds."""
+    k = min(options.top_k, len(texts) - 1)
     if options.encoder is not None:
-        neighbours["semantic"] = semantic_neighbours(load_embedding_model(options.encoder).encode(texts), k)
-    if options.sampler in ("random", "mixed"):
-        neighbours["random"] = random_neighbours(len(texts), k, options.seed)
-    return pair_up(neighbours), list(neighbours)
+        return pair_up(semantic_neighbours(load_embedding_model(options.encoder).encode(texts), k))
+    if options.sampler == "bm25":
+        return pair_up(bm25_neighbours(token_ids(texts), k))
+    return pair_up(random_neighbours(len(texts), k, options.seed))
 
 
 def _sides(pairs: Sequence[TextExample]) -> tuple[list[str], list[str]]:
@@ -391,13 +291,6 @@ def _gold_keys(texts: Sequence[str], gold: Iterable[TextExample]) -> np.ndarray:
     pairs = [[place.get(_plain(text), -1) for text in pair] for pair in zip(*_sides(list(gold)), strict=True)]
     known = np.array([pair for pair in pairs if min(pair) >= 0], np.int64).reshape(-1, 2)
     return pair_keys(known[:, 0], known[:, 1], len(texts))
-
-
-def _write(path: Path, texts: Sequence[str], pairs: Candidates, scores: np.ndarray, names: Sequence[str]) -> None:
-    with atomic_file(path, "w") as stream:
-        stream.write("score\ttext\tpair\tsampler\trank\n")
-        for score, first, second, sampler, rank in zip(scores.tolist(), *map(np.ndarray.tolist, pairs), strict=True):
-            stream.write(f"{score:.4f}\t{texts[first]}\t{texts[second]}\t{names[sampler]}\t{rank}\n")
 
 
 def _plain(text: str) -> str:

@@ -3,7 +3,6 @@
 E different texts, k neighbours of each.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ class Candidates(NamedTuple):
 
     first: np.ndarray  # number of the first text
     second: np.ndarray
-    sampler: np.ndarray  # place of the sampler that found the pair with the lowest rank
     rank: np.ndarray  # among the neighbours of the first text, from 1
 
     def take(self, rows: np.ndarray) -> "Candidates":
@@ -82,21 +80,17 @@ def random_neighbours(num_texts: int, k: int, seed: int) -> np.ndarray:
     return drawn + (drawn >= np.arange(num_texts)[:, None])
 
 
-def pair_up(neighbours: Mapping[str, np.ndarray]) -> Candidates:
-    """Return the pairs of texts and their neighbours (sampler to int64 [E, k]), in the order of first texts, samplers, ranks.
+def pair_up(nearest: np.ndarray) -> Candidates:
+    """Return the pairs of texts and their neighbours, int64 [E, k], in the order of first texts and ranks.
 
     The same two texts are one pair, under the lowest rank that found them.
     """
-    parts = []
-    for place, nearest in enumerate(neighbours.values()):
-        first, rank = np.indices(nearest.shape)
-        parts.append(np.stack([first.ravel(), nearest.ravel(), np.full(nearest.size, place), rank.ravel() + 1]))
-    found = Candidates(*np.concatenate(parts, axis=1))
-    found = found.take((found.second != NOBODY) & (found.first != found.second))
-    best_first = found.take(np.lexsort((found.sampler, found.first, found.rank)))
-    num_texts = max(len(nearest) for nearest in neighbours.values())
-    once = best_first.take(np.unique(best_first.keys(num_texts), return_index=True)[1])
-    return once.take(np.lexsort((once.rank, once.sampler, once.first)))
+    first, rank = np.indices(nearest.shape)
+    pairs = Candidates(first.ravel(), nearest.ravel(), rank.ravel() + 1)
+    pairs = pairs.take((pairs.second != NOBODY) & (pairs.first != pairs.second))
+    best_first = pairs.take(np.lexsort((pairs.first, pairs.rank)))
+    unique = best_first.take(np.unique(best_first.keys(len(nearest)), return_index=True)[1])
+    return unique.take(np.lexsort((unique.rank, unique.first)))
 
 
 def _without_itself(found: np.ndarray, own: np.ndarray, k: int) -> np.ndarray:

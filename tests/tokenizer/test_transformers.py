@@ -91,14 +91,6 @@ def test_the_class_of_transformers_keeps_hangul(golden: Path, golden_rows, tmp_p
         assert theirs.unk_token_id not in theirs("대한민국의 수도는 서울이다.")["input_ids"]
 
 
-def test_registered_rules_give_the_class_the_flags_of_the_rules_that_follow(golden: Path, tmp_path: Path) -> None:
-    rules.register_rules("dotless", {"I": "ı"}, then="korean")
-    ours = SentencePieceTokenizer((golden / "korean" / "spiece.model").read_bytes(), "dotless")
-    ours.save_pretrained(tmp_path)
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    assert (settings["do_lower_case"], settings["keep_accents"]) == (True, True)
-
-
 def test_english_vocabularies_keep_the_flags_of_their_rules(data: Path, tmp_path: Path) -> None:
     for rule, flags in {"google": (True, False), "google-cased": (False, False), "multilingual": (False, True)}.items():
         AlbertTokenizer.from_pretrained(data / "albert", rule).save_pretrained(tmp_path / rule)

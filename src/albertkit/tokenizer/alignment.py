@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from albertkit.normalization import normalize
@@ -49,12 +49,6 @@ def respelled(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> Alig
             ends[-1] = end
         place = last
     return AlignedText("".join([*parts, old.text[place:]]), starts + old.starts[place:], ends + old.ends[place:])
-
-
-def replaced(text: AlignedText, replacements: Mapping[str, str]) -> AlignedText:
-    """Replace single characters by any number of others."""
-    places = (place for place, character in enumerate(text.text) if character in replacements)
-    return respelled(text, ((place, place + 1, replacements[text.text[place]]) for place in places))
 
 
 def collapsed(text: AlignedText) -> AlignedText:

@@ -65,10 +65,9 @@ class BatchEncoder:
             return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], 1)
         assert self._engine is not None
         # The engine sees to white space and case of ASCII; the rest of the rules is for Python.
-        own = bool(rules.own_replacements(self._rules))
         prepared = list(texts)
         ascii_only = np.fromiter(map(str.isascii, texts), np.bool_, len(texts))
-        beyond = range(len(texts)) if own else np.flatnonzero(~ascii_only).tolist()
+        beyond = np.flatnonzero(~ascii_only).tolist()
         for n, text in zip(beyond, _apply_to_all(self._rules, [texts[n] for n in beyond]), strict=True):
             prepared[n] = text
         encoded, refused = self._engine.encode(prepared, rules.lowers(self._rules))

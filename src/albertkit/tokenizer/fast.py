@@ -22,7 +22,7 @@ Where it can differ from `AlbertTokenizer`:
 import functools
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from albertkit.errors import CheckpointError
@@ -235,7 +235,10 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
             steps = [normalizers.NFC(), *steps, normalizers.NFC()]
     symbols = [piece for piece, _, kind in facts.pieces if kind == USER_DEFINED]
     changed = [symbol for symbol in symbols if normalizers.Sequence(steps).normalize_str(symbol) != symbol]
-    steps = _replaced({symbol: symbol for symbol in sorted(changed, key=len, reverse=True)}, steps)
+    # A symbol stands as a private character while the others are normalised.
+    private = {symbol: chr(_PRIVATE + n) for n, symbol in enumerate(sorted(changed, key=len, reverse=True))}
+    steps = [normalizers.Replace(symbol, mark) for symbol, mark in private.items()] + steps
+    steps += [normalizers.Replace(mark, symbol) for symbol, mark in private.items()]
     if facts.one_space:
         # `Strip` would take U+0085, too, where SentencePiece goes by the space alone, and at the end by its mark.
         steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(f"\\A |[ {SPACE}]+\\z"), "")]
@@ -297,18 +300,7 @@ def _rule_steps(text_rules: str) -> list[Any]:
         rules.LOWER: [normalizers.Replace(Regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()],
         rules.COMPOSE: [normalizers.NFC()],
     }
-    steps = [normalizer for step in rules.steps(text_rules) for normalizer in by_step[step]]
-    return [*_replaced(rules.own_replacements(text_rules), []), *steps]
-
-
-def _replaced(replace: Mapping[str, str], steps: Sequence[Any]) -> list[Any]:
-    """Replace every key once, however they replace each other: by a private character, and after some steps by its value."""
-    from tokenizers import normalizers
-
-    private = [chr(_PRIVATE + number) for number in range(len(replace))]
-    first = [normalizers.Replace(key, mark) for key, mark in zip(replace, private, strict=True)]
-    last = [normalizers.Replace(mark, value) for mark, value in zip(private, replace.values(), strict=True)]
-    return [*first, *steps, *last]
+    return [normalizer for step in rules.steps(text_rules) for normalizer in by_step[step]]
 
 
 @functools.cache

@@ -15,12 +15,12 @@
 `none`
     The text as it is; SentencePiece's own normaliser is all there is.
 
-In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD. More rules: `register_rules`.
+In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD.
 """
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,7 +33,6 @@ from albertkit.tokenizer.alignment import (
     collapsed,
     composed,
     lowered,
-    replaced,
     without_marks,
 )
 
@@ -130,64 +129,19 @@ def check(rules: str) -> str:
     return rules
 
 
-class OwnRules(NamedTuple):
-    """Registered rules: what is replaced first, and the rules that follow."""
-
-    replace: Mapping[str, str]
-    then: str
-
-
-_OWN: dict[str, OwnRules] = {}
-
-
-def register_rules(name: str, replace: Mapping[str, str], then: str = "multilingual") -> None:
-    """Add text rules: characters are replaced, then other rules follow.
-
-    A folder keeps the name alone, so register them before it is loaded; its `tokenizer.json` has them built in.
-
-    Args:
-        name: Not one of `NAMES`. The same rules may be registered again.
-        replace: Character to what stands for it, which may be empty or longer.
-        then: One of `NAMES`.
-
-    Raises:
-        ConfigError: bad-value for a name that is taken, or what is not a single character. unknown-name for `then`.
-    """
-    own = OwnRules(dict(replace), then)
-    if name in NAMES or _OWN.get(name, own) != own:
-        raise ConfigError("bad-value", f"there are text rules `{name}` already", "choose another name")
-    if long := [text for text in replace if len(text) != 1]:
-        raise ConfigError("bad-value", f"{long[0]!r} is not one character", "replace single characters")
-    if then not in NAMES:
-        raise ConfigError("unknown-name", f"there are no text rules `{then}` to follow", near_miss(then, NAMES))
-    _OWN[name] = own
-    table = str.maketrans(dict(own.replace))
-    first = Step(lambda text: text.translate(table), lambda text: replaced(text, own.replace))
-    _STEPS[name] = (first, *_STEPS[then])
-
-
-def own_replacements(rules: str) -> Mapping[str, str]:
-    """Return what registered rules replace first; empty for one of `NAMES`."""
-    return _OWN[rules].replace if rules in _OWN else {}
-
-
 def steps(rules: str) -> tuple[Step, ...]:
-    """Return the steps of the rules; of registered ones those of the rules that follow."""
-    return _STEPS[_following(rules)]
+    """Return the steps of the rules, in order."""
+    return _STEPS[rules]
 
 
 def is_google(rules: str) -> bool:
     """Return True for rules of Google's family, to which the digit-comma rule belongs."""
-    return _following(rules).startswith("google")
+    return rules.startswith("google")
 
 
 def lowers(rules: str) -> bool:
     """Return True if the rules of this name lower-case."""
     return LOWER in _STEPS[rules]
-
-
-def _following(rules: str) -> str:
-    return _OWN[rules].then if rules in _OWN else rules
 
 
 def named_by(settings: Any) -> str:
@@ -214,7 +168,7 @@ def with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool
     keep = own[1] if keep_accents is None else keep_accents
     if (lower, keep) == own:
         return rules
-    if rules in NAMES and is_google(rules):
+    if is_google(rules):
         return _google(lower, keep)
     if rules in ("multilingual", "korean") and keep:
         return "korean" if lower else "multilingual"

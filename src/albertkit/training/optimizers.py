@@ -13,7 +13,6 @@ from albertkit.errors import ConfigError, near_miss
 # lamb_optimizer.py and optimization.py: these get neither weight decay nor LAMB's trust ratio.
 EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
 OPTIMIZERS = ("lamb", "adamw")
-_OWN: dict[str, "Callable[..., Any]"] = {}
 _NO_BIAS_LEFT = 1_000_000  # 0.999 to this power is 0
 
 
@@ -87,7 +86,7 @@ class DecoupledAdam(torch.optim.Optimizer):
                 self.update(group, parameters)
 
     def update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
-        """Update parameters that have a gradient, and what is kept of them in `self.state`; own optimizers replace this."""
+        """Update parameters that have a gradient, and what is kept of them in `self.state`."""
         beta1, beta2 = group["betas"]
         gradients = [p.grad for p in parameters if p.grad is not None]
         first = [self.state[p]["m"] for p in parameters]
@@ -178,35 +177,12 @@ class DecoupledAdam(torch.optim.Optimizer):
                     self.state[p] = found
 
 
-def register_optimizer(name: str, make: Callable[..., Any]) -> None:
-    """Add an optimizer, to be chosen by its name: `PretrainSettings.optimizer`, `LoopSettings.optimizer`.
-
-    Args:
-        name: Not one of `OPTIMIZERS`.
-        make: A subclass of `DecoupledAdam` with an `update` and `slots` of its own, or what takes the same arguments and has
-            its methods.
-
-    Raises:
-        ConfigError: bad-value for a name that is taken.
-    """
-    if name in OPTIMIZERS or _OWN.get(name, make) is not make:
-        raise ConfigError("bad-value", f"there is an optimizer `{name}` already", "choose another name")
-    _OWN[name] = make
-
-
-def known_optimizers() -> tuple[str, ...]:
-    """List the names that `make_optimizer` takes, registered ones too."""
-    return (*OPTIMIZERS, *_OWN)
-
-
 def make_optimizer(
     name: str, named_parameters: Iterable[tuple[str, Tensor]], lr: float, **options: Any
 ) -> DecoupledAdam:
-    """Make LAMB, AdamW or a registered optimizer, by name; `options` go to its class."""
-    if name in _OWN:
-        return _OWN[name](named_parameters, lr, **options)
+    """Make LAMB or AdamW, by name; see `DecoupledAdam` for `options`."""
     if name not in OPTIMIZERS:
-        raise ConfigError("unknown-name", f"there is no optimizer `{name}`", near_miss(name, known_optimizers()))
+        raise ConfigError("unknown-name", f"there is no optimizer `{name}`", near_miss(name, OPTIMIZERS))
     return DecoupledAdam(named_parameters, lr, trust_ratio=name == "lamb", **options)
 
 

@@ -148,7 +148,7 @@ class LoopOptions(Settings):
         minutes: Train for this many minutes, including evaluations and checkpoints, in place of `steps`. The number of updates is
             re-estimated during the run, and the learning rate schedule follows.
         lr: Peak learning rate.
-        optimizer: Optimizer: lamb or adamw, with weight decay 0.01; or one added with `register_optimizer`.
+        optimizer: Optimizer: lamb or adamw, with weight decay 0.01.
         bias_correction: Correct the bias of the optimizer's moments, as Model Garden's LAMB and AdamW do; Google's first code
             does not.
         clip_norm: Maximum gradient norm; larger gradients are scaled down. 0: no clipping, as in Model Garden's LAMB.
@@ -167,7 +167,7 @@ class LoopOptions(Settings):
     steps: Updates = None
     minutes: Annotated[float | None, Range(above=0)] = None
     lr: LearningRate = None
-    optimizer: str = "lamb"
+    optimizer: Literal["lamb", "adamw"] = "lamb"
     bias_correction: bool = False
     clip_norm: Annotated[float, Range(0)] = 1.0
     warmup_steps: NotNegative | None = None

@@ -109,13 +109,11 @@ def test_command(korean_file: Path, tmp_path: Path, run_command) -> None:
 
 def test_lines_that_tokenizer_json_reads_otherwise_are_reported(tmp_path, monkeypatch):
     """The held-out lines are compared at the end; the comparison is what `tokenizer check` shows."""
-    from albertkit.tokenizer.comparison import Comparison
+    from albertkit.tokenizer.comparison import FirstDifference, ReaderComparison
     from albertkit.vocabulary import train
 
     def differing(folder, tokenizer, texts):
-        comparison = Comparison("tokenizer.json", True, len(texts))
-        comparison.add("0, 1, 2", [1], [2], "unexplained")
-        return comparison
+        return ReaderComparison("tokenizer.json", True, len(texts), 1, FirstDifference("0, 1, 2", ["a"], ["b"]))
 
     text = tmp_path / "text.txt"
     text.write_text("".join(f"line {n} of the text, with words\n" for n in range(300)), encoding="utf-8")

@@ -1,31 +1,34 @@
-"""`check_tokenizer`: compare the ids of everything that reads a tokenizer's folder.
-
-Own readings (SentencePiece itself, the batch engine, offsets, decoding, the `tokenizer.json` that albertkit wrote, the
-model's configuration) must agree with `encode`. The readings of transformers' classes and of sentence-transformers are
-reported, too: where they differ, the folder is right, and known bugs are named.
-"""
+"""`albertkit tokenizer check`: compare albertkit's ids with those of `tokenizer.json` and of transformers' AutoTokenizer."""
 
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from albertkit.errors import CheckpointError
-from albertkit.files import read_json
+from albertkit.frame.quiet import quiet_transformers
 from albertkit.frame.result import Result
-from albertkit.frame.section import Cell, Section, Span, Table, Text, Tone
+from albertkit.frame.section import Cell, Section, Table, Text, Tone
 from albertkit.model_folder import local_folder
-from albertkit.tokenizer import rules
-from albertkit.tokenizer.comparison import UNKNOWN, Comparison, Difference, Encode, compare, known_bugs, with_names
-from albertkit.tokenizer.digit_comma import ends_in_digit_comma, without_comma
+from albertkit.tokenizer.comparison import FirstDifference, ReaderComparison, compare_reader
 from albertkit.tokenizer.folder_files import JSON_NAME, read_settings
 from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.transformers_readings import CLASS_READERS, library_versions, read_by_others
-from albertkit.tokenizer.wordpiece import WordPieceTokenizer
+
+AUTO_NAME = "transformers.AutoTokenizer"
+_ADVICE = (
+    "open a folder that albertkit wrote (albertkit tokenizer convert {folder} NEW) with transformers.AutoTokenizer; "
+    "encode with albertkit what differs there, too: tokenizer.json cannot express it"
+)
+_MORPHEME_ADVICE = (
+    "the vocabulary needs spaces between morphemes, which only albertkit inserts: encode with albertkit, "
+    "or train a tokenizer with --morphemes boundary"
+)
 
 
 @dataclass
@@ -38,6 +41,7 @@ class CheckReport(Result):
         text_rules, vocab_size, fingerprint: See `AlbertTokenizer`.
         comparisons: One for each reader.
         versions: Installed versions of the libraries that were compared.
+        advice: Advice where a reader gives other ids; empty if none does.
     """
 
     folder: str
@@ -45,186 +49,162 @@ class CheckReport(Result):
     text_rules: str
     vocab_size: int
     fingerprint: str
-    comparisons: list[Comparison]
-    versions: dict[str, str] = field(default_factory=dict)
+    comparisons: list[ReaderComparison]
+    versions: dict[str, str]
+    advice: str
 
     @property
     def ok(self) -> bool:
-        """Return True if all own readings agree."""
-        return not any(comparison.own and comparison.differences for comparison in self.comparisons)
-
-    def cannot_be_right(self) -> list[str]:
-        """Return sentences about the classes of transformers that give other ids for this folder, whatever its settings."""
-        return [
-            f"{found.name} builds its own normalisation and gives other ids on {len(found.differences)} of "
-            f"{found.compared} texts; open the folder with transformers.AutoTokenizer"
-            for found in self.comparisons
-            if found.differences and found.name in CLASS_READERS
-        ]
-
-    def cures(self) -> dict[str, tuple[str, str]]:
-        """Return effect and advice of each known bug that was met."""
-        met = {cause for c in self.comparisons for difference in c.differences for cause in difference.causes}
-        return {bug.name: (bug.says, bug.cure) for bug in known_bugs() if bug.name in met}
+        """Return True if the files that albertkit wrote give its ids."""
+        return not any(comparison.own and comparison.differing for comparison in self.comparisons)
 
     @property
     def exit_status(self) -> int:
-        """Return 1 if albertkit's own readings differ."""
+        """Return 1 if a file that albertkit wrote gives other ids."""
         return 0 if self.ok else 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and `ok`, for JSON."""
-        return {"ok": self.ok, **asdict(self), "faults": self.cures(), "notes": self.cannot_be_right()}
+        return {"ok": self.ok, **asdict(self)}
 
     def sections(self) -> list[Section]:
-        """Return the readers that were compared, examples of what differs, and what to do."""
-        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        """Return the readers that were compared, the first text that each reads differently, and the advice."""
+        versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         title = (
             f"{self.folder}  {self.kind}, rules {self.text_rules}, {self.vocab_size:,} tokens, {self.fingerprint[:12]}"
         )
-        rows = [_reader_row(found) for found in self.comparisons]
-        sections: list[Section] = [Text(versions, title, "muted"), Table(["reader", "the same", "because"], rows)]
-        for found in self.comparisons:
-            shown = found.differences if found.own else found.examples()
-            more = len(found.differences) - len(shown)
-            note = f"an example of each kind; {more} more with --json" if more else ""
-            sections.append(
-                Table(["text", "because", "ours", "theirs"], list(map(_example_row, shown)), found.name, note)
-            )
-        cures = self.cures()
-        sections += [Text([Span(name, "strong"), Span(f": {says}")]) for name, (says, _) in cures.items()]
-        for cure in dict.fromkeys(cure for _, cure in cures.values()):
-            names = ", ".join(name for name, (_, other) in cures.items() if other == cure)
-            sections.append(Text(f"hint ({names}): {cure}"))
-        sections += [Text(note, tone="warning") for note in self.cannot_be_right()]
-        agree = "all of albertkit's readings agree"
-        return [*sections, Text(agree) if self.ok else Text("albertkit's own readings differ", tone="bad")]
+        rows = [_reader_row(comparison) for comparison in self.comparisons]
+        sections: list[Section] = [Text(versions, title, "muted"), Table(["reader", "the same"], rows)]
+        for comparison in self.comparisons:
+            if comparison.first is not None:
+                ours, theirs = comparison.first.excerpts()
+                row = [repr(comparison.first.text)[:76], Cell(ours[:90], "good"), Cell(theirs[:90], "warning")]
+                note = f"the first of {comparison.differing:,} texts that differ"
+                sections.append(Table(["text", "ours", "theirs"], [row], comparison.name, note))
+        if self.advice:
+            sections.append(Text(f"hint: {self.advice}"))
+        agreement = Text("what albertkit wrote gives the same ids")
+        return [*sections, agreement if self.ok else Text("what albertkit wrote gives other ids", tone="bad")]
 
 
-def _reader_row(found: Comparison) -> list[Any]:
-    if found.skipped:
-        return [found.name, Cell("-", "muted"), Cell(found.skipped, "muted")]
-    causes = Counter(cause for difference in found.differences for cause in difference.causes)
-    tone: Tone = "good" if not found.differences else "bad" if found.own else "warning"
-    same = Cell(f"{found.compared - len(found.differences)} of {found.compared}", tone)
-    return [found.name, same, ", ".join(f"{name} {count}" for name, count in causes.most_common())]
-
-
-def _example_row(difference: Difference) -> list[Any]:
-    ours, theirs = (" ".join(side)[:90] for side in difference.where())
-    return [repr(difference.text)[:76], ", ".join(difference.causes), Cell(ours, "good"), Cell(theirs, "warning")]
+def _reader_row(comparison: ReaderComparison) -> list[Any]:
+    if comparison.skipped:
+        return [comparison.name, Cell(f"not compared: {comparison.skipped}", "muted")]
+    tone: Tone = "good"
+    if comparison.differing:
+        tone = "bad" if comparison.own else "warning"
+    return [comparison.name, Cell(f"{comparison.compared - comparison.differing} of {comparison.compared}", tone)]
 
 
 def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | None = None) -> CheckReport:
-    """Compare everything that reads a tokenizer's folder, on hard sentences.
+    """Compare albertkit's ids with those of `tokenizer.json` and of transformers' AutoTokenizer.
 
     Args:
         folder: A checkpoint or tokenizer folder.
-        sentences: Texts; default: the built-in ones.
+        sentences: Texts. Default: hard sentences, and those that a save of the tokenizer compares.
     """
     path = local_folder(folder, weights=False)
     tokenizer = AlbertTokenizer.from_pretrained(path)
-    texts = [text for _, text in HARD_SENTENCES] if sentences is None else list(sentences)
+    texts = [text for _, text in HARD_SENTENCES]
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        texts = list(dict.fromkeys([*texts, *tokenizer.hard_lines()]))
+    if sentences is not None:
+        texts = list(sentences)
+    comparisons = [compare_json(path, tokenizer, texts), *_compare_auto_tokenizer(path, tokenizer, texts)]
+    advice = ""
+    if any(comparison.differing for comparison in comparisons):
+        advice = _MORPHEME_ADVICE if _has_analyser(tokenizer) else _ADVICE.format(folder=folder)
+    versions = {}
+    for name in ("transformers", "tokenizers"):
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     return CheckReport(
-        str(path),
-        type(tokenizer).__name__,
-        tokenizer.text_rules,
-        tokenizer.vocab_size,
-        tokenizer.fingerprint,
-        [
-            *_own_ways(tokenizer, texts),
-            compare_json(path, tokenizer, texts),
-            _config(path, tokenizer),
-            *read_by_others(path, tokenizer, texts),
-        ],
-        library_versions(),
+        folder=str(path),
+        kind=type(tokenizer).__name__,
+        text_rules=tokenizer.text_rules,
+        vocab_size=tokenizer.vocab_size,
+        fingerprint=tokenizer.fingerprint,
+        comparisons=comparisons,
+        versions=versions,
+        advice=advice,
     )
 
 
-# --- readings ---------------------------------------------------------------------------------------------------------
-
-
-def _own_ways(tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Iterator[Comparison]:
-    """Compare SentencePiece, batches, offsets and decoding."""
-    ours = isinstance(tokenizer, SentencePieceTokenizer | WordPieceTokenizer)
-    analyser = getattr(tokenizer, "analyser", None)
-
-    def batch(text: str) -> list[int]:
-        return tokenizer.encode_batch([text, "and another", text]).text(2).tolist()
-
-    def again(text: str) -> list[int]:
-        return tokenizer.encode(tokenizer.decode(tokenizer.encode(text)))
-
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        yield compare("SentencePiece itself", True, tokenizer, texts, _by_sentencepiece(tokenizer))
-    yield compare("encode_batch", True, tokenizer, texts, batch)
-    if tokenizer.start_engine():
-        yield compare("encode_batch, compiled engine", True, tokenizer, texts, batch)
-    yield compare("offsets", True, tokenizer, texts, lambda text: tokenizer.encode_with_offsets(text)[0])
-    known = [text for text in texts if tokenizer.unk_id not in tokenizer.encode(text)]
-    # What foreign rules remove or replace in decoding is not known; spaces between morphemes stay in the text.
-    yield compare("decode and encode again", ours and not analyser, tokenizer, known, again)
-
-
-def _by_sentencepiece(tokenizer: SentencePieceTokenizer) -> Encode:
-    """Apply Google's digit-comma rule to SentencePiece's pieces as its code has it, a piece at a time."""
-    import sentencepiece
-
-    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
-    google = rules.is_google(tokenizer.text_rules)
-
-    def split(piece: str) -> list[int]:
-        if google and ends_in_digit_comma(piece):
-            return [number for number, _ in without_comma(processor, piece)]
-        return [processor.piece_to_id(piece)]
-
-    def encode(text: str) -> list[int]:
-        pieces = processor.encode(tokenizer.prepared(text), out_type=str)
-        return [number for piece in pieces for number in split(piece)]
-
-    return encode
-
-
-def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> Comparison:
+def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> ReaderComparison:
     """Compare a folder's `tokenizer.json`, as the library under transformers reads it, with its tokenizer."""
     own = "text_rules" in read_settings(folder)
-    comparison = Comparison(JSON_NAME + ("" if own else ", not written by albertkit"), own)
+    name = JSON_NAME if own else f"{JSON_NAME}, not written by albertkit"
     if not (folder / JSON_NAME).exists():
         try:
             tokenizer.tokenizer_json()
-            comparison.skipped = "there is none; `save_pretrained` writes one"
+            reason = "there is none; `save_pretrained` writes one"
         except CheckpointError as error:
-            comparison.skipped = f"there is none: {error.message}"
-        return comparison
+            reason = f"there is none: {error.message}"
+        return ReaderComparison(name, own, skipped=reason)
     from tokenizers import Tokenizer
 
     try:
         reader = Tokenizer.from_file(str(folder / JSON_NAME))
     except Exception as error:  # the library raises nothing more particular
-        comparison.add(JSON_NAME, [], [error], UNKNOWN)
-        return comparison
+        return _unreadable(name, own, error)
     reader.no_padding()
     reader.no_truncation()
 
-    def theirs(text: str) -> list[int]:
-        if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.analyser:
-            text = tokenizer.prepared(text)  # the library knows no analyser
-        return reader.encode(text, add_special_tokens=False).ids
+    def read(text: str) -> list[int]:
+        prepared = tokenizer.prepared(text) if _has_analyser(tokenizer) else text  # the library knows no analyser
+        return reader.encode(prepared, add_special_tokens=False).ids
 
-    return compare(comparison.name, own, tokenizer, texts, theirs, with_names(tokenizer))
+    return compare_reader(name, tokenizer, texts, _encode_with_names(tokenizer), read, own)
 
 
-def _config(folder: Path, tokenizer: AlbertTokenizer) -> Comparison:
-    """Compare the model's configuration with the vocabulary. Ids of begin and end have no use in an ALBERT."""
-    comparison = Comparison("config.json", True)
-    if not (folder / "config.json").exists():
-        comparison.skipped = "there is none"
-        return comparison
-    config = read_json(folder / "config.json", "model configuration")
-    size, pad = config.get("vocab_size"), config.get("pad_token_id", 0)
-    comparison.compared = 2
-    if not isinstance(size, int) or size < tokenizer.vocab_size:
-        comparison.add("vocab_size", [tokenizer.vocab_size], [size], "vocab-mismatch")
-    if pad != tokenizer.pad_id:
-        comparison.add("pad_token_id", [tokenizer.pad_id], [pad], "pad-mismatch")
-    return comparison
+def _compare_auto_tokenizer(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[ReaderComparison]:
+    """Compare ids of texts and segment ids of a pair with transformers' AutoTokenizer."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        return [ReaderComparison(AUTO_NAME, skipped="transformers is not installed")]
+    encode = _encode_with_names(tokenizer)
+    with quiet_transformers():
+        try:
+            reader = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        except Exception as error:  # whatever stops it is the finding
+            return [_unreadable(AUTO_NAME, False, error)]
+        ids = compare_reader(
+            AUTO_NAME,
+            tokenizer,
+            texts,
+            lambda text: [tokenizer.cls_id, *encode(text), tokenizer.sep_id],
+            lambda text: reader(text)["input_ids"],
+        )
+        pair = ("one text", "another")
+        our_segments = list(map(str, tokenizer(*pair)["token_type_ids"]))
+        their_segments = list(map(str, reader(*pair).get("token_type_ids", [])))
+    segments = ReaderComparison(f"{AUTO_NAME}, segments of a pair", compared=1)
+    if our_segments != their_segments:
+        segments.differing = 1
+        segments.first = FirstDifference(" | ".join(pair), our_segments, their_segments or ["none"])
+    return [ids, segments]
+
+
+def _unreadable(name: str, own: bool, error: Exception) -> ReaderComparison:
+    lines = str(error).strip().splitlines()
+    difference = FirstDifference("reading the folder", [], [lines[0] if lines else type(error).__name__])
+    return ReaderComparison(name, own, 1, 1, difference)
+
+
+def _has_analyser(tokenizer: AlbertTokenizer) -> TypeGuard[SentencePieceTokenizer]:
+    return isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.analyser is not None
+
+
+def _encode_with_names(tokenizer: AlbertTokenizer) -> Callable[[str], list[int]]:
+    """Return an `encode` that reads names of special tokens as their ids, as every reader but albertkit's does."""
+    special_ids = {tokenizer.id_to_piece(token_id): token_id for token_id in tokenizer.special_ids()}
+    names = re.compile("(" + "|".join(map(re.escape, special_ids)) + ")")
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = []
+        for part in names.split(text):
+            ids += [special_ids[part]] if part in special_ids else tokenizer.encode(part)
+        return ids
+
+    return encode

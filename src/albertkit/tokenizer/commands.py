@@ -50,5 +50,5 @@ def convert_tokenizer(options: ConvertTokenizerOptions) -> ConvertedTokenizer:
 
 @takes(CheckOptions)
 def check(options: CheckOptions) -> CheckReport:
-    """Compare everything that reads a tokenizer's folder."""
+    """Compare the readers of a tokenizer's folder."""
     return check_tokenizer(options.folder)

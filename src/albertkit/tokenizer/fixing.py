@@ -17,7 +17,7 @@ def fix_tokenizer(given: Any) -> Any:
     """Return transformers' tokenizer of an ALBERT with the ids, segments and offsets of the original.
 
     What transformers 5 reads from `spiece.model` alone, or by its class `AlbertTokenizer`, takes Hangul apart, forgets the rule
-    for a digit before a comma, and gives a pair no segment ids; `albertkit tokenizer check FOLDER` shows each on your text.
+    for a digit before a comma, and gives a pair no segment ids; `albertkit tokenizer check FOLDER` shows an example.
 
     Args:
         given: A folder or `org/name` of the hub that holds `spiece.model`, or a tokenizer that transformers loaded from one;

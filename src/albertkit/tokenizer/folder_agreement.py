@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from albertkit.tokenizer.comparison import Vocabulary, compare_reader
 from albertkit.tokenizer.folder_files import JSON_NAME
 
 # Capitals, accents, quotes, a digit before a comma, Hangul, Chinese, full-width letters: where readers part.
@@ -18,14 +19,10 @@ HARD_SENTENCE = "McDonald's naïve “café” paid 1,234,500, in (Zürich) 2010
 logger = logging.getLogger("albertkit")
 
 
-class Encoder(Protocol):
+class Encoder(Vocabulary, Protocol):
     """Methods of an `AlbertTokenizer` that are used here."""
 
     def encode(self, text: str) -> list[int]: ...
-
-    def convert_ids_to_tokens(self, ids: Any) -> Any: ...
-
-    def __len__(self) -> int: ...
 
 
 class _Model(msgspec.Struct):
@@ -49,20 +46,22 @@ def warn_of_other_reading(folder: Path, tokenizer: Encoder) -> None:
     if not file.exists():
         return
     try:
-        theirs = _ids(msgspec.json.decode(file.read_bytes(), type=_Content), HARD_SENTENCE)
+        content = msgspec.json.decode(file.read_bytes(), type=_Content)
+        comparison = compare_reader(
+            JSON_NAME, tokenizer, [HARD_SENTENCE], tokenizer.encode, lambda text: _ids(content, text)
+        )
     except (msgspec.MsgspecError, ValueError, KeyError) as error:
         logger.warning("`%s` cannot be compared with the folder's other tokenizer file: %s", file, error)
         return
-    ours = tokenizer.encode(HARD_SENTENCE)
-    if theirs == ours:
+    if comparison.first is None:
         return
-    first = next((n for n, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), 0)
+    ours, theirs = comparison.first.excerpts()
     logger.warning(
-        "`%s` reads a text otherwise than the folder's other tokenizer file, which is used here: %s in place of %s; "
+        "`%s` reads a text otherwise than the folder's other tokenizer file, which is used here: `%s` in place of `%s`; "
         "see: albertkit tokenizer check %s",
         file,
-        tokenizer.convert_ids_to_tokens([n for n in theirs[first : first + 4] if n < len(tokenizer)]),
-        tokenizer.convert_ids_to_tokens(ours[first : first + 4]),
+        theirs,
+        ours,
         folder,
     )
 

@@ -1,7 +1,7 @@
 """`JsonTokenizer`: a folder whose only tokenizer file is `tokenizer.json`, run by the `tokenizers` library.
 
 transformers 5 saves no other file, and a model fine-tuned with it has learned from the ids of that file, its faults
-included (`albertkit tokenizer check` names them). So it is run as it is, rather than turned back into SentencePiece. Two
+included (`albertkit tokenizer check` shows an example). So it is run as it is, rather than turned back into SentencePiece. Two
 things are albertkit's: padding and truncation that the file may ask for are left out, and the names of the five special
 tokens in a text are plain text, not ids.
 """

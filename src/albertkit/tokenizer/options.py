@@ -141,9 +141,9 @@ class ConvertTokenizerOptions:
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """Compare token ids of albertkit, transformers and SentencePiece on hard sentences, and explain differences.
+    """Compare token ids of albertkit, `tokenizer.json` and transformers' AutoTokenizer on hard sentences.
 
-    The exit status is 1 if albertkit's own readers or files differ, 0 if only those of transformers do.
+    The exit status is 1 if a `tokenizer.json` that albertkit wrote gives other ids, 0 if only foreign files do.
 
     Attributes:
         folder: Folder of a tokenizer or model.

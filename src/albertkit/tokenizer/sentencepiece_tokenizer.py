@@ -16,6 +16,7 @@ from albertkit.folder_facts import AddedToken
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.alignment import AlignedText, with_spaces
 from albertkit.tokenizer.batch import BatchEncoder
+from albertkit.tokenizer.comparison import ReaderComparison, compare_reader
 from albertkit.tokenizer.digit_comma import SPACE, digit_comma_rule
 from albertkit.tokenizer.folder_files import (
     ANALYSER_KEY,
@@ -48,7 +49,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
         Args:
             model: Content of a SentencePiece model file.
-            text_rules: Name of the text rules, one of `albertkit.tokenizer.rules.NAMES` or registered.
+            text_rules: Name of the text rules, one of `albertkit.tokenizer.rules.NAMES`.
             source: Where the model came from, for messages.
             analyser: For a model trained with spaces between morphemes, whose they were; see
                 `albertkit.tokenizer.morphemes`. It is asked before every encoding.
@@ -109,10 +110,11 @@ class SentencePieceTokenizer(AlbertTokenizer):
             fact = f"transformers cannot open the folder, which has no tokenizer.json: {error.message}"
             warnings.warn(fact, stacklevel=3)
             return {MODEL_NAME: self._model}, settings
-        if self._json_differences:
+        comparison = self._json_comparison
+        if comparison.first is not None:
             warnings.warn(
                 "transformers reads other ids from tokenizer.json, which cannot express all of this vocabulary, on "
-                f"{len(self._json_differences):,} hard lines, the first of them {self._json_differences[0]!r}; see: albertkit "
+                f"{comparison.differing:,} hard lines, the first of them {comparison.first.text!r}; see: albertkit "
                 "tokenizer check FOLDER",
                 stacklevel=3,
             )
@@ -129,18 +131,25 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return fast_tokenizer_json(self._model, self.text_rules)
 
     @cached_property
-    def _json_differences(self) -> list[str]:
-        """Return the hard lines of which `tokenizer.json` makes other ids, as the text without spaces between morphemes."""
+    def _json_comparison(self) -> ReaderComparison:
+        """Compare `tokenizer.json` on hard lines, without the spaces between morphemes."""
         from tokenizers import Tokenizer
 
+        reader = Tokenizer.from_str(self._json)
+        return compare_reader(
+            JSON_NAME,
+            self,
+            self.hard_lines(),
+            lambda line: self._cut(rules.apply(self.text_rules, line)),
+            lambda line: reader.encode(line, add_special_tokens=False).ids,
+            own=True,
+        )
+
+    def hard_lines(self) -> list[str]:
+        """Return texts on which `tokenizer.json` may differ from the model: general ones, then the vocabulary's own."""
         from albertkit.tokenizer.fast import hard_lines
 
-        reader = Tokenizer.from_str(self._json)
-        return [
-            line
-            for line in hard_lines(self._model, self.text_rules)
-            if reader.encode(line, add_special_tokens=False).ids != self._cut(rules.apply(self.text_rules, line))
-        ]
+        return hard_lines(self._model, self.text_rules)
 
     def write_listing(self, folder: str | os.PathLike[str]) -> None:
         """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it."""

@@ -128,7 +128,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         before=measure_fit(tokenizer, lines) if lines else None,
         after=measure_fit(extended, lines) if lines else None,
         compared=comparison.compared,
-        differing=len(comparison.differences),
+        differing=comparison.differing,
         model_class=model_class,
         rows=options.rows if model_class else None,
         taken_over=taken,

@@ -74,10 +74,10 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
         tokenizer = train_on(lines, Path(options.out), options.vocab_size, options)
     comparison = compare_json(Path(options.out), tokenizer, [*(text for _, text in HARD_SENTENCES), *lines.held_out])
     warnings = [_SPACES.format(tokenizer.analyser)] if tokenizer.analyser else []
-    if comparison.differences:
+    if comparison.first is not None:
         warnings.append(
-            f"transformers reads other ids from tokenizer.json on {len(comparison.differences):,} of "
-            f"{comparison.compared:,} lines, such as {comparison.differences[0].text[:60]!r}; "
+            f"transformers reads other ids from tokenizer.json on {comparison.differing:,} of "
+            f"{comparison.compared:,} lines, such as {comparison.first.text[:60]!r}; "
             f"`albertkit tokenizer check {options.out}` shows where"
         )
     return TrainingReport(
@@ -89,7 +89,7 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
         longest_pieces=longest_pieces(tokenizer),
         held_out=measure_fit(tokenizer, lines.held_out) if lines.held_out else None,
         compared=comparison.compared,
-        differing=len(comparison.differences),
+        differing=comparison.differing,
         warnings=tuple(warnings),
     )
 

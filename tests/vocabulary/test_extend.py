@@ -341,7 +341,7 @@ def test_command(english_model: Path, korean_file: Path, tmp_path: Path, run_com
 
 
 def test_words_themselves(english_model: Path, korean_file: Path, tmp_path: Path, run_command) -> None:
-    """Words, comma-separated words and files of words can be mixed; a file that is not there is no word."""
+    """Words, comma-separated words and files of words can be mixed; a file that is missing from a folder is no word."""
     words = tmp_path / "words.txt"
     words.write_text("문서중앙\n", encoding="utf-8")
     command = ["tokenizer", "extend", english_model, korean_file, "--max-new", "100", "--out"]
@@ -354,6 +354,19 @@ def test_words_themselves(english_model: Path, korean_file: Path, tmp_path: Path
     assert extend_vocabulary(english_model, [korean_file], tmp_path / "one", words="zebra", max_new=100).words == 1
     missing = run_command(*command, tmp_path / "none", "--words", tmp_path / "wrods.txt")
     assert (missing.status, "error[not-found]" in missing.err) == (2, True)
+
+
+def test_only_a_path_is_a_file_of_words(
+    english_model: Path, korean_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command
+) -> None:
+    """A slash, an ending or a length of more than a file's name make no file; an existing name without ending is one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "terms").write_text("zebra\n", encoding="utf-8")
+    words = ["km/h", "main.csv", "terms", ",".join(f"garden{n}" for n in range(40))]
+    command = ["tokenizer", "extend", english_model, korean_file, "--max-new", "300", "--words", *words, "--out"]
+    report = run_command(*command, tmp_path / "out", "--json").json
+    assert report["requested_words"] == ["km/h", "main.csv", "zebra", *(f"garden{n}" for n in range(40))]
+    assert "given: km/h, main.csv, zebra" in run_command(*command, tmp_path / "shown").out
 
 
 def test_google_with_korean_of_wikipedia(data: Path, tmp_path: Path) -> None:

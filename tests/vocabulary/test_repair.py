@@ -10,10 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from albertkit.config import AlbertConfig
-from albertkit.errors import AlbertKitError, MachineError
+from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForPreTraining
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.vocabulary import repair as repairing
 from albertkit.vocabulary import repair_vocabulary
 
 
@@ -64,7 +63,7 @@ def test_the_korean_layout(korean_layout, tmp_path: Path, korean: list[str]) -> 
     report = repair_vocabulary(old, tmp_path / "new")
     assert report.moved == {"[PAD]": (3, 0), "<unk>": (0, 1), "[CLS]": (5, 2), "[SEP]": (6, 3), "[MASK]": (7, 4)}
     assert report.model_class == "AlbertForPreTraining"
-    assert (report.hidden_states, report.compared > 40) == (16, True)
+    assert report.compared > 40
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "new")
     assert tokenizer.vocab_size == processor.get_piece_size()
     assert b"text.txt" not in (tmp_path / "new" / "spiece.model").read_bytes()
@@ -103,19 +102,6 @@ def test_padding_behind_the_vocabulary(korean: list[str], config_of, tmp_path: P
         assert torch.equal(new[words][here], old[words][there])
         assert new["predictions.bias"][here] == old["predictions.bias"][there]
     assert AlbertForPreTraining.from_pretrained(tmp_path / "new").config.pad_token_id == 0
-
-
-def test_a_row_out_of_place_is_noticed(korean_layout, tmp_path: Path, monkeypatch) -> None:
-    move = repairing._move_rows
-
-    def wrong(model, change, folder) -> None:
-        move(model, change, folder)
-        model.words_VE[[1, 9]] = model.words_VE[[9, 1]]  # the unknown token is in many texts
-
-    monkeypatch.setattr(repairing, "_move_rows", wrong)
-    with pytest.raises(MachineError, match="hidden states differ"):
-        repair_vocabulary(korean_layout[0], tmp_path / "new")
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_tokenizer_alone_and_the_command(korean_layout, tmp_path: Path, run_command) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from albertkit.conversion.own_tokenizer import check_vocabulary
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, listed
 from albertkit.files import read_json, write_json
 from albertkit.frame.command import takes
 from albertkit.frame.result import Result
@@ -37,6 +37,7 @@ class ExtensionReport(Result):
         out: The folder.
         old_size, vocab_size: Tokens before and after.
         characters, words, found, unused, left_out: See `Extension`.
+        requested_words: Words that were given, those of files included.
         fingerprint: Of the new tokenizer.
         before, after: How the two fit held-out lines; None if the text was too short to hold any out.
         compared, differing: Of those lines (of others, if there are none), how many were compared with `tokenizer.json`, and
@@ -54,6 +55,7 @@ class ExtensionReport(Result):
     found: int
     unused: int
     left_out: dict[str, list[str]]
+    requested_words: list[str]
     fingerprint: str
     before: TextFit | None
     after: TextFit | None
@@ -67,6 +69,8 @@ class ExtensionReport(Result):
         """Return what is new, what was left out, the rows of the model, and how both vocabularies fit the text."""
         counts = f"{self.characters:,} characters, {self.words:,} given, {self.found:,} found, {self.unused:,} unused"
         lines = [f"{self.vocab_size:,} tokens in {self.out}, {self.old_size:,} of them as before", f"new: {counts}"]
+        if self.requested_words:
+            lines.append(f"given: {listed(self.requested_words)}")
         lines += [f"left out, {reason}: {' '.join(words)}" for reason, words in self.left_out.items()]
         if self.model_class:
             other = f", {self.taken_over:,} from another model" if self.taken_over else ""
@@ -124,6 +128,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         found=extension.found,
         unused=extension.unused,
         left_out=extension.left_out,
+        requested_words=words,
         fingerprint=extended.fingerprint,
         before=measure_fit(tokenizer, lines) if lines else None,
         after=measure_fit(extended, lines) if lines else None,
@@ -204,17 +209,16 @@ def _change(extension: Extension, rows: str) -> str:
 
 
 def _read_words(words: str | Path | Sequence[str | Path] | None) -> list[str]:
-    """Return the words of a list, in which a file stands for its lines and a comma separates words."""
+    """Return the words of a list, in which a file stands for its lines and a comma separates words.
+
+    A file is one that exists, a `Path`, an address, or a name in a folder that exists: misspelt, it is no word.
+    """
     read: list[str] = []
     for word in [words] if isinstance(words, str | Path) else words or ():
-        if _is_file(word):
+        folder = os.path.dirname(word)
+        in_a_folder = bool(folder) and os.path.isdir(folder)
+        if isinstance(word, Path) or os.path.isfile(word) or in_a_folder or "://" in word:
             read += [line.strip() for line in read_lines(Path(word)) if line.strip()]
         else:
             read += map(str.strip, str(word).split(",")) if word else [""]
     return read
-
-
-def _is_file(word: str | Path) -> bool:
-    """Return True for a file that exists, and for what is called like one: a misspelt name is no word."""
-    path = Path(word)
-    return isinstance(word, Path) or "/" in word or path.suffix in (".txt", ".gz", ".csv", ".tsv") or path.is_file()

@@ -18,7 +18,7 @@ class ExtendOptions(ReadingOptions, SearchSettings):
         files: Text that needs new tokens; formats as for `tokenizer train`.
         out: New folder for the tokenizer, a list of its tokens (`spiece.vocab`), and with `--model` the whole checkpoint.
         model: Checkpoint trained with the tokenizer; often the same folder.
-        words: Words to add in any case, separated by spaces or commas, or files of words, one per line.
+        words: Words to add in any case, separated by spaces or commas, or existing files of words, one per line.
         rows: How to initialise new embedding rows. subword-mean: mean of the rows of the old tokens that the new one replaces;
             mean: mean of all old rows; normal: random; zero; cooccurrence: from co-occurrences in the text, rotated to match the
             old rows.

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
-
-import msgspec
+from typing import Annotated, Any, get_type_hints
 
 from albertkit.errors import ConfigError, closest, listed, near_miss
 from albertkit.files import load, write_json
 from albertkit.model_folder import local_folder
+from albertkit.validation import Range, Share, wrong_values
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu_new", "gelu", "relu")
@@ -51,8 +50,7 @@ _USUAL_VALUES: dict[str, tuple[Any, ...]] = {
     "pooler_type": ("first_token_transform", None),
 }
 
-Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]  # beyond it a broken file, not a model
-Probability = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+Count = Annotated[int, Range(1, 10_000_000)]  # beyond it a broken file, not a model
 _MAX_BLOCKS = 1000  # with weights of their own: they are built before any weight is looked for
 _MAX_LAYERS = 10_000  # computed one after the other; beyond it a broken file, not a model
 
@@ -115,13 +113,13 @@ class AlbertConfig:
     intermediate_size: Count = 16384
     inner_group_num: Count = 1
     hidden_act: str = "gelu_new"
-    hidden_dropout_prob: Probability = 0.0
-    attention_probs_dropout_prob: Probability = 0.0
+    hidden_dropout_prob: Share = 0.0
+    attention_probs_dropout_prob: Share = 0.0
     max_position_embeddings: Count = 512
     type_vocab_size: Count = 2
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
-    classifier_dropout_prob: Probability = 0.1
+    classifier_dropout_prob: Share = 0.1
     pad_token_id: int = 0
     bos_token_id: int = 2
     eos_token_id: int = 3
@@ -445,28 +443,3 @@ def _warn_once(text: str) -> None:
 def _types() -> dict[str, Any]:
     """Return the types of the fields, with their limits, and of the foreign keys that are read."""
     return get_type_hints(AlbertConfig, include_extras=True) | _FOREIGN_TYPES
-
-
-def wrong_values(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> list[str]:
-    """List the values that are not of their kind: a type, a type with limits, or a choice of words."""
-    found = []
-    for name, kind in kinds.items():
-        if name not in values:
-            continue
-        fact, value = "", values[name]
-        if get_origin(kind) is Literal:
-            fact = "" if value in get_args(kind) else f"known: {', '.join(get_args(kind))}"
-        else:
-            try:
-                msgspec.convert(value, kind)
-            except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a half character is no text for msgspec
-                fact = str(error).replace("Expected", "expected").replace(", got", ", found")
-        found += [f"{name} is {value!r}, {fact}"] if fact else []
-    return found
-
-
-def check_fields(settings: object, hint: str) -> None:
-    """Refuse a dataclass whose values are not of its fields' types and limits."""
-    kinds = get_type_hints(type(settings), include_extras=True)  # not `vars`: msgspec leaves defaults to the class
-    if found := wrong_values({name: getattr(settings, name) for name in kinds}, kinds):
-        raise ConfigError("bad-value", "; ".join(found), hint)

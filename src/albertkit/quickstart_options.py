@@ -4,7 +4,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from albertkit.frame.command import SEVERAL, Range
+from albertkit.frame.command import SEVERAL
+from albertkit.validation import Range
 
 
 @dataclass(frozen=True)

@@ -91,8 +91,8 @@ def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
     ("changes", "shape", "says"),
     [
         ({"start_layers": 3}, {}, "the model has 3 layers"),
-        ({"start_layers": 0}, {}, "start_layers is 0, it must be at least 1"),
-        ({"start_share": 1.5}, {}, "start_share is 1.5, it must be at least 0 and below 1"),
+        ({"start_layers": 0}, {}, "start_layers is 0, it must be a whole number, at least 1"),
+        ({"start_share": 1.5}, {}, "start_share is 1.5, it must be a number, at least 0 and below 1"),
         ({}, {"num_hidden_groups": 3}, "this one has 3"),
     ],
 )

@@ -192,7 +192,7 @@ def test_keys(tmp_path, monkeypatch):
             ServeOptions((), api_key_file=key)
     key.write_text("secret\n")
     assert ServeOptions((), api_key_file=key).api_key == ServeOptions((), api_key_file=str(key)).api_key == "secret"
-    with pytest.raises(ConfigError, match="port must be a whole number, it is '8000'"):
+    with pytest.raises(ConfigError, match="port is '8000', it must be a whole number"):
         ServeOptions((), port="8000")
     assert "secret" not in repr(ServeOptions((), api_key_file=key))
     for host in ("0.0.0.0", "::", "example.org", "192.168.0.7"):

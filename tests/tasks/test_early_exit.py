@@ -159,7 +159,7 @@ def test_a_run_has_exits_that_know_something(run: Path) -> None:
 
 
 def test_no_round_is_refused(run: Path) -> None:
-    with pytest.raises(AlbertKitError, match="rounds is 0, it must be at least 1"):
+    with pytest.raises(AlbertKitError, match="rounds is 0, it must be a whole number, at least 1"):
         exit_curve(run, run.parent / "dev.tsv", rounds=0)
 
 

@@ -78,10 +78,13 @@ def test_a_folder_holds_one_run_made_from_one_thing(tmp_path: Path) -> None:
         learn_successors(tmp_path / "other", EpochSettings(), resume=True)
     with pytest.raises(CheckpointError, match=r"started with other settings: seed was 0, now 1"):
         learn_successors(tmp_path / "run", EpochSettings(steps=2, seed=1), resume=True)
-    with pytest.raises(ConfigError, match="retries is -1, it must be at least 0"):
+    with pytest.raises(ConfigError, match="retries is -1, it must be a whole number, at least 0"):
         learn_successors(tmp_path / "other", EpochSettings(retries=-1))
     wrong = EpochSettings(steps=1.5, lr="1e-3")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"steps must be a whole number or None, it is 1\.5; lr must be a number"):
+    with pytest.raises(
+        ConfigError,
+        match=r"steps is 1\.5, it must be a whole number or None, at least 1 .*; lr is .*, it must be a number",
+    ):
         learn_successors(tmp_path / "other", wrong)
     for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
         (checkpoint / "provenance.json").write_text('{"data": "letters"}')

@@ -8,8 +8,9 @@ from cyclopts import Parameter
 
 from albertkit.captioning.generation.settings import GenerationSettings
 from albertkit.data.bad_rows import OnError
-from albertkit.frame.command import SEVERAL, Positive, check_values
+from albertkit.frame.command import SEVERAL, check_values
 from albertkit.frame.options import DeviceOptions
+from albertkit.validation import Positive
 
 Rounding = Literal["floor", "round", "middle"]
 # None, unless a flag of it is given: the captioner's own settings.

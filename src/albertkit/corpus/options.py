@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL, Range, check_values
+from albertkit.frame.command import SEVERAL, check_values
+from albertkit.validation import Range
 
 Errors = Literal["strict", "replace"]
 Format = Literal["text", "jsonl", "csv", "tsv", "parquet", "wiki", "paragraphs", "pairs"]

@@ -24,6 +24,7 @@ from albertkit.model import AlbertModel
 from albertkit.model.folder import read_tensors, write_tensors
 from albertkit.model_folder import local_folder, or_model_of_run
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.validation import is_of_type
 
 logger = logging.getLogger("albertkit")
 
@@ -192,7 +193,7 @@ class _Config:
         if name not in self.values and default:
             return default[0]
         value = self.values.get(name)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        if not is_of_type(value, kind):
             raise self.broken(f"`{name}` is {value!r}" if name in self.values else f"it has no `{name}`")
         return value
 

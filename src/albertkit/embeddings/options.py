@@ -10,8 +10,9 @@ from cyclopts import Parameter
 from albertkit.data.given import Data
 from albertkit.embeddings.settings import DistillSettings, EmbedSettings
 from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL, Positive, Range, check_values
+from albertkit.frame.command import SEVERAL, check_values
 from albertkit.frame.options import BadRowOptions, BatchOptions, DeviceOptions, Precision, TableOptions
+from albertkit.validation import Positive, Range
 
 
 @dataclass(frozen=True, kw_only=True)

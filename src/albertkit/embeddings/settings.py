@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
-from albertkit.frame.command import NotNegative, Range, Share
 from albertkit.tasks.presets import default_rate
 from albertkit.training.settings import EpochSettings
+from albertkit.validation import NotNegative, Range, Share
 
 EmbeddingLoss = Literal["cosine", "cosent", "angle", "mnrl", "softmax"]
 TeacherLoss = Literal["mse", "cosine"]

@@ -32,19 +32,16 @@ import dataclasses
 import functools
 import inspect
 import json as json_module
-import math
 import os
 import re
-import reprlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
-from numbers import Integral, Real
 from pathlib import Path
-from types import NoneType, UnionType
+from types import NoneType
 from typing import (
     Annotated,
     Any,
@@ -52,7 +49,6 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
-    Union,
     cast,
     get_args,
     get_origin,
@@ -63,6 +59,7 @@ from typing import (
 from cyclopts import Parameter
 
 from albertkit.errors import ConfigError, near_miss
+from albertkit.validation import field_types, is_of_type, wrong_fields
 
 Given = ParamSpec("Given")
 Options = TypeVar("Options")
@@ -77,45 +74,6 @@ _JSON = "Print the result as one JSON object, and no progress."
 # A sentence of a docstring that the command line leaves out; it may go on in the next line.
 _ONLY_IN_PYTHON = re.compile(r"\s*In Python also [^.]*\.")
 _SILENCE = 1.0  # seconds
-MOST_SEED = 2**63 - 1  # what torch takes
-_TAKEN: dict[Any, Any] = {int: Integral, float: Real, str: str | os.PathLike, Path: str | os.PathLike}
-_IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", Path: "a path"}
-
-
-@dataclass(frozen=True)
-class Range:
-    """Finite numbers that a field takes: `length: Annotated[int, Range(8)]`.
-
-    Attributes:
-        least: Smallest number.
-        most: Largest number.
-        above: Bound that every number exceeds.
-        below: Bound that no number reaches.
-    """
-
-    least: float | None = None
-    most: float | None = None
-    _: KW_ONLY
-    above: float | None = None
-    below: float | None = None
-
-    def __contains__(self, number: float) -> bool:
-        return (
-            abs(number) < math.inf  # not NaN either
-            and (self.least is None or number >= self.least)
-            and (self.most is None or number <= self.most)
-            and (self.above is None or number > self.above)
-            and (self.below is None or number < self.below)
-        )
-
-    def __str__(self) -> str:
-        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
-        return " and ".join(f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None)
-
-
-Positive = Annotated[int, Range(1)]
-NotNegative = Annotated[int, Range(0)]
-Share = Annotated[float, Range(0, below=1)]
 
 
 @dataclass(frozen=True)
@@ -246,102 +204,30 @@ def takes(
     return wrap
 
 
-def seed_problems(seed: Any) -> list[str]:
-    """Say why torch or NumPy would not take a seed; None is right."""
-    if seed is None or (isinstance(seed, Integral) and 0 <= int(seed) <= MOST_SEED):
-        return []
-    return [f"seed must be a whole number, at least 0 and below 2^63, it is {seed!r}"]
-
-
 def check_values(options: Any) -> None:
-    """Refuse values of another type, impossible seeds, choices that do not exist and numbers out of their range.
+    """Refuse options whose values are not of the types of their fields, in their ranges and among their choices.
 
     Settings (`settings_of`) check themselves, with everything else that is wrong with them.
+
+    Raises:
+        ConfigError: unknown-name for a choice that does not exist, else bad-value.
     """
-    found = seed_problems(getattr(options, "seed", None)) + wrong_types(options)
-    for name, kind, value in _typed_values(options):
-        if dataclasses.is_dataclass(kind) and not found and settings_of(type(options)) is not kind:
-            found = [f"{name}: {problem}" for problem in wrong_types(value)]
-    if found:
-        raise ConfigError("bad-value", found[0], "pass a value of that type, or leave the argument out for its default")
-    for name, value, choices in wrong_choices(options)[:1]:
-        raise ConfigError("unknown-name", f"{name} cannot be `{value}`", near_miss(value, map(str, choices)))
-    check_ranges(options)
+    settings = settings_of(type(options))
+    problems = wrong_fields(options)
+    for name, kind in field_types(options).items():
+        value = getattr(options, name)
+        if (choices := _choices(kind)) and not is_of_type(value, kind):
+            raise ConfigError("unknown-name", f"{name} cannot be `{value}`", near_miss(str(value), map(str, choices)))
+        if dataclasses.is_dataclass(kind) and kind is not settings and dataclasses.is_dataclass(value):
+            problems += [f"{name}: {problem}" for problem in wrong_fields(value)]
+    if problems:
+        raise ConfigError("bad-value", "; ".join(problems), "change it, or leave it out for its default")
 
 
-def wrong_types(given: Any) -> list[str]:
-    """Say which fields of a dataclass have values of another type than theirs."""
-    return [
-        f"{name} must be {_in_words(kind)}, it is {reprlib.repr(value)}"
-        for name, kind, value in _typed_values(given)
-        if not _is_of(value, kind)
-    ]
-
-
-def wrong_choices(given: Any) -> list[tuple[str, Any, list[Any]]]:
-    """Return name, value and choices of the fields of a dataclass that have none of their choices."""
-    found = []
-    for name, kind, value in _typed_values(given):
-        kinds = _alternatives(kind)
-        if all(get_origin(one) is Literal or one is NoneType for one in kinds):
-            choices = [choice for one in kinds for choice in get_args(one)]
-            if value not in choices and (value is not None or NoneType not in kinds):
-                found.append((name, value, choices))
-    return found
-
-
-def out_of_range(given: Any) -> list[str]:
-    """List the numbers of a dataclass that are outside of the `Range` of their field; None is in every range."""
-    return [
-        f"{name} is {value:,}, it must be {limit if abs(value) < math.inf else 'finite'}"
-        for name, limit, value in _limited_values(given)
-        if value is not None and value not in limit
-    ]
-
-
-def check_ranges(given: Any) -> None:
-    """Refuse numbers of a dataclass that are outside of the `Range` of their field."""
-    if found := out_of_range(given):
-        raise ConfigError("bad-value", "; ".join(found), "change it, or leave it out for its default")
-
-
-def _limited_values(given: Any) -> Iterator[tuple[str, Range, Any]]:
-    hints = get_type_hints(type(given), include_extras=True)
-    return ((name, limit, getattr(given, name)) for name, kind in hints.items() for limit in _ranges(kind))
-
-
-def _ranges(kind: Any) -> list[Range]:
-    return [kind] if isinstance(kind, Range) else [found for one in get_args(kind) for found in _ranges(one)]
-
-
-def _typed_values(given: Any) -> Iterator[tuple[str, Any, Any]]:
-    hints = get_type_hints(type(given))
-    return ((field.name, hints[field.name], getattr(given, field.name)) for field in dataclasses.fields(given))
-
-
-def _alternatives(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-
-
-def _is_of(value: Any, kind: Any) -> bool:
-    """Return whether a value is of a type. NumPy's numbers count as numbers and a list as a tuple; other generics pass."""
-    if len(kinds := _alternatives(kind)) > 1:
-        return any(_is_of(value, one) for one in kinds)
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple | list) and all(_is_of(one, get_args(kind)[0]) for one in value)
-    if kind is bool:  # that of NumPy is no `bool`, and a 0 is as good as False
-        return value is not None and hasattr(value, "__bool__")
-    return kind is Any or not isinstance(kind, type) or isinstance(value, _TAKEN.get(kind, kind))
-
-
-def _in_words(kind: Any) -> str:
-    if len(kinds := _alternatives(kind)) > 1:
-        return " or ".join(dict.fromkeys(map(_in_words, kinds)))
-    if get_origin(kind) is tuple:
-        return f"a tuple, each {_in_words(get_args(kind)[0])}"
+def _choices(kind: Any) -> list[Any]:
     if get_origin(kind) is Literal:
-        return f"one of {', '.join(map(str, get_args(kind)))}"
-    return "None" if kind is NoneType else _IN_WORDS.get(kind) or f"of the type {getattr(kind, '__name__', kind)}"
+        return list(get_args(kind))
+    return [choice for part in get_args(kind) for choice in _choices(part)]
 
 
 def settings_of(options: type) -> type | None:

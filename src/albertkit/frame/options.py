@@ -5,7 +5,7 @@ from typing import Literal
 
 from albertkit.data.bad_rows import OnError
 from albertkit.data.columns import Columns
-from albertkit.frame.command import Positive
+from albertkit.validation import Positive
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 

@@ -31,9 +31,9 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 
 from albertkit.errors import ConfigError, DataError, near_miss
-from albertkit.frame.command import Range, check_ranges
 from albertkit.pretraining.randomness import BLOCKS, ORDER, SEGMENTS, make_key, shuffle_rows, subkey
 from albertkit.pretraining.segments import EXAMPLE, PENDING, Rule, plan_shard, read_random_segments
+from albertkit.validation import Range, check_fields
 
 KINDS = ("in order", "swapped", "random", "single")
 LABELS = np.array([0, 1, 1, -100], np.int64)  # the sentence-order label of each kind; -100: none
@@ -83,7 +83,7 @@ class ExampleSettings:
                 raise ConfigError(
                     "bad-value", f"{name} is {getattr(self, name)!r}", near_miss(str(getattr(self, name)), allowed)
                 )
-        check_ranges(self)
+        check_fields(self)
 
     @property
     def num_specials(self) -> int:

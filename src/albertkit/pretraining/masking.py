@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albertkit.frame.command import Positive, Share, check_ranges
 from albertkit.jit import compiled
 from albertkit.pretraining.randomness import below, bits, subkey, uniform
 from albertkit.pretraining.segments import SINGLE
+from albertkit.validation import Positive, Share, check_fields
 
 # Columns of the n-gram log: sequence, drawn, accepted, units, tokens, across_sep. `accepted` is the n used after shortening, or
 # one of two reasons for none:
@@ -52,7 +52,7 @@ class MaskSettings:
     random_specials: bool = False
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_fields(self)
 
     def ngram_probabilities(self) -> np.ndarray:
         """Return the probability of n = 1, 2, ... max_ngram: float64 [max_ngram]."""

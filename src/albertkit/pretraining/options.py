@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from albertkit.frame.command import Positive, Range, Share, check_values
+from albertkit.frame.command import check_values
 from albertkit.frame.options import DeviceOptions
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
+from albertkit.validation import Positive, Range, Share
 
 
 @dataclass(frozen=True)

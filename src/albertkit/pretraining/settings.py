@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.frame.command import NotNegative, Positive, Range, Share
 from albertkit.training.settings import ComputeOptions, LoopOptions, Settings
+from albertkit.validation import NotNegative, Positive, Range, Share
 
 PAPER_STEPS = 125_000
 WARMUP_SHARE = 0.025  # of the updates, or of the time

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from albertkit.data.columns import Columns
-from albertkit.frame.command import Positive
 from albertkit.frame.options import BadRowOptions, BatchOptions, DeviceOptions, Precision, TableOptions
 from albertkit.tasks.settings import FinetuneSettings
+from albertkit.validation import Positive
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from albertkit.config import AlbertConfig
-from albertkit.frame.command import NotNegative, Positive, Range, Share
 from albertkit.tasks import presets
 from albertkit.training.settings import EpochSettings
+from albertkit.validation import NotNegative, Positive, Range, Share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -13,6 +13,7 @@ from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
+from albertkit.validation import field_types, wrong_values
 
 if TYPE_CHECKING:  # the data of a task are read and scored without torch
     from torch import Tensor
@@ -205,17 +206,8 @@ class Task(ABC, Generic[AnyExample]):
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return what `to_dict` gave; lists become tuples."""
         known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
-        for own in fields(cls):
-            kind = str if own.default is MISSING else type(own.default)
-            value = known.get(own.name, own.default)
-            if (
-                own.default is not None
-                and value is not MISSING
-                and type(value) not in (kind, int if kind is float else kind)
-            ):
-                raise TypeError(f"`{own.name}` is {value!r}")
-            if isinstance(value, tuple) and not all(isinstance(part, str) for part in value):
-                raise TypeError(f"`{own.name}` is {value!r}, not a list of names")
+        if problems := wrong_values(known, field_types(cls)):
+            raise TypeError("; ".join(problems))
         return cls(**known)
 
     def with_changes(self, **changes: Any) -> Self:

@@ -20,7 +20,6 @@ from functools import cache
 import numpy as np
 
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.frame.command import check_ranges
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.digit_comma import SPACE, ends_in_digit_comma
 from albertkit.tokenizer.model_file import rebuilt_model, rounded_score, with_unused
@@ -28,6 +27,7 @@ from albertkit.tokenizer.morphemes import Analyser, find_analyser
 from albertkit.tokenizer.options import SearchSettings
 from albertkit.tokenizer.sentencepiece_model import NORMAL, UNIGRAM, ModelFacts, read_facts
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
+from albertkit.validation import check_fields
 
 _LONGEST_WORD = 32  # characters of a word that is given; SentencePiece finds none above 16
 _JUST_ABOVE = 0.1  # SentencePiece adds scores in single precision: less would drown in a text of some thousand tokens
@@ -105,7 +105,7 @@ def extend_tokenizer(
     that of the best segmentation it had, so that it is used. A character's is the lowest of the model. (With scores of 0 new
     tokens beat nearly every other way to cut a word.) A hundred thousand lines are plenty.
     """
-    check_ranges(settings)
+    check_fields(settings)
     coverage = settings.coverage
     facts = read_facts(tokenizer.model)
     if facts.model_type != UNIGRAM:  # scores of others are no logarithms of shares

@@ -5,8 +5,9 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from albertkit.frame.command import SEVERAL, NotNegative, Positive, Range
+from albertkit.frame.command import SEVERAL
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
+from albertkit.validation import NotNegative, Positive, Range
 
 # Google's list for 30k-clean. No string, since SentencePiece reads a string as CSV, in which the quotation mark opens a
 # field and the rest becomes one token (0.2.3).

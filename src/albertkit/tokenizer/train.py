@@ -20,7 +20,7 @@ from typing import Any
 
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
 from albertkit.files import atomic_folder, check_new_file, check_other_files, check_writable
-from albertkit.frame.command import check_ranges, takes
+from albertkit.frame.command import takes
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.batch import available_cores
 from albertkit.tokenizer.digit_comma import SPACE, ends_in_digit_comma
@@ -31,6 +31,7 @@ from albertkit.tokenizer.options import TokenizerSettings, TrainTokenizerOptions
 from albertkit.tokenizer.sentencepiece_model import NORMAL, SPECIAL_PIECES, read_facts, role_of
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import check_is_running_text, even_sample, read_lines
+from albertkit.validation import check_fields
 
 _LONGEST_SEED = 16  # characters, as in SentencePiece
 _MOST_SEEDS = 1_000_000  # as in SentencePiece
@@ -86,7 +87,7 @@ def train_on(
 
 
 def _check(settings: TokenizerSettings, vocab_size: int) -> None:
-    check_ranges(settings)
+    check_fields(settings)
     rules.check(settings.text_rules)
     names = list(settings.special_pieces)
     wrong = [name for place, name in enumerate(names) if not name.strip() or role_of(name) not in (None, place)]

@@ -14,17 +14,7 @@ import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, near_miss
 from albertkit.files import atomic_file, check_other_files, plain_file
-from albertkit.frame.command import (
-    MOST_SEED,
-    NotNegative,
-    Positive,
-    Range,
-    Share,
-    out_of_range,
-    seed_problems,
-    wrong_choices,
-    wrong_types,
-)
+from albertkit.validation import MAX_SEED, NotNegative, Positive, Range, Share, wrong_fields
 
 _YAML = (".yaml", ".yml")
 MOST_STEPS = 1_000_000_000
@@ -48,16 +38,13 @@ class Settings:
     free: ClassVar[frozenset[str]] = frozenset()
 
     def check(self) -> None:
-        """Raise one error that lists everything impossible; where a value is of another type, only that."""
-        if found := wrong_types(self) or self.problems():
+        """Raise one error that lists everything impossible: values that their fields do not take, else what does not fit."""
+        if found := wrong_fields(self) or self.problems():
             raise ConfigError("bad-value", "; ".join(found), "change these settings")
 
     def problems(self) -> list[str]:
-        """List what is impossible: here, a seed, choices that do not exist, and numbers out of their range."""
-        found = seed_problems(getattr(self, "seed", None))
-        for name, value, choices in wrong_choices(self):
-            found.append(f"{name} must be one of {', '.join(map(str, choices))}, it is {value}")
-        return found + out_of_range(self)
+        """List what does not fit together, of values that are each right."""
+        return []
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, None left out."""
@@ -217,8 +204,8 @@ class EpochSettings(ComputeOptions):
     def problems(self) -> list[str]:
         """List what is impossible, of the settings named here, too."""
         found = super().problems()
-        if not found and self.seed + self.seeds > MOST_SEED:
-            found.append(f"seed must be below 2^63, it is {self.seed}")
+        if self.seed + self.seeds > MAX_SEED:
+            found.append(f"seed + seeds must be below 2^63, seed is {self.seed}")
         if self.epochs is not None and self.steps is not None:
             found.append("epochs and steps are both given; one follows from the other")
         return found

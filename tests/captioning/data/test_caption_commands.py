@@ -66,7 +66,7 @@ def test_many_missing_videos_are_summarised_and_listed(
     data.write_text(json.dumps(content))
     prepare(data, out, "--frames", 2, "--size", 32)
     assert (out / "skipped.jsonl").read_text() == ""
-    assert "size is 1, expected `int` >= 8" in prepare(data, tmp_path / "small", "--size", 1).err
+    assert "size is 1, it must be a whole number, at least 8" in prepare(data, tmp_path / "small", "--size", 1).err
     assert not (tmp_path / "small").exists()
 
 

@@ -160,10 +160,10 @@ def test_losses():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"video_attention": "sparse"}, "known: full, diagonal, log, legacy"),
+        ({"video_attention": "sparse"}, "it must be one of full, diagonal, log, legacy"),
         ({"video_attention": "log"}, "num_visual_tokens is 0"),
-        ({"label_smoothing": 1.0}, "label_smoothing is 1.0, expected `float` < 1.0"),
-        ({"grid": (1, 2)}, r"grid is \(1, 2\), expected `array` of length 3"),
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0, it must be a number, at least 0 and below 1"),
+        ({"grid": (1, 2)}, r"grid is \(1, 2\), it must be a tuple of 3"),
     ],
 )
 def test_impossible_settings(changes, message):

@@ -281,7 +281,7 @@ def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
         train_captioner(shell, features, tmp_path / "b", dataclasses.replace(SMALL, length=99))
     with pytest.raises(ConfigError, match="mask_prob"):
         train_captioner(shell, features, tmp_path / "c", dataclasses.replace(SMALL, mask_prob=1.5))
-    with pytest.raises(ConfigError, match="objective must be one of mlm, causal, it is clm"):
+    with pytest.raises(ConfigError, match="objective is 'clm', it must be one of mlm, causal"):
         train_captioner(shell, features, tmp_path / "d", dataclasses.replace(SMALL, objective="clm"))
     assert not list(tmp_path.iterdir())
 

@@ -12,19 +12,18 @@ from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
-from msgspec import Meta
 from torch import Tensor, nn
 
 from albertkit.captioning.backbones.backbone import Backbone, Grid, hash_weights
 from albertkit.captioning.backbones.kinds import IMAGENET
-from albertkit.config import Probability, wrong_values
 from albertkit.errors import ConfigError
+from albertkit.validation import Range, Share, wrong_values
 
 Sizes = tuple[int, int, int]  # of time, height and width
 _AT_ONCE = 32 * 224 * 224  # pixels of the clips in one forward: 1.2 GB with Swin-B
 _APART = -100.0  # added to the scores of tokens that are neighbours only because the shift goes round the edge
 _MLP_RATIO = 4
-_Side = Annotated[int, Meta(ge=1, le=4096)]
+_Side = Annotated[int, Range(1, 4096)]
 
 
 class VideoSwinBackbone(Backbone):
@@ -238,11 +237,11 @@ def _three(values: Any) -> Sizes:
 
 _KINDS: dict[str, Any] = {
     "embed_dim": _Side,
-    "depths": Annotated[list[_Side], Meta(min_length=1, max_length=8)],
+    "depths": list[_Side],
     "num_heads": list[_Side],
     "window_size": tuple[_Side, _Side, _Side],
     "patch_size": tuple[_Side, _Side, _Side],
-    "drop_path_rate": Probability,
+    "drop_path_rate": Share,
 }
 
 
@@ -250,8 +249,10 @@ def _check(settings: dict[str, Any]) -> None:
     """Refuse impossible settings; they may come from a file."""
     found, embed_dim = wrong_values(settings, _KINDS), settings["embed_dim"]
     depths, num_heads = settings["depths"], settings["num_heads"]
-    if not found and (len(depths) != len(num_heads) or sum(depths) > 256):
-        found.append(f"depths are {depths} and num_heads {num_heads}: one of each a stage, at most 256 blocks in all")
+    if not found and not (1 <= len(depths) <= 8 and len(depths) == len(num_heads) and sum(depths) <= 256):
+        found.append(
+            f"depths are {depths} and num_heads {num_heads}: one of each a stage, 1 to 8 stages, at most 256 blocks in all"
+        )
     if not found and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
         found.append(f"embed_dim {embed_dim}, doubled with each stage, is not a multiple of num_heads {num_heads}")
     if found:

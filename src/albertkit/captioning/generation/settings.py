@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 from albertkit.errors import ConfigError
-from albertkit.frame.command import NotNegative, Positive, Range, out_of_range
+from albertkit.validation import NotNegative, Positive, Range, wrong_fields
 
 
 class CaptionIds(NamedTuple):
@@ -53,8 +53,8 @@ class GenerationSettings:
     swinbert: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        found = out_of_range(self)
-        if not self.sample and self.num_captions > self.num_beams:
+        found = wrong_fields(self)
+        if not found and not self.sample and self.num_captions > self.num_beams:
             found.append(f"num_captions {self.num_captions} is more than num_beams {self.num_beams}")
         if found:
             raise ConfigError("bad-value", "; ".join(found), "change these settings of generation")

@@ -4,15 +4,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
-
-from albertkit.config import AlbertConfig, Probability, check_fields
+from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, near_miss
+from albertkit.validation import Range, Share, check_fields
 
 VideoAttention = Literal["full", "diagonal", "log", "legacy"]
 Objective = Literal["mlm", "causal"]
-_Width = Annotated[int, Meta(ge=1, le=100_000)]
-_Count = Annotated[int, Meta(ge=0, le=100_000)]
+_Width = Annotated[int, Range(1, 100_000)]
+_Count = Annotated[int, Range(0, 100_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +47,8 @@ class CaptionConfig:
     objective: Objective = "mlm"
     tie_weights: bool = True
     freeze_embedding: bool = False
-    label_smoothing: Probability = 0.0
-    drop_worst_ratio: Probability = 0.0
+    label_smoothing: Share = 0.0
+    drop_worst_ratio: Share = 0.0
     drop_worst_after: _Count = 0
 
     def __post_init__(self) -> None:

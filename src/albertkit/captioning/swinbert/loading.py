@@ -13,11 +13,12 @@ from albertkit.captioning.swinbert.classes import AlbertConfig, AlbertForImageCa
 from albertkit.captioning.swinbert.options import DEFAULT_FOLDER
 from albertkit.captioning.swinbert.state import RECORDED, STRUCTURE, TEXT_MODEL
 from albertkit.captioning.swinbert.tokenizer import SwinBertTokenizer
-from albertkit.config import make_config, wrong_values
+from albertkit.config import make_config
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
 from albertkit.files import load
 from albertkit.model.folder import OLD_WEIGHTS, WEIGHTS, read_tensor_file, read_tensors
 from albertkit.model_folder import local_folder
+from albertkit.validation import wrong_values
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from albertkit.frame.command import NotNegative, Positive, Range, Share
 from albertkit.training.settings import EpochSettings
+from albertkit.validation import NotNegative, Positive, Range, Share
 
 _LR = 1e-4  # SwinBERT's 3e-4 lets CIDEr fall to 0 after a few epochs (its issue 13), 3e-5 does not
 

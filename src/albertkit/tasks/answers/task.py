@@ -11,7 +11,6 @@ from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
 from albertkit.files import write_json
-from albertkit.frame.command import Positive, out_of_range
 from albertkit.tasks.answers.questions import QuestionExample, find_files, read_questions
 from albertkit.tasks.answers.scoring import (
     answer_details,
@@ -32,6 +31,7 @@ from albertkit.tasks.nbest import (
     text_window,
 )
 from albertkit.tasks.task import Prediction, Task
+from albertkit.validation import Positive, wrong_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,7 +62,7 @@ class AnswerTask(Task[QuestionExample]):
     """
 
     kind: ClassVar[str] = "answers"
-    version: int = 1
+    version: Literal[1, 2] = 1
     head_kind: Literal["spans", "beam"] = "spans"
     length: int = 384
     metric: str = "f1"
@@ -74,15 +74,10 @@ class AnswerTask(Task[QuestionExample]):
     threshold_from: str = "train"
 
     def __post_init__(self) -> None:
-        found = []
-        if self.version not in (1, 2):
-            found.append(f"version is {self.version}, known are 1 and 2")
-        if self.head_kind not in ("spans", "beam"):
-            found.append(f"head_kind is `{self.head_kind}`, known are spans and beam")
+        found = wrong_fields(self)
         smallest = SPECIAL_TOKENS + SMALLEST_ROOM + 1
-        if self.length < smallest:
+        if not found and self.length < smallest:
             found.append(f"length is {self.length}, a question and a text need {smallest}")
-        found += out_of_range(self)
         if found:
             raise ConfigError("bad-value", "; ".join(found), "change these settings")
 

@@ -161,67 +161,10 @@ def plan_epoch(
 
     Same arguments, same examples; of a whole epoch whatever the sharding.
     """
-    shards = [*range(store.num_shards)] if block is None else blocks_of(store, settings, seed, epoch)[block].tolist()
-    outside = set(range(store.num_shards)) - set(shards)
-    included = [
-        np.zeros(len(flags), np.bool_) if k in outside else np.ascontiguousarray(flags, dtype=np.bool_)
-        for k, flags in enumerate(included)
-    ]
-    counts = np.array([np.count_nonzero(flags) for flags in included], np.int64)
-    ranks = np.concatenate([[0], np.cumsum(counts)])
-    rule = _rule(settings, int(ranks[-1]))
-    key = make_key(seed, SEGMENTS, epoch)
-    boundaries = [_boundaries(store, k, k in shards) for k in range(store.num_shards)]
-    numbers = np.concatenate([[0], np.cumsum([len(documents) - 1 for _, documents in boundaries])])
-
-    def plan(k: int, examples: np.ndarray, pending: np.ndarray) -> tuple[int, int, int]:
-        sentences, documents = boundaries[k]
-        return plan_shard(
-            sentences, documents, included[k], int(numbers[k]), int(ranks[k]), k, key, rule, examples, pending
-        )
-
-    found = np.array([plan(k, np.empty(0, EXAMPLE), np.empty(0, PENDING)) for k in shards], np.int64).reshape(-1, 3)
-    num_examples, num_pending, skipped = (int(n) for n in found.sum(axis=0))
-    if not num_examples:
-        raise _no_examples(int(ranks[-1]), skipped)
-    examples, pending = np.empty(num_examples, EXAMPLE), np.empty(num_pending, PENDING)
-    done = waiting = 0
-    for k, (filled, waits, _) in zip(shards, found, strict=True):
-        mine = pending[waiting : waiting + waits]
-        plan(k, examples[done : done + filled], mine)
-        mine["example"] += done
-        done, waiting = done + filled, waiting + waits
-    for k in shards if num_pending else ():
-        read_random_segments(
-            *boundaries[k], np.flatnonzero(included[k]), int(ranks[k]), k, rule.max_tokens, examples, pending
-        )
-    if shuffle:
-        order = make_key(seed, ORDER, epoch)
-        shuffle_rows(
-            examples.view(np.uint32).reshape(num_examples, -1), np.uint64(subkey(order, block)) if block else order
-        )
-    return EpochPlan(examples, settings.num_specials, skipped, (block or 0) << 32)
-
-
-def _boundaries(store: Store, shard: int, used: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the offsets of sentences and of documents; the compiled loops follow them unchecked, so they are checked here."""
-    sentences, documents = plain(store.sentence_offsets[shard]), plain(store.document_offsets[shard])
-    for what, offsets, end in (
-        ("sentences", sentences, len(store.tokens[shard])),
-        ("documents", documents, len(sentences) - 1),
-    ):
-        ends = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == end
-        if used and not (ends and bool((offsets[1:] > offsets[:-1]).all())):
-            raise DataError(
-                "corrupt",
-                f"the offsets of {what} in shard {shard} do not rise from 0 to {end:,}",
-                "copy the store again, or build it again with --overwrite",
-            )
-    return sentences, documents
-
-
-def _rule(settings: ExampleSettings, num_documents: int) -> Rule:
-    return Rule(
+    indices = [*range(store.num_shards)] if block is None else blocks_of(store, settings, seed, epoch)[block].tolist()
+    shards = _read_shards(store, included, indices)
+    num_documents = sum(int(np.count_nonzero(shard.included)) for shard in shards)
+    rule = Rule(
         max_tokens=settings.max_length - settings.num_specials,
         short_seq_prob=float(settings.short_seq_prob),
         single=settings.pair_task == "none",
@@ -229,9 +172,104 @@ def _rule(settings: ExampleSettings, num_documents: int) -> Rule:
         pure=settings.pair_task == "sop" and settings.sop_pairs == "pure",
         num_documents=num_documents,
     )
+    key = make_key(seed, SEGMENTS, epoch)
+    no_examples, no_pending = np.empty(0, EXAMPLE), np.empty(0, PENDING)
+    counts = np.array([shard.plan(rule, key, no_examples, no_pending) for shard in shards], np.int64).reshape(-1, 3)
+    num_examples, num_pending, num_skipped = counts.sum(axis=0).tolist()
+    if not num_examples:
+        raise _no_examples_error(num_documents, num_skipped)
+    examples = np.empty(num_examples, EXAMPLE)
+    pending = np.empty(num_pending, PENDING)
+    example_start = pending_start = 0
+    for shard, (shard_examples, shard_pending, _) in zip(shards, counts.tolist(), strict=True):
+        example_end = example_start + shard_examples
+        pending_end = pending_start + shard_pending
+        pending_of_shard = pending[pending_start:pending_end]
+        shard.plan(rule, key, examples[example_start:example_end], pending_of_shard)
+        pending_of_shard["example"] += example_start
+        example_start, pending_start = example_end, pending_end
+    if num_pending:
+        for shard in shards:
+            shard.read_random_segments(rule, examples, pending)
+    if shuffle:
+        order = make_key(seed, ORDER, epoch)
+        shuffle_rows(
+            examples.view(np.uint32).reshape(num_examples, -1), np.uint64(subkey(order, block)) if block else order
+        )
+    return EpochPlan(examples, settings.num_specials, num_skipped, (block or 0) << 32)
 
 
-def _no_examples(documents: int, skipped: int) -> DataError:
+@dataclass(frozen=True)
+class _Shard:
+    """A shard as the compiled loops read it.
+
+    Attributes:
+        index: Its number.
+        sentences: uint32 [sentences + 1], offsets into the tokens.
+        documents: uint32 [documents + 1], offsets into the sentences.
+        included: bool [documents].
+        first_document: Documents in the shards before.
+        first_rank: Included documents in the planned shards before.
+    """
+
+    index: int
+    sentences: np.ndarray
+    documents: np.ndarray
+    included: np.ndarray
+    first_document: int
+    first_rank: int
+
+    def plan(self, rule: Rule, key: np.uint64, examples: np.ndarray, pending: np.ndarray) -> tuple[int, int, int]:
+        """Fill examples and pending ones; count them if the arrays are empty. See `plan_shard`."""
+        return plan_shard(
+            self.sentences,
+            self.documents,
+            self.included,
+            self.first_document,
+            self.first_rank,
+            self.index,
+            key,
+            rule,
+            examples,
+            pending,
+        )
+
+    def read_random_segments(self, rule: Rule, examples: np.ndarray, pending: np.ndarray) -> None:
+        """Find B of the pending examples whose document lies in this shard."""
+        documents = np.flatnonzero(self.included)
+        read_random_segments(
+            self.sentences, self.documents, documents, self.first_rank, self.index, rule.max_tokens, examples, pending
+        )
+
+
+def _read_shards(store: Store, included: Sequence[np.ndarray], indices: Sequence[int]) -> list[_Shard]:
+    """Read the offsets of some shards; the compiled loops follow them unchecked, so they are checked here."""
+    shards = []
+    planned = set(indices)
+    first_document = first_rank = 0
+    for index in range(store.num_shards):
+        sentences, documents = plain(store.sentence_offsets[index]), plain(store.document_offsets[index])
+        if index in planned:
+            _check_offsets("sentences", sentences, len(store.tokens[index]), index)
+            _check_offsets("documents", documents, len(sentences) - 1, index)
+            flags = np.ascontiguousarray(included[index], dtype=np.bool_)
+            shards.append(_Shard(index, sentences, documents, flags, first_document, first_rank))
+            first_rank += int(np.count_nonzero(flags))
+        first_document += len(documents) - 1
+    return shards
+
+
+def _check_offsets(kind: str, offsets: np.ndarray, end: int, shard: int) -> None:
+    has_ends = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == end
+    if not (has_ends and bool((offsets[1:] > offsets[:-1]).all())):
+        raise DataError(
+            "corrupt",
+            f"the offsets of {kind} in shard {shard} do not rise from 0 to {end:,}",
+            "copy the store again, or build it again with --overwrite",
+        )
+
+
+def _no_examples_error(documents: int, skipped: int) -> DataError:
     if documents and documents == skipped:
         return DataError(
             "too-little-data",

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from albertkit.data.columns import Columns, named_options
 from albertkit.errors import CheckpointError, ConfigError, near_miss
@@ -21,7 +21,7 @@ from albertkit.tasks.texts import (
 )
 
 TABLES = {"classify": "classification", "regress": "regression", "multilabel": "multilabel"}
-ANSWERS = {"squad1": 1, "squad2": 2}
+ANSWERS: dict[str, Literal[1, 2]] = {"squad1": 1, "squad2": 2}
 TASKS = (*OFFICIAL, *ANSWERS, *CHOICE_TASKS, *TAGGING_TASKS, *TABLES)
 _ALIASES = {"sts": "stsb", "squad": "squad1", "squad11": "squad1", "squad20": "squad2", "conll": "ner"}
 _KINDS: dict[str, type[Task]] = {

@@ -171,13 +171,13 @@ def test_the_help_says_what_the_options_say(run, capsys):
 
 
 def test_a_command_that_loads_long_says_so(run, capsys, monkeypatch):
-    find = frame._find
+    import_attribute = frame.import_attribute
 
-    def found_slowly(place: str) -> Any:
-        time.sleep(0.3 if place == "counting:count" else 0)
-        return find(place)
+    def import_slowly(path: str) -> Any:
+        time.sleep(0.3 if path == "counting:count" else 0)
+        return import_attribute(path)
 
-    monkeypatch.setattr(frame, "_find", found_slowly)
+    monkeypatch.setattr(frame, "import_attribute", import_slowly)
     monkeypatch.setattr(frame, "_SILENCE", 0.05)
     assert run("one", "--out", "o") == 0
     assert capsys.readouterr().err == "albertkit count: loading\n"

@@ -103,63 +103,67 @@ class Command:
     @property
     def settings(self) -> type | None:
         """The class of the settings that a `--config-file` holds; None if the command has none."""
-        return settings_of(_find(self.options))
+        return settings_of(import_attribute(self.options))
 
     def function(self) -> Callable[..., int]:
         """Make the function that the command line calls, with one parameter for each option."""
-        options = _find(self.options)
-        parameters = sorted(self._parameters(options), key=lambda one: one.kind)
+        options_class = import_attribute(self.options)
+        parameters = sorted(self._parameters(options_class), key=lambda parameter: parameter.kind)
         signature = inspect.Signature(parameters)
+        field_names = {field.name for field in dataclasses.fields(options_class)}
 
-        def call(*arguments: Any, **named: Any) -> int:
-            values = signature.bind(*arguments, **named).arguments
+        def call(*args: Any, **kwargs: Any) -> int:
+            values = signature.bind(*args, **kwargs).arguments
             json = values.pop("json", False)
             values.pop("config_file", None)  # read by `albertkit.cli.main`, as defaults of the flags
-            names = {field.name for field in dataclasses.fields(options)}
-            if "progress" in names:
+            if "progress" in field_names:
                 values["progress"] = not json
-            if "json" in names:
+            if "json" in field_names:
                 values["json"] = json
-            with _saying_that_it_loads(self.name) if self.json else nullcontext():  # the log of a service is JSON
-                run = _find(self.run)
-            result = run(options(**values))
-            return present(result, json, _find(self.show) if self.show else None)
+            with loading_message(self.name) if self.json else nullcontext():  # the log of a service is JSON
+                run = import_attribute(self.run)
+            result = run(options_class(**values))
+            return present(result, json, import_attribute(self.show) if self.show else None)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__doc__ = self._help(options)
+        call.__doc__ = self._help(options_class)
         call.__name__ = call.__qualname__ = self.identifier
         return call
 
-    def _parameters(self, options: type) -> list[inspect.Parameter]:
+    def _parameters(self, options_class: type) -> list[inspect.Parameter]:
         """List the options as parameters of a function."""
-        bases = [list(vars(kind).get("__annotations__", ())) for kind in options.__mro__]
+        classes = [list(vars(kind).get("__annotations__", ())) for kind in options_class.__mro__]
 
         def position(option: tuple[dataclasses.Field[Any], Any]) -> tuple[int, int]:
             """Put arguments first, then the class's own flags, then those of its bases."""
             field, _ = option
             if not field.kw_only:
                 return 0, 0
-            return next((1 + n, names.index(field.name)) for n, names in enumerate(bases) if field.name in names)
+            return next((1 + n, names.index(field.name)) for n, names in enumerate(classes) if field.name in names)
 
-        found, is_argument = [], True
-        for field, kind in sorted(_typed_fields(options), key=position):
-            found.append(_parameter(field, kind, is_argument))
-            is_argument = is_argument and SEVERAL not in get_args(kind)  # behind one that takes all the rest: flags
-        kinds = [one.kind for one in found]
-        if inspect.Parameter.POSITIONAL_ONLY in kinds:  # what stands before the one that takes all further arguments
-            before = kinds.index(inspect.Parameter.POSITIONAL_ONLY)
-            found[:before] = [one.replace(kind=inspect.Parameter.POSITIONAL_ONLY) for one in found[:before]]
-        if settings_of(options) is not None:
-            found.append(_flag("config_file", Path | None, None))
-        return [*found, _flag("json", bool, False)] if self.json else found
+        parameters: list[inspect.Parameter] = []
+        is_argument = True
+        for field, kind in sorted(_typed_fields(options_class), key=position):
+            parameter = _parameter(field, kind, is_argument)
+            if (
+                parameter.kind is parameter.POSITIONAL_ONLY
+            ):  # it takes all further arguments: those before it have no flags
+                parameters = [earlier.replace(kind=parameter.kind) for earlier in parameters]
+                is_argument = False
+            parameters.append(parameter)
+        if settings_of(options_class) is not None:
+            parameters.append(_flag("config_file", Path | None, None))
+        return [*parameters, _flag("json", bool, False)] if self.json else parameters
 
-    def _help(self, options: type) -> str:
+    def _help(self, options_class: type) -> str:
         """Write the docstring that the command line shows: that of the options, and the frame's own flags."""
-        documents = [inspect.getdoc(kind) or "" for kind in options.__mro__[:-1]]  # of the class, then of its bases
+        documents = [
+            inspect.getdoc(kind) or "" for kind in options_class.__mro__[:-1]
+        ]  # of the class, then of its bases
         summary = documents[0].partition("\nAttributes:\n")[0]
-        lines = [f"    config_file: {_CONFIG_FILE}"] if settings_of(options) is not None else []
+        lines = [f"    config_file: {_CONFIG_FILE}"] if settings_of(options_class) is not None else []
         lines += [f"    json: {_JSON}"] if self.json else []
-        undescribed = {field.name for field, _ in _typed_fields(options)}
+        undescribed = {field.name for field, _ in _typed_fields(options_class)}
         for document in documents:
             described = re.split(r"^    (?=\w)", document.partition("\nAttributes:\n")[2], flags=re.MULTILINE)[1:]
             for description in described:
@@ -191,10 +195,10 @@ def takes(
     def wrap(function: Callable[[Options], Returned]) -> Taking[Given, Options, Returned]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Returned:
-            given = len(args) == 1 and not kwargs and isinstance(args[0], options)  # type: ignore[arg-type]
-            taken = args[0] if given else options(*args, **kwargs)
-            check_values(taken)
-            return function(taken)
+            is_dataclass = len(args) == 1 and not kwargs and isinstance(args[0], options)  # type: ignore[arg-type]
+            values = args[0] if is_dataclass else options(*args, **kwargs)
+            check_values(values)
+            return function(values)
 
         returned = inspect.signature(function).return_annotation
         call.__signature__ = inspect.signature(options).replace(return_annotation=returned)  # type: ignore[attr-defined]
@@ -261,13 +265,11 @@ def present(result: Any, json: bool, show: Callable[[Any], None] | None = None) 
 
 
 @contextmanager
-def _saying_that_it_loads(name: str) -> Iterator[None]:
-    """Say on stderr that a command is loading if that takes longer than `_SILENCE`, as the first time on a cold disk."""
-    first_of_a_launch = os.environ.get("RANK", "0") == "0"
-    said = {"file": sys.stderr, "flush": True}
-    timer = threading.Timer(_SILENCE, print, [f"albertkit {name}: loading"], said)
+def loading_message(name: str) -> Iterator[None]:
+    """Print on stderr that a command is loading if that takes longer than `_SILENCE`, as the first time on a cold disk."""
+    timer = threading.Timer(_SILENCE, print, [f"albertkit {name}: loading"], {"file": sys.stderr, "flush": True})
     timer.daemon = True
-    if first_of_a_launch:
+    if os.environ.get("RANK", "0") == "0":  # the first process of a launch
         timer.start()
     try:
         yield
@@ -275,8 +277,9 @@ def _saying_that_it_loads(name: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _find(place: str) -> Any:
-    module, _, name = place.partition(":")
+def import_attribute(path: str) -> Any:
+    """Import "module:name"."""
+    module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
 
@@ -299,15 +302,15 @@ def _parameter(field: dataclasses.Field[Any], kind: Any, is_argument: bool) -> i
         default = field.default_factory()
     if default is dataclasses.MISSING:
         default = inspect.Parameter.empty
-    place: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameter_kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     if field.kw_only or field.name == "out" or not is_argument:
-        place = inspect.Parameter.KEYWORD_ONLY
+        parameter_kind = inspect.Parameter.KEYWORD_ONLY
     elif get_origin(kind) is Annotated and SEVERAL in get_args(kind):
-        place = inspect.Parameter.POSITIONAL_ONLY
+        parameter_kind = inspect.Parameter.POSITIONAL_ONLY
     if dataclasses.is_dataclass(kind):
         kind = Annotated[kind, _FLATTENED, Parameter(group=getattr(kind, "title", "Settings"))]
     elif kind is Any or get_args(kind) == (str, Path):
         kind = str | None if default is None else str
     elif get_args(kind) == (str, Path, NoneType):
         kind = str | None
-    return inspect.Parameter(field.name, place, default=default, annotation=kind)
+    return inspect.Parameter(field.name, parameter_kind, default=default, annotation=kind)

@@ -133,7 +133,7 @@ def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(mo
     facts = vars(doctor.examine()).copy()
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
     facts["folders"] = [doctor.folder("cache", tmp_path / "not" / "there")]
-    found = doctor.problems(facts)
+    found = doctor.find_problems(facts)
     assert [problem["fatal"] for problem in found] == [False, False]
     assert "no-such-compiler" in found[1]["fact"]
     assert "XDG_CACHE_HOME" in found[0]["hint"]

@@ -86,14 +86,13 @@ class Examination(Result):
         """Return the machine, the packages, the extras and the problems."""
         packages, extras, installs = [], [], []
         for package in self.packages:
-            good = package["status"] == "ok"
-            status = Cell("✓" if good else package["status"], "good" if good else "bad")
+            status = Cell("✓", "good") if package["status"] == "ok" else Cell(package["status"], "bad")
             packages.append([package["name"], package["installed"] or "–", package["required"] or "any", status])
         for extra, state in self.extras.items():
-            lacking = [f"{one['name']} {one['status']}" for one in state["packages"] if one["status"] != "ok"]
-            complete = state["complete"]
-            extras.append([extra, Cell("✓" if complete else ", ".join(lacking), "good" if complete else "warning")])
-            installs += [state["install"]] if state["install"] else []
+            lacking = [f"{row['name']} {row['status']}" for row in state["packages"] if row["status"] != "ok"]
+            extras.append([extra, Cell(", ".join(lacking), "warning") if lacking else Cell("✓", "good")])
+            if state["install"]:
+                installs.append(state["install"])
         problems: list[Section] = []
         for problem in self.problems:
             problems.append(Text(problem["fact"], tone="bad" if problem["fatal"] else "warning"))
@@ -120,9 +119,9 @@ class Examination(Result):
             **(_devices(torch) if not torch["error"] else {"torch": torch["error"]}),
             "C++ compiler": (compiler["path"] or f"`{compiler['command']}` not found") + headers,
         }
-        for place in self.folders:
-            state = "writable" if place["writable"] else "NOT writable"
-            facts[place["name"]] = f"{place['path']}, {state}, {_gib(place['free_bytes'])} free"
+        for folder in self.folders:
+            state = "writable" if folder["writable"] else "NOT writable"
+            facts[folder["name"]] = f"{folder['path']}, {state}, {_gib(folder['free_bytes'])} free"
         return facts
 
 
@@ -183,7 +182,7 @@ def examine(markdown: bool = False) -> Examination:
         "compiler": compiler(),
         "folders": [folder("temporary files", Path(tempfile.gettempdir())), folder("cache", cache)],
     }
-    return Examination(**facts, problems=problems(facts), markdown=markdown)
+    return Examination(**facts, problems=find_problems(facts), markdown=markdown)
 
 
 # --- packages ---------------------------------------------------------------------------------------------------------
@@ -351,7 +350,7 @@ def compiler() -> dict[str, Any]:
 
 def folder(name: str, path: Path) -> dict[str, Any]:
     """Test whether a file can be made in a folder, or in the nearest one above it that exists, and measure its free space."""
-    existing = next(place for place in (path, *path.absolute().parents) if place.is_dir())
+    existing = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())
     try:
         with tempfile.TemporaryFile(dir=existing):
             writable = True
@@ -363,32 +362,34 @@ def folder(name: str, path: Path) -> dict[str, Any]:
 # --- verdict ----------------------------------------------------------------------------------------------------------
 
 
-def problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
+def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
     """List the problems, worst first: each with its `fact`, a `hint` that works, and whether it is `fatal` to the core."""
-    found = []
+    problems = []
     for package in facts["packages"]:
         if package["status"] != "ok":
-            have = f"{package['installed']} is installed" if package["installed"] else "it is not installed"
-            fact = f"{package['name']} is {package['status']}: {have}, {package['required'] or 'any version'} is needed"
-            found.append({"fact": fact, "hint": CORE_INSTALL, "fatal": True})
+            state = f"{package['installed']} is installed" if package["installed"] else "it is not installed"
+            fact = (
+                f"{package['name']} is {package['status']}: {state}, {package['required'] or 'any version'} is needed"
+            )
+            problems.append({"fact": fact, "hint": CORE_INSTALL, "fatal": True})
     torch_missing = any(p["name"] == "torch" and p["status"] == "missing" for p in facts["packages"])
     if facts["torch"]["error"] and not torch_missing:
         hint = "pip install --force-reinstall -c constraints.txt torch"
-        found.append({"fact": f"torch cannot be imported: {facts['torch']['error']}", "hint": hint, "fatal": True})
-    for place in facts["folders"]:
-        if not place["writable"]:
-            fact = f"the folder for {place['name']}, `{place['path']}`, cannot be written to"
-            variable = "XDG_CACHE_HOME" if place["name"] == "cache" else "TMPDIR"
+        problems.append({"fact": f"torch cannot be imported: {facts['torch']['error']}", "hint": hint, "fatal": True})
+    for folder in facts["folders"]:
+        if not folder["writable"]:
+            fact = f"the folder for {folder['name']}, `{folder['path']}`, cannot be written to"
+            variable = "XDG_CACHE_HOME" if folder["name"] == "cache" else "TMPDIR"
             hint = f"set {variable} to a folder you own"
-            found.append({"fact": fact, "hint": hint, "fatal": False})
+            problems.append({"fact": fact, "hint": hint, "fatal": False})
     tool = facts["compiler"]
     if not tool["path"]:
         fact = f"there is no C++ compiler `{tool['command']}`: torch.compile does not work on the CPU"
-        found.append({"fact": fact, "hint": "install one (Debian: apt install g++), or set CXX", "fatal": False})
+        problems.append({"fact": fact, "hint": "install one (Debian: apt install g++), or set CXX", "fatal": False})
     elif not tool["python_headers"]:
         fact = "Python's C headers are missing: torch.compile does not work on the CPU"
-        found.append({"fact": fact, "hint": "install them (Debian: apt install python3-dev)", "fatal": False})
-    return found
+        problems.append({"fact": fact, "hint": "install them (Debian: apt install python3-dev)", "fatal": False})
+    return problems
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -408,15 +409,15 @@ def _devices(torch: dict[str, Any]) -> dict[str, str]:
         else "torch's products: packed weights need AVX-512",
         "torch threads": f"{torch['threads']}, kernels for {torch['cpu_capability']}",
     }
-    for place, device in enumerate(torch["cuda_devices"]):
-        number = f" {place}" if len(torch["cuda_devices"]) > 1 else ""
+    for index, device in enumerate(torch["cuda_devices"]):
+        number = f" {index}" if len(torch["cuda_devices"]) > 1 else ""
         bf16 = "bf16" if device["native_bf16"] else "no bf16"
         if device["bf16_peak"]:
             bf16 += f" (data sheet: {device['bf16_peak'] / 1e12:,.0f} TFLOP/s)"
         memory = _gib(device["memory_bytes"])
         facts[f"CUDA device{number}"] = f"{device['name']}, {memory}, capability {device['compute_capability']}, {bf16}"
-        missing = device["packed_attention_fault"]
-        facts[f"packed attention{number}"] = f"does not work: {missing}" if missing else "works"
+        fault = device["packed_attention_fault"]
+        facts[f"packed attention{number}"] = f"does not work: {fault}" if fault else "works"
     if not torch["cuda_devices"]:
         build = torch["cuda_build"]
         facts["CUDA device"] = f"none found (torch is built for CUDA {build})" if build else "none (CPU build)"

@@ -59,9 +59,9 @@ def warm() -> Warmed:
 
     def timed(name: str, work: Callable[[], Any]) -> Any:
         started = time.perf_counter()
-        found = work()
+        result = work()
         seconds[name] = round(time.perf_counter() - started, 3)
-        return found
+        return result
 
     with tempfile.TemporaryDirectory(prefix="albertkit-") as name, redirect_stderr(StringIO()):
         folder = Path(name)

@@ -14,7 +14,7 @@ from albertkit.corpus import BuildSettings
 from albertkit.corpus.cluster import plan_parts
 from albertkit.corpus.encoding import encode_documents
 from albertkit.corpus.readers import DocumentFile
-from albertkit.corpus.reading import Batch, Part, Place, Work, read_batches
+from albertkit.corpus.reading import BuildInputs, CorpusPosition, DocumentBatch, InputPart, read_batches
 from albertkit.data.inputs import find_inputs
 from albertkit.errors import DataError
 
@@ -93,25 +93,25 @@ def files(tmp_path) -> list:
     return find_inputs([tmp_path])
 
 
-def results(files: list, place: Place) -> list[tuple[Part, Batch, np.ndarray]]:
+def results(files: list, position: CorpusPosition) -> list[tuple[InputPart, DocumentBatch, np.ndarray]]:
     """Every part with its batches and their ids."""
-    work = Work(files, BuildSettings(), "strict", TOKENIZER)
+    inputs = BuildInputs(files, BuildSettings(), "strict", TOKENIZER)
     return [
         (part, batch, encode_documents(batch.texts, batch.rules, TOKENIZER, "en").tokens)
-        for part in plan_parts(files, place, work.settings)
-        for batch in read_batches(part, work, lambda _: True)
+        for part in plan_parts(files, position, inputs.settings)
+        for batch in read_batches(part, inputs, lambda _: True)
     ]
 
 
-def tokens(found: list[tuple[Part, Batch, np.ndarray]]) -> np.ndarray:
+def tokens(found: list[tuple[InputPart, DocumentBatch, np.ndarray]]) -> np.ndarray:
     return np.concatenate([ids for _, _, ids in found])
 
 
 def test_parts_of_files(files, monkeypatch):
-    whole = results(files, Place())
+    whole = results(files, CorpusPosition())
     assert len({part for part, _, _ in whole}) == 1  # all of it is small
     monkeypatch.setattr("albertkit.corpus.cluster.PART_BYTES", 700)
-    cut = results(files, Place())
+    cut = results(files, CorpusPosition())
     assert np.array_equal(tokens(whole), tokens(cut))
     first = [part.first for part, _, _ in cut]
     assert first[:4] == [0, 2, 4, 5]  # two small files fit together
@@ -122,8 +122,8 @@ def test_parts_of_files(files, monkeypatch):
 def test_a_build_goes_on_after_any_batch(files, monkeypatch):
     monkeypatch.setattr("albertkit.corpus.cluster.PART_BYTES", 700)
     monkeypatch.setattr("albertkit.corpus.reading.BATCH_DOCUMENTS", 7)
-    found = results(files, Place())
-    assert any(batch.place.document for _, batch, _ in found)
+    found = results(files, CorpusPosition())
+    assert any(batch.position.document for _, batch, _ in found)
     for number in range(0, len(found) - 1, 5):
-        rest = results(files, found[number][1].place)
-        assert np.array_equal(tokens(rest), tokens(found[number + 1 :])), found[number][1].place
+        rest = results(files, found[number][1].position)
+        assert np.array_equal(tokens(rest), tokens(found[number + 1 :])), found[number][1].position

@@ -16,7 +16,7 @@ from albertkit.addresses import is_remote
 from albertkit.corpus.encoding import EncodedBatch, encode_here, peak_memory_mb
 from albertkit.corpus.layout import check_layout
 from albertkit.corpus.options import BuildOptions
-from albertkit.corpus.reading import Batch, Counts, Place, Work
+from albertkit.corpus.reading import BuildCounts, BuildInputs, CorpusPosition, DocumentBatch
 from albertkit.corpus.remote import remote_manifest, upload_store, working_folder
 from albertkit.corpus.report import BuildReport, warnings_of
 from albertkit.corpus.seen import SeenDocuments
@@ -53,7 +53,7 @@ def build_store(options: BuildOptions) -> BuildReport:
     tokenizer = options.tokenizer
     if isinstance(tokenizer, str | os.PathLike):
         tokenizer = AlbertTokenizer.from_pretrained(tokenizer)
-    build = _Build(options, Work(find_inputs(options.inputs), options.settings, options.errors, tokenizer))
+    build = _Build(options, BuildInputs(find_inputs(options.inputs), options.settings, options.errors, tokenizer))
     return build.at_address(str(options.out)) if is_remote(options.out) else build.in_folder(Path(options.out))
 
 
@@ -62,12 +62,12 @@ class _Build:
     """One call of `build_store`."""
 
     options: BuildOptions
-    work: Work
+    inputs: BuildInputs
 
     def in_folder(self, out: Path) -> BuildReport:
-        began = time.perf_counter()
+        start = time.perf_counter()
         report = self._report(str(out))
-        size = sum(file.size for file in self.work.files)
+        size = sum(file.size for file in self.inputs.files)
         with Job(
             out / UNFINISHED,
             self._key(),
@@ -79,45 +79,46 @@ class _Build:
             progress=self.options.progress,
         ) as job:
             if not job.resumed:
-                if self._is_there(out):
+                if self._is_built(out):
                     report.already_built = True
-                    return _filled(report, read_json(out / MANIFEST), self._changed_since(out / MANIFEST))
-                check_layout(self.work.files, self.work.settings)
+                    return _fill(report, read_json(out / MANIFEST), self._changed_since(out / MANIFEST))
+                check_layout(self.inputs.files, self.inputs.settings)
             report.resumed = job.resumed
-            text = self._encode(job, report) if not job.finished else 0
+            text_bytes = self._encode(job, report) if not job.finished else 0
             job.publish(MANIFEST, _RESULT)
-        report.seconds = round(time.perf_counter() - began, 3)
-        report.mb_per_second = round(text / 1e6 / report.seconds, 3)
-        return _filled(report, read_json(out / MANIFEST))
+        report.seconds = round(time.perf_counter() - start, 3)
+        report.mb_per_second = round(text_bytes / 1e6 / report.seconds, 3)
+        return _fill(report, read_json(out / MANIFEST))
 
     def at_address(self, url: str) -> BuildReport:
         """Build the store in a folder below the cache, bring it to an address and remove the folder."""
-        if (found := remote_manifest(url)) is not None and not self.options.overwrite:
-            manifest = json.loads(found)
+        manifest_bytes = remote_manifest(url)
+        if manifest_bytes is not None and not self.options.overwrite:
+            manifest = json.loads(manifest_bytes)
             check_made_from(url, _short(manifest.get("made_from")), _short(self._made_from()))
             report = self._report(url)
             report.already_built = True
-            return _filled(report, manifest)
-        place = working_folder(url)
-        built = place / "store" / MANIFEST  # by an earlier call, which was interrupted while it uploaded it
-        waiting = built.exists() and read_json(built).get("made_from") == self._made_from()
-        again = replace(self.options, overwrite=self.options.overwrite and not waiting)
-        report = _Build(again, self.work).in_folder(place / "store")
-        upload_store(place / "store", url, self.options.progress)
-        shutil.rmtree(place)
+            return _fill(report, manifest)
+        folder = working_folder(url)
+        built = folder / "store" / MANIFEST  # by an earlier call, which was interrupted while it uploaded it
+        is_built = built.exists() and read_json(built).get("made_from") == self._made_from()
+        options = replace(self.options, overwrite=self.options.overwrite and not is_built)
+        report = _Build(options, self.inputs).in_folder(folder / "store")
+        upload_store(folder / "store", url, self.options.progress)
+        shutil.rmtree(folder)
         report.out, report.already_built = url, False
         return report
 
     def _report(self, out: str) -> BuildReport:
-        return BuildReport(out, input_files=len(self.work.files), engine=self.options.engine)
+        return BuildReport(out, input_files=len(self.inputs.files), engine=self.options.engine)
 
     # --- what it is made from -----------------------------------------------------------------------------------------
 
     def _made_from(self) -> dict[str, Any]:
         """Return what the manifest says of it: by names and sizes, so that copies of the inputs give the same manifest."""
-        files = self.work.files
-        settings = asdict(self.work.settings)
-        if self.work.settings.format != "pairs":
+        files = self.inputs.files
+        settings = asdict(self.inputs.settings)
+        if self.inputs.settings.format != "pairs":
             del settings["separator"]  # decides nothing
         return {
             "input_files": len(files),
@@ -125,19 +126,19 @@ class _Build:
             "first_input": files[0].name,
             "last_input": files[-1].name,
             "inputs_sha256": _digest([[file.name, file.size] for file in files]),
-            "tokenizer_fingerprint": self.work.tokenizer.fingerprint,
+            "tokenizer_fingerprint": self.inputs.tokenizer.fingerprint,
             **settings,
         }
 
     def _key(self) -> dict[str, Any]:
         """Return what decides whether a build is taken up: the very files, too, as they are now."""
         key = _short(self._made_from())
-        key["inputs"] = _digest([[file.path, file.size, file.modified] for file in self.work.files])
+        key["inputs"] = _digest([[file.path, file.size, file.modified] for file in self.inputs.files])
         if self.options.engine != "local":  # engines count places in the inputs differently
             key["engine"] = self.options.engine
         return key
 
-    def _is_there(self, out: Path) -> bool:
+    def _is_built(self, out: Path) -> bool:
         """Return True if the very same store is there; otherwise make sure that this build may use the folder."""
         if (out / MANIFEST).exists():
             if not self.options.overwrite:
@@ -148,50 +149,60 @@ class _Build:
 
     def _changed_since(self, manifest: Path) -> list[str]:
         """Warn where an input has a later date than the store: sizes and names alone do not show another text."""
-        later = [file.path for file in self.work.files if file.modified > manifest.stat().st_mtime_ns]
-        if not later:
+        newer = [file.path for file in self.inputs.files if file.modified > manifest.stat().st_mtime_ns]
+        if not newer:
             return []
         return [
-            f"nothing was built, but {len(later):,} inputs have changed since, or were copied (the first: {later[0]}); if "
+            f"nothing was built, but {len(newer):,} inputs have changed since, or were copied (the first: {newer[0]}); if "
             "their text is another, add --overwrite"
         ]
 
-    # --- the work -----------------------------------------------------------------------------------------------------
+    # --- the work -------------------------------------------------------------------------------------------------------
 
     def _encode(self, job: Job, report: BuildReport) -> int:
         """Read, encode and write all that is left, and the manifest; return the bytes of text that were read."""
-        work, facts = self.work, job.facts
-        work.tokenizer.save_pretrained(job.folder / "tokenizer")
-        counts, place = Counts(**facts.get("counts", {})), Place(**facts.get("place", {}))
-        writer = StoreWriter(job, work.tokenizer.vocab_size, work.settings.shard_tokens, facts.get("shards", []))
-        text_before, began = counts.text_bytes, time.monotonic()
+        inputs = self.inputs
+        facts = job.facts
+        inputs.tokenizer.save_pretrained(job.folder / "tokenizer")
+        counts = BuildCounts(**facts.get("counts", {}))
+        position = CorpusPosition(**facts.get("place", {}))
+        writer = StoreWriter(job, inputs.tokenizer.vocab_size, inputs.settings.shard_tokens, facts.get("shards", []))
+        text_before = counts.text_bytes
+        start = time.monotonic()
         peaks: dict[tuple[Any, int], float] = {}
 
         def commit() -> None:
             if writer.shards:  # else there is nothing to go on from
-                job.commit(counts=asdict(counts), place=asdict(place), shards=writer.shards)
+                job.commit(counts=asdict(counts), place=asdict(position), shards=writer.shards)
 
         if documents := writer.totals()["documents"]:
             job.progress.say(f"going on after {documents:,} documents")
-        if len(work.files) > 1:
-            first, last = work.files[0].path, work.files[-1].path
-            job.progress.say(f"{len(work.files):,} files in this order: {first} … {last}")
+        if len(inputs.files) > 1:
+            first, last = inputs.files[0].path, inputs.files[-1].path
+            job.progress.say(f"{len(inputs.files):,} files in this order: {first} … {last}")
         with SeenDocuments(job.folder / "seen.sqlite", job.folder / _HASHES) as seen:
-            results = self._results(place, seen, job)
+            results = self._results(position, seen, job)
             try:
                 for batch, encoded in results:
-                    _count(counts, batch, encoded)
+                    counts.add(batch.counts)
+                    counts.add(BuildCounts(faults=[f"{name}:{line}" for name, line in batch.faults]))
+                    for name, values in encoded.counts.items():
+                        setattr(counts, name, getattr(counts, name) + int(values.sum()))
+                    counts.empty_documents += int((encoded.document_sentences == 0).sum())
+                    counts.single_sentence_documents += int((encoded.document_sentences == 1).sum())
                     document_sentences = encoded.document_sentences[encoded.document_sentences > 0]
                     if len(document_sentences):
                         writer.append(encoded.tokens, encoded.sentence_lengths, document_sentences)
                     job.write(_HASHES, b"".join(batch.digests))
-                    place = batch.place
+                    position = batch.position
                     node, process, peak = encoded.process
                     peaks[node, process] = max(peak, peaks.get((node, process), 0.0))
                     if job.is_due:
                         commit()
-                    rate = (counts.text_bytes - text_before) / 1e6 / max(time.monotonic() - began, 1e-9)
-                    state = f"{writer.totals()['documents']:,} documents, {rate:.1f} MB/s{self._machines(peaks)}"
+                    rate = (counts.text_bytes - text_before) / 1e6 / max(time.monotonic() - start, 1e-9)
+                    state = f"{writer.totals()['documents']:,} documents, {rate:.1f} MB/s"
+                    if self.options.engine == "ray":
+                        state += f" ({len({node for node, _ in peaks})} nodes, {len(peaks)} workers)"
                     job.progress.update(batch.stored_bytes, state)
             except DataError:  # bad input: what came before it is sound and need not be done again
                 commit()
@@ -199,7 +210,7 @@ class _Build:
             finally:
                 results.close()
         if not writer.shards:
-            raise _nothing(counts, work)
+            raise _no_documents_error(counts, inputs)
         job.discard(_HASHES)
         commit()
         write_manifest(job, writer.shards, self._facts(counts, writer.totals()))
@@ -212,31 +223,26 @@ class _Build:
         return counts.text_bytes - text_before
 
     def _results(
-        self, place: Place, seen: SeenDocuments, job: Job
-    ) -> Generator[tuple[Batch, EncodedBatch], None, None]:
+        self, position: CorpusPosition, seen: SeenDocuments, job: Job
+    ) -> Generator[tuple[DocumentBatch, EncodedBatch], None, None]:
         if self.options.engine == "ray":
             from albertkit.corpus.cluster import encode_on_cluster  # ray is an extra
 
-            return encode_on_cluster(self.work, place, seen.is_new, self.options.address, self.options.workers)
-        return encode_here(self.work, place, seen.is_new, job.folder / "tokenizer", self._local_workers())
+            return encode_on_cluster(self.inputs, position, seen.is_new, self.options.address, self.options.workers)
+        return encode_here(self.inputs, position, seen.is_new, job.folder / "tokenizer", self._local_workers())
 
     def _local_workers(self) -> int:
         if self.options.workers is not None:
             return self.options.workers
         cores = available_cores()
         # On two cores, the two threads of this process are worth two workers, whatever the size.
-        return 0 if cores <= 2 or sum(file.size for file in self.work.files) < _SMALL_BYTES else cores
+        return 0 if cores <= 2 or sum(file.size for file in self.inputs.files) < _SMALL_BYTES else cores
 
-    def _machines(self, peaks: dict[tuple[Any, int], float]) -> str:
-        if self.options.engine == "local":
-            return ""
-        return f" ({len({node for node, _ in peaks})} nodes, {len(peaks)} workers)"
-
-    def _facts(self, counts: Counts, totals: dict[str, int]) -> dict[str, Any]:
+    def _facts(self, counts: BuildCounts, totals: dict[str, int]) -> dict[str, Any]:
         counted = asdict(counts)
         if not counts.faulty_lines:
             del counted["faulty_lines"], counted["faults"]
-        tokenizer = self.work.tokenizer
+        tokenizer = self.inputs.tokenizer
         return {
             "dtype": token_dtype(tokenizer.vocab_size),
             "vocab_size": tokenizer.vocab_size,
@@ -258,16 +264,7 @@ def _short(made_from: Any) -> Any:
     return {"inputs": made_from.get("inputs_sha256"), "tokenizer": made_from.get("tokenizer_fingerprint"), **rest}
 
 
-def _count(counts: Counts, batch: Batch, encoded: EncodedBatch) -> None:
-    counts.add(batch.counts)
-    counts.add(Counts(faults=[f"{name}:{line}" for name, line in batch.faults]))
-    for name, values in encoded.counts.items():
-        setattr(counts, name, getattr(counts, name) + int(values.sum()))
-    counts.empty_documents += int((encoded.document_sentences == 0).sum())
-    counts.single_sentence_documents += int((encoded.document_sentences == 1).sum())
-
-
-def _filled(report: BuildReport, manifest: dict[str, Any], changed: Sequence[str] = ()) -> BuildReport:
+def _fill(report: BuildReport, manifest: dict[str, Any], changed: Sequence[str] = ()) -> BuildReport:
     """Fill a report with the counts of a manifest."""
     for name, value in manifest["counts"].items():
         if hasattr(report, name):
@@ -277,16 +274,16 @@ def _filled(report: BuildReport, manifest: dict[str, Any], changed: Sequence[str
     return report
 
 
-def _nothing(counts: Counts, work: Work) -> DataError:
+def _no_documents_error(counts: BuildCounts, inputs: BuildInputs) -> DataError:
     """Return the error that says why there is nothing to store."""
     if counts.faulty_lines:
         return DataError(
             "too-little-data",
-            f"none of {counts.faulty_lines:,} lines has two sentences with `{work.settings.separator}` between them; the first: "
-            f"{counts.faults[0]}",
+            f"none of {counts.faulty_lines:,} lines has two sentences with `{inputs.settings.separator}` between them; "
+            f"the first: {counts.faults[0]}",
             "name what divides them with --separator, or read the lines with --format paragraphs",
         )
-    named = f"`{work.files[0].path}`" if len(work.files) == 1 else f"{len(work.files):,} files"
+    named = f"`{inputs.files[0].path}`" if len(inputs.files) == 1 else f"{len(inputs.files):,} files"
     return DataError(
         "empty",
         f"no document with text in {named} ({counts.empty_files:,} without a byte)",

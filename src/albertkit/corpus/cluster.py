@@ -22,7 +22,7 @@ import numpy as np
 from albertkit.corpus.encoding import EncodedBatch, encode_documents
 from albertkit.corpus.options import BuildSettings
 from albertkit.corpus.ranges import WHOLE_FORMATS
-from albertkit.corpus.reading import Batch, Part, Place, Work, read_batches
+from albertkit.corpus.reading import BuildInputs, CorpusPosition, DocumentBatch, InputPart, read_batches
 from albertkit.data.inputs import InputFile
 from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
 from albertkit.tokenizer.batch import available_cores
@@ -38,18 +38,18 @@ _PART_FILES = 1000
 _WHOLE = (".gz", ".xz", ".zst", ".parquet", ".pq")
 
 
-def plan_parts(files: list[InputFile], place: Place, settings: BuildSettings) -> Iterator[Part]:
-    """Cut all inputs, from a place on, into parts of about `PART_BYTES`, by names and sizes alone."""
-    number, start, skip, lines = place.file, place.offset, place.document, place.lines
+def plan_parts(files: list[InputFile], position: CorpusPosition, settings: BuildSettings) -> Iterator[InputPart]:
+    """Cut all inputs, from a position on, into parts of about `PART_BYTES`, by names and sizes alone."""
+    number, start, skip, lines = position.file, position.offset, position.document, position.lines
     while number < len(files):
         file = files[number]
         if start or skip or file.size > PART_BYTES or not file.size:
             whole = settings.format in WHOLE_FORMATS or file.name.lower().endswith(_WHOLE) or not file.size
             while not whole and start + PART_BYTES < file.size:
-                first_line = lines + 1 if (number, start) == (place.file, place.offset) else 1
-                yield Part((file,), number, start, start + PART_BYTES, skip, first_line)
+                first_line = lines + 1 if (number, start) == (position.file, position.offset) else 1
+                yield InputPart((file,), number, start, start + PART_BYTES, skip, first_line)
                 start, skip = start + PART_BYTES, 0
-            yield Part((file,), number, start, None, skip)
+            yield InputPart((file,), number, start, None, skip)
             number, start, skip = number + 1, 0, 0
             continue
         last, size = number, 0
@@ -61,7 +61,7 @@ def plan_parts(files: list[InputFile], place: Place, settings: BuildSettings) ->
         ):
             size += _text_bytes(files[last])
             last += 1
-        yield Part(tuple(files[number:last]), number)
+        yield InputPart(tuple(files[number:last]), number)
         number = last
 
 
@@ -72,30 +72,30 @@ def _text_bytes(file: InputFile) -> int:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of what decides the bytes of a store; empty for what is not installed."""
-    found = {}
+    versions = {}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = ""
-    return found
+            versions[name] = ""
+    return versions
 
 
 @lru_cache(maxsize=1)
-def _work(reference: Any) -> Work:
+def _fetch_inputs(reference: Any) -> BuildInputs:
     """Fetch what every worker needs, once, and compare the packages with those of the driver."""
     import ray
 
-    work, versions = ray.get(reference)
-    here = package_versions()
-    for name, wanted in versions.items():
-        if here[name] != wanted:
+    inputs, versions = ray.get(reference)
+    installed = package_versions()
+    for name, expected in versions.items():
+        if installed[name] != expected:
             raise MachineError(
                 "machines-differ",
-                f"the node `{_node_name()}` has {name} {here[name] or '(none)'}, the driver {wanted or '(none)'}",
+                f"the node `{_node_name()}` has {name} {installed[name] or '(none)'}, the driver {expected or '(none)'}",
                 "install the same on every node: pip install -c constraints.txt 'albertkit[cluster]'",
             )
-    return work
+    return inputs
 
 
 def _node_name() -> str:
@@ -104,15 +104,15 @@ def _node_name() -> str:
     return ray.util.get_node_ip_address()
 
 
-def _encode_part(part: Part, reference: list[Any]) -> Iterator[tuple[Batch, EncodedBatch]]:
+def _encode_part(part: InputPart, reference: list[Any]) -> Iterator[tuple[DocumentBatch, EncodedBatch]]:
     """Read and encode a part; its duplicates are still among the documents."""
     import ray
 
     node = ray.get_runtime_context().get_node_id()
     try:
-        work = _work(reference[0])
-        for batch in read_batches(part, work, lambda _: True):
-            encoded = encode_documents(batch.texts, batch.rules, work.tokenizer, work.settings.language)
+        inputs = _fetch_inputs(reference[0])
+        for batch in read_batches(part, inputs, lambda _: True):
+            encoded = encode_documents(batch.texts, batch.rules, inputs.tokenizer, inputs.settings.language)
             encoded.process = node, *encoded.process[1:]
             yield replace(batch, texts=[], rules=[]), encoded
     except OSError as error:
@@ -125,20 +125,24 @@ def _encode_part(part: Part, reference: list[Any]) -> Iterator[tuple[Batch, Enco
 
 
 def encode_on_cluster(
-    work: Work, place: Place, is_new: Callable[[bytes], bool], address: str | None, limit: int | None
-) -> Generator[tuple[Batch, EncodedBatch], None, None]:
-    """Read and encode on all machines of a Ray cluster, from a place on; batches come in order.
+    inputs: BuildInputs,
+    position: CorpusPosition,
+    is_new: Callable[[bytes], bool],
+    address: str | None,
+    limit: int | None,
+) -> Generator[tuple[DocumentBatch, EncodedBatch], None, None]:
+    """Read and encode on all machines of a Ray cluster, from a position on; batches come in order.
 
     At most `limit` parts are sent at a time; None follows the number of cores.
     """
     with _cluster(address) as ray:
-        before = list(accumulate((file.size for file in work.files), initial=0))
-        parts, lines = plan_parts(work.files, place, work.settings), place.lines
+        before = list(accumulate((file.size for file in inputs.files), initial=0))
+        parts, lines = plan_parts(inputs.files, position, inputs.settings), position.lines
         reference = [
-            ray.put((replace(work, files=[]), package_versions()))
+            ray.put((replace(inputs, files=[]), package_versions()))
         ]  # in a list: Ray would hand the object itself over
         task = ray.remote(_encode_part).options(num_cpus=1, max_retries=_TRIES - 1, num_returns="streaming")
-        sent: deque[tuple[Part, Any]] = deque()
+        sent: deque[tuple[InputPart, Any]] = deque()
         try:
             while True:
                 cores = int(ray.cluster_resources().get("CPU", 0))
@@ -147,13 +151,13 @@ def encode_on_cluster(
                 if not sent:
                     return
                 part, stream = sent[0]
-                for batch, encoded in _results(ray, part, stream, work, lines):
+                for batch, encoded in _results(ray, part, stream, inputs, lines):
                     known_lines = lines if part.start and part.first_line == 1 else 0
                     batch.faults = [(name, number + known_lines) for name, number in batch.faults]
                     if batch.is_last:
                         lines = lines + batch.lines if part.end is not None else 0
-                    batch.place.lines = lines
-                    batch.stored_bytes = before[batch.place.file] + batch.place.offset
+                    batch.position.lines = lines
+                    batch.stored_bytes = before[batch.position.file] + batch.position.offset
                     yield batch, _without_duplicates(batch, encoded, is_new)
                 sent.popleft()
         finally:
@@ -161,7 +165,9 @@ def encode_on_cluster(
                 ray.cancel(stream, force=True)
 
 
-def _results(ray: Any, part: Part, stream: Any, work: Work, lines: int) -> Iterator[tuple[Batch, EncodedBatch]]:
+def _results(
+    ray: Any, part: InputPart, stream: Any, inputs: BuildInputs, lines: int
+) -> Iterator[tuple[DocumentBatch, EncodedBatch]]:
     """Yield the results of a part, and state what went wrong with it as one of our errors."""
     try:
         for reference in stream:
@@ -170,26 +176,26 @@ def _results(ray: Any, part: Part, stream: Any, work: Work, lines: int) -> Itera
         cause = error.cause
         if isinstance(cause, DataError) and part.start and part.first_line == 1 and lines:
             # Only now is it known how many lines come before: the same error again, with the right number.
-            deque(read_batches(replace(part, first_line=lines + 1), work, lambda _: True), maxlen=0)
+            deque(read_batches(replace(part, first_line=lines + 1), inputs, lambda _: True), maxlen=0)
         if isinstance(cause, AlbertKitError):
             raise cause from None
         raise
     except ray.exceptions.RayError as error:
-        more = f" and {len(part.files) - 1:,} files after it" * (len(part.files) > 1)
+        others = f" and {len(part.files) - 1:,} files after it" if len(part.files) > 1 else ""
         raise MachineError(
             "worker-died",
             f"{_TRIES} workers died of the same part of the inputs: bytes from {part.start:,} on of "
-            f"`{part.files[0].path}`{more} ({type(error).__name__})",
+            f"`{part.files[0].path}`{others} ({type(error).__name__})",
             "run the same command again to go on; if memory ran out, give each worker more",
         ) from None
 
 
-def _without_duplicates(batch: Batch, encoded: EncodedBatch, is_new: Callable[[bytes], bool]) -> EncodedBatch:
+def _without_duplicates(batch: DocumentBatch, encoded: EncodedBatch, is_new: Callable[[bytes], bool]) -> EncodedBatch:
     """Keep the documents that are new, and count the others."""
-    wanted = np.array([is_new(digest) for digest in batch.digests], bool)
-    batch.counts.duplicate_documents += int((~wanted).sum())
-    batch.digests = [digest for digest, new in zip(batch.digests, wanted.tolist(), strict=True) if new]
-    return encoded.keep(wanted)
+    new = np.array([is_new(digest) for digest in batch.digests], bool)
+    batch.counts.duplicate_documents += int((~new).sum())
+    batch.digests = [digest for digest, kept in zip(batch.digests, new.tolist(), strict=True) if kept]
+    return encoded.keep(new)
 
 
 @contextmanager
@@ -222,7 +228,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
                 f"no Ray cluster at `{address}`: {str(error).splitlines()[0]}",
                 "start one (docs/scale.md); if it asks for a token, export RAY_AUTH_MODE=token",
             ) from None
-        folder = _start(ray, quiet)
+        folder = _start_cluster(ray, quiet)
     try:
         yield ray
     finally:
@@ -231,7 +237,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(ray: Any, options: dict[str, Any]) -> str:
+def _start_cluster(ray: Any, options: dict[str, Any]) -> str:
     """Start a cluster of this machine alone and return its folder."""
     # Ray keeps sockets in its folder, whose paths may have 107 characters: 62 of them are Ray's own.
     parent = tempfile.gettempdir()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from albertkit.corpus.reading import Batch, Part, Place, Work, read_batches
+from albertkit.corpus.reading import BuildInputs, CorpusPosition, DocumentBatch, InputPart, read_batches
 from albertkit.corpus.sentences import split_sentences
 from albertkit.corpus.store_format import token_dtype
 from albertkit.errors import MachineError
@@ -42,7 +42,7 @@ class EncodedBatch:
         tokens: uint16 or uint32 [T].
         sentence_lengths: uint32 [S], all above 0: a sentence without a token is left out.
         document_sentences: uint32 [D], 0 for a document without a single token.
-        counts: int64 [D], by name in `Counts`: `unknown_tokens`; and of documents with one sentence a line their `lines`,
+        counts: int64 [D], by name in `BuildCounts`: `unknown_tokens`; and of documents with one sentence a line their `lines`,
             those that do not end in punctuation (`unfinished_lines`), and `line_tokens`.
         process: Machine, id and peak memory in MB of the process that encoded it.
     """
@@ -53,16 +53,16 @@ class EncodedBatch:
     counts: dict[str, NDArray[np.int64]]
     process: tuple[Any, int, float]
 
-    def keep(self, wanted: NDArray[np.bool_]) -> "EncodedBatch":
-        """Return only the documents that are wanted, bool [D]."""
-        if wanted.all():
+    def keep(self, selected: NDArray[np.bool_]) -> "EncodedBatch":
+        """Return only the selected documents, bool [D]."""
+        if selected.all():
             return self
-        sentences = np.repeat(wanted, self.document_sentences)
+        sentences = np.repeat(selected, self.document_sentences)
         return EncodedBatch(
             tokens=self.tokens[np.repeat(sentences, self.sentence_lengths)],
             sentence_lengths=self.sentence_lengths[sentences],
-            document_sentences=self.document_sentences[wanted],
-            counts={name: values[wanted] for name, values in self.counts.items()},
+            document_sentences=self.document_sentences[selected],
+            counts={name: values[selected] for name, values in self.counts.items()},
             process=self.process,
         )
 
@@ -74,23 +74,23 @@ def encode_documents(texts: list[str], rules: list[str], tokenizer: Any, languag
     unfinished = np.zeros(len(texts), np.int64)
     lines = np.zeros(len(texts), np.int64)
     for number, (text, rule) in enumerate(zip(texts, rules, strict=True)):
-        found = split_sentences(text, rule, language)
-        counts.append(len(found))
-        sentences += found
+        document = split_sentences(text, rule, language)
+        counts.append(len(document))
+        sentences += document
         if rule == "sentence":
-            last = "".join([sentence[-1] for sentence in found])
-            lines[number] = len(last)
-            unfinished[number] = sum(map(str.isalnum, last)) + last.count(",") + last.count("-")
+            endings = "".join([sentence[-1] for sentence in document])
+            lines[number] = len(endings)
+            unfinished[number] = sum(map(str.isalnum, endings)) + endings.count(",") + endings.count("-")
     ragged = tokenizer.encode_batch(sentences, num_threads=1)
     lengths = np.diff(ragged.offsets)
     # sentences of nothing but characters that the text rules remove have no token
-    before = np.concatenate([[0], np.cumsum(lengths > 0)])
+    sentences_before = np.concatenate([[0], np.cumsum(lengths > 0)])
     document_ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     unknown_before = np.concatenate([[0], np.cumsum(ragged.ids == tokenizer.unk_id, dtype=np.int64)])
     return EncodedBatch(
         tokens=ragged.ids.astype(token_dtype(tokenizer.vocab_size)),
         sentence_lengths=lengths[lengths > 0].astype(np.uint32),
-        document_sentences=np.diff(before[document_ends]).astype(np.uint32),
+        document_sentences=np.diff(sentences_before[document_ends]).astype(np.uint32),
         counts={
             "unknown_tokens": np.diff(unknown_before[ragged.offsets[document_ends]]),
             "unfinished_lines": unfinished,
@@ -124,7 +124,7 @@ def peak_memory_mb() -> float:
 _tokenizer: Any = None
 
 
-def _start(kind: type, folder: Path, fingerprint: str, much: bool) -> None:
+def _initialize_worker(tokenizer_class: type, folder: Path, fingerprint: str, needs_engine: bool) -> None:
     global _tokenizer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     parent = multiprocessing.parent_process()
@@ -135,44 +135,45 @@ def _start(kind: type, folder: Path, fingerprint: str, much: bool) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-    _tokenizer = kind.from_pretrained(folder)  # type: ignore[attr-defined]
+    _tokenizer = tokenizer_class.from_pretrained(folder)  # type: ignore[attr-defined]
     if _tokenizer.fingerprint != fingerprint:
         raise ValueError(f"the tokenizer saved in {folder} is not the one that was given")
-    if much:
+    if needs_engine:
         _tokenizer.start_engine()
 
 
-def _work(texts: list[str], rules: list[str], language: str) -> EncodedBatch:
+def _encode_in_worker(texts: list[str], rules: list[str], language: str) -> EncodedBatch:
     return encode_documents(texts, rules, _tokenizer, language)
 
 
 def encode_here(
-    work: Work, place: Place, is_new: Callable[[bytes], bool], folder: Path, workers: int
-) -> Generator[tuple[Batch, EncodedBatch], None, None]:
-    """Read and encode on this machine, from a place on: batches come in order, a few are encoded ahead.
+    inputs: BuildInputs, position: CorpusPosition, is_new: Callable[[bytes], bool], folder: Path, workers: int
+) -> Generator[tuple[DocumentBatch, EncodedBatch], None, None]:
+    """Read and encode on this machine, from a position on: batches come in order, a few are encoded ahead.
 
     Worker processes load the tokenizer from `folder`; 0 of them work on threads of this process.
     """
-    tokenizer, language = work.tokenizer, work.settings.language
+    tokenizer, language = inputs.tokenizer, inputs.settings.language
     pool: Executor
     encode: Callable[[list[str], list[str]], EncodedBatch]
-    before = sum(file.size for file in work.files[: place.file])
-    much = sum(file.size for file in work.files) - before > _ENGINE_BYTES * max(1, workers)
+    read_bytes = sum(file.size for file in inputs.files[: position.file])
+    remaining_bytes = sum(file.size for file in inputs.files) - read_bytes
+    needs_engine = remaining_bytes > _ENGINE_BYTES * max(1, workers)
     if workers:
-        arguments = (type(tokenizer), folder, tokenizer.fingerprint, much)
+        arguments = (type(tokenizer), folder, tokenizer.fingerprint, needs_engine)
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=arguments)
-        encode = partial(_work, language=language)
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_initialize_worker, initargs=arguments)
+        encode = partial(_encode_in_worker, language=language)
     else:
         pool = ThreadPoolExecutor(_THREADS)
-        if much:
+        if needs_engine:
             tokenizer.start_engine()
         encode = partial(encode_documents, tokenizer=tokenizer, language=language)
-    ahead: deque[tuple[Batch, Future[EncodedBatch]]] = deque()
+    ahead: deque[tuple[DocumentBatch, Future[EncodedBatch]]] = deque()
     try:
-        rest = Part(tuple(work.files[place.file :]), place.file, skip=place.document)
-        for batch in read_batches(rest, work, is_new):
-            batch.stored_bytes += before
+        part = InputPart(tuple(inputs.files[position.file :]), position.file, skip=position.document)
+        for batch in read_batches(part, inputs, is_new):
+            batch.stored_bytes += read_bytes
             ahead.append((batch, pool.submit(encode, batch.texts, batch.rules)))
             if len(ahead) > (workers or _THREADS) * (1 + _AHEAD):
                 first, future = ahead.popleft()

@@ -16,13 +16,13 @@ from albertkit.corpus.sentences import split_sentences
 from albertkit.data.inputs import InputFile
 from albertkit.errors import DataError
 
-_FILES = 5
-_BYTES = 1 << 16  # of each file
-_LEAST = 2000  # characters; less text says nothing
+_MAX_FILES = 5
+_HEAD_BYTES = 1 << 16  # of each file
+_MIN_CHARACTERS = 2000  # characters; less text says nothing
 # In bytes of UTF-8, which are nearly the same in every language: sentences of English and Korean Wikipedia have 129 and 148 on
 # average, their paragraphs 365 and 420. Where the average does not tell, the number of sentences does.
-_LONG_LINE = 400
-_SENTENCES = 3  # two are often a quotation
+_PARAGRAPH_BYTES = 400
+_MIN_SENTENCES = 3  # two are often a quotation
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class LineLayout:
     @property
     def paragraphs(self) -> bool:
         """Return True if the lines are too long for sentences."""
-        return self.mean_bytes > _LONG_LINE or self.several > 0.5
+        return self.mean_bytes > _PARAGRAPH_BYTES or self.several > 0.5
 
 
 def line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayout | None:
@@ -57,34 +57,35 @@ def line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayo
     Files of other formats are passed over, and so are pipes.
     """
     lines: list[str] = []
-    first, blank = "", False
-    step = max(len(files) // _FILES, 1)
-    for file in files[::step][:_FILES]:
+    first_path = ""
+    has_blank_lines = False
+    step = max(len(files) // _MAX_FILES, 1)
+    for file in files[::step][:_MAX_FILES]:
         if not (is_remote(file.path) or os.path.isfile(file.path)):
             continue  # what is read from a pipe is gone
         documents = DocumentFile(file, settings, errors="replace")
         try:
-            head = documents.head(_BYTES) if documents.format == "text" else b""
+            head = documents.head(_HEAD_BYTES) if documents.format == "text" else b""
         finally:
             documents.close()
         text = head.decode("utf-8", "ignore").strip()
-        if len(head) == _BYTES and "\n" in text:
+        if len(head) == _HEAD_BYTES and "\n" in text:
             text = text[: text.rindex("\n")]
-        found = [line.strip() for line in text.split("\n")]
-        blank = blank or "" in found
-        lines += filter(None, found)
-        first = first or (file.path if text else "")
+        stripped = [line.strip() for line in text.split("\n")]
+        has_blank_lines = has_blank_lines or "" in stripped
+        lines += filter(None, stripped)
+        first_path = first_path or (file.path if text else "")
     size = sum(map(len, lines))
-    if size < _LEAST:
+    if size < _MIN_CHARACTERS:
         return None
     counts = [len(split_sentences(line, "paragraph", settings.language)) for line in lines]
     return LineLayout(
-        file=first,
+        file=first_path,
         characters=size / len(lines),
         sentences=sum(counts) / len(lines),
         mean_bytes=sum(len(line.encode()) for line in lines) / len(lines),
-        several=sum(len(line) for line, n in zip(lines, counts, strict=True) if n >= _SENTENCES) / size,
-        blank_lines=blank,
+        several=sum(len(line) for line, n in zip(lines, counts, strict=True) if n >= _MIN_SENTENCES) / size,
+        blank_lines=has_blank_lines,
     )
 
 
@@ -92,15 +93,15 @@ def check_layout(files: Sequence[InputFile], settings: BuildSettings) -> None:
     """Make sure that lines of plain text are sentences, unless the settings say what a line is."""
     if settings.sentences is not None or settings.format not in (None, "text"):
         return
-    found = line_layout(files, settings)
-    if found is None or not found.paragraphs:
+    layout = line_layout(files, settings)
+    if layout is None or not layout.paragraphs:
         return
     ways = ["`--format paragraphs` if each line is a document", "`--sentences split` if blank lines end documents"]
     raise DataError(
         "doubtful",
-        f"`{found.file}`: a line of plain text is taken for one sentence, but a line here has {found.sentences:.1f} "
-        f"sentences and {found.characters:,.0f} characters on average; most of such a line is never trained on",
-        f"add {', '.join(ways[:: -1 if found.blank_lines else 1])}, or `--sentences lines` if a line is one sentence",
+        f"`{layout.file}`: a line of plain text is taken for one sentence, but a line here has {layout.sentences:.1f} "
+        f"sentences and {layout.characters:,.0f} characters on average; most of such a line is never trained on",
+        f"add {', '.join(ways[:: -1 if layout.blank_lines else 1])}, or `--sentences lines` if a line is one sentence",
     )
 
 
@@ -110,10 +111,10 @@ def settings_for(files: Sequence[InputFile]) -> BuildSettings:
     These are the usual ones; for plain text with paragraphs in its lines `sentences="split"`, or `format="paragraphs"`
     where no blank line ends a document and all inputs are plain text.
     """
-    found = line_layout(files, BuildSettings())
-    if found is None or not found.paragraphs:
+    layout = line_layout(files, BuildSettings())
+    if layout is None or not layout.paragraphs:
         return BuildSettings()
-    if not found.blank_lines and all(map(_is_text, files)):
+    if not layout.blank_lines and all(map(_is_text, files)):
         return BuildSettings(format="paragraphs")
     return BuildSettings(sentences="split")
 

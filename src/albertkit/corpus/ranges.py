@@ -26,17 +26,17 @@ def document_bounds(file: IO[bytes], format: str, start: int, end: int | None) -
 def _boundary(file: IO[bytes], format: str, start: int, limit: int | None) -> int | None:
     """Return the first byte after the first line that ends a document and begins from `start` on, before `limit`."""
     file.seek(start - 1)
-    place = start - 1 + _line(file)[1]  # begins a line, be it at `start` itself
+    position = start - 1 + _line(file)[1]  # begins a line, be it at `start` itself
     if format in _LINES:
-        return place
-    while limit is None or place < limit:
+        return position
+    while limit is None or position < limit:
         line, size = _line(file)
         if not size:
             return None
-        place += size
+        position += size
         text = line.decode("utf-8", "replace").strip()
         if text == ("</doc>" if format == "wiki" else ""):
-            return place
+            return position
     return None
 
 

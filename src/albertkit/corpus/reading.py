@@ -1,4 +1,4 @@
-"""Read the documents of a build: files in order, from any place on, without duplicates, in batches of about 1 MB of text."""
+"""Read the documents of a build: files in order, from any position on, without duplicates, in batches of about 1 MB of text."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ BATCH_DOCUMENTS = 20_000
 
 
 @dataclass(frozen=True)
-class Work:
+class BuildInputs:
     """Inputs of an encoding, and how they are read.
 
     Attributes:
@@ -34,7 +34,7 @@ class Work:
 
 
 @dataclass
-class Place:
+class CorpusPosition:
     """The next document to read.
 
     Attributes:
@@ -51,7 +51,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Part:
+class InputPart:
     """Consecutive input files, or a range of bytes of one.
 
     Attributes:
@@ -71,7 +71,7 @@ class Part:
 
 
 @dataclass
-class Counts:
+class BuildCounts:
     """Counters of a build besides documents, sentences and tokens; names as in `BuildReport`."""
 
     empty_documents: int = 0
@@ -89,7 +89,7 @@ class Counts:
     faulty_lines: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def add(self, other: "Counts") -> None:
+    def add(self, other: "BuildCounts") -> None:
         """Add another's numbers to these; of the faults, the first few are kept."""
         for item in fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
@@ -97,7 +97,7 @@ class Counts:
 
 
 @dataclass
-class Batch:
+class DocumentBatch:
     """About 1 MB of text.
 
     Attributes:
@@ -106,7 +106,7 @@ class Batch:
         digests: Hash of each document, `DIGEST_BYTES` long.
         counts: What was counted since the batch before.
         faults: (name of the file, line in the part) of faulty lines.
-        place: Where the next batch begins.
+        position: Where the next batch begins.
         stored_bytes: Of the part, as stored, read so far.
         lines: Of the part, read so far; only in its last batch.
         is_last: No batch of the part follows.
@@ -115,9 +115,9 @@ class Batch:
     texts: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
+    counts: BuildCounts = field(default_factory=BuildCounts)
     faults: list[tuple[str, int]] = field(default_factory=list)
-    place: Place = field(default_factory=Place)
+    position: CorpusPosition = field(default_factory=CorpusPosition)
     stored_bytes: int = 0
     lines: int = 0
     is_last: bool = False
@@ -141,32 +141,37 @@ class Batch:
         return len(document.text)
 
 
-def read_batches(part: Part, work: Work, is_new: Callable[[bytes], bool]) -> Iterator[Batch]:
+def read_batches(part: InputPart, inputs: BuildInputs, is_new: Callable[[bytes], bool]) -> Iterator[DocumentBatch]:
     """Yield batches of the documents of a part whose hashes are new; the last may be empty and carry only counts."""
-    how, batch, size, stored = work.settings, Batch(), 0, 0
-    lines = 0
+    batch = DocumentBatch()
+    size = stored_bytes = lines = 0
     for number, file in enumerate(part.files, part.first):
         skip = part.skip if number == part.first else 0
-        source = DocumentFile(file, how, work.errors, part.start, part.end, part.first_line)
+        source = DocumentFile(file, inputs.settings, inputs.errors, part.start, part.end, part.first_line)
         if source.empty:
             source.close()
             batch.counts.empty_files += 1
         else:
-            rule = line_rule(how.sentences, source.format)
+            rule = line_rule(inputs.settings.sentences, source.format)
             for document in source:
                 if document.ordinal < skip:
                     continue
                 size += batch.take(document, rule, is_new)
                 if size >= BATCH_CHARACTERS or len(batch.texts) >= BATCH_DOCUMENTS:
-                    batch.place = Place(number, document.ordinal + 1, part.start)
-                    batch.stored_bytes = stored + source.position()
+                    batch.position = CorpusPosition(number, document.ordinal + 1, part.start)
+                    batch.stored_bytes = stored_bytes + source.position()
                     yield batch
-                    batch, size = Batch(), 0
+                    batch = DocumentBatch()
+                    size = 0
             batch.counts.bad_bytes += source.bad_bytes
             batch.counts.faulty_lines += source.faulty_lines
             batch.faults += [(file.name, line) for line in source.faults]
             lines = source.lines
-        stored += file.size
-    batch.place = Place(part.first + len(part.files)) if part.end is None else Place(part.first, 0, part.end)
-    batch.stored_bytes, batch.lines, batch.is_last = stored, lines, True
+        stored_bytes += file.size
+    if part.end is None:
+        batch.position = CorpusPosition(part.first + len(part.files))
+    else:
+        batch.position = CorpusPosition(part.first, 0, part.end)
+    batch.stored_bytes, batch.lines = stored_bytes, lines
+    batch.is_last = True
     yield batch

@@ -25,10 +25,10 @@ class SeenDocuments:
     def __init__(self, path: Path, hashes: Path) -> None:
         self._path = path
         path.unlink(missing_ok=True)
-        with self._explained():
+        with self._sqlite_errors():
             self._database = sqlite3.connect(path, isolation_level=None)
         try:
-            with self._explained():
+            with self._sqlite_errors():
                 for pragma in ("locking_mode=EXCLUSIVE", "cache_size=-32768", "journal_mode=OFF", "synchronous=OFF"):
                     self._database.execute(f"PRAGMA {pragma}")
                 self._database.execute("CREATE TABLE seen (hash BLOB PRIMARY KEY) WITHOUT ROWID")
@@ -42,17 +42,17 @@ class SeenDocuments:
     def _read(self, hashes: Path) -> None:
         with open(hashes, "rb") as stream:
             while data := stream.read(_AT_ONCE * DIGEST_BYTES):
-                rows = sorted((data[place : place + DIGEST_BYTES],) for place in range(0, len(data), DIGEST_BYTES))
-                with self._explained():
+                rows = sorted((data[start : start + DIGEST_BYTES],) for start in range(0, len(data), DIGEST_BYTES))
+                with self._sqlite_errors():
                     self._database.executemany("INSERT OR IGNORE INTO seen VALUES (?)", rows)
 
     def is_new(self, digest: bytes) -> bool:
         """Return True the first time that a hash is asked for."""
-        with self._explained():
+        with self._sqlite_errors():
             return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,)).rowcount > 0
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _sqlite_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:

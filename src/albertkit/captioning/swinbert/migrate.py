@@ -1,4 +1,4 @@
-"""`migrate`: show, apply, check and take back what puts ALBERT into a SwinBERT checkout, by patches of git."""
+"""`migrate`: show, apply, check and take back what puts ALBERT into a SwinBERT checkout, by a patch of git."""
 
 import os
 import shutil
@@ -29,9 +29,19 @@ from albertkit.frame.rendering import to_terminal
 from albertkit.frame.result import Result
 from albertkit.frame.section import Facts
 
-FOLDER = ".albertkit-migration"
+PATCH = ".albertkit-migration.patch"
 Contents = Mapping[str, bytes | None]  # path to content; None: no such file
 Action = Literal["diff", "apply", "revert", "check"]
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file of the checkout, and its contents; None: no such file."""
+
+    path: str
+    original: bytes | None  # before the migration, with the edits that were made since in other places
+    current: bytes | None
+    target: bytes | None
 
 
 @dataclass(frozen=True)
@@ -81,64 +91,84 @@ def migrate(options: MigrateOptions) -> MigrationReport:
 
     A few places of the two task scripts are replaced, and files are added; `src/layers/bert` is never touched. Applying twice
     is the same as once. Killed at any moment, the same call or `revert` goes on. The patch that leads back lies in
-    `.albertkit-migration/` of the checkout; edits made since in other places stay.
+    `.albertkit-migration.patch` of the checkout; edits made since in other places stay.
     """
-    asked = [action for action in get_args(Action) if getattr(options, action)]
-    if len(asked) > 1:
-        raise ConfigError("bad-value", f"--{' and --'.join(asked)} cannot be combined", "choose one of them")
-    action: Action = asked[0] if asked else "diff"
-    root, force = Path(options.checkout), options.force
-    if not (root / "src" / "tasks").is_dir():
-        raise DataError("not-found", f"no `src/tasks` in `{root}`", "name the folder of a checkout of SwinBERT")
-    stored, notes = StoredPatches(root), list[str]()
-    portable = options.portable or stored.portable
-    before = _originals(root, stored, action, force, notes)
-    after = dict(before) if action == "revert" else _migrated(before, portable, force, notes)
+    actions: list[Action] = [action for action in get_args(Action) if getattr(options, action)]
+    if len(actions) > 1:
+        raise ConfigError("bad-value", f"--{' and --'.join(actions)} cannot be combined", "choose one of them")
+    action: Action = actions[0] if actions else "diff"
+    checkout = Path(options.checkout)
+    if not (checkout / "src" / "tasks").is_dir():
+        raise DataError("not-found", f"no `src/tasks` in `{checkout}`", "name the folder of a checkout of SwinBERT")
+    patch = StoredPatch(checkout)
+    portable = options.portable or patch.is_portable
+    notes: list[str] = []
+    originals = _read_originals(checkout, patch, action, options.force, notes)
+    targets = {} if action == "revert" else _migrated(originals, portable, options.force, notes)
+    files = []
+    for path in (*targets, *(path for path in originals if path not in targets)):
+        current = _read(checkout / path)
+        original = originals.get(path, current)
+        files.append(FileChange(path, original, current, targets.get(path, original)))
     if action != "revert":
-        _check_additions(root, before, after, force)
-    now = {path: _read(root / path) for path in after}
-    changed = {path: content for path, content in after.items() if now[path] != content}
-    if action == "apply" and changed:
-        stored.store(unified_diff({path: before.get(path, now[path]) for path in after}, after), portable)
+        _check_additions(files, options.force)
+    changes = [file for file in files if file.current != file.target]
     if action in ("apply", "revert"):
-        for path, content in after.items():
-            remove_leftovers((root / path).resolve().parent)
-            if path in changed:
-                _write(root / path, content)
+        for folder in {checkout, *((checkout / file.path).resolve().parent for file in files)}:
+            remove_leftovers(folder)
+    if action == "apply" and changes:
+        if patch.paths:  # one patch leads back: that of before is taken back first
+            for file in reversed(files):
+                _write(checkout / file.path, file.original)
+        patch.store(
+            unified_diff({file.path: file.original for file in files}, {file.path: file.target for file in files}),
+            portable,
+        )
+        for file in files:
+            _write(checkout / file.path, file.target)
     if action == "revert":
-        notes += [] if stored.paths else ["there is no patch of a migration here: nothing to take back"]
-        for path in stored.paths:
-            _remove_empty_folder((root / path).parent)
-        if not set(stored.paths) - after.keys():
-            shutil.rmtree(stored.folder, ignore_errors=True)
-    lists: dict[tuple[bool, bool], list[str]] = {(True, True): [], (False, True): [], (True, False): []}
-    for path, content in changed.items():
-        lists[now[path] is not None, content is not None].append(path)
-    diff = unified_diff({path: now[path] for path in changed}, changed).decode("utf-8", "surrogateescape")
-    migrated = action == "apply" or (action != "revert" and not changed)
-    replaced, added, removed = (tuple(paths) for paths in lists.values())
-    return MigrationReport(root, action, migrated, portable, replaced, added, removed, tuple(notes), diff)
+        for file in files:
+            _write(checkout / file.path, file.target)
+        for path in patch.paths:
+            _remove_empty_folder((checkout / path).parent)
+        if not patch.paths:
+            notes.append("there is no patch of a migration here: nothing to take back")
+        patch.remove()
+    diff = unified_diff({file.path: file.current for file in changes}, {file.path: file.target for file in changes})
+    return MigrationReport(
+        checkout=checkout,
+        action=action,
+        migrated=action == "apply" or (action != "revert" and not changes),
+        portable=portable,
+        changed=tuple(file.path for file in changes if file.current is not None and file.target is not None),
+        added=tuple(file.path for file in changes if file.current is None),
+        removed=tuple(file.path for file in changes if file.target is None),
+        notes=tuple(notes),
+        diff=diff.decode("utf-8", "surrogateescape"),
+    )
 
 
-def _originals(
-    root: Path, stored: "StoredPatches", action: Action, force: bool, notes: list[str]
+def _read_originals(
+    checkout: Path, patch: "StoredPatch", action: Action, force: bool, notes: list[str]
 ) -> dict[str, bytes | None]:
-    """Return the files that a migration changes, as they were before it."""
-    folder = root / CONFIGS
-    configs = {file.relative_to(root).as_posix() for file in sorted(folder.glob("*.json"))}
-    known = {path for path in (*PORTABLE, *configs) if (root / path).exists()}
-    found: dict[str, bytes | None] = {}
-    for path in sorted(stored.paths) if action == "revert" else (*TASK_SCRIPTS, *sorted(known | stored.paths)):
-        content = _read(root / path)
+    """Return the files that a migration changes or reads, as they were before it."""
+    paths = patch.paths
+    if action != "revert":
+        configs = [file.relative_to(checkout).as_posix() for file in (checkout / CONFIGS).glob("*.json")]
+        portable_files = [path for path in PORTABLE if (checkout / path).exists()]
+        paths = [*TASK_SCRIPTS, *sorted({*portable_files, *configs, *patch.paths} - {*TASK_SCRIPTS})]
+    originals: dict[str, bytes | None] = {}
+    for path in paths:
+        content = _read(checkout / path)
         if content is None and path in TASK_SCRIPTS:
-            raise DataError("not-found", f"no `{root / path}`", "name the folder of a checkout of SwinBERT")
+            raise DataError("not-found", f"no `{checkout / path}`", "name the folder of a checkout of SwinBERT")
         try:
-            found[path] = stored.original(path, content)
+            originals[path] = patch.original(path, content)
         except CheckpointError:
-            if not force and (action == "revert" or path in (*TASK_SCRIPTS, *PORTABLE)):
+            if action == "revert" or (not force and path in (*TASK_SCRIPTS, *PORTABLE)):
                 raise
             notes.append(f"left as it was edited: {path}")
-    return found
+    return originals
 
 
 def _migrated(before: Contents, portable: bool, force: bool, notes: list[str]) -> dict[str, bytes | None]:
@@ -169,14 +199,14 @@ def _migrated(before: Contents, portable: bool, force: bool, notes: list[str]) -
     return after
 
 
-def _check_additions(root: Path, before: Contents, after: Contents, force: bool) -> None:
+def _check_additions(files: list[FileChange], force: bool) -> None:
     """Refuse to write over files that were there before the migration."""
-    for path, content in after.items():
-        original = before.get(path, _read(root / path))
-        if path not in (*TASK_SCRIPTS, *PORTABLE) and original not in (None, content) and not force:
+    for file in files:
+        is_added = file.path not in (*TASK_SCRIPTS, *PORTABLE)
+        if is_added and file.original not in (None, file.target) and not force:
             raise CheckpointError(
                 "exists",
-                f"`{path}` is there already, with another content",
+                f"`{file.path}` is there already, with another content",
                 "move it away, or write over it with --force; --revert brings it back",
             )
 
@@ -186,10 +216,12 @@ def _read(file: Path) -> bytes | None:
 
 
 def _write(file: Path, content: bytes | None) -> None:
-    """Write a file, whole and with the permissions it had; or delete it."""
+    """Write a file, whole and with the permissions it had; or delete it. One that has the content is left as it is."""
     target = file.resolve()  # a link stays a link
+    if _read(target) == content:
+        return
     if content is None:
-        target.unlink(missing_ok=True)
+        target.unlink()
         return
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     with atomic_file(target) as stream:
@@ -233,61 +265,56 @@ def unified_diff(before: Contents, after: Contents) -> bytes:
         return _git(folder, "diff", "--no-index", "--no-prefix", "--no-color", "--text", "a", "b").stdout
 
 
-class StoredPatches:
-    """The patches of a checkout's migrations, the newest last; each leads from the original files to the migrated ones.
+class StoredPatch:
+    """The patch of a checkout's migration, which leads from the original files to the migrated ones.
 
-    A patch is stored before the first file is changed, so that a killed process leaves nothing that cannot be taken back.
+    It is stored before the first file is changed, so that a killed process leaves nothing that cannot be taken back.
     """
 
     def __init__(self, checkout: Path) -> None:
-        self.folder = checkout / FOLDER
-        self._patches = {file: _paths(file) for file in sorted(self.folder.glob("*.patch"))}
-        self.paths = {path for paths in self._patches.values() for path in paths}
+        self._file = checkout / PATCH
+        self.paths: list[str] = []
+        self.is_portable = False
+        if not self._file.exists():
+            return
+        self.is_portable = b"--portable" in self._file.read_bytes().partition(b"\n")[0]
+        numbers = _git(checkout, "apply", "--numstat", "-z", PATCH)
+        self.paths = [entry.split("\t")[2] for entry in numbers.stdout.decode().split("\0") if entry]
+        outside = any(PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts for path in self.paths)
+        if numbers.returncode or outside:
+            raise CheckpointError(
+                "corrupt",
+                f"`{PATCH}` is damaged",
+                "restore the files with your version control, then delete the patch",
+            )
 
-    @property
-    def portable(self) -> bool:
-        """Return whether `--portable` was ever applied."""
-        return any("portable" in file.name for file in self._patches)
+    def store(self, diff: bytes, portable: bool) -> None:
+        """Write the patch; git passes over its first line."""
+        command = b"albertkit migrate swinbert --apply" + (b" --portable" if portable else b"")
+        with atomic_file(self._file) as stream:
+            stream.write(command + b"\n" + diff)
 
-    def store(self, patch: bytes, portable: bool) -> None:
-        """Keep another patch."""
-        self.folder.mkdir(exist_ok=True)
-        name = f"{len(self._patches) + 1:03}{'-portable' if portable else ''}.patch"
-        with atomic_file(self.folder / name) as stream:
-            stream.write(patch)
+    def remove(self) -> None:
+        """Delete the patch."""
+        self._file.unlink(missing_ok=True)
 
     def original(self, path: str, content: bytes | None) -> bytes | None:
-        """Return what a file held before the migration, with the edits that were made since in other places."""
-        patches = [file for file, paths in self._patches.items() if path in paths]
-        for patch in reversed(patches):
-            for arguments in (("-R",), ()):  # (): a killed process had not come to this file
-                with TemporaryDirectory() as folder:
-                    _put(Path(folder) / path, content)
-                    if _git(folder, "apply", *arguments, f"--include={path}", str(patch.absolute())).returncode:
-                        continue
-                    if not arguments:
-                        return content
-                    return (Path(folder) / path).read_bytes() if (Path(folder) / path).exists() else None
-        if not patches:
+        """Return the content of a file before the migration, with the edits that were made since in other places."""
+        if path not in self.paths:
             return content
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / path
+            command = ("apply", f"--include={path}", str(self._file.absolute()))
+            _put(file, content)
+            if _git(folder, *command, "-R").returncode == 0:
+                return _read(file)
+            if _git(folder, *command, "--check").returncode == 0:  # a killed process had not come to this file
+                return content
         raise CheckpointError(
             "exists",
             f"`{path}` was edited since the migration, in the places that it changed",
-            "keep a copy of your edits and restore the file with your version control, or go on without it by --force",
+            "keep a copy of your edits, and restore the file with your version control; or move away one that was added",
         )
-
-
-def _paths(patch: Path) -> list[str]:
-    listed = _git(patch.parent, "apply", "--numstat", "-z", patch.name)
-    paths = [entry.split("\t")[2] for entry in listed.stdout.decode().split("\0") if entry]
-    outside = any(PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts for path in paths)
-    if listed.returncode or outside:
-        raise CheckpointError(
-            "corrupt",
-            f"`{FOLDER}/{patch.name}` is damaged",
-            "restore the files with your version control, then delete the folder",
-        )
-    return paths
 
 
 def _put(file: Path, content: bytes | None) -> None:

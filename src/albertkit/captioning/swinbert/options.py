@@ -17,12 +17,11 @@ class MigrateOptions:
         checkout: Folder with `src/tasks/run_caption_VidSwinBert.py`.
         diff: Show the changes as a unified diff (default).
         apply: Apply the changes. Run the same command again to continue an interrupted run; applying twice changes nothing.
-        revert: Restore the original bytes of every file. Later edits in other places stay.
+        revert: Restore the original bytes of every file. Later edits in other places stay; edits in the same places are refused.
         check: Exit with status 1 if there are changes to apply.
         portable: Also make SwinBERT run on any device, without apex, deepspeed, fairscale and azureml, and score captions without
             its container's scorer. Later runs keep this option.
-        force: Apply what is possible to files that differ from SwinBERT's, and overwrite files that are in the way. With
-            --revert: keep files whose changed places were edited since.
+        force: Apply what is possible to files that differ from SwinBERT's, and overwrite files that are in the way.
     """
 
     checkout: Path

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone, relative_position_index
 from albertkit.captioning.backbones.video_swin_checkpoint import PREFIX
-from albertkit.captioning.data.clip import Clip, spanned
+from albertkit.captioning.data.clip import Clip, clip_key
 from albertkit.captioning.data.frames import frames_of
 from albertkit.captioning.video.sampling import FrameSampling
 
@@ -48,7 +48,7 @@ def write_swinbert(clips: Iterable[Clip], folder: Path, split: str, sampling: Fr
         images.append([name, name] if sampling is None else [name, "{}", *jpegs(members[0], sampling)])
         records = []
         for clip in members:
-            is_named = clip.key == (name if len(members) == 1 else spanned(name, clip.start, clip.end))
+            is_named = clip.key == (name if len(members) == 1 else clip_key(name, clip.start, clip.end))
             beside = {"start": clip.start, "end": clip.end, "key": None if is_named else clip.key}
             known = {name: value for name, value in beside.items() if value is not None}
             records += [{"caption": text, **known} for text in clip.captions]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
-from albertkit.captioning.data.clip import as_span, spanned
+from albertkit.captioning.data.clip import clip_key, parse_span
 from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.captioning.options import ScoreCaptionsOptions
 from albertkit.data.bad_rows import counted
@@ -138,8 +138,9 @@ def _record_row(file: File, where: str, record: Any) -> CaptionRow:
     key = record[name]
     if name in _NAMES[1:4]:  # as in a manifest: two clips of one video have different keys
         try:
-            key = spanned(
-                f"{key}:{record['row']}" if "row" in record else key, *as_span(record.get("start"), record.get("end"))
+            key = clip_key(
+                f"{key}:{record['row']}" if "row" in record else key,
+                *parse_span(record.get("start"), record.get("end")),
             )
         except ValueError as error:
             raise _bad(file, where, str(error)) from None

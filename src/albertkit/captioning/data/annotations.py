@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from albertkit.captioning.data.caption_tables import read_caption_table
-from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_captions, as_key, as_span, find_above, spanned
+from albertkit.captioning.data.clip import (
+    VIDEO_ENDINGS,
+    Clip,
+    clip_key,
+    find_file_above,
+    parse_captions,
+    parse_span,
+    validate_key,
+)
 from albertkit.data.bad_rows import BadRows, counted
 from albertkit.errors import DataError
 from albertkit.files import plain_file, read_json
@@ -118,9 +126,9 @@ def _clip(record: Record, folder: Path, files: dict[str, list[Path]]) -> Clip:
     for place in record.places:
         source = _file(folder, place, files)
         if source is not None:
-            start, end = as_span(place.start, place.end)
+            start, end = parse_span(place.start, place.end)
             captions = tuple(record.captions)
-            return Clip(key=as_key(record.key), source=source, start=start, end=end, captions=captions)
+            return Clip(key=validate_key(record.key), source=source, start=start, end=end, captions=captions)
     names = " or ".join(f"`{place.name}`" for place in record.places)
     raise ValueError(f"no video {names} below `{folder}`")
 
@@ -136,7 +144,7 @@ def _by_name(folder: Path) -> dict[str, list[Path]]:
 
 
 def _file(folder: Path, place: Place, files: dict[str, list[Path]]) -> Path | None:
-    if Path(place.name).suffix and (found := find_above(folder, [place.name])):
+    if Path(place.name).suffix and (found := find_file_above(folder, [place.name])):
         return found
     matching_files = files.get(_composed(place.name), [])
     if len(matching_files) > 1:
@@ -208,7 +216,7 @@ def _joined(videos: list[Any], sentences: list[Any], name: str, owner: str, repo
             video = str(_get(sentence, owner))
             if video not in known:
                 raise ValueError(f"there is no video `{video}`")
-            captions[video] += as_captions([sentence.get("caption")])
+            captions[video] += parse_captions([sentence.get("caption")])
         except ValueError as error:
             report(number, f"caption {number:,}", str(error))
 
@@ -282,7 +290,7 @@ def _tvc(rows: list[Any], report: Report) -> Iterator[Record]:
         descriptions = row.get("descs") or []
         texts = [item.get("desc") if isinstance(item, dict) else item for item in descriptions]
         captions = _texts(texts, number, where, report)
-        yield Record(number, where, "", spanned(name, *span), (Place(name, *span),), captions)
+        yield Record(number, where, "", clip_key(name, *span), (Place(name, *span),), captions)
 
     return _each(rows, "line", report, read)
 
@@ -293,7 +301,7 @@ def _texts(values: Any, number: int, where: str, report: Report) -> list[str]:
     errors: dict[int, ValueError] = {}
     for index, value in enumerate(values if isinstance(values, list) else [values], 1):
         try:
-            captions += as_captions([value])
+            captions += parse_captions([value])
         except ValueError as error:
             errors[index] = error
     if errors and not captions:

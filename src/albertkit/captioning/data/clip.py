@@ -9,8 +9,10 @@ from typing import Any
 VIDEO_ENDINGS = frozenset(".mp4 .m4v .mov .mkv .webm .avi .mpg .mpeg .ts .wmv .flv .ogv .3gp .gif .y4m".split())
 FEATURE_ENDINGS = frozenset((".npy", ".safetensors"))
 
+Span = tuple[float | None, float | None]  # where a clip begins and ends, in seconds; None where it is not said
 
-def as_key(value: Any) -> str:
+
+def validate_key(value: Any) -> str:
     """Return a key: text on one line without tabs, because it is a column of TSV files, and without spaces around it."""
     if not isinstance(value, str):
         raise ValueError(f"the key is {value!r}, it must be text")
@@ -18,10 +20,10 @@ def as_key(value: Any) -> str:
         raise ValueError("the key is empty")
     if value != value.strip() or any(sign in value for sign in "\t\n\r\0"):
         raise ValueError(f"the key {value!r} has a tab, a line end, or spaces around it")
-    return _as_text(value, "the key")
+    return _check_encodable(value, "the key")
 
 
-def as_captions(values: Any) -> tuple[str, ...]:
+def parse_captions(values: Any) -> tuple[str, ...]:
     """Return captions without the spaces around them."""
     if not isinstance(values, list):
         raise ValueError(f"the captions are {values!r}, they must be a list of texts")
@@ -31,11 +33,11 @@ def as_captions(values: Any) -> tuple[str, ...]:
             raise ValueError(f"a caption is {value!r}, it must be text")
         if not value.strip():
             raise ValueError("a caption is empty")
-        captions.append(_as_text(value.strip(), "a caption"))
+        captions.append(_check_encodable(value.strip(), "a caption"))
     return tuple(captions)
 
 
-def as_span(start: Any, end: Any) -> tuple[float | None, float | None]:
+def parse_span(start: Any, end: Any) -> Span:
     """Return where a clip begins and ends, in seconds; None where it is not said."""
     for name, value in (("start", start), ("end", end)):
         if value is None:
@@ -48,14 +50,14 @@ def as_span(start: Any, end: Any) -> tuple[float | None, float | None]:
     return start, end
 
 
-def spanned(key: str, start: float | None, end: float | None) -> str:
+def clip_key(key: str, start: float | None, end: float | None) -> str:
     """Return the key of a part: `key_start_end`, as TVC writes it; the key itself where it is the whole."""
     if start is None and end is None:
         return key
     return f"{key}_{0.0 if start is None else start:g}_{'end' if end is None else f'{end:g}'}"
 
 
-def as_file(folder: Path, name: Any) -> Path:
+def resolve_file(folder: Path, name: Any) -> Path:
     """Return a file, by its path from a folder."""
     if not isinstance(name, str) or not name.strip() or "\0" in name:
         raise ValueError(f"{name!r} is not the path of a file")
@@ -65,25 +67,25 @@ def as_file(folder: Path, name: Any) -> Path:
     return path
 
 
-def find_above(folder: Path, names: Iterable[str]) -> Path | None:
+def find_file_above(folder: Path, names: Iterable[str]) -> Path | None:
     """Return the first of some paths that is a file, looked for from a folder and then from those above it.
 
     SwinBERT's files name videos from the folder of its code, in which the folder of the data lies.
     """
     names = tuple(names)
     folder = folder.absolute()
-    for place in (folder, *folder.parents):
+    for parent in (folder, *folder.parents):
         for name in names:
-            if (place / name).is_file():
-                return place / name
+            if (parent / name).is_file():
+                return parent / name
     return None
 
 
-def _as_text(value: str, what: str) -> str:
+def _check_encodable(value: str, subject: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{what} {value!r} holds half a character (a lone surrogate)") from None
+        raise ValueError(f"{subject} {value!r} holds half a character (a lone surrogate)") from None
     return value
 
 

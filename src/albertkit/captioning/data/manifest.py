@@ -6,7 +6,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from albertkit.captioning.data.clip import FEATURE_ENDINGS, Clip, as_captions, as_file, as_key, as_span, spanned
+from albertkit.captioning.data.clip import (
+    FEATURE_ENDINGS,
+    Clip,
+    clip_key,
+    parse_captions,
+    parse_span,
+    resolve_file,
+    validate_key,
+)
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.lines import not_json
 from albertkit.errors import DataError, near_miss
@@ -59,17 +67,17 @@ def _clip(record: Any, folder: Path) -> Clip:
     name, row = record[given[0]], record.get("row")
     if row is not None and (isinstance(row, bool) or not isinstance(row, int) or row < 0):
         raise ValueError(f"row is {row!r}, it must be a number of a line, from 0")
-    source = as_file(folder, name)
+    source = resolve_file(folder, name)
     if (source.suffix.lower() in FEATURE_ENDINGS) != (given == ["features"]):
         raise ValueError(
             f"`{name}` is named as {given[0]}; features are {' or '.join(sorted(FEATURE_ENDINGS))}, and nothing else is"
         )
-    start, end = as_span(record.get("start"), record.get("end"))
+    start, end = parse_span(record.get("start"), record.get("end"))
     if given != ["video"] and (start, end) != (None, None):
         raise ValueError(f"`start` and `end` are for videos, this is {given[0]}")
-    key = record.get("key", spanned(name if row is None else f"{name}:{row}", start, end))
-    captions = as_captions([record["caption"]] if "caption" in record else record.get("captions", []))
-    return Clip(key=as_key(key), source=source, start=start, end=end, row=row, captions=captions)
+    key = record.get("key", clip_key(name if row is None else f"{name}:{row}", start, end))
+    captions = parse_captions([record["caption"]] if "caption" in record else record.get("captions", []))
+    return Clip(key=validate_key(key), source=source, start=start, end=end, row=row, captions=captions)
 
 
 def write_manifest(path: str | Path, clips: Iterable[Clip]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from albertkit.captioning.data.annotations import LAYOUTS, is_annotations, read_annotations
 from albertkit.captioning.data.caption_tables import MSVD_TEXT
-from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, as_captions, as_key
+from albertkit.captioning.data.clip import VIDEO_ENDINGS, Clip, parse_captions, validate_key
 from albertkit.captioning.data.manifest import read_manifest
 from albertkit.captioning.data.swinbert_files import read_swinbert
 from albertkit.data.bad_rows import BadRows, counted, first_of
@@ -202,7 +202,7 @@ def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:
         try:
             if len(files) > 1:
                 raise ValueError(f"{' and '.join(file.name for file in files)} have one name")
-            key = as_key(stem.relative_to(folder).as_posix())
+            key = validate_key(stem.relative_to(folder).as_posix())
             clips.append(Clip(key=key, source=files[0], captions=() if beside is None else _lines(beside)))
         except ValueError as error:
             bad_rows.add(beside or files[0], 1, str(error))
@@ -220,4 +220,4 @@ def _lines(text: Path) -> tuple[str, ...]:
         raise ValueError("bytes that are not UTF-8") from None
     if not captions:
         raise ValueError("no caption")
-    return as_captions(captions)
+    return parse_captions(captions)

@@ -9,16 +9,24 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from albertkit.captioning.data.clip import Clip, as_captions, as_key, as_span, find_above, spanned
+from albertkit.captioning.data.clip import (
+    Clip,
+    Span,
+    clip_key,
+    find_file_above,
+    parse_captions,
+    parse_span,
+    validate_key,
+)
 from albertkit.captioning.data.tsv import TsvFile
 from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
 from albertkit.files import plain_file
 
-_READ = ("img", "label", "caption", "caption_linelist", "caption_coco_format", "composite")
-_HEAD = 1 << 16  # a row that is longer holds pictures, not a path
+_KNOWN_SETTINGS = ("img", "label", "caption", "caption_linelist", "caption_coco_format", "composite")
+_MAX_PATH_BYTES = 1 << 16  # a row that is longer holds pictures, not a path
 
-Samples = dict[tuple[int, int], list[int] | None]  # (shard, row) -> numbers of its captions; None for all
+CaptionNumbers = dict[tuple[int, int], list[int] | None]  # (shard, row) -> numbers of its captions; None for all
 
 
 class Shard(NamedTuple):
@@ -37,26 +45,27 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
     there is a `caption_linelist`, it says which rows and captions are read.
     """
     path, bad_rows = Path(yaml), BadRows() if bad_rows is None else bad_rows
-    settings = _settings(path)
+    settings = _read_settings(path)
     for name in settings:
-        if name not in _READ:
+        if name not in _KNOWN_SETTINGS:
             bad_rows.note(f"`{path}`: `{name}` is not used")
-    shards = _shards(path, settings)
+    shards = _open_shards(path, settings)
     clips: dict[str, Clip] = {}
-    for (shard, row), numbers in _samples(path, settings, shards, bad_rows).items():
+    for (shard_index, row), caption_numbers in _read_linelist(path, settings, shards, bad_rows).items():
+        shard = shards[shard_index]
         try:
-            for clip in _clips(shards[shard], row, numbers, path.parent):
+            for clip in _read_clips(shard, row, caption_numbers, path.parent):
                 if clip.key in clips:
                     raise ValueError(f"the key `{clip.key}` is that of another clip")
                 clips[clip.key] = clip
         except DataError:
             raise
         except ValueError as error:
-            bad_rows.add(shards[shard].images.path, row + 1, str(error))
+            bad_rows.add(shard.images.path, row + 1, str(error))
     return list(clips.values())
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = yaml.safe_load(plain_file(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
@@ -68,16 +77,20 @@ def _settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
-    images, captions = (_named(path, settings.get(name)) for name in ("img", "caption"))
-    if (captions and len(captions) != len(images)) or (len(images) > 1 and not settings.get("composite")):
-        fact = f"`{path}` names {len(images)} img and {len(captions)} caption files"
+def _open_shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
+    is_composite = bool(settings.get("composite"))
+    image_names = _file_names(path, settings.get("img"))
+    caption_names = _file_names(path, settings.get("caption"))
+    if (caption_names and len(caption_names) != len(image_names)) or (len(image_names) > 1 and not is_composite):
+        fact = f"`{path}` names {len(image_names)} img and {len(caption_names)} caption files"
         raise DataError("missing-file", fact, "one of each, or `composite: true` and as many of one as of the other")
     shards = []
-    for number, image in enumerate(images):
-        caption = TsvFile(_file(path, captions[number])) if captions else None
-        prefix = f"{captions[number] if captions else image}_" if settings.get("composite") else ""
-        shards.append(Shard(TsvFile(_file(path, image)), caption, prefix))
+    for index, image_name in enumerate(image_names):
+        captions = TsvFile(_resolve(path, caption_names[index])) if caption_names else None
+        prefix = ""
+        if is_composite:
+            prefix = f"{caption_names[index] if caption_names else image_name}_"
+        shards.append(Shard(TsvFile(_resolve(path, image_name)), captions, prefix))
     for shard in shards:
         if shard.captions is not None and len(shard.captions) != len(shard.images):
             rows = f"{len(shard.captions):,} rows, `{shard.images.path}` {len(shard.images):,}"
@@ -87,7 +100,7 @@ def _shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
     return shards
 
 
-def _named(path: Path, value: Any) -> list[str]:
+def _file_names(path: Path, value: Any) -> list[str]:
     """Return a file, several, or what a file lists, as `composite` allows."""
     if not value:
         return []
@@ -96,13 +109,13 @@ def _named(path: Path, value: Any) -> list[str]:
         fact = f"`{path}`: {reprlib.repr(value)} names no files"
         raise DataError("missing-file", fact, "name files from the folder of the YAML")
     if len(names) == 1 and not names[0].endswith(".tsv"):
-        names = [
-            line.strip() for line in _file(path, names[0]).read_text(encoding="utf-8").splitlines() if line.strip()
-        ]
+        lines = _resolve(path, names[0]).read_text(encoding="utf-8").splitlines()
+        names = [line.strip() for line in lines if line.strip()]
     return names
 
 
-def _file(path: Path, name: str) -> Path:
+def _resolve(path: Path, name: str) -> Path:
+    """Return the file that a YAML names, which lies beside it or below."""
     file = path.parent / str(name)
     if Path(str(name)).is_absolute() or ".." in Path(str(name)).parts:
         fact = f"`{path}` names `{name}`, which leaves its folder"
@@ -114,12 +127,13 @@ def _file(path: Path, name: str) -> Path:
     return file
 
 
-def _samples(path: Path, settings: Mapping[str, Any], shards: list[Shard], bad_rows: BadRows) -> Samples:
+def _read_linelist(path: Path, settings: Mapping[str, Any], shards: list[Shard], bad_rows: BadRows) -> CaptionNumbers:
     name = settings.get("caption_linelist")
     if not name:
-        return {(number, row): None for number, shard in enumerate(shards) for row in range(len(shard.images))}
-    file, width = _file(path, name), 3 if settings.get("composite") else 2
-    chosen: dict[tuple[int, int], list[int]] = defaultdict(list)
+        return {(index, row): None for index, shard in enumerate(shards) for row in range(len(shard.images))}
+    file = _resolve(path, name)
+    width = 3 if settings.get("composite") else 2
+    caption_numbers: dict[tuple[int, int], list[int]] = defaultdict(list)
     for line, text in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         fields = text.split("\t")
         if len(fields) != width or not all(field.strip().isdecimal() for field in fields):
@@ -129,33 +143,34 @@ def _samples(path: Path, settings: Mapping[str, Any], shards: list[Shard], bad_r
         if shard >= len(shards) or row >= len(shards[shard].images):
             bad_rows.add(file, line, f"there is no row {row:,} of file {shard}")
             continue
-        chosen[shard, row].append(caption)
-    return dict(chosen)
+        caption_numbers[shard, row].append(caption)
+    return dict(caption_numbers)
 
 
-def _clips(shard: Shard, row: int, numbers: list[int] | None, folder: Path) -> Iterator[Clip]:
-    columns, is_whole = shard.images.head(row, _HEAD)
-    key = as_key(columns[0].decode())
-    records = [] if shard.captions is None else _captions(shard.captions, row, key)
-    if numbers is not None and shard.captions is not None:
-        if missing := [number for number in numbers if number >= len(records)]:
-            raise ValueError(f"the linelist asks for caption {missing[0]}, `{key}` has {len(records)}")
-        records = [records[number] for number in numbers]
-    if is_whole and columns[0] == columns[-1]:
-        source, suffix = _video(folder, key)
-        spans: dict[tuple[Any, Any, Any], list[Any]] = defaultdict(list)
-        for record in records:
-            spans[record.get("key"), record.get("start"), record.get("end")].append(record.get("caption"))
-        for (name, start, end), captions in (spans or {(None, None, None): []}).items():
-            start, end = as_span(start, end) if (start, end) != (None, None) else suffix
-            own = as_key(name) if name is not None else key if len(spans) < 2 else spanned(key, start, end)
-            yield Clip(key=shard.prefix + own, source=source, start=start, end=end, captions=as_captions(captions))
-    else:
-        texts = as_captions([record.get("caption") for record in records])
-        yield Clip(key=shard.prefix + key, source=shard.images.path, row=row, captions=texts)
+def _read_clips(shard: Shard, row: int, caption_numbers: list[int] | None, folder: Path) -> Iterator[Clip]:
+    columns, is_complete = shard.images.head(row, _MAX_PATH_BYTES)
+    row_key = validate_key(columns[0].decode())
+    records = [] if shard.captions is None else _read_captions(shard.captions, row, row_key, caption_numbers)
+    if not (is_complete and columns[0] == columns[-1]):  # the row holds frames, not a path
+        captions = parse_captions([record.get("caption") for record in records])
+        yield Clip(key=shard.prefix + row_key, source=shard.images.path, row=row, captions=captions)
+        return
+    video, row_span = _find_video(folder, row_key)
+    groups: dict[tuple[str | None, Span], list[Any]] = defaultdict(list)
+    for record in records:
+        name = record.get("key")
+        span = parse_span(record.get("start"), record.get("end"))
+        groups[None if name is None else validate_key(name), span].append(record.get("caption"))
+    for (name, span), texts in (groups or {(None, (None, None)): []}).items():
+        start, end = row_span if span == (None, None) else span
+        key = name or row_key
+        if name is None and len(groups) > 1:
+            key = clip_key(row_key, start, end)
+        yield Clip(key=shard.prefix + key, source=video, start=start, end=end, captions=parse_captions(texts))
 
 
-def _captions(file: TsvFile, row: int, key: str) -> list[dict[str, Any]]:
+def _read_captions(file: TsvFile, row: int, key: str, caption_numbers: list[int] | None) -> list[dict[str, Any]]:
+    """Return the captions of a row, or those that the linelist names."""
     columns = file.row(row)
     if columns[0].decode() != key:
         raise ValueError(f"its key is `{key}`, in `{file.path.name}` it is `{columns[0].decode()}`")
@@ -165,15 +180,19 @@ def _captions(file: TsvFile, row: int, key: str) -> list[dict[str, Any]]:
         raise ValueError(f"`{file.path.name}` holds no JSON here: {error}") from None
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise ValueError(f"`{file.path.name}` holds no list of objects here")
-    return records
+    if caption_numbers is None:
+        return records
+    if missing := [number for number in caption_numbers if number >= len(records)]:
+        raise ValueError(f"the linelist asks for caption {missing[0]}, `{key}` has {len(records)}")
+    return [records[number] for number in caption_numbers]
 
 
-def _video(folder: Path, name: str) -> tuple[Path, tuple[float | None, float | None]]:
+def _find_video(folder: Path, name: str) -> tuple[Path, Span]:
     """Return the video that a row names; TVC's names have `_start_end` behind them."""
     stem, *times = name.rsplit("_", 2)
-    video = find_above(folder, [name])
+    video = find_file_above(folder, [name])
     if video is not None:
         return video, (None, None)
-    if len(times) == 2 and (video := find_above(folder, [stem])) is not None:
-        return video, as_span(*map(float, times))
+    if len(times) == 2 and (video := find_file_above(folder, [stem])) is not None:
+        return video, parse_span(*map(float, times))
     raise ValueError(f"no file `{name}` in `{folder}` or a folder above it")

@@ -65,14 +65,14 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
         fact = f"`{path}` is not captions of {LAYOUTS}"
         hint = "write a manifest instead: one JSON object a line with video and captions"
         raise DataError("missing-file", fact, hint)
-    files = _by_name(path.parent)
+    files = _index_videos(path.parent)
     splits: dict[str, list[Clip]] = defaultdict(list)
     named: Counter[str] = Counter()
     clips: dict[str, tuple[str, int]] = {}  # of each key the split, and the clip's index in it
     for record in found:
         named[record.split] += 1
         try:
-            clip = _clip(record, path.parent, files)
+            clip = _locate_clip(record, path.parent, files)
         except ValueError as error:
             bad_rows.add(path, record.number, str(error), where=record.where)
             continue
@@ -122,9 +122,9 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
                 raise DataError("bad-file", f"`{path}`, line {number:,}: {error}", "restore the file") from None
 
 
-def _clip(record: Record, folder: Path, files: dict[str, list[Path]]) -> Clip:
+def _locate_clip(record: Record, folder: Path, files: dict[str, list[Path]]) -> Clip:
     for place in record.places:
-        source = _file(folder, place, files)
+        source = _find_video(folder, place, files)
         if source is not None:
             start, end = parse_span(place.start, place.end)
             captions = tuple(record.captions)
@@ -133,7 +133,7 @@ def _clip(record: Record, folder: Path, files: dict[str, list[Path]]) -> Clip:
     raise ValueError(f"no video {names} below `{folder}`")
 
 
-def _by_name(folder: Path) -> dict[str, list[Path]]:
+def _index_videos(folder: Path) -> dict[str, list[Path]]:
     """Index the videos below a folder by their name, with and without ending."""
     files: dict[str, list[Path]] = defaultdict(list)
     for file in sorted(folder.rglob("*")):
@@ -143,13 +143,15 @@ def _by_name(folder: Path) -> dict[str, list[Path]]:
     return files
 
 
-def _file(folder: Path, place: Place, files: dict[str, list[Path]]) -> Path | None:
-    if Path(place.name).suffix and (found := find_file_above(folder, [place.name])):
-        return found
+def _find_video(folder: Path, place: Place, files: dict[str, list[Path]]) -> Path | None:
+    if Path(place.name).suffix:
+        file = find_file_above(folder, [place.name])
+        if file is not None:
+            return file
     matching_files = files.get(_composed(place.name), [])
     if len(matching_files) > 1:
-        there = " and ".join(f"`{file}`" for file in matching_files)
-        raise ValueError(f"below `{folder}` one video should be called `{place.name}`, there is {there}")
+        names = " and ".join(f"`{file}`" for file in matching_files)
+        raise ValueError(f"below `{folder}` one video should be called `{place.name}`, there is {names}")
     return matching_files[0] if matching_files else None
 
 

@@ -19,7 +19,7 @@ from albertkit.frame.section import Facts, Section
 SPLITS = {
     "train": ("train", "training"), "dev": ("dev", "val", "valid", "validation", "validate"), "test": ("test", "testing"),
 }  # fmt: skip
-_ENDINGS = (".jsonl", ".yaml", ".yml")
+_SUFFIXES = (".jsonl", ".yaml", ".yml")
 _T = TypeVar("_T")
 
 
@@ -79,108 +79,113 @@ def read_clips(path: str | Path, split: str | None = None, bad_rows: BadRows | N
 
 def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | None = None) -> dict[str, list[Clip]]:
     """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says."""
-    place, bad_rows = Path(path), BadRows() if bad_rows is None else bad_rows
-    if not place.exists():
-        raise DataError("not-found", f"no such file or folder: `{place}`", near_path(place, "check the path"))
-    annotations = _annotations(place)
+    path, bad_rows = Path(path), BadRows() if bad_rows is None else bad_rows
+    if not path.exists():
+        raise DataError("not-found", f"no such file or folder: `{path}`", near_path(path, "check the path"))
+    annotations = _annotation_files(path)
     if annotations:
-        found = _annotated(annotations, split, bad_rows)
-        if not any(found.values()):
-            raise _nothing(place, "any split", bad_rows)
-        found = _one(place, found, split)
+        clips_by_split = _read_annotation_files(annotations, split, bad_rows)
+        if not any(clips_by_split.values()):
+            raise _no_clips_error(path, "any split", bad_rows)
+        clips_by_split = _select_split(path, clips_by_split, split)
     else:
-        places = {_named_by(place) or split or "train": place} if place.is_file() else _places(place, split)
-        found = {name: _read(part, bad_rows) for name, part in _one(place, places, split).items()}
-    for name, clips in found.items():
+        paths = _split_paths(path) if path.is_dir() else {}
+        if not paths:
+            paths = {_split_of_name(path) or split or "train": path}
+        paths = _select_split(path, paths, split)
+        clips_by_split = {name: _read_split(split_path, bad_rows) for name, split_path in paths.items()}
+    for name, clips in clips_by_split.items():
         if not clips:
-            raise _nothing(place, name, bad_rows)
-    return found
+            raise _no_clips_error(path, name, bad_rows)
+    return clips_by_split
 
 
-def _nothing(place: Path, split: str, bad_rows: BadRows) -> DataError:
+def _no_clips_error(path: Path, split: str, bad_rows: BadRows) -> DataError:
     first = next((f"; the first: {row.where}: {row.reason}" for row in bad_rows.found), "")
     counts = f" ({len(bad_rows.found):,} bad rows)" if len(bad_rows.found) > 1 else ""
-    fact = f"`{place}` has no clip that can be used for {split}{counts}{first}"
+    fact = f"`{path}` has no clip that can be used for {split}{counts}{first}"
     return DataError("empty", fact, "correct the rows" if first else "name data with clips")
 
 
-def _annotations(place: Path) -> list[Path]:
+def _annotation_files(path: Path) -> list[Path]:
     """Return the file, or those of a folder, that hold published captions; none where there are files for each split."""
-    if place.is_file():
-        ending = place.suffix.lower()
-        published = ending in (".json", ".csv", ".txt") or (ending == ".jsonl" and is_annotations(place))
-        return [place] if published else []
-    if any(part.is_file() for part in _by_split(place).values()):
+    if path.is_file():
+        suffix = path.suffix.lower()
+        is_published = suffix in (".json", ".csv", ".txt") or (suffix == ".jsonl" and is_annotations(path))
+        return [path] if is_published else []
+    if any(split_path.is_file() for split_path in _split_paths(path).values()):
         return []
-    endings = (".json", ".jsonl", ".csv")  # other texts hold the captions of a video beside them
-    files = [file for file in sorted(place.iterdir()) if file.suffix.lower() in endings or file.name == MSVD_TEXT]
+    suffixes = (".json", ".jsonl", ".csv")  # other texts hold the captions of a video beside them
+    files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in suffixes or file.name == MSVD_TEXT]
     return [file for file in files if file.is_file() and is_annotations(file)]
 
 
-def _annotated(files: list[Path], split: str | None, bad_rows: BadRows) -> dict[str, list[Clip]]:
+def _read_annotation_files(files: list[Path], split: str | None, bad_rows: BadRows) -> dict[str, list[Clip]]:
     """Return the splits of one file or several; a file that names none is called as its own name says."""
-    found: dict[str, list[Clip]] = {}
-    origin: dict[str, Path] = {}
+    clips_by_split: dict[str, list[Clip]] = {}
+    file_of_split: dict[str, Path] = {}
     for file in files:
-        for said, clips in read_annotations(file, bad_rows).items():
-            name = _standard(said) if said else _named_by(file) or split or "train"
-            if name in found:
+        for file_split, clips in read_annotations(file, bad_rows).items():
+            name = _canonical_split(file_split) if file_split else _split_of_name(file) or split or "train"
+            if name in clips_by_split:
                 raise DataError(
-                    "ambiguous", f"`{origin[name]}` and `{file}` both hold clips of {name}", "name the file itself"
+                    "ambiguous",
+                    f"`{file_of_split[name]}` and `{file}` both hold clips of {name}",
+                    "name the file itself",
                 )
-            found[name], origin[name] = clips, file
-    return found
+            clips_by_split[name], file_of_split[name] = clips, file
+    return clips_by_split
 
 
-def _one(place: Path, found: dict[str, _T], split: str | None) -> dict[str, _T]:
+def _select_split(path: Path, splits: dict[str, _T], split: str | None) -> dict[str, _T]:
+    """Return one split, or all where none is named."""
     if split is None:
-        return found
-    if _standard(split) not in found:
+        return splits
+    name = _canonical_split(split)
+    if name not in splits:
         raise DataError(
-            "missing-file", f"`{place}` has no {split}, only {', '.join(found) or 'nothing'}", "name one of these"
+            "missing-file", f"`{path}` has no {split}, only {', '.join(splits) or 'nothing'}", "name one of these"
         )
-    return {_standard(split): found[_standard(split)]}
+    return {name: splits[name]}
 
 
-def _standard(name: str) -> str:
+def _canonical_split(name: str) -> str:
     """Return the standard name of a split: dev for val, validate and so on."""
     return next((split for split, names in SPLITS.items() if name in names), name)
 
 
-def _named_by(place: Path) -> str | None:
+def _split_of_name(path: Path) -> str | None:
     """Return the split that a name tells: `val.jsonl`, and also `val_32frames.yaml` and `vatex_validation_v1.0.json`."""
-    parts = [place.stem] if place.is_dir() else re.split(r"[-_. ]", place.stem)
-    return next((name for name in map(_standard, parts) if name in SPLITS), None)
+    parts = [path.stem] if path.is_dir() else re.split(r"[-_. ]", path.stem)
+    return next((name for name in map(_canonical_split, parts) if name in SPLITS), None)
 
 
-def _places(folder: Path, split: str | None) -> dict[str, Path]:
-    """Return the file or folder of each split; the folder itself where its own videos are the data."""
-    return _by_split(folder) or {_named_by(folder) or split or "train": folder}
-
-
-def _by_split(folder: Path) -> dict[str, Path]:
+def _split_paths(folder: Path) -> dict[str, Path]:
     """Return the file or folder that a folder has for each split."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for name, stems in SPLITS.items():
-        files = [folder / f"{stem}{ending}" for stem in stems for ending in _ENDINGS]
-        there = [file for file in files if file.is_file() and not (file.suffix == ".jsonl" and is_annotations(file))]
-        there = there or [folder / stem for stem in stems if (folder / stem).is_dir()]
-        if len(there) > 1:
-            listed = " and ".join(f"`{place.name}`" for place in there)
-            raise DataError("ambiguous", f"`{folder}` has {listed} for {name}", "keep one, or name the file itself")
-        if there:
-            found[name] = there[0]
-    return found
+        files = [folder / f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES]
+        candidates = [
+            file for file in files if file.is_file() and not (file.suffix == ".jsonl" and is_annotations(file))
+        ]
+        if not candidates:
+            candidates = [folder / stem for stem in stems if (folder / stem).is_dir()]
+        if len(candidates) > 1:
+            names = " and ".join(f"`{path.name}`" for path in candidates)
+            raise DataError("ambiguous", f"`{folder}` has {names} for {name}", "keep one, or name the file itself")
+        if candidates:
+            paths[name] = candidates[0]
+    return paths
 
 
-def _read(place: Path, bad_rows: BadRows) -> list[Clip]:
-    if place.is_dir():
-        return read_video_folder(place, bad_rows)
-    if place.suffix.lower() == ".jsonl":
-        return read_manifest(place, bad_rows)
-    if place.suffix.lower() in (".yaml", ".yml"):
-        return read_swinbert(place, bad_rows)
-    fact = f"`{place}` is not a supported data set of clips"
+def _read_split(path: Path, bad_rows: BadRows) -> list[Clip]:
+    if path.is_dir():
+        return read_video_folder(path, bad_rows)
+    if path.suffix.lower() == ".jsonl":
+        return read_manifest(path, bad_rows)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return read_swinbert(path, bad_rows)
+    fact = f"`{path}` is not a supported data set of clips"
     raise DataError("missing-file", fact, f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder")
 
 
@@ -198,14 +203,15 @@ def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:
             bad_rows.add(text, 1, "captions without a video of that name beside them")
     clips = []
     for stem, files in videos.items():
-        beside = stem.with_suffix(".txt") if stem.with_suffix(".txt") in texts else None
+        text = stem.with_suffix(".txt")
+        has_text = text in texts
         try:
             if len(files) > 1:
                 raise ValueError(f"{' and '.join(file.name for file in files)} have one name")
             key = validate_key(stem.relative_to(folder).as_posix())
-            clips.append(Clip(key=key, source=files[0], captions=() if beside is None else _lines(beside)))
+            clips.append(Clip(key=key, source=files[0], captions=_read_lines(text) if has_text else ()))
         except ValueError as error:
-            bad_rows.add(beside or files[0], 1, str(error))
+            bad_rows.add(text if has_text else files[0], 1, str(error))
     if clips and not any(clip.captions for clip in clips):
         bad_rows.note(
             f"`{folder}`: no text lies beside a video, so none of the {counted(len(clips), 'clip')} has a caption"
@@ -213,7 +219,7 @@ def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:
     return clips
 
 
-def _lines(text: Path) -> tuple[str, ...]:
+def _read_lines(text: Path) -> tuple[str, ...]:
     try:
         captions = [line for line in text.read_bytes().decode("utf-8-sig").split("\n") if line.strip()]
     except UnicodeDecodeError:

@@ -35,21 +35,22 @@ def name_items(
 ) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], DataError]]:
     """Read every file and name its item."""
 
-    def name(pair: tuple[str, Clip]) -> str | DataError:
+    def name_item(pair: tuple[str, Clip]) -> str | DataError:
         try:
             return recipe.item(pair[1], settings)
         except (DataError, OSError) as error:
             return _as_data_error(error, stop)
 
-    names, failed = dict[tuple[str, str], str](), dict[tuple[str, str], DataError]()
+    names: dict[tuple[str, str], str] = {}
+    errors: dict[tuple[str, str], DataError] = {}
     with ThreadPoolExecutor(workers, thread_name_prefix="hash") as pool:
-        for (part, clip), found in zip(clips, pool.map(name, clips), strict=True):
-            if isinstance(found, str):
-                names[part, clip.key] = found
+        for (split, clip), result in zip(clips, pool.map(name_item, clips), strict=True):
+            if isinstance(result, str):
+                names[split, clip.key] = result
             else:
-                failed[part, clip.key] = found
-            display.update(display.done + 1, _skipped(failed))
-    return names, failed
+                errors[split, clip.key] = result
+            display.update(display.done + 1, _num_skipped(errors))
+    return names, errors
 
 
 def make_items(
@@ -63,68 +64,65 @@ def make_items(
     stop: bool,
 ) -> tuple[int, dict[str, DataError]]:
     """Make every item that is not there."""
-    made, failed = 0, dict[str, DataError]()
+    num_made = 0
+    errors: dict[str, DataError] = {}
     pool = ThreadPoolExecutor(workers, thread_name_prefix="read")
 
-    def outcomes(pairs: Group, results: Sequence[Future[Read]]) -> dict[str, Read]:
-        found = {}
-        for (name, _), result in zip(pairs, results, strict=True):
+    def readable_frames(pairs: Group, readings: Sequence[Future[Read]]) -> dict[str, Read]:
+        frames = {}
+        for (name, _), reading in zip(pairs, readings, strict=True):
             try:
-                found[name] = result.result()
+                frames[name] = reading.result()
             except (DataError, OSError) as error:
-                failed[name] = _as_data_error(error, stop)
-        return found
+                errors[name] = _as_data_error(error, stop)
+        return frames
 
-    groups = _groups(items, 1 if recipe.is_read_only else batch_size)
+    pairs = iter(items.items())
+    size = 1 if recipe.is_read_only else batch_size
+    groups = iter(lambda: list(islice(pairs, size)), [])
     try:
-        for group, missing, results in _read_ahead(recipe, groups, folder, pool, workers + batch_size):
-            frames = outcomes(missing, results)
-            new = set(frames)
-            if new and len(missing) < len(group):
+        for group, missing, readings in _read_ahead(recipe, groups, folder, pool, workers + batch_size):
+            frames = readable_frames(missing, readings)
+            new_names = set(frames)
+            if new_names and len(missing) < len(group):
                 others = [pair for pair in group if pair not in missing]
-                frames |= outcomes(others, [pool.submit(recipe.read, clip) for _, clip in others])
+                frames |= readable_frames(others, [pool.submit(recipe.read, clip) for _, clip in others])
             names = [name for name, _ in group if name in frames]
             arrays = [frames[name][0] for name in names]
             if names and not recipe.is_read_only:
                 arrays = recipe.computed(arrays)
             for name, array in zip(names, arrays, strict=True):
-                if name in new:
+                if name in new_names:
                     write_notes(folder, name, frames[name][1])
                     write_item(folder, name, array)
-            made += len(new)
-            display.update(display.done + len(group), _skipped(failed))
+            num_made += len(new_names)
+            display.update(display.done + len(group), _num_skipped(errors))
     finally:
         pool.shutdown(cancel_futures=True)
-    return made, failed
-
-
-def _groups(items: Mapping[str, Clip], size: int) -> Iterator[Group]:
-    pairs = iter(items.items())
-    while group := list(islice(pairs, size)):
-        yield group
+    return num_made, errors
 
 
 def _read_ahead(
-    recipe: Recipe, groups: Iterator[Group], folder: Path, pool: ThreadPoolExecutor, most: int
+    recipe: Recipe, groups: Iterator[Group], folder: Path, pool: ThreadPoolExecutor, max_clips: int
 ) -> Iterator[tuple[Group, Group, list[Future[Read]]]]:
-    """Yield groups, what each lacks, and the reading of it; of `most` clips and one group at a time."""
-    waiting: deque[tuple[Group, Group, list[Future[Read]]]] = deque()
+    """Yield groups, what each lacks, and the reading of it; of `max_clips` clips and one group at a time."""
+    queue: deque[tuple[Group, Group, list[Future[Read]]]] = deque()
     for group in groups:
-        missing = [pair for pair in group if not _is_there(recipe, folder, pair[0])]
-        waiting.append((group, missing, [pool.submit(recipe.read, clip) for _, clip in missing]))
-        while sum(len(entry[2]) for entry in waiting) >= most or not waiting[0][1]:
-            yield waiting.popleft()
-            if not waiting:
+        missing = [
+            (name, clip)
+            for name, clip in group
+            if not (recipe.fits(item_shape(folder, name, recipe.dtype)) and is_sound(folder, name, recipe.dtype))
+        ]
+        queue.append((group, missing, [pool.submit(recipe.read, clip) for _, clip in missing]))
+        while sum(len(readings) for _, _, readings in queue) >= max_clips or not queue[0][1]:
+            yield queue.popleft()
+            if not queue:
                 break
-    yield from waiting
+    yield from queue
 
 
-def _is_there(recipe: Recipe, folder: Path, name: str) -> bool:
-    return recipe.fits(item_shape(folder, name, recipe.dtype)) and is_sound(folder, name, recipe.dtype)
-
-
-def _skipped(failed: Mapping[Any, Any]) -> str:
-    return f"{len(failed):,} skipped" if failed else ""
+def _num_skipped(errors: Mapping[Any, Any]) -> str:
+    return f"{len(errors):,} skipped" if errors else ""
 
 
 def _as_data_error(error: DataError | OSError, stop: bool) -> DataError:

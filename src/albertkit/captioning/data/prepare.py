@@ -111,100 +111,101 @@ def prepare_data(options: PrepareOptions) -> PrepareReport:
         backbone = load_backbone(options.backbone).to(join_world(options.device).device)
         size = options.size or backbone.frame_size
         sampling = FrameSampling(num_frames=options.frames, size=size, rounding=options.rounding)
-    how = {field.name: getattr(options, field.name) for field in fields(PreparationOptions)}
-    report = prepare(clips, options.out, backbone, sampling, left_out=bad_rows.found, **how)
+    common_options = {field.name: getattr(options, field.name) for field in fields(PreparationOptions)}
+    report = prepare(clips, options.out, backbone, sampling, left_out=bad_rows.found, **common_options)
     return replace(report, left_out=bad_rows.lines(), notes=tuple(bad_rows.notes))
 
 
 @takes(ClipsToPrepare)
-def prepare(given: ClipsToPrepare) -> PrepareReport:
+def prepare(options: ClipsToPrepare) -> PrepareReport:
     """Bring the visual side of clips to the disk.
 
     An item is named by the content of its file, the span, the sampling and the backbone: called again, it makes only what is
     missing or has changed; killed at any moment and called again, it ends with the same bytes. Splits that are in the folder
     already and are not among `clips` stay.
     """
-    began, splits, folder = time.perf_counter(), given.splits, Path(given.out)
-    recipe = Recipe.of(given.backbone, given.sampling, given.max_tokens, given.train_backbone)
-    _check(splits, recipe)
+    start_time, splits, folder = time.perf_counter(), options.splits, Path(options.out)
+    recipe = Recipe.of(options.backbone, options.sampling, options.max_tokens, options.train_backbone)
+    for split, clips in splits.items():
+        if not split.replace("-", "").replace("_", "").isalnum():
+            raise ConfigError("bad-value", f"`{split}` cannot name a split", "use letters, digits, - and _")
+        for key, count in Counter(clip.key for clip in clips).items():
+            if count > 1:
+                raise DataError("bad-row", f"{count} clips of {split} have the key `{key}`", "give each its own key")
+        for clip in clips:
+            recipe.check(clip)
     with only_writer(folder):
-        report = _prepare(given, splits, folder, recipe)
-    return replace(report, seconds=round(time.perf_counter() - began, 3))
+        report = _prepare_splits(options, splits, folder, recipe)
+    return replace(report, seconds=round(time.perf_counter() - start_time, 3))
 
 
-def _prepare(
-    given: ClipsToPrepare, splits: Mapping[str, Sequence[Clip]], folder: Path, recipe: Recipe
+def _prepare_splits(
+    options: ClipsToPrepare, splits: Mapping[str, Sequence[Clip]], folder: Path, recipe: Recipe
 ) -> PrepareReport:
-    settings, stop = recipe.settings(), given.on_error == "stop"
-    before = _splits_before(folder, settings)
+    settings = recipe.settings()
+    stop = options.on_error == "stop"
+    workers = options.workers or min(8, os.cpu_count() or 1)
+    existing_splits = _read_existing_splits(folder, settings)
     remove_unfinished(folder)
-    how: dict[str, Any] = {"workers": given.workers or min(8, os.cpu_count() or 1), "stop": stop}
-    each = [(part, clip) for part, clips in splits.items() for clip in clips]
-    with Progress("looking at files", len(each), "clips", given.progress) as display:
-        names, failed = name_items(recipe, each, settings, display, **how)
-    items = {names[part, clip.key]: clip for part, clip in each if (part, clip.key) in names}
-    with Progress("preparing", len(items), "clips", given.progress) as display:
-        made, broken = make_items(recipe, items, folder, display, batch_size=given.batch_size, **how)
-    reused = len(items) - made - len(broken)
-    if recipe.backbone is None:
-        broken |= _other_widths(
-            {name: clip for name, clip in items.items() if name not in broken}, folder, recipe.dtype
+
+    pairs = [(split, clip) for split, clips in splits.items() for clip in clips]
+    with Progress("looking at files", len(pairs), "clips", options.progress) as display:
+        names, errors = name_items(recipe, pairs, settings, display, workers=workers, stop=stop)
+    items = {names[split, clip.key]: clip for split, clip in pairs if (split, clip.key) in names}
+    with Progress("preparing", len(items), "clips", options.progress) as display:
+        num_made, item_errors = make_items(
+            recipe, items, folder, display, batch_size=options.batch_size, workers=workers, stop=stop
         )
-    if broken and stop:
-        raise next(iter(broken.values()))
-    failed |= {place: broken[name] for place, name in names.items() if name in broken}
+    num_reused = len(items) - num_made - len(item_errors)
+    if recipe.backbone is None:
+        readable_items = {name: clip for name, clip in items.items() if name not in item_errors}
+        item_errors |= _other_widths(readable_items, folder, recipe.dtype)
+    if item_errors and stop:
+        raise next(iter(item_errors.values()))
+    errors |= {clip_id: item_errors[name] for clip_id, name in names.items() if name in item_errors}
+
     skipped = tuple(
-        Skipped(part, clip.key, error.slug, error.message)
-        for part, clip in each
-        if (error := failed.get((part, clip.key)))
+        Skipped(split, clip.key, error.slug, error.message)
+        for split, clip in pairs
+        if (error := errors.get((split, clip.key)))
     )
-    _write_skipped(folder, list(splits), skipped, given.left_out)
-    counts = dict(before)
-    for part, clips in splits.items():
-        usable = [clip for clip in clips if (part, clip.key) not in failed]
+    _write_skipped(folder, list(splits), skipped, options.left_out)
+    counts = dict(existing_splits)
+    for split, clips in splits.items():
+        usable = [clip for clip in clips if (split, clip.key) not in errors]
         if not usable:
-            raise _none_usable(folder, part, len(clips), [clip for clip in skipped if clip.split == part])
-        _write_lines(folder / clips_file(part), [_line(clip, names[part, clip.key], folder) for clip in usable])
-        captions = sum(len(clip.captions) for clip in usable)
-        counts[part] = {"clips": len(usable), "captions": captions, "skipped": len(clips) - len(usable)}
-    if counts != before:
+            raise _none_usable_error(folder, split, len(clips), [clip for clip in skipped if clip.split == split])
+        lines = [_clip_line(clip, names[split, clip.key], folder) for clip in usable]
+        _write_lines(folder / clips_file(split), lines)
+        num_captions = sum(len(clip.captions) for clip in usable)
+        counts[split] = {"clips": len(usable), "captions": num_captions, "skipped": len(clips) - len(usable)}
+    if counts != existing_splits:
         write_json(folder / PREPARED, settings | {"splits": counts})
     return PrepareReport(
-        clips={name: counts[name]["clips"] for name in splits},
-        captions=sum(counts[name]["captions"] for name in splits),
+        clips={split: counts[split]["clips"] for split in splits},
+        captions=sum(counts[split]["captions"] for split in splits),
         out=folder,
         kind=recipe.kind,
         tokens=recipe.grid and recipe.grid.num_tokens,
-        computed=made,
-        reused=reused,
+        computed=num_made,
+        reused=num_reused,
         skipped=skipped,
     )
 
 
-def _check(splits: Mapping[str, Sequence[Clip]], recipe: Recipe) -> None:
-    for part, clips in splits.items():
-        if not part.replace("-", "").replace("_", "").isalnum():
-            raise ConfigError("bad-value", f"`{part}` cannot name a split", "use letters, digits, - and _")
-        for key, count in Counter(clip.key for clip in clips).items():
-            if count > 1:
-                raise DataError("bad-row", f"{count} clips of {part} have the key `{key}`", "give each its own key")
-        for clip in clips:
-            recipe.check(clip)
-
-
-def _splits_before(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+def _read_existing_splits(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the splits that the folder holds, if it was prepared with the same settings."""
     if not (folder / PREPARED).exists():
         return {}
-    before = read_json(folder / PREPARED, "prepared clips")
-    differing = [name for name in settings if before.get(name) != settings[name]]
+    prepared = read_json(folder / PREPARED, "prepared clips")
+    differing = [name for name in settings if prepared.get(name) != settings[name]]
     if settings["backbone_fingerprint"] and "backbone_fingerprint" not in differing:
         differing = [name for name in differing if name != "backbone"]  # the same one, moved
     if differing:
-        shown = [f"{name} was {before.get(name)}, is {settings[name]}" for name in differing if name in _SHORT]
-        shown += [name for name in differing if name not in _SHORT]
-        raise DataError("changed", f"`{folder}` was prepared otherwise: {'; '.join(shown)}", "choose another --out")
-    return dict(before["splits"])
+        changes = [f"{name} was {prepared.get(name)}, is {settings[name]}" for name in differing if name in _SHORT]
+        changes += [name for name in differing if name not in _SHORT]
+        raise DataError("changed", f"`{folder}` was prepared otherwise: {'; '.join(changes)}", "choose another --out")
+    return dict(prepared["splits"])
 
 
 def _other_widths(items: Mapping[str, Clip], folder: Path, dtype: str) -> dict[str, DataError]:
@@ -221,32 +222,35 @@ def _other_widths(items: Mapping[str, Clip], folder: Path, dtype: str) -> dict[s
 
 def _write_skipped(folder: Path, splits: list[str], skipped: Sequence[Skipped], left_out: Sequence[BadRow]) -> None:
     """Replace the lines of these splits in `skipped.jsonl`."""
-    of_rows = splits[0] if len(splits) == 1 else ""  # the data does not say which split a bad row is of
-    rows = [Skipped(of_rows, bad_row.where, "bad-row", f"`{bad_row.file}`: {bad_row.reason}") for bad_row in left_out]
-    listed = [json.dumps(asdict(clip), ensure_ascii=False) for clip in (*rows, *skipped)]
+    row_split = splits[0] if len(splits) == 1 else ""  # the data does not say which split a bad row is of
+    bad_rows = [Skipped(row_split, row.where, "bad-row", f"`{row.file}`: {row.reason}") for row in left_out]
+    new_lines = [json.dumps(asdict(clip), ensure_ascii=False) for clip in (*bad_rows, *skipped)]
     try:
         text = (folder / SKIPPED).read_text(encoding="utf-8") if (folder / SKIPPED).exists() else ""
         lines = text.split("\n")[:-1]  # texts may hold what `splitlines` takes for a line end, too
-        kept = [line for line in lines if json.loads(line)["split"] not in (*splits, of_rows)]
+        kept_lines = [line for line in lines if json.loads(line)["split"] not in (*splits, row_split)]
     except (ValueError, KeyError, TypeError) as error:  # bytes that are not UTF-8 are a ValueError, too
         fact = f"`{folder / SKIPPED}` is not what `prepare` writes: {error!r}"
         raise DataError("bad-file", fact, "delete that file; it only lists the clips that were left out") from None
-    _write_lines(folder / SKIPPED, kept + listed)
+    _write_lines(folder / SKIPPED, kept_lines + new_lines)
 
 
-def _none_usable(folder: Path, part: str, count: int, skipped: Sequence[Skipped]) -> DataError:
+def _none_usable_error(folder: Path, split: str, count: int, skipped: Sequence[Skipped]) -> DataError:
     reasons = ", ".join(f"{n:,} {slug}" for slug, n in Counter(clip.slug for clip in skipped).most_common())
     first = f"; the first: {skipped[0].reason}" if skipped else ""
-    fact = f"none of the {count:,} clips of {part} can be used: {reasons or 'there are none'}{first}"
+    fact = f"none of the {count:,} clips of {split} can be used: {reasons or 'there are none'}{first}"
     return DataError("too-little-data", fact, f"`{folder / SKIPPED}` says what is wrong with each")
 
 
-def _line(clip: Clip, item: str, folder: Path) -> str:
+def _clip_line(clip: Clip, item: str, folder: Path) -> str:
+    """Return a line of `clips-SPLIT.jsonl`."""
     origin = {"source": str(clip.source), "start": clip.start, "end": clip.end, "row": clip.row}
     origin = {name: value for name, value in origin.items() if value is not None}
-    values = {"key": clip.key, "captions": list(clip.captions), "item": item, "origin": origin}
+    values: dict[str, Any] = {"key": clip.key, "captions": list(clip.captions), "item": item, "origin": origin}
     notes = read_notes(folder, item)
-    return json.dumps(values | ({"notes": notes} if notes else {}), ensure_ascii=False)
+    if notes:
+        values["notes"] = notes
+    return json.dumps(values, ensure_ascii=False)
 
 
 def _write_lines(file: Path, lines: Sequence[str]) -> None:

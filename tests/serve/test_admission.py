@@ -11,15 +11,23 @@ from itertools import count
 import numpy as np
 import pytest
 
-from albertkit.serve.admission import Admission, Room, Sender, Work
+from albertkit.serve.admission import Admission, Room, Sender, Waiting
 
 TIMEOUT = 60.0
 ROOM = Room(0.6 * TIMEOUT, 0.9 * TIMEOUT)
 
 
 def ask(admission, name, seconds, waiting, now=0.0, client="a", connection=0):
-    works = [Work(*work) for work in waiting]
-    return admission.decide(Sender(client, connection or hash(name) % 60_000, name), seconds, works, 0.0, ROOM, now)
+    sender = Sender(client, connection or hash(name) % 60_000, name)
+    return admission.decide(sender, seconds, as_seen_by(client, waiting), 0.0, ROOM, now)
+
+
+def as_seen_by(client, works):
+    """Pairs of a client and the seconds of a request of it, as one of the clients sees them."""
+    others = Counter()
+    for other, seconds in works:
+        others[other] += seconds if other != client else 0
+    return Waiting([seconds for other, seconds in works if other == client], others)
 
 
 FOUR = [("a", 10.0)] * 4
@@ -113,7 +121,7 @@ class Service:
         while now < end and (events or self.jobs):
             while events and events[0][0] <= now:
                 _, number, client, seconds, attempt = heapq.heappop(events)
-                waiting = [Work(name, job[1]) for name, jobs in self.jobs.items() for job in jobs]
+                waiting = as_seen_by(client, [(name, job[1]) for name, jobs in self.jobs.items() for job in jobs])
                 sender = Sender(client, number, number)
                 wait = self.admission.decide(sender, seconds, waiting, 0.0, room, now)
                 self.tries[attempt, wait is None] += 1
@@ -187,8 +195,8 @@ class FirstComeFirstServed:
     """What admission was before: all that waits is before a request."""
 
     def decide(self, sender, seconds, waiting, at_work, room, now):
-        excess = sum(work.seconds for work in waiting) + seconds - room.fair
-        return 1 if excess > 0 and waiting else None
+        excess = waiting.seconds + seconds - room.fair
+        return 1 if excess > 0 and waiting.seconds else None
 
 
 @pytest.mark.parametrize("shared", [False, True])

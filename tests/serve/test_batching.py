@@ -1,6 +1,7 @@
 """What is put into a batch: every sequence once, in its own request's place, and nobody waits behind a large request."""
 
 import asyncio
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -8,15 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albertkit.data.features import Features
+from albertkit.serve.admission import Sender
 from albertkit.serve.batching import SHARE, Job, Queue
 
 KEY = ("model", "embed")
 
 
-def job(lengths, key=KEY, first=0):
+def job(lengths, key=KEY, first=0, client=""):
     """Sequence n of length `lengths[n]` is made of the id first + n."""
     rows = [(np.full(length, first + number), length) for number, length in enumerate(lengths)]
-    return Job(key, Features.of(rows, range(len(rows))), asyncio.new_event_loop().create_future())
+    future = asyncio.new_event_loop().create_future()
+    return Job(key, Features.of(rows, range(len(rows))), future, sender=Sender(client))
 
 
 def computed(batch):
@@ -51,6 +54,29 @@ def test_every_request_gets_its_own_outputs_in_order(requests, batch_tokens, pip
     assert queue.tokens == 0
     for number, (one, lengths) in enumerate(zip(jobs, requests, strict=True)):
         assert one.future.result() == [1000 * number + place for place in range(len(lengths))]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(1, 40), min_size=1)), min_size=1, max_size=8))
+def test_tokens_that_wait_are_known_of_each_client(requests):
+    queue = Queue(100)
+    jobs = [job(lengths, client=str(client)) for client, lengths in requests]
+    for one in jobs:
+        queue.add(one)
+    lost = queue.next_batch()
+    queue.next_batch()
+    queue.put_back(lost)
+    queue.discard(jobs[0])
+    while queue.rows:
+        (row,) = queue.rows.values()
+        expected = Counter()
+        for one in queue:
+            expected[one.sender.client] += sum(one.ends[stop] - one.ends[start] for start, stop in one.todo)
+        assert row.tokens == expected
+        assert {client: list(row.of_client(client)) for client in expected} == {
+            client: [one for one in queue if one.sender.client == client] for client in expected
+        }
+        queue.next_batch()
+    assert queue.tokens == 0
 
 
 def test_small_requests_share_a_batch():

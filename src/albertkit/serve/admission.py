@@ -8,12 +8,13 @@ A refused request is promised the time at which there will be room for it. Until
 later is accepted only if everybody who was promised a time still finds room then. Who does not come loses the promise.
 """
 
-import bisect
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 MOST_PROMISES = 2048
 PATIENCE = 0.3  # of the room: who comes so late is still accepted
@@ -39,11 +40,21 @@ class Sender(NamedTuple):
 NOBODY = Sender()
 
 
-class Work(NamedTuple):
-    """Seconds of work that a client waits for."""
+class Waiting(NamedTuple):
+    """Seconds of work that waits, as far as it was accepted.
 
-    client: str
-    seconds: float
+    Attributes:
+        own: Of each request of the client that asks.
+        others: Of all requests of each other client.
+    """
+
+    own: Sequence[float]
+    others: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """Return the sum."""
+        return sum(self.own) + sum(self.others.values())
 
 
 class Room(NamedTuple):
@@ -55,10 +66,10 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Promise:
-    """A time, in seconds of the caller's clock, at which a refused request would be accepted."""
+    """A time, in seconds of the caller's clock, at which a refused request, of some seconds of work, would be accepted."""
 
     sender: Sender
-    work: Work
+    seconds: float
     due: float
     end: float
 
@@ -67,102 +78,156 @@ class Admission:
     """Accept requests, or promise a time."""
 
     def __init__(self) -> None:
-        self._promises: list[Promise] = []  # by the time that is due
+        self._promises = _Promises()
 
     def decide(
-        self, sender: Sender, seconds: float, waiting: Sequence[Work], at_work: float, room: Room, now: float
+        self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float
     ) -> int | None:
         """Return None to accept a request, or after how many whole seconds it would be accepted.
 
         Args:
             sender: Who sends it.
             seconds: Its work.
-            waiting: Work of all requests that were accepted, as far as it waits.
+            waiting: Work that waits.
             at_work: Seconds of what is being computed.
             room: For this request.
             now: The time.
         """
-        self._promises = [promise for promise in self._promises if promise.end > now]
-        claimed = self._claim(sender, now)
+        self._promises.expire(now)
+        equal = self._promises.of_request(sender)
+        claimed = _claim(equal, sender, now)
         if claimed is not None:
             self._promises.remove(claimed)
-            excess = at_work + sum(work.seconds for work in waiting) + seconds - _OVERDRAFT * room.limit
+            excess = at_work + waiting.seconds + seconds - _OVERDRAFT * room.limit
         else:
-            excess = self._excess(Work(sender.client, seconds), waiting, at_work, room, now)
-        if excess <= 0 or not waiting:
+            excess = self._excess(sender.client, seconds, waiting, at_work, room, now)
+        if excess <= 0 or not waiting.seconds:
             return None
-        if known := [promise for promise in self._promises if promise.sender == sender]:  # it did not wait
-            return max(1, math.ceil(known[0].due - now))
-        return self._promised(sender, seconds, excess, room, now)
+        for promise in equal:
+            if promise.sender == sender and promise is not claimed:  # it did not wait
+                return max(1, math.ceil(promise.due - now))
+        return self._promise(sender, seconds, excess, room, now)
 
-    def promise(
-        self, sender: Sender, seconds: float, waiting: Sequence[Work], at_work: float, room: Room, now: float
-    ) -> int:
+    def promise(self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float) -> int:
         """Return after how many seconds a refused request would be accepted. Arguments as `decide`."""
-        excess = self._excess(Work(sender.client, seconds), waiting, at_work, room, now)
-        return self._promised(sender, seconds, excess, room, now)
+        excess = self._excess(sender.client, seconds, waiting, at_work, room, now)
+        return self._promise(sender, seconds, excess, room, now)
 
-    def _promised(self, sender: Sender, seconds: float, excess: float, room: Room, now: float) -> int:
+    def _promise(self, sender: Sender, seconds: float, excess: float, room: Room, now: float) -> int:
         wait = max(1, math.ceil(excess))
         if len(self._promises) < MOST_PROMISES:
             end = now + wait + max(1.0, PATIENCE * room.fair)
-            promise = Promise(sender, Work(sender.client, seconds), now + wait, end)
-            bisect.insort(self._promises, promise, key=lambda promise: promise.due)
+            self._promises.add(Promise(sender, seconds, now + wait, end))
         return wait
 
-    def _claim(self, sender: Sender, now: float) -> Promise | None:
-        """Find the promise that a request comes for.
-
-        Equal requests of one address may be several clients', and some of them may be new: these are told apart by their
-        connections, and by coming exactly at the promised time.
-        """
-        equal = [p for p in self._promises if (p.sender.client, p.sender.request) == (sender.client, sender.request)]
-        due = [promise for promise in equal if promise.due <= now]
-        same = [promise for promise in due if promise.sender.connection == sender.connection]
-        exact = [promise for promise in due if len(equal) == 1 or now <= promise.due + EXACT]
-        return next(iter(same or exact), None)
-
-    def _excess(self, work: Work, waiting: Sequence[Work], at_work: float, room: Room, now: float) -> float:
+    def _excess(self, client: str, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float) -> float:
         """Return the seconds until there is room for work; 0 if there is now."""
-        expected = self._promises[bisect.bisect_right(self._promises, now - EXACT, key=lambda promise: promise.due) :]
-        plan = list(_plan(at_work + sum(other.seconds for other in waiting), expected, now))
-        present = [*waiting, *(promise.work for promise in expected if promise.due <= now)]
-        turn = at_work + _before(work, present) + work.seconds
+        turn = at_work + _before(client, seconds, waiting, self._promises.between(now - EXACT, now)) + seconds
         level = max(room.fair, room.limit - (room.limit - room.fair) * turn / room.fair)
-        return _first_time(plan, work.seconds, level, room.limit) - now
+        due, promised = self._promises.after(now - EXACT)
+        plan = _plan(at_work + waiting.seconds, due - now, promised)
+        return _first_time(*plan, seconds, level, room.limit)
 
 
-def _plan(seconds: float, promises: Sequence[Promise], now: float) -> Iterator[tuple[float, float, float]]:
-    """Yield the time of each promise, the seconds of work that wait then, and those that it adds; first those of now."""
-    time = now
-    yield time, seconds, 0.0
+class _Promises:
+    """Promises by the time that is due; also as arrays, since every refusal looks at all of them."""
+
+    def __init__(self) -> None:
+        self._promises: list[Promise] = []
+        self._numbers = np.empty((3, 0))  # due, end and seconds of each
+        self._by_request = defaultdict[Hashable, list[Promise]](list)
+
+    def __len__(self) -> int:
+        return len(self._promises)
+
+    def add(self, promise: Promise) -> None:
+        index = int(self._numbers[0].searchsorted(promise.due, "right"))
+        self._promises.insert(index, promise)
+        self._numbers = np.insert(self._numbers, index, (promise.due, promise.end, promise.seconds), axis=1)
+        equal = self._by_request[_request(promise.sender)]
+        equal.append(promise)
+        equal.sort(key=lambda promise: promise.due)
+
+    def remove(self, promise: Promise) -> None:
+        self._remove([self._promises.index(promise)])
+
+    def expire(self, now: float) -> None:
+        """Remove those whose end has come."""
+        self._remove(np.flatnonzero(self._numbers[1] <= now).tolist())
+
+    def _remove(self, indices: list[int]) -> None:
+        for index in reversed(indices):
+            promise = self._promises.pop(index)
+            equal = self._by_request[_request(promise.sender)]
+            equal.remove(promise)
+            if not equal:
+                del self._by_request[_request(promise.sender)]
+        if indices:
+            self._numbers = np.delete(self._numbers, indices, axis=1)
+
+    def of_request(self, sender: Sender) -> list[Promise]:
+        """Return those that were made to a client for such a request."""
+        return [*self._by_request.get(_request(sender), ())]
+
+    def between(self, start: float, stop: float) -> list[Promise]:
+        """Return those that are due after one time and until another."""
+        first, last = self._numbers[0].searchsorted((start, stop), "right")
+        return self._promises[first:last]
+
+    def after(self, start: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the times and the seconds of work of those that are due after a time."""
+        due, _, seconds = self._numbers[:, self._numbers[0].searchsorted(start, "right") :]
+        return due, seconds
+
+
+def _request(sender: Sender) -> Hashable:
+    return sender.client, sender.request
+
+
+def _claim(equal: list[Promise], sender: Sender, now: float) -> Promise | None:
+    """Find the promise that a request comes for.
+
+    Equal requests of one address may be several clients', and some of them may be new: these are told apart by their
+    connections, and by coming exactly at the promised time.
+    """
+    due = [promise for promise in equal if promise.due <= now]
+    same = [promise for promise in due if promise.sender.connection == sender.connection]
+    exact = [promise for promise in due if len(equal) == 1 or now <= promise.due + EXACT]
+    return next(iter(same or exact), None)
+
+
+def _before(client: str, seconds: float, waiting: Waiting, promises: list[Promise]) -> float:
+    """Return the seconds of other requests that clients' turns serve before a request is served."""
+    own, others = [*waiting.own], defaultdict(float, waiting.others)
     for promise in promises:
-        due = max(promise.due, now)
-        seconds, time = max(seconds - (due - time), 0.0) + promise.work.seconds, due
-        yield time, seconds, promise.work.seconds
+        if promise.sender.client == client:
+            own.append(promise.seconds)
+        else:
+            others[promise.sender.client] += promise.seconds
+    first = float(np.minimum(own, seconds).sum())
+    sums = np.fromiter(others.values(), np.float64, len(others))
+    return first + float(np.minimum(sums, first + seconds).sum())
 
 
-def _first_time(plan: list[tuple[float, float, float]], seconds: float, level: float, horizon: float) -> float:
+def _plan(seconds: float, due: np.ndarray, promised: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return now (0) and the time of each promise, the seconds of work that wait then, and those that it adds."""
+    times = np.concatenate(([0.0], np.maximum(due, 0.0)))
+    added = np.concatenate(([seconds], promised))
+    # Where nothing waits, time passes without work: as much as the balance has fallen below zero until then.
+    balance = np.cumsum(added) - times
+    return times, balance - np.minimum.accumulate(balance - added), added
+
+
+def _first_time(
+    times: np.ndarray, waiting: np.ndarray, added: np.ndarray, seconds: float, level: float, horizon: float
+) -> float:
     """Return the first time at which work fits below a level, and from which on it does for as long as the horizon.
 
     Promises of much more work are passed over: their times are not as exact as that.
     """
-    following = full = first = math.inf
-    for time, waiting, promised in reversed(plan):
-        fits = time + max(waiting + seconds - level, 0.0)
-        if fits <= following and fits + horizon < full:
-            first = fits
-        following = time
-        if waiting + seconds > level and seconds > SLIGHT * promised:
-            full = time
-    return first
-
-
-def _before(work: Work, others: Sequence[Work]) -> float:
-    """Return the seconds of other requests that clients' turns serve before a request is served."""
-    own = sum(min(other.seconds, work.seconds) for other in others if other.client == work.client)
-    sums = defaultdict[str, float](float)
-    for other in others:
-        if other.client != work.client:
-            sums[other.client] += other.seconds
-    return own + sum(min(total, own + work.seconds) for total in sums.values())
+    excess = waiting + seconds - level
+    fits = times + np.maximum(excess, 0.0)
+    following = np.append(times[1:], np.inf)
+    full = np.where((excess > 0) & (seconds > SLIGHT * added), times, np.inf)
+    next_full = np.append(np.minimum.accumulate(full[:0:-1])[::-1], np.inf)
+    return float(fits[np.argmax((fits <= following) & (fits + horizon < next_full))])

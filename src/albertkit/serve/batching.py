@@ -9,7 +9,7 @@ goes first; one that cannot be finished in time even so is refused and not compu
 import asyncio
 import math
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -164,11 +164,16 @@ class Batch:
             at += size
 
 
-class _Row:
-    """Requests of a pipeline: clients take turns, and so do the requests of a client."""
+class Row:
+    """Requests of a pipeline: clients take turns, and so do the requests of a client.
+
+    Attributes:
+        tokens: That wait, by client; kept, as every refusal asks for them.
+    """
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, deque[Job]] = OrderedDict()  # by client
+        self.tokens: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -180,18 +185,26 @@ class _Row:
         """Put a request at the end of its client's, or before all others."""
         jobs = self._jobs.setdefault(job.sender.client, deque())
         (jobs.appendleft if first else jobs.append)(job)
+        self.tokens[job.sender.client] = self.tokens.get(job.sender.client, 0) + job.tokens
         if first:
             self._jobs.move_to_end(job.sender.client, last=False)
 
     def remove(self, job: Job) -> None:
         """Take a request out."""
-        jobs = self._jobs[job.sender.client]
-        jobs.remove(job)
-        if not jobs:
-            del self._jobs[job.sender.client]
+        client = job.sender.client
+        self._jobs[client].remove(job)
+        self.tokens[client] -= job.tokens
+        if not self._jobs[client]:
+            del self._jobs[client], self.tokens[client]
 
-    def end_turn(self, job: Job) -> None:
-        """Let the next client have its turn, and after it the next request of this one."""
+    def of_client(self, client: str) -> Iterable[Job]:
+        """Return the requests of a client."""
+        return self._jobs.get(client, ())
+
+    def end_turn(self, part: Part) -> None:
+        """Let the next client have its turn, and after it the next request of the one that a part was taken of."""
+        job = part.job
+        self.tokens[job.sender.client] -= part.tokens
         self.remove(job)
         if job.todo:
             self.add(job)
@@ -200,38 +213,41 @@ class _Row:
 
 
 class Queue:
-    """Requests that wait. A sequence longer than a batch is a batch of its own."""
+    """Requests that wait. A sequence longer than a batch is a batch of its own.
+
+    Attributes:
+        batch_tokens: As given.
+        pace: How long work takes.
+        rows: The requests of each pipeline; the first one's turn is next.
+    """
 
     def __init__(self, batch_tokens: int, pace: "Pace | None" = None) -> None:
         self.batch_tokens = batch_tokens
         self.pace = pace or Pace(batch_tokens)
-        self._waiting: dict[Key, int] = {}  # tokens
-        self._jobs: OrderedDict[Key, _Row] = OrderedDict()
+        self.rows: OrderedDict[Key, Row] = OrderedDict()
 
     @property
     def tokens(self) -> int:
         """Return the number of tokens that wait."""
-        return sum(self._waiting.values())
+        return sum(sum(row.tokens.values()) for row in self.rows.values())
 
     @property
     def seconds(self) -> float:
         """Return how long they take, as far as the speed is known."""
-        return sum(self.pace.seconds(key, tokens) for key, tokens in self._waiting.items())
+        return sum(self.pace.seconds(key, sum(row.tokens.values())) for key, row in self.rows.items())
 
     def __iter__(self) -> Iterator[Job]:
-        return (job for row in self._jobs.values() for job in row)
+        return (job for row in self.rows.values() for job in row)
 
     def add(self, job: Job, first: bool = False) -> None:
         """Put a request at the end of its client's row, or at the beginning of all."""
-        self._jobs.setdefault(job.key, _Row()).add(job, first)
-        self._waiting[job.key] = self._waiting.get(job.key, 0) + job.tokens
+        self.rows.setdefault(job.key, Row()).add(job, first)
 
     def discard(self, job: Job) -> None:
         """Forget what is left of a request."""
-        row = self._jobs.get(job.key)
+        row = self.rows.get(job.key)
         if row is not None and job in row:
             row.remove(job)
-            self._waiting[job.key] -= job.tokens
             self._drop_if_empty(job.key)
 
     def put_back(self, batch: Batch) -> None:
@@ -256,11 +272,11 @@ class Queue:
 
     def next_batch(self, now: float = 0.0, ahead: float = 0.0) -> Batch | None:
         """Return the batch of the pipeline whose turn it is, or of the one that must not wait; None if nothing waits."""
-        if not self._jobs:
+        if not self.rows:
             return None
         urgent = self._urgent(now, ahead)
-        key = next(iter(self._jobs)) if urgent is None else urgent.key
-        row, batch, room = self._jobs[key], Batch(key), self.batch_tokens
+        key = next(iter(self.rows)) if urgent is None else urgent.key
+        row, batch, room = self.rows[key], Batch(key), self.batch_tokens
         share = self.batch_tokens // SHARE if urgent is None else self.batch_tokens
         due_first = iter(sorted(row, key=_deadline))
         while row and room > 0:
@@ -268,13 +284,12 @@ class Queue:
             part = None if job is None else job.take(share, room if batch.parts else 0)
             if job is None or part is None:
                 break
-            row.end_turn(job)
+            row.end_turn(part)
             batch.parts.append(part)
             room -= part.tokens
             if job.is_call:  # it is alone
                 break
-        self._waiting[key] -= batch.tokens
-        self._jobs.move_to_end(key)
+        self.rows.move_to_end(key)
         self._drop_if_empty(key)
         return batch
 
@@ -285,7 +300,7 @@ class Queue:
         """Return the request that is due first, if some request has little time beyond what must be computed before it."""
         jobs = self._by_deadline()
         # Of what comes now, a batch goes before it, and one more if it just misses that.
-        ahead += 2 * max((self.pace.seconds(key, self.batch_tokens) for key in self._jobs), default=0.0)
+        ahead += 2 * max((self.pace.seconds(key, self.batch_tokens) for key in self.rows), default=0.0)
         for job in jobs:
             ahead += self.pace.seconds(job.key, job.tokens)
             if now + ahead > job.due:
@@ -293,8 +308,8 @@ class Queue:
         return None
 
     def _drop_if_empty(self, key: Key) -> None:
-        if not self._jobs[key]:
-            del self._jobs[key], self._waiting[key]
+        if not self.rows[key]:
+            del self.rows[key]
 
 
 def _deadline(job: Job) -> float:

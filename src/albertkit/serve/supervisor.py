@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import count
 
 from albertkit.errors import AlbertKitError, CheckpointError, MachineError
-from albertkit.serve.admission import Admission, Room, Sender
-from albertkit.serve.admission import Work as Waiting
+from albertkit.serve.admission import Admission, Room, Sender, Waiting
 from albertkit.serve.batching import ALONE, BACKLOG, Batch, Job, Key, Queue
 from albertkit.serve.observing import Metrics
 from albertkit.serve.processes import WorkerProcess
@@ -83,9 +83,8 @@ class Supervisor:
         """Refuse a request whose turn would come too late."""
         now = asyncio.get_running_loop().time()
         seconds, room = self._seconds(key, tokens, deadline - now), self._room(key, deadline - now)
-        wait = self._admission.decide(
-            sender, seconds, self._waiting(deadline - now), self._at_work_seconds(), room, now
-        )
+        waiting = self._waiting(sender.client, deadline - now)
+        wait = self._admission.decide(sender, seconds, waiting, self._at_work_seconds(), room, now)
         if wait is not None:
             raise self._busy(wait)
 
@@ -97,9 +96,9 @@ class Supervisor:
         if seconds > ALONE * left:
             fact = f"the request takes about {seconds:.0f} seconds, {left:.0f} are left for it"
             raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
-        seconds, room, waiting = self._seconds(key, tokens, left), self._room(key, left), self._waiting(left)
-        at_work = self._at_work_seconds()
-        if waiting and at_work + sum(work.seconds for work in waiting) + seconds > room.limit:
+        seconds, room = self._seconds(key, tokens, left), self._room(key, left)
+        waiting, at_work = self._waiting(sender.client, left), self._at_work_seconds()
+        if waiting.seconds and at_work + waiting.seconds + seconds > room.limit:
             raise self._busy(self._admission.promise(sender, seconds, waiting, at_work, room, now))
 
     def _seconds(self, key: Key, tokens: int, left: float) -> float:
@@ -112,10 +111,22 @@ class Supervisor:
         limit = min(ALONE * left, self._seconds(key, self._queue_tokens, left))
         return Room(BACKLOG / ALONE * limit, limit)
 
-    def _waiting(self, left: float) -> list[Waiting]:
-        requests = [(job.sender, job.key, job.tokens) for job in self.queue] + self._coming
-        of_a_token = {key: self._seconds(key, 1, left) for key in {key for _, key, _ in requests}}
-        return [Waiting(sender.client, of_a_token[key] * tokens) for sender, key, tokens in requests]
+    def _waiting(self, client: str, left: float) -> Waiting:
+        """Return all work that waits, as a client sees it."""
+        own, others = list[float](), defaultdict[str, float](float)
+        for key, row in self.queue.rows.items():
+            of_a_token = self._seconds(key, 1, left)
+            own += [of_a_token * job.tokens for job in row.of_client(client)]
+            for other, tokens in row.tokens.items():
+                others[other] += of_a_token * tokens
+        others.pop(client, None)
+        for sender, key, tokens in self._coming:
+            seconds = self._seconds(key, tokens, left)
+            if sender.client == client:
+                own.append(seconds)
+            else:
+                others[sender.client] += seconds
+        return Waiting(own, others)
 
     def _busy(self, wait: int) -> ServiceError:
         seconds = self._at_work_seconds() + self.queue.seconds
@@ -270,7 +281,8 @@ class Supervisor:
             self.queue.discard(job)
             left = job.deadline - now
             own, room = self._seconds(job.key, job.tokens, left), self._room(job.key, left)
-            wait = self._admission.promise(job.sender, own, self._waiting(left), self._at_work_seconds(), room, now)
+            waiting = self._waiting(job.sender.client, left)
+            wait = self._admission.promise(job.sender, own, waiting, self._at_work_seconds(), room, now)
             fact = "the work that waits takes longer than expected, and this request's time is over before"
             job.fail(ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait))
 

@@ -112,26 +112,10 @@ def test_redirects_do_not_repeat_the_name_of_the_service():
 
 
 def test_every_answer_says_what_browsers_may_not_do(service):
-    for path in ("/health", "/page/", "/docs", "/nowhere", "/models"):
+    for path in ("/health", "/page/", "/openapi.json", "/nowhere", "/models"):
         headers = service.get(path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
-
-
-def test_the_reference_needs_nothing_from_other_machines(service):
-    page = service.get("/docs")
-    assert page.headers["Content-Type"].startswith("text/html")
-    assert "http://" not in page.text.replace("http://127.0.0.1", "")
-    assert "https://" not in page.text
-    assert "<script" not in page.text
-    for link in ("page/page.css", "page/reference.css", "page/icon.svg", "openapi.json"):
-        assert f'="{link}"' in page.text  # relative: it also works below a path
-        assert service.get(f"/{link}").status_code == 200
-    for path, methods in service.get("/openapi.json").json()["paths"].items():
-        for method in methods:
-            assert f"{method.upper()} {path}</code>" in page.text
-    for field in ("encoding_format", "truncate", "questions.context", "masks.piece", "num_captions"):
-        assert f"<code>{field}</code>" in page.text or f".{field}</code>" in page.text, field
 
 
 def test_paths_in_openais_form_do_not_describe_a_status_they_do_not_have(service):

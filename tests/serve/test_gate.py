@@ -100,7 +100,7 @@ def test_hints_over_http_are_json(service, path, body, hint):
 
 def test_paths_and_methods(service):
     assert service.get("/nowhere").status_code == 404
-    assert "/docs" in service.get("/nowhere").json()["error"]["hint"]
+    assert "/openapi.json" in service.get("/nowhere").json()["error"]["hint"]
     assert service.get("/classify").status_code == 405
     assert service.get("/classify").json()["error"]["slug"] == "bad-input"
     assert service.get("/health").json() == {"status": "alive"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response, Security
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -23,7 +23,6 @@ from albertkit.serve.bounds import MOST_REQUESTS, MOST_TEXTS
 from albertkit.serve.gate import Gate
 from albertkit.serve.observing import Observed
 from albertkit.serve.options import MEGABYTE
-from albertkit.serve.reference import reference
 from albertkit.serve.routes import service_of
 from albertkit.serve.service import Service
 
@@ -53,7 +52,7 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
         version=__version__,
         summary="ALBERT models over HTTP.",
         lifespan=lifespan,
-        docs_url=None,
+        docs_url=None,  # it asks other machines for its scripts
         redoc_url=None,
         redirect_slashes=False,  # they repeat the client's `Host`
     )
@@ -115,12 +114,6 @@ async def page() -> RedirectResponse:
 async def page_without_slash() -> RedirectResponse:
     """Redirect to the demo page from where its name is misspelt."""
     return RedirectResponse("page/")
-
-
-@operations.get("/docs", include_in_schema=False)
-async def docs(request: Request) -> HTMLResponse:
-    """Return the reference of every path and field; it needs no script and nothing from other machines."""
-    return HTMLResponse(reference(request.app.openapi()))
 
 
 @operations.get("/health", response_model=schemas.Status)

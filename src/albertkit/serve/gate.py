@@ -14,7 +14,7 @@ from albertkit.serve.bounds import MOST_HELD, MOST_REQUESTS, MOST_UPLOADS
 from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
 from albertkit.serve.refusals import ServiceError, refusal
 
-OPEN = {"/", "/health", "/ready", "/docs", "/openapi.json"}  # without a key: they hold nothing about models and texts
+OPEN = {"/", "/health", "/ready", "/openapi.json"}  # without a key: they hold nothing about models and texts
 PAGE = "/page/"  # the page's own files; it asks a person for the key
 UPLOAD = "/caption"
 PROBES = {"/health", "/ready"}  # balancers ask by address

@@ -20,7 +20,7 @@ _MAY_BE_ZERO = ("port", "threads", "drain_seconds")
 
 @dataclass(frozen=True)
 class ServeOptions(DeviceOptions, BatchOptions):
-    """Serve models over HTTP: OpenAI's /v1/embeddings, /fill-mask, /classify and others, a web page, /docs, /metrics.
+    """Serve models over HTTP: OpenAI's /v1/embeddings, /fill-mask, /classify and others, a web page, /openapi.json, /metrics.
 
     Stops on Ctrl-C or SIGTERM after answering all accepted requests.
 

@@ -23,7 +23,7 @@ _SLUGS = {
     415: "unsupported", 429: "busy",
 }  # fmt: skip
 _HINTS = {
-    404: "/docs lists every path and its method", 405: "/docs lists every path and its method",
+    404: "/openapi.json lists every path and its method", 405: "/openapi.json lists every path and its method",
     413: "send fewer texts in a request, or a smaller video", 429: "send it again later",
 }  # fmt: skip
 _OPENAI_CODES = {(404, "unknown-name"): "model_not_found"}  # where OpenAI has another word
@@ -108,7 +108,7 @@ def on_bad_request(request: Request, error: Exception) -> JSONResponse:
         return on_error(request, ServiceError("bad-input", fact, hint, status=400))
     shown = "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in errors[:_SHOWN])
     more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
-    hint = "GET /openapi.json says what each endpoint takes; /docs shows it"
+    hint = "GET /openapi.json says what each endpoint takes"
     return on_error(request, ServiceError("bad-input", f"{shown}{more}", hint, status=422))
 
 

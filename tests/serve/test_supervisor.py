@@ -9,6 +9,7 @@ from itertools import count, pairwise
 
 import numpy as np
 import pytest
+from jumping_clock import JumpingLoop
 
 from albertkit.data.features import Features
 from albertkit.errors import CheckpointError, MachineError
@@ -25,25 +26,6 @@ READY = Ready({"model": Facts("fp32", ())})
 NUMBERS = count()  # of requests, which are all different
 RATE = 1000  # tokens a second of the worker
 TIMEOUT = 60
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock jumps to the next thing that waits."""
-
-    def __init__(self):
-        super().__init__()
-        self._now, select = 0.0, self._selector.select
-
-        def jump(timeout=None):
-            events = select(0)
-            if not events and timeout:
-                self._now += timeout
-            return events
-
-        self._selector.select = jump
-
-    def time(self):
-        return self._now
 
 
 class Worker:

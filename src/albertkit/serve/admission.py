@@ -8,6 +8,7 @@ A refused request is promised the time at which there will be room for it. Until
 later is accepted only if everybody who was promised a time still finds room then. Who does not come loses the promise.
 """
 
+import ipaddress
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -20,7 +21,10 @@ MOST_PROMISES = 2048
 PATIENCE = 0.3  # of the room: who comes so late is still accepted
 EXACT = 0.2  # seconds after the promised time, in which who waited for it comes: for so long its room is kept free
 SLIGHT = 0.02  # of a promised request: so little work does not endanger it
-_OVERDRAFT = 1.1  # of the room, for those who were promised a time: work may take longer than it seemed
+_KEPT = 0.98  # weight of all earlier requests beside the latest one, where it is learned how fast places become free
+_PROMISED = (
+    2 / 3
+)  # of a space: promises are of whole seconds, so that many come for them in one moment, few in the next
 
 
 class Sender(NamedTuple):
@@ -38,6 +42,17 @@ class Sender(NamedTuple):
 
 
 NOBODY = Sender()
+
+
+def client_of(host: str) -> str:
+    """Return the client that has an address: of IPv6 the network that one client has."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
 
 
 class Waiting(NamedTuple):
@@ -75,10 +90,19 @@ class Promise:
 
 
 class Admission:
-    """Accept requests, or promise a time."""
+    """Accept requests, or promise a time.
 
-    def __init__(self) -> None:
-        self._promises = _Promises()
+    Args:
+        overdraft: Of the limit of the room, for those who were promised a time: work may take longer than it seemed.
+    """
+
+    def __init__(self, overdraft: float = 1.1) -> None:
+        self._promises, self._overdraft = _Promises(), overdraft
+
+    @property
+    def has_promised(self) -> bool:
+        """Return whether somebody may still come for whom there must be room."""
+        return len(self._promises) > 0
 
     def decide(
         self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float
@@ -98,7 +122,7 @@ class Admission:
         claimed = _claim(equal, sender, now)
         if claimed is not None:
             self._promises.remove(claimed)
-            excess = at_work + waiting.seconds + seconds - _OVERDRAFT * room.limit
+            excess = at_work + waiting.seconds + seconds - self._overdraft * room.limit
         else:
             excess = self._excess(sender.client, seconds, waiting, at_work, room, now)
         if excess <= 0 or not waiting.seconds:
@@ -127,6 +151,58 @@ class Admission:
         due, promised = self._promises.after(now - EXACT)
         plan = _plan(at_work + waiting.seconds, due - now, promised)
         return _first_time(*plan, seconds, level, room.limit)
+
+
+class Space:
+    """Places, or bytes, that requests hold until they end; who finds none is promised when there will be some.
+
+    How fast they become free is seen while at least half of them are held, where the latest requests count most; before that
+    they count as held for the longest that a request may take. Once somebody is refused, the space counts as full where
+    `_PROMISED` of it is held; all of it is for those who were promised a time. This is work for an `Admission`.
+
+    Attributes:
+        most: So many there are.
+        held: So many are held now.
+    """
+
+    def __init__(self, most: float, longest: float) -> None:
+        self.most, self.held = most, 0.0
+        self._freed, self._seconds, self._since = 0.0, 0.0, 0.0
+        self._longest, self._admission = longest, Admission(1 / _PROMISED)
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Return whether more are held than there are."""
+        return self.held > self.most
+
+    def refuse(self, sender: Sender, count: float, now: float) -> int | None:
+        """Return None where so many are free, or after how many seconds they will be."""
+        if self.held + count <= self.most and not self._admission.has_promised:
+            return None
+        return self._admission.decide(sender, *self._work(count), now)
+
+    def promise(self, sender: Sender, count: float, now: float) -> int:
+        """Return after how many seconds so many will be free, for a request that got no more of them."""
+        return self._admission.promise(sender, *self._work(count), now)
+
+    def take(self, count: float, now: float) -> None:
+        """Hold more."""
+        if self.held < self.most / 2:
+            self._since = now
+        self.held += count
+
+    def free(self, count: float, now: float) -> None:
+        """Give back what a request held."""
+        if self.held >= self.most / 2:
+            self._freed = _KEPT * self._freed + count
+            self._seconds = _KEPT * self._seconds + now - self._since
+            self._since = now
+        self.held -= count
+
+    def _work(self, count: float) -> tuple[float, Waiting, float, Room]:
+        of_one = self._seconds / self._freed if self._freed else self._longest / self.most
+        full = of_one * _PROMISED * self.most
+        return of_one * count, Waiting((), {"": of_one * self.held}), 0.0, Room(full, full)
 
 
 class _Promises:

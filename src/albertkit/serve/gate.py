@@ -6,10 +6,12 @@ point to 127.0.0.1 (DNS rebinding). The first is seen from `Origin` and `Sec-Fet
 
 import asyncio
 import hmac
+from collections.abc import Mapping
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from albertkit.serve.admission import Sender, Space, client_of
 from albertkit.serve.bounds import MOST_HELD, MOST_REQUESTS, MOST_UPLOADS
 from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
 from albertkit.serve.refusals import ServiceError, refusal
@@ -22,6 +24,7 @@ ANY = "*"
 _READING = {"GET", "HEAD", "OPTIONS"}
 # Seconds in which the rest of a body is read after it was refused: a client that is cut off never sees why.
 _LINGER = 2.0
+_TOO_MANY_BODIES = "there are too many large bodies at once"
 
 
 class Gate:
@@ -36,8 +39,9 @@ class Gate:
         self._key = None if options.api_key is None else f"bearer {options.api_key}".encode()
         self._most = int(options.max_megabytes * MEGABYTE)
         self._most_upload = int(options.max_upload_megabytes * MEGABYTE)
-        self._open, self._held = 0, _Held(MOST_HELD * self._most)
-        self._uploads = _Held(MOST_UPLOADS * self._most_upload)
+        self._places = Space(MOST_REQUESTS, options.timeout)
+        self._bodies = Space(MOST_HELD * self._most, options.timeout)
+        self._uploads = Space(MOST_UPLOADS * self._most_upload, options.timeout)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, or refuse it."""
@@ -46,8 +50,15 @@ class Gate:
         path, headers = scope["path"], dict(scope["headers"])
         is_upload = path == UPLOAD
         most = self._most_upload if is_upload else self._most
-        body = _Body(receive, most, self._uploads if is_upload else self._held, _has_body(headers))
-        scope.setdefault("state", {})["deadline"] = asyncio.get_running_loop().time() + self._timeout
+        host, port = scope.get("client") or ("", 0)
+        sender = Sender(client_of(host), port, (path, headers.get(b"content-length")))
+        body = _Body(receive, most, self._uploads if is_upload else self._bodies, headers, sender)
+        begin = asyncio.get_running_loop().time()
+        scope.setdefault("state", {})["deadline"] = begin + self._timeout
+        error = self._refused(scope["method"], path, headers) or _too_long(headers, most)
+        if error is None and scope["method"] == "POST":
+            error = self._no_room(sender, body)
+        has_place = error is None and scope["method"] == "POST"
 
         async def send_noted(message: Message) -> None:
             """Send; where the body was not read to its end, read on after the answer, and end the connection."""
@@ -62,10 +73,10 @@ class Gate:
                 message = {"type": "http.response.body", "body": b""}
             await send(message)
 
-        self._open += scope["method"] == "POST"
+        if has_place:
+            self._places.take(1, begin)
         try:
             async with asyncio.timeout(self._timeout):
-                error = self._refused(scope["method"], path, headers) or _too_long(headers, most)
                 if error is None:
                     await self._app(scope, body.receive, send_noted)
                 else:
@@ -79,7 +90,8 @@ class Gate:
             if not body.is_gone or task is None or task.uncancel():
                 raise
         finally:
-            self._open -= scope["method"] == "POST"
+            if has_place:
+                self._places.free(1, asyncio.get_running_loop().time())
             body.forget()
 
     def _refused(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
@@ -91,11 +103,19 @@ class Gate:
         if _has_body(headers) and encoding not in (b"", b"identity"):
             fact = f"the body is sent with Content-Encoding {encoding[:20].decode('latin-1')}"
             return ServiceError("unsupported", fact, "send it as it is, without that header", status=415)
-        if self._open > MOST_REQUESTS and path not in OPEN:
-            fact = f"{MOST_REQUESTS:,} requests are being answered"
-            return ServiceError("busy", fact, "send it again later", status=429, retry_after=1)
         is_open = path.startswith(PAGE) or (path in OPEN and method != "POST")  # POST / computes
         return self._visitors.refuse(method, path, headers) or (None if is_open else self._without_key(headers))
+
+    def _no_room(self, sender: Sender, body: "_Body") -> ServiceError | None:
+        """Return the error for a request for which there is no place, or no memory for its body."""
+        fact = f"{MOST_REQUESTS:,} requests are being answered"
+        wait = self._places.refuse(sender, 1, asyncio.get_running_loop().time())
+        if wait is None:
+            fact = _TOO_MANY_BODIES
+            wait = body.refuse()
+        if wait is None:
+            return None
+        return ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait)
 
     def _without_key(self, headers: dict[bytes, bytes]) -> ServiceError | None:
         if self._key is None:
@@ -151,21 +171,8 @@ class Visitors:
         return not origin or origin.partition("://")[2] == host
 
 
-class _Held:
-    """Limit the bytes of all bodies in memory, or of all uploads."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self.bytes = most, 0
-
-    def add(self, count: int) -> None:
-        """Hold more; HTTP 429 beyond the limit."""
-        self.bytes += count
-        if self.bytes > self._most:
-            raise HTTPException(429, "too many large bodies at once", {"Retry-After": "1"})
-
-
 class _Body:
-    """Count a request's body as it comes; `held` counts the bytes that stay in memory or on disk.
+    """Count a request's body as it comes; `space` is that of the bytes that stay in memory or on disk.
 
     Attributes:
         is_read: Whether all of it has come.
@@ -173,11 +180,20 @@ class _Body:
         is_gone: Whether the client has closed the connection before the answer.
     """
 
-    def __init__(self, receive: Receive, most: int, held: _Held, is_expected: bool) -> None:
-        self._receive, self._most, self._held, self._bytes, self._kept = receive, most, held, 0, 0
-        self.is_read, self.is_answered, self.is_gone = not is_expected, False, False
+    def __init__(
+        self, receive: Receive, most: int, space: Space, headers: Mapping[bytes, bytes], sender: Sender
+    ) -> None:
+        self._receive, self._most, self._space, self._sender = receive, most, space, sender
+        self._bytes, self._kept = 0, 0
+        length = headers.get(b"content-length", b"")
+        self._length = int(length[:20]) if length.isdigit() else 0  # as far as the client says
+        self.is_read, self.is_answered, self.is_gone = not _has_body(headers), False, False
         self._end: asyncio.Future[Message] | None = None
         self._reader = asyncio.current_task()
+
+    def refuse(self) -> int | None:
+        """Return None if there is room for it, or after how many seconds there will be."""
+        return self._space.refuse(self._sender, self._length, asyncio.get_running_loop().time())
 
     async def receive(self) -> Message:
         """Return the next part; HTTP 413 beyond the limit. After the last one, wait for the end of the connection."""
@@ -187,7 +203,11 @@ class _Body:
         if self._bytes > self._most:
             raise HTTPException(413, f"the body is larger than {self._most:,} bytes")
         self._kept += len(message.get("body", b""))
-        self._held.add(len(message.get("body", b"")))
+        now = asyncio.get_running_loop().time()
+        self._space.take(len(message.get("body", b"")), now)
+        if self._space.is_exceeded:
+            wait = self._space.promise(self._sender, max(self._length, self._kept), now)
+            raise HTTPException(429, _TOO_MANY_BODIES, {"Retry-After": str(wait)})
         if not message.get("more_body", False):
             self._end = asyncio.ensure_future(self._receive())
             self._end.add_done_callback(self._notice_end)
@@ -206,7 +226,8 @@ class _Body:
         """End everything that waits for this request."""
         if self._end is not None:
             self._end.cancel()
-        self._held.bytes -= self._kept
+        if self._kept:
+            self._space.free(self._kept, asyncio.get_running_loop().time())
 
     async def _part(self) -> Message:
         message = await self._receive()
@@ -220,7 +241,7 @@ class _Body:
             self._reader.cancel()
 
 
-def _has_body(headers: dict[bytes, bytes]) -> bool:
+def _has_body(headers: Mapping[bytes, bytes]) -> bool:
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
 

@@ -1,12 +1,10 @@
 """From a request's values to its answer: tokenized and put together here, computed in the worker."""
 
 import asyncio
-import ipaddress
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,7 +15,7 @@ from pydantic_core import to_json
 from albertkit.data.features import Features
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.inference.pipeline import Pipeline, check_finite
-from albertkit.serve.admission import Sender
+from albertkit.serve.admission import Sender, client_of
 from albertkit.serve.batching import CALL_TOKENS, Job, Key, Queue
 from albertkit.serve.bounds import MOST_TAGGED, check_expansion, check_ids, check_request, check_results
 from albertkit.serve.models import Models
@@ -259,13 +257,9 @@ class Service:
 
 
 def sender_of(request: Request) -> Sender:
-    """Return who sends a request: an address, of IPv6 the network that one client has."""
+    """Return who sends a request."""
     host, port = (request.client.host, request.client.port) if request.client else ("", 0)
-    with suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        if isinstance(address, ipaddress.IPv6Address):
-            host = str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
-    return Sender(host, port, (request.url.path, hash(getattr(request, "_body", b""))))
+    return Sender(client_of(host), port, (request.url.path, hash(getattr(request, "_body", b""))))
 
 
 def features_in_parts(

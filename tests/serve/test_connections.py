@@ -13,6 +13,7 @@ import uvicorn
 
 from albertkit.serve import connection as module
 from albertkit.serve.connection import Connection, Server
+from albertkit.serve.server import _ending_well
 
 
 async def app(scope, receive, send):
@@ -208,3 +209,19 @@ def test_a_server_that_is_told_to_end_goes_on_for_a_while(sent, wait):
     assert asyncio.run(server.on_tick(1)) != wait
     server.handle_exit(sent, None)  # a second time: now
     assert asyncio.run(server.on_tick(1))
+
+
+@pytest.mark.parametrize(("before", "drains"), [(signal.SIG_DFL, True), (signal.SIG_IGN, False)], ids=["", "nohup"])
+def test_a_terminal_that_closes_lets_the_server_drain(before, drains):
+    """The kernel and the shell send a SIGHUP each; `nohup` has both ignored."""
+    server = Server(uvicorn.Config(app, log_config=None), 1000.0)
+    original = signal.signal(signal.SIGHUP, before)
+    try:
+        with _ending_well(server):
+            for _ in range(2):
+                signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == before
+    finally:
+        signal.signal(signal.SIGHUP, original)
+    assert server.is_draining == drains
+    assert (server._end > time.monotonic() + 900) == drains

@@ -157,6 +157,26 @@ def test_signs_within_texts_do_not_count(text):
     assert read_body(body, ClassifyRequest).texts == [text]
 
 
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        (b'{"texts": ["a"], "model": "m", "texts": ["b"]}', "texts"),
+        (b'{"texts": ["a: b"], "model": "m", "m\\u006fdel": "n"}', "model"),
+        (b'{"questions": [{"question": "Who: he?", "question": "Who?", "context": "He."}]}', "question"),
+        (b'{"texts": [%s], "texts": ["b"]}' % b",".join([b'"a: b"'] * 2000), "texts"),
+    ],
+)
+def test_a_key_twice_in_an_object_is_refused_by_its_name(body, key):
+    with pytest.raises(ServiceError, match=f"`{key}` occurs twice in an object") as refused:
+        read_body(body, ClassifyRequest)
+    assert refused.value.status == 400
+
+
+def test_colons_within_texts_are_no_keys():
+    texts = ["a: b", '"texts": 1, "texts": 2', "9" * 5000]
+    assert read_body(json.dumps({"texts": texts, "model": "m:n"}).encode(), ClassifyRequest).texts == texts
+
+
 def test_the_largest_requests_that_are_allowed_are_read():
     rows = [[7] * 270] * bounds.MOST_TEXTS
     body = json.dumps({"model": "m", "input": rows}, separators=(",", ":")).encode()

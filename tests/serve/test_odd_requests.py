@@ -112,6 +112,13 @@ def test_a_form_of_any_charset_is_answered(charset):
     assert slug == "bad-input"
 
 
+def test_a_form_has_each_field_once():
+    with make_client() as client:
+        answer = client.post("/caption", files=VIDEO, data={"num_captions": ["1", "2"]})
+    assert slug_of(answer) == (400, "bad-input")
+    assert "`num_captions` occurs twice" in answer.json()["error"]["message"]
+
+
 def test_a_form_has_one_video():
     with make_client() as client:
         answer = client.post("/caption", files=[("file", ("a.mp4", b"a"))] * 2)

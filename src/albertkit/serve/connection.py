@@ -138,10 +138,10 @@ class Server(uvicorn.Server):
         self._drain_seconds, self._end = drain_seconds, 0.0
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Begin to drain; a second signal ends it."""
+        """Begin to drain; a second signal ends it, but not of a terminal that closes: kernel and shell send one each."""
         if sig != signal.SIGINT and not self.is_draining:
             self._end = time.monotonic() + self._drain_seconds
-        else:
+        elif sig != signal.SIGHUP:
             self._end = 0.0
         self.is_draining = True
         super().handle_exit(sig, frame)

@@ -7,7 +7,8 @@ Python's lock; and a list is given up at its first error.
 
 import asyncio
 import codecs
-from collections.abc import Callable, Coroutine
+import json
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -62,7 +63,10 @@ def _count(signs: np.ndarray, sign: int) -> int:
 
 
 def read_body(body: bytes, model: type[BaseModel]) -> BaseModel:
-    """Read JSON as a request; it may hold neither NaN nor half a surrogate pair, and may begin with a byte order mark."""
+    """Read JSON as a request; it may begin with a byte order mark.
+
+    It may hold neither NaN nor half a surrogate pair, nor a key twice, of which others read the first or the last.
+    """
     body = body.removeprefix(codecs.BOM_UTF8)
     check_shape(body)
     try:
@@ -70,7 +74,21 @@ def read_body(body: bytes, model: type[BaseModel]) -> BaseModel:
     except ValueError as error:
         one = {"type": "json_invalid", "loc": ("body", 0), "msg": "JSON decode error", "ctx": {"error": str(error)}}
         raise RequestValidationError([one]) from None
+    # Each key has a colon: where texts have more, or objects are nested, the keys are looked at one by one.
+    if isinstance(value, dict) and body.count(b":") > len(value):
+        json.loads(body, object_pairs_hook=_check_keys, parse_int=str, parse_float=str)
     return validate(value, model)
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    _check_once([name for name, _ in pairs], "an object")
+
+
+def _check_once(names: Sequence[str], container: str) -> None:
+    """Refuse a key or a field that stands twice."""
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ServiceError("bad-input", f"`{repeated[:80]}` occurs twice in {container}", "send it once", status=400)
 
 
 def validate(value: Any, model: type[BaseModel]) -> BaseModel:
@@ -93,10 +111,11 @@ class StrictRoute(APIRoute):
         async def handle_strict(request: Request) -> Response:
             if is_form:  # FastAPI would call every error a body that cannot be parsed
                 try:
-                    await request.form(max_files=1, max_fields=_FIELDS)
+                    form = await request.form(max_files=1, max_fields=_FIELDS)
                 except (ValueError, LookupError) as error:  # a `charset` that Python knows and cannot read
                     fact, hint = f"the form cannot be read: {error}", "send it in UTF-8"
                     raise ServiceError("bad-input", fact, hint, status=400) from None
+                _check_once([name for name, _ in form.multi_items()], "the form")
             elif model is not None and "json" in request.headers.get("Content-Type", "").lower():
                 body = await request.body()
                 if body:

@@ -29,11 +29,11 @@ from albertkit.tokenizer.sentencepiece_model import NORMAL, UNIGRAM, ModelFacts,
 from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.validation import check_fields
 
-_LONGEST_WORD = 32  # characters of a word that is given; SentencePiece finds none above 16
+_MAX_WORD_LENGTH = 32  # characters of a word that is given; SentencePiece finds none above 16
 _JUST_ABOVE = 0.1  # SentencePiece adds scores in single precision: less would drown in a text of some thousand tokens
 # For each token wanted: some are in the vocabulary already, and some go on into longer ones and are left with few occurrences.
 _CANDIDATES = 1.25
-_LONGEST_CANDIDATE = 16  # characters, as in SentencePiece
+_MAX_CANDIDATE_LENGTH = 16  # characters, as in SentencePiece
 _TOGETHER = ("CJK", "HIRAGANA", "KATAKANA")  # scripts that one word mixes
 _UNKNOWN_PENALTY = 10.0  # kUnkPenalty in unigram_model.cc
 
@@ -115,43 +115,60 @@ def extend_tokenizer(
             "train one: `albertkit tokenizer train FILES --out DIR`",
         )
     lines = [line for text in texts if (line := tokenizer.normalized(text).replace(SPACE, " ").strip())]
-    there = {piece for piece, _, _ in facts.pieces}
-    characters = _missing_characters(lines, there, coverage)
-    given, left_out = _given(tokenizer, words, there)
-    characters += sorted({c for piece in given for c in piece} - there - set(characters))
-    if (least := len(characters) + len(given)) > settings.max_new:
-        words_too = f", and {len(given):,} words were given" if given else ""
-        needed = f"{coverage:.2%} of the text's characters need {len(characters):,} new ones{words_too}"
-        hint = f"use --max-new {least} (max_new={least}) or more, fewer words, or a lower --coverage"
-        raise ConfigError("bad-value", f"max_new is {settings.max_new:,}, but {needed}", hint)
+    vocabulary = {piece for piece, _, _ in facts.pieces}
+    characters = _missing_characters(lines, vocabulary, coverage)
+    word_pieces, left_out = _word_pieces(tokenizer, words, vocabulary)
+    characters += sorted({c for piece in word_pieces for c in piece} - vocabulary - set(characters))
+    num_required = len(characters) + len(word_pieces)
+    if num_required > settings.max_new:
+        requirement = f"{coverage:.2%} of the text's characters need {len(characters):,} new ones"
+        if word_pieces:
+            requirement += f", and {len(word_pieces):,} words were given"
+        hint = f"use --max-new {num_required} (max_new={num_required}) or more, fewer words, or a lower --coverage"
+        raise ConfigError("bad-value", f"max_new is {settings.max_new:,}, but {requirement}", hint)
     lowest = UnigramPieces(facts, tokenizer.unk_id).lowest
-    grown = ModelFacts([*facts.pieces, *((c, lowest, NORMAL) for c in characters)])
-    pieces = UnigramPieces(grown, tokenizer.unk_id)
-    room = settings.max_new - least
-    alphabet = {c for c in there.union(characters) if len(c) == 1}
+    with_characters = ModelFacts([*facts.pieces, *((c, lowest, NORMAL) for c in characters)])
+    pieces = UnigramPieces(with_characters, tokenizer.unk_id)
+    max_pieces = settings.max_new - num_required
+    alphabet = {c for c in vocabulary.union(characters) if len(c) == 1}
     analyser = find_analyser(settings.analyser) if settings.analyser else None
-    number = len(alphabet) + int(_CANDIDATES * room)
-    counts = piece_candidates(lines, alphabet, number, settings.min_count, analyser)
-    taken, old = there.union(characters, given), set() if settings.recut else there
-    found = _chosen(counts, pieces, taken, old, settings.min_count, room)
-    if not (characters or given or found):
+    num_candidates = len(alphabet) + int(_CANDIDATES * max_pieces)
+    counts = piece_candidates(lines, alphabet, num_candidates, settings.min_count, analyser)
+    excluded_pieces = vocabulary.union(characters, word_pieces)
+    old_characters = set() if settings.recut else vocabulary
+    savings = []  # occurrences times tokens fewer at each
+    for piece, count in counts.items():
+        only_old = bool(old_characters) and all(c in old_characters for c in piece.removeprefix(SPACE))
+        if piece not in excluded_pieces and count >= settings.min_count and not only_old:
+            savings.append((-count * (len(pieces.best(piece)[1]) - 1), piece))
+    text_pieces = [piece for _, piece in sorted(savings)[:max_pieces]]
+    if not (characters or word_pieces or text_pieces):
         recut = "" if settings.recut else ", or use --recut for a field of its own"
-        what = f"the vocabulary lacks nothing that {len(lines):,} lines of text need"
-        raise DataError("empty", what, f"give more text, or name tokens with --words{recut}")
-    scored = [(piece, rounded_score(_score(piece, counts, pieces)), NORMAL) for piece in [*given, *found]]
-    model = rebuilt_model(tokenizer.model, [*grown.pieces, *scored])
-    unused = -(len(grown.pieces) + len(scored)) % settings.multiple_of
-    extended = SentencePieceTokenizer(
-        with_unused(model, unused) if unused else model, tokenizer.text_rules, analyser=tokenizer.analyser
-    )
+        fact = f"the vocabulary lacks nothing that {len(lines):,} lines of text need"
+        raise DataError("empty", fact, f"give more text, or name tokens with --words{recut}")
+    scored = [(piece, rounded_score(_score(piece, counts, pieces)), NORMAL) for piece in [*word_pieces, *text_pieces]]
+    model = rebuilt_model(tokenizer.model, [*with_characters.pieces, *scored])
+    unused = -(len(with_characters.pieces) + len(scored)) % settings.multiple_of
+    if unused:
+        model = with_unused(model, unused)
+    extended = SentencePieceTokenizer(model, tokenizer.text_rules, analyser=tokenizer.analyser)
     extended.model_max_length = tokenizer.model_max_length
     first = len(facts.pieces)
     occurrences = np.bincount(extended.encode_batch(texts).ids, minlength=extended.vocab_size)
     frequencies = np.maximum(occurrences[first:], 0.5) / max(occurrences.sum(), 1)
-    return Extension(extended, first, len(characters), len(given), len(found), unused, left_out, frequencies)
+    return Extension(
+        tokenizer=extended,
+        first_id=first,
+        characters=len(characters),
+        words=len(word_pieces),
+        found=len(text_pieces),
+        unused=unused,
+        left_out=left_out,
+        frequencies=frequencies,
+    )
 
 
-def _missing_characters(lines: Sequence[str], there: set[str], coverage: float) -> list[str]:
+def _missing_characters(lines: Sequence[str], vocabulary: set[str], coverage: float) -> list[str]:
     """Return characters that are no tokens, the most frequent first, among those that the coverage takes."""
     counts = Counter(character for line in lines for character in line if character != " ")
     missing: list[str] = []
@@ -160,29 +177,29 @@ def _missing_characters(lines: Sequence[str], there: set[str], coverage: float) 
         if covered >= coverage * counts.total():
             break
         covered += count
-        if character not in there:
+        if character not in vocabulary:
             missing.append(character)
     return missing
 
 
-def _given(
-    tokenizer: SentencePieceTokenizer, words: Sequence[str], there: set[str]
+def _word_pieces(
+    tokenizer: SentencePieceTokenizer, words: Sequence[str], vocabulary: set[str]
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Return tokens for words, at the start of a word, and which words can be none."""
+    """Return tokens for words, at the start of a word, and the words that cannot be tokens, by reason."""
     pieces: dict[str, None] = {}
     left_out: dict[str, list[str]] = {}
     for word in words:
         piece = tokenizer.normalized(word)
-        bare = piece.removeprefix(SPACE)
-        if not bare:
+        letters = piece.removeprefix(SPACE)
+        if not letters:
             reason = "empty"
-        elif SPACE in bare:
+        elif SPACE in letters:
             reason = "several words"
-        elif len(bare) > _LONGEST_WORD:
+        elif len(letters) > _MAX_WORD_LENGTH:
             reason = "too long"
         elif rules.is_google(tokenizer.text_rules) and ends_in_digit_comma(piece):
             reason = "ends in a digit and a comma, which Google's rules take apart"
-        elif piece in there or piece in pieces:
+        elif piece in vocabulary or piece in pieces:
             reason = "already a token"
         else:
             pieces[piece] = None
@@ -191,30 +208,17 @@ def _given(
     return list(pieces), left_out
 
 
-def _chosen(
-    counts: Counter[str], pieces: UnigramPieces, taken: set[str], old: set[str], min_count: int, room: int
-) -> list[str]:
-    """Choose the tokens that save most, occurrences times tokens fewer at each; none that has only `old` characters."""
-    savings = []
-    for piece, count in counts.items():
-        bare = piece.removeprefix(SPACE)
-        if piece in taken or count < min_count or (old and all(c in old for c in bare)):
-            continue
-        savings.append((-count * (len(pieces.best(piece)[1]) - 1), piece))
-    return [piece for _, piece in sorted(savings)[:room]]
-
-
 def _score(piece: str, counts: Counter[str], pieces: UnigramPieces) -> float:
     share = math.log(counts[piece] / counts.total()) if counts[piece] else -math.inf
     return min(max(share, pieces.lowest, pieces.best(piece)[0] + _JUST_ABOVE), -_JUST_ABOVE)
 
 
 def piece_candidates(
-    lines: Iterable[str], alphabet: set[str], number: int, min_count: int, analyser: Analyser | None
+    lines: Iterable[str], alphabet: set[str], max_pieces: int, min_count: int, analyser: Analyser | None
 ) -> Counter[str]:
     """Return tokens of several characters, and how often each occurs in the lines when all are used.
 
-    At most `number`, single characters counted; none holds a character outside the alphabet, comes of a pair that occurs less
+    At most `max_pieces`, single characters counted; none holds a character outside the alphabet, comes of a pair that occurs less
     often than `min_count`, or crosses from one morpheme to the next. The lines are text as the model's normaliser leaves it,
     with plain spaces.
     """
@@ -222,10 +226,11 @@ def piece_candidates(
 
     runs: Counter[str] = Counter()
     for line in lines:
-        runs.update(_runs(line, alphabet, set(analyser.boundaries(line)) if analyser else set()))
+        boundaries = set(analyser.boundaries(line)) if analyser else set()
+        runs.update(_runs(line, alphabet, boundaries))
     merges = Tokenizer(models.BPE())  # without a pre-tokenizer: a run is a word
     trainer = trainers.BpeTrainer(
-        vocab_size=number, min_frequency=min_count, max_token_length=_LONGEST_CANDIDATE, show_progress=False
+        vocab_size=max_pieces, min_frequency=min_count, max_token_length=_MAX_CANDIDATE_LENGTH, show_progress=False
     )
     merges.train_from_iterator((run for run, count in runs.items() for _ in range(count)), trainer)
     counts: Counter[str] = Counter()
@@ -238,18 +243,19 @@ def piece_candidates(
 def _runs(line: str, alphabet: set[str], boundaries: set[int]) -> Iterator[str]:
     """Cut a line into stretches of letters or digits of one script, within words and morphemes; mark those that begin a word."""
     start = 0
-    for place in range(1, len(line) + 1):
-        if place < len(line) and place not in boundaries and _go_on(line[place - 1], line[place], alphabet):
+    for end in range(1, len(line) + 1):
+        if end < len(line) and end not in boundaries and _is_same_run(line[end - 1], line[end], alphabet):
             continue
         if _script(line[start]) and line[start] in alphabet:
-            yield (SPACE if start == 0 or line[start - 1] == " " else "") + line[start:place]
-        start = place
+            begins_word = start == 0 or line[start - 1] == " "
+            yield SPACE + line[start:end] if begins_word else line[start:end]
+        start = end
 
 
-def _go_on(before: str, character: str, alphabet: set[str]) -> bool:
-    if before not in alphabet or character not in alphabet or not _script(before):
+def _is_same_run(previous: str, character: str, alphabet: set[str]) -> bool:
+    if previous not in alphabet or character not in alphabet or not _script(previous):
         return False
-    return _script(character) in (_script(before), "mark")
+    return _script(character) in (_script(previous), "mark")
 
 
 @cache

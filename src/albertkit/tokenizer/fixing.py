@@ -9,18 +9,18 @@ from albertkit.model_folder import local_folder
 from albertkit.tokenizer.folder_files import find_model, read_settings
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
-_KEPT = ("model_max_length", "padding_side", "truncation_side")  # of the tokenizer that is replaced
+_COPIED_SETTINGS = ("model_max_length", "padding_side", "truncation_side")  # of the tokenizer that is replaced
 _DEFAULT_FLAGS = {"do_lower_case": True, "keep_accents": False}  # transformers' `AlbertTokenizer`
 
 
-def fix_tokenizer(given: Any) -> Any:
+def fix_tokenizer(source: Any) -> Any:
     """Return transformers' tokenizer of an ALBERT with the ids, segments and offsets of the original.
 
     What transformers 5 reads from `spiece.model` alone, or by its class `AlbertTokenizer`, takes Hangul apart, forgets the rule
     for a digit before a comma, and gives a pair no segment ids; `albertkit tokenizer check FOLDER` shows an example.
 
     Args:
-        given: A folder or `org/name` of the hub that holds `spiece.model`, or a tokenizer that transformers loaded from one;
+        source: A folder or `org/name` of the hub that holds `spiece.model`, or a tokenizer that transformers loaded from one;
             that one is left as it is.
 
     Returns:
@@ -35,48 +35,52 @@ def fix_tokenizer(given: Any) -> Any:
         from transformers import AutoTokenizer
     except ImportError:
         raise MissingExtraError.of("transformers", "embed", "a tokenizer of transformers") from None
-    folder = _folder_of(given)
-    with TemporaryDirectory() as place:
-        tokenizer = AlbertTokenizer.from_pretrained(folder, **_other_flags(given, folder))
+    folder = _model_folder(source)
+    # Flags of the text rules that the tokenizer was loaded with, where they are not the folder's.
+    settings, loaded_flags = read_settings(folder), getattr(source, "init_kwargs", {})
+    flags = {
+        flag: loaded_flags[flag]
+        for flag, default in _DEFAULT_FLAGS.items()
+        if loaded_flags.get(flag) not in (None, settings.get(flag, default))
+    }
+    with TemporaryDirectory() as new_folder:
+        tokenizer = AlbertTokenizer.from_pretrained(folder, **flags)
         tokenizer.tokenizer_json()  # or an error that says why there can be none
-        tokenizer.save_pretrained(place)
-        fixed = AutoTokenizer.from_pretrained(place)
+        tokenizer.save_pretrained(new_folder)
+        fixed = AutoTokenizer.from_pretrained(new_folder)
     fixed.name_or_path = str(folder)
-    _add_tokens_of(given, fixed)
-    for name in _KEPT:
-        setattr(fixed, name, getattr(given, name, getattr(fixed, name)))
+    _copy_added_tokens(source, fixed)
+    for name in _COPIED_SETTINGS:
+        setattr(fixed, name, getattr(source, name, getattr(fixed, name)))
     return fixed
 
 
-def _other_flags(given: Any, folder: Path) -> dict[str, Any]:
-    """Return the flags of the text rules that a tokenizer was loaded with, where they are not the folder's."""
-    settings, flags = read_settings(folder), getattr(given, "init_kwargs", {})
-    usual = {flag: settings.get(flag, default) for flag, default in _DEFAULT_FLAGS.items()}
-    return {flag: flags[flag] for flag, value in usual.items() if flags.get(flag) not in (None, value)}
-
-
-def _add_tokens_of(given: Any, fixed: Any) -> None:
-    """Give a tokenizer the tokens that its user added to another, with the same ids."""
-    added = getattr(given, "added_tokens_decoder", {})
-    missing = {number: token for number, token in sorted(added.items()) if number >= len(fixed)}
-    for token in missing.values():
-        fixed.add_tokens([token], special_tokens=token.special)
-    if any(fixed.convert_tokens_to_ids(str(token)) != number for number, token in missing.items()):
-        fact = f"the {len(missing)} added tokens would get other ids: {', '.join(map(str, missing.values()))[:80]}"
-        raise CheckpointError("wrong-model", fact, "give the folder, then add them again: fix_tokenizer('FOLDER')")
-
-
-def _folder_of(given: Any) -> Path:
-    """Return the folder that holds the SentencePiece model of what was given."""
-    if isinstance(given, str | Path):
-        return local_folder(given, weights=False)
-    if (file := getattr(given, "vocab_file", None)) and Path(file).is_file():
+def _model_folder(source: Any) -> Path:
+    """Return the folder that holds the SentencePiece model of a folder's name or a tokenizer."""
+    if isinstance(source, str | Path):
+        return local_folder(source, weights=False)
+    file = getattr(source, "vocab_file", None)
+    if file and Path(file).is_file():
         return Path(file).parent
-    name = getattr(given, "name_or_path", "")
-    if name and find_model(folder := local_folder(name, weights=False)) is not None:
-        return folder
+    name = getattr(source, "name_or_path", "")
+    if name:
+        folder = local_folder(name, weights=False)
+        if find_model(folder) is not None:
+            return folder
     raise CheckpointError(
         "missing-file",
-        f"this {type(given).__name__} does not say where its spiece.model is",
+        f"this {type(source).__name__} does not say where its spiece.model is",
         "give the folder that holds it: fix_tokenizer('FOLDER')",
     )
+
+
+def _copy_added_tokens(source: Any, fixed: Any) -> None:
+    """Give a tokenizer the tokens that its user added to another, with the same ids."""
+    ids = getattr(source, "added_tokens_decoder", {})
+    missing_tokens = {token_id: token for token_id, token in sorted(ids.items()) if token_id >= len(fixed)}
+    for token in missing_tokens.values():
+        fixed.add_tokens([token], special_tokens=token.special)
+    if any(fixed.convert_tokens_to_ids(str(token)) != token_id for token_id, token in missing_tokens.items()):
+        names = ", ".join(map(str, missing_tokens.values()))[:80]
+        fact = f"the {len(missing_tokens)} added tokens would get other ids: {names}"
+        raise CheckpointError("wrong-model", fact, "give the folder, then add them again: fix_tokenizer('FOLDER')")

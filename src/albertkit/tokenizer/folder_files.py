@@ -40,8 +40,8 @@ def with_flags(
         return {"text_rules": rules.with_flags(rules.named_by(settings), **flags)}
     if vocabularies(folder) and "keep_accents" not in flags:
         return dict(flags)
-    what = f"{' and '.join(flags)} cannot be changed: the tokenizer in `{folder}` brings its own rules"
-    raise ConfigError("bad-value", what, "leave it out")
+    fact = f"{' and '.join(flags)} cannot be changed: the tokenizer in `{folder}` brings its own rules"
+    raise ConfigError("bad-value", fact, "leave it out")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -93,8 +93,8 @@ def find_model(folder: Path) -> Path | None:
     """Return the SentencePiece model of a folder."""
     models = sorted(folder.glob("*.model"))
     if len(models) > 1:
-        what = f"`{folder}` holds {len(models)} models: {', '.join(m.name for m in models)}"
-        raise CheckpointError("ambiguous", what, "name a folder that holds the one you mean")
+        fact = f"`{folder}` holds {len(models)} models: {', '.join(m.name for m in models)}"
+        raise CheckpointError("ambiguous", fact, "name a folder that holds the one you mean")
     return models[0] if models else None
 
 

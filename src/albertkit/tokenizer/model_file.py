@@ -31,11 +31,11 @@ def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
         _PAD_PIECE: pieces[0][0],
     }
     parts = [_field(_PIECES, _piece(piece)) for piece in pieces]
-    for number, content, place in fields(model):
+    for number, content, span in fields(model):
         if number == _TRAINER:
-            parts.append(_field(_TRAINER, _changed(content, settings)))
+            parts.append(_field(_TRAINER, _with_settings(content, settings)))
         elif number != _PIECES:
-            parts.append(model[place])
+            parts.append(model[span])
     return b"".join(parts)
 
 
@@ -51,21 +51,22 @@ def rounded_score(score: float) -> float:
 def with_unused(model: bytes, number: int) -> bytes:
     """Return the model with so many more pieces at its end that no text matches."""
     pieces = read_facts(model).pieces
-    there = {piece for piece, _, _ in pieces}
-    names = (name for name in map("[unused{}]".format, itertools.count()) if name not in there)
+    vocabulary = {piece for piece, _, _ in pieces}
+    names = (name for name in map("[unused{}]".format, itertools.count()) if name not in vocabulary)
     return rebuilt_model(model, [*pieces, *((name, 0.0, UNUSED) for name in itertools.islice(names, number))])
 
 
-def _changed(trainer: bytes, settings: Mapping[int, int | str]) -> bytes:
-    left_out = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}
-    kept = [trainer[place] for number, _, place in fields(trainer) if number not in left_out]
-    return b"".join([*kept, *(_setting(number, value) for number, value in settings.items())])
+def _with_settings(trainer: bytes, settings: Mapping[int, int | str]) -> bytes:
+    """Return the trainer's section with other settings, and without paths."""
+    removed = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}
+    parts = [trainer[span] for number, _, span in fields(trainer) if number not in removed]
+    return b"".join([*parts, *(_setting(number, value) for number, value in settings.items())])
 
 
 def _piece(piece: Piece) -> bytes:
     text, score, kind = piece
-    written = _field(1, text.encode()) + b"\x15" + struct.pack("<f", score)
-    return written if kind == NORMAL else written + _setting(3, kind)
+    content = _field(1, text.encode()) + b"\x15" + struct.pack("<f", score)
+    return content if kind == NORMAL else content + _setting(3, kind)
 
 
 def _setting(number: int, value: int | str) -> bytes:

@@ -66,13 +66,12 @@ class TokenizedTexts(dict[str, Any]):
 
         With `is_split_into_words`, words are those that were given; with `return_offsets_mapping`, what spaces divide.
         """
-        found = self._rows[row]
-        if len(found.words) != len(found.ids):
-            what = "the words of these tokens were not kept"
-            raise ConfigError(
-                "bad-value", what, "call the tokenizer with return_offsets_mapping=True or is_split_into_words=True"
-            )
-        return found.words
+        words = self._rows[row].words
+        if len(words) != len(self._rows[row].ids):
+            fact = "the words of these tokens were not kept"
+            hint = "call the tokenizer with return_offsets_mapping=True or is_split_into_words=True"
+            raise ConfigError("bad-value", fact, hint)
+        return words
 
     def sequence_ids(self, row: int = 0) -> list[int | None]:
         """Return 0 for tokens of the first text, 1 for those of the second, None for special tokens."""
@@ -100,11 +99,11 @@ class InputSettings:
 
     def __post_init__(self) -> None:
         if self.padding not in (None, False, True, "longest", "max_length", "do_not_pad"):
-            raise _bad("padding", self.padding, ("longest", "max_length", "do_not_pad"))
+            raise _bad_value_error("padding", self.padding, ("longest", "max_length", "do_not_pad"))
         if self.return_tensors not in (None, "pt", "np"):
-            raise _bad("return_tensors", self.return_tensors, ("pt", "np"))
+            raise _bad_value_error("return_tensors", self.return_tensors, ("pt", "np"))
         if self.truncation not in (True, False, None, "do_not_truncate", *_TRUNCATIONS):
-            raise _bad("truncation", self.truncation, _TRUNCATIONS)
+            raise _bad_value_error("truncation", self.truncation, _TRUNCATIONS)
         if self.stride < 0:
             raise ConfigError("bad-value", f"stride is {self.stride}", "use 0 or more")
 
@@ -143,22 +142,43 @@ class _Row(NamedTuple):
     sequences: list[int | None]
     source: int
 
+    def add_text(self, text: _Text, sequence: int) -> None:
+        """Add the tokens of the first text (0) or the second (1)."""
+        self.ids.extend(text.ids)
+        self.types.extend([sequence] * len(text))
+        self.spans.extend(text.spans)
+        self.words.extend(text.words)
+        self.sequences.extend([sequence] * len(text))
+
+    def add_special_token(self, token_id: int, token_type: int) -> None:
+        """Add a token that stands for nothing in a text."""
+        self.ids.append(token_id)
+        self.types.append(token_type)
+        self.spans.append((0, 0))
+        self.words.append(None)
+        self.sequences.append(None)
+
 
 def model_inputs(tokenizer: Encoder, text: Any, text_pair: Any, settings: InputSettings) -> TokenizedTexts:
     """See `AlbertTokenizer.__call__`."""
-    words = settings.is_split_into_words
-    alone = (not text or isinstance(text[0], str)) if words else isinstance(text, str)
-    firsts = [text] if alone else list(text)
-    seconds = None if text_pair is None else [text_pair] if alone else list(text_pair)
-    if seconds is not None and len(seconds) != len(firsts):
-        raise ConfigError("bad-value", f"{len(firsts)} texts, but {len(seconds)} second ones", "give as many of both")
-    located = settings.return_offsets_mapping or words
-    second_texts = None if seconds is None else _texts(tokenizer, seconds, words, located)
-    rows = _rows(tokenizer, _texts(tokenizer, firsts, words, located), second_texts, settings)
-    return _columns(tokenizer, rows, settings, alone and not settings.return_overflowing_tokens)
+    split = settings.is_split_into_words
+    is_single = isinstance(text, str)
+    if split:
+        is_single = not text or isinstance(text[0], str)
+    firsts = [text] if is_single else list(text)
+    with_spans = settings.return_offsets_mapping or split
+    second_texts = None
+    if text_pair is not None:
+        seconds = [text_pair] if is_single else list(text_pair)
+        if len(seconds) != len(firsts):
+            fact = f"{len(firsts)} texts, but {len(seconds)} second ones"
+            raise ConfigError("bad-value", fact, "give as many of both")
+        second_texts = _tokenize(tokenizer, seconds, split, with_spans)
+    rows = _rows(tokenizer, _tokenize(tokenizer, firsts, split, with_spans), second_texts, settings)
+    return _columns(tokenizer, rows, settings, is_single and not settings.return_overflowing_tokens)
 
 
-def _columns(tokenizer: Encoder, rows: list[_Row], settings: InputSettings, alone: bool) -> TokenizedTexts:
+def _columns(tokenizer: Encoder, rows: list[_Row], settings: InputSettings, is_single: bool) -> TokenizedTexts:
     lengths = [len(row.ids) for row in rows]
     width = _width(tokenizer, lengths, settings)
     side = tokenizer.padding_side
@@ -166,19 +186,19 @@ def _columns(tokenizer: Encoder, rows: list[_Row], settings: InputSettings, alon
     if settings.return_token_type_ids:
         columns["token_type_ids"] = _padded([row.types for row in rows], width, 0, side)
     if settings.return_special_tokens_mask:
-        masks = [[int(place is None) for place in row.sequences] for row in rows]
+        masks = [[int(sequence is None) for sequence in row.sequences] for row in rows]
         columns["special_tokens_mask"] = _padded(masks, width, 1, side)
     if settings.return_attention_mask:
         columns["attention_mask"] = _padded([[1] * length for length in lengths], width, 0, side)
     if settings.return_offsets_mapping:
         columns["offset_mapping"] = _padded([row.spans for row in rows], width, (0, 0), side)
-    found = TokenizedTexts(_typed(columns, settings.return_tensors, alone))
+    inputs = TokenizedTexts(_typed(columns, settings.return_tensors, is_single))
     if settings.return_length:
-        found["length"] = _as_kind([len(ids) for ids in columns["input_ids"]], settings.return_tensors)
+        inputs["length"] = _as_kind([len(ids) for ids in columns["input_ids"]], settings.return_tensors)
     if settings.return_overflowing_tokens:
-        found["overflow_to_sample_mapping"] = _as_kind([row.source for row in rows], settings.return_tensors)
-    found._rows, found._tokenizer = rows, tokenizer
-    return found
+        inputs["overflow_to_sample_mapping"] = _as_kind([row.source for row in rows], settings.return_tensors)
+    inputs._rows, inputs._tokenizer = rows, tokenizer
+    return inputs
 
 
 def _width(tokenizer: Encoder, lengths: list[int], settings: InputSettings) -> int:
@@ -195,38 +215,45 @@ def _width(tokenizer: Encoder, lengths: list[int], settings: InputSettings) -> i
 
 def pad_inputs(tokenizer: Encoder, encoded: Any, settings: InputSettings) -> TokenizedTexts:
     """See `AlbertTokenizer.pad`."""
-    given = {name: list(values) for name, values in encoded.items()} if isinstance(encoded, Mapping) else {}
-    alone = bool(given) and isinstance(given["input_ids"][0], int)
-    rows = [given] if alone else list(encoded)
-    if given and not alone:
-        rows = [dict(zip(given, values, strict=True)) for values in zip(*given.values(), strict=True)]
-    plain = [{name: v.tolist() if hasattr(v, "tolist") else v for name, v in row.items()} for row in rows]
-    lengths = [len(row["input_ids"]) for row in plain]
+    is_single = False
+    rows: list[Mapping[str, Any]] = []
+    if not isinstance(encoded, Mapping):
+        rows = list(encoded)
+    elif encoded:
+        columns = {name: list(values) for name, values in encoded.items()}
+        is_single = isinstance(columns["input_ids"][0], int)
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        if is_single:
+            rows = [columns]
+    rows = [{name: v.tolist() if hasattr(v, "tolist") else v for name, v in row.items()} for row in rows]
+    lengths = [len(row["input_ids"]) for row in rows]
     width = _width(tokenizer, lengths, settings)
     fillers = {"input_ids": tokenizer.pad_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
-    columns = {name: [row[name] for row in plain] for name in (plain[0] if plain else ())}
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     columns.setdefault("attention_mask", [[1] * length for length in lengths])
     padded = {
         name: _padded(values, width, fillers[name], tokenizer.padding_side)
         for name, values in columns.items()
         if name in fillers
     }
-    found = TokenizedTexts(_typed(padded, settings.return_tensors, alone))
-    others = {name: values[0] if alone else values for name, values in columns.items() if name not in fillers}
-    for name, values in others.items():
-        is_real = settings.return_tensors and np.array(values).dtype.kind == "f"
-        found[name] = _as_kind(values, settings.return_tensors, np.shape(values), np.float32 if is_real else np.int64)
-    return found
+    inputs = TokenizedTexts(_typed(padded, settings.return_tensors, is_single))
+    for name, rows_of_values in columns.items():
+        if name in fillers:
+            continue
+        values = rows_of_values[0] if is_single else rows_of_values
+        is_float = settings.return_tensors and np.array(values).dtype.kind == "f"
+        inputs[name] = _as_kind(values, settings.return_tensors, np.shape(values), np.float32 if is_float else np.int64)
+    return inputs
 
 
-def _typed(columns: dict[str, list[Any]], kind: str | None, alone: bool) -> dict[str, Any]:
-    """Return lists, of a text alone those of its row; or arrays; or tensors."""
+def _typed(columns: dict[str, list[Any]], kind: str | None, is_single: bool) -> dict[str, Any]:
+    """Return lists, of a single text those of its row; or arrays; or tensors."""
     if kind is None:
-        return {name: rows[0] for name, rows in columns.items()} if alone else dict(columns)
+        return {name: rows[0] for name, rows in columns.items()} if is_single else dict(columns)
     lengths = {len(row) for row in columns["input_ids"]}
     if len(lengths) > 1:
-        what = f"sequences of {min(lengths)} to {max(lengths)} ids make no tensor without padding"
-        raise ConfigError("bad-value", what, 'leave `padding` out, or use truncation=True with padding="max_length"')
+        fact = f"sequences of {min(lengths)} to {max(lengths)} ids make no tensor without padding"
+        raise ConfigError("bad-value", fact, 'leave `padding` out, or use truncation=True with padding="max_length"')
     width = max(lengths, default=0)
     shapes = {name: (len(rows), width, *((2,) if name == "offset_mapping" else ())) for name, rows in columns.items()}
     return {name: _as_kind(rows, kind, shapes[name]) for name, rows in columns.items()}
@@ -247,25 +274,26 @@ def _as_kind(numbers: Any, kind: str | None, shape: tuple[int, ...] = (-1,), dty
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _texts(tokenizer: Encoder, texts: Sequence[Any], split: bool, located: bool) -> list[_Text]:
+def _tokenize(tokenizer: Encoder, texts: Sequence[Any], split: bool, with_spans: bool) -> list[_Text]:
     """Return the tokens of texts, or of lists of words, without special tokens but the mask."""
-    if not located:
-        return [_Text(ids, [], []) for ids in _contents(tokenizer, texts)]
+    if not with_spans:
+        return [_Text(ids, [], []) for ids in _encode_together(tokenizer, texts)]
     if not split:
-        return [_located(tokenizer, text) for text in texts]
-    found = []
+        return [_tokenize_with_spans(tokenizer, text) for text in texts]
+    tokenized = []
     for words in texts:
         if isinstance(words, str):
-            what = f"is_split_into_words, but {words[:30]!r} is a text and not a list of words"
-            raise ConfigError("bad-value", what, "give a list of words for each text")
-        pieces = [_located(tokenizer, word) for word in words]
-        ids = [number for piece in pieces for number in piece.ids]
-        spans = [span for piece in pieces for span in piece.spans]
-        found.append(_Text(ids, spans, [number for number, piece in enumerate(pieces) for _ in piece.ids]))
-    return found
+            fact = f"is_split_into_words, but {words[:30]!r} is a text and not a list of words"
+            raise ConfigError("bad-value", fact, "give a list of words for each text")
+        texts_of_words = [_tokenize_with_spans(tokenizer, word) for word in words]
+        ids = [token_id for word in texts_of_words for token_id in word.ids]
+        spans = [span for word in texts_of_words for span in word.spans]
+        word_numbers = [number for number, word in enumerate(texts_of_words) for _ in word.ids]
+        tokenized.append(_Text(ids, spans, word_numbers))
+    return tokenized
 
 
-def _contents(tokenizer: Encoder, texts: Sequence[str]) -> Iterator[list[int]]:
+def _encode_together(tokenizer: Encoder, texts: Sequence[str]) -> Iterator[list[int]]:
     """Return the ids of texts, all encoded together."""
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     parts = [text.split(mask) for text in texts]
@@ -277,7 +305,7 @@ def _contents(tokenizer: Encoder, texts: Sequence[str]) -> Iterator[list[int]]:
         yield ids
 
 
-def _located(tokenizer: Encoder, text: str) -> _Text:
+def _tokenize_with_spans(tokenizer: Encoder, text: str) -> _Text:
     """Return the tokens of a text and their characters. The mask takes the white space before it along, other tokens none."""
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     ids: list[int] = []
@@ -293,10 +321,10 @@ def _located(tokenizer: Encoder, text: str) -> _Text:
         ids += part_ids
         spans += [(start + a, start + b) for a, b in (_trimmed(part, span) for span in part_spans)]
         start += len(part)
-    return _Text(ids, spans, _words(text, spans, [number == tokenizer.mask_id for number in ids]))
+    return _Text(ids, spans, _word_numbers(text, spans, [token_id == tokenizer.mask_id for token_id in ids]))
 
 
-def _words(text: str, spans: list[Span], masks: list[bool]) -> list[int]:
+def _word_numbers(text: str, spans: list[Span], masks: list[bool]) -> list[int]:
     """Return the number of each token's word: white space begins one, and a mask is one."""
     words: list[int] = []
     for n, ((start, _), is_mask) in enumerate(zip(spans, masks, strict=True)):
@@ -317,7 +345,9 @@ def _trimmed(text: str, span: Span) -> Span:
 
 def _rows(tokenizer: Encoder, firsts: list[_Text], seconds: list[_Text] | None, settings: InputSettings) -> list[_Row]:
     limit = settings.max_length if settings.max_length is not None else tokenizer.model_max_length
-    specials = settings.add_special_tokens * (2 if seconds is None else 3)
+    num_specials = 0
+    if settings.add_special_tokens:
+        num_specials = 2 if seconds is None else 3
     rows = []
     for number, first in enumerate(firsts):
         second = None if seconds is None else seconds[number]
@@ -326,57 +356,51 @@ def _rows(tokenizer: Encoder, firsts: list[_Text], seconds: list[_Text] | None, 
             fact = "this tokenizer cuts texts on the left, and windows are made from the left"
             raise ConfigError("bad-value", fact, 'set tokenizer.truncation_side = "right"')
         if settings.strategy and settings.return_overflowing_tokens:
-            pairs = _windows(first, second, limit - specials, settings.strategy, settings.stride)
+            pairs = _windows(first, second, limit - num_specials, settings.strategy, settings.stride)
         elif settings.strategy:
-            pairs = [_shortened(first, second, limit - specials, settings.strategy, tokenizer)]
+            pairs = [_truncate(first, second, limit - num_specials, settings.strategy, tokenizer)]
         rows += [_row(tokenizer, a, b, settings.add_special_tokens, number) for a, b in pairs]
     return rows
 
 
 def _row(tokenizer: Encoder, first: _Text, second: _Text | None, specials: bool, source: int) -> _Row:
     """Put the special tokens around and between the texts."""
-    start, end = [([tokenizer.cls_id], [tokenizer.sep_id]), ([], [])][not specials]
-    parts: list[tuple[list[int], list[Span], list[int | None], int | None, int]] = []
-    for place, text in enumerate((first, second)):
-        if text is not None:
-            if not place:
-                parts.append((start, [(0, 0)] * len(start), [None] * len(start), None, 0))
-            parts.append((text.ids, text.spans, [*text.words], place, place))
-            parts.append((end, [(0, 0)] * len(end), [None] * len(end), None, place))
-    return _Row(
-        ids=[i for ids, *_ in parts for i in ids],
-        types=[kind for ids, *_, kind in parts for _ in ids],
-        spans=[span for _, spans, *_ in parts for span in spans],
-        words=[word for _, _, words, *_ in parts for word in words],
-        sequences=[place for ids, _, _, place, _ in parts for _ in ids],
-        source=source,
-    )
+    row = _Row([], [], [], [], [], source)
+    if specials:
+        row.add_special_token(tokenizer.cls_id, 0)
+    for sequence, text in enumerate((first, second)):
+        if text is None:
+            continue
+        row.add_text(text, sequence)
+        if specials:
+            row.add_special_token(tokenizer.sep_id, sequence)
+    return row
 
 
 def _windows(
-    first: _Text, second: _Text | None, room: int, strategy: str, stride: int
+    first: _Text, second: _Text | None, max_tokens: int, strategy: str, stride: int
 ) -> list[tuple[_Text, _Text | None]]:
     """Cut the text that may be shortened into windows that overlap by `stride` tokens."""
     if second is not None and strategy == "longest_first":
-        what = "windows of a pair can only be cut from one of its texts"
-        raise ConfigError("bad-value", what, 'use truncation="only_second" or "only_first"')
-    long, other = (second, first) if strategy == "only_second" and second is not None else (first, second)
-    size = room - (len(other) if other is not None else 0)
+        fact = "windows of a pair can only be cut from one of its texts"
+        raise ConfigError("bad-value", fact, 'use truncation="only_second" or "only_first"')
+    long, uncut = (second, first) if strategy == "only_second" and second is not None else (first, second)
+    size = max_tokens - (len(uncut) if uncut is not None else 0)
     if len(long) <= size:
         return [(first, second)]
     if size <= stride:
-        what = f"stride is {stride}, but a window has room for {max(size, 0)} tokens"
-        raise ConfigError("bad-value", what, "use a smaller stride, or a larger max_length")
+        fact = f"stride is {stride}, but a window has room for {max(size, 0)} tokens"
+        raise ConfigError("bad-value", fact, "use a smaller stride, or a larger max_length")
     step = size - stride
     parts = [long.part(start, start + size) for start in range(0, max(len(long) - stride, 1), step)]
     return [(first, part) if long is second else (part, second) for part in parts]
 
 
-def _shortened(
-    first: _Text, second: _Text | None, room: int, strategy: str, tokenizer: Encoder
+def _truncate(
+    first: _Text, second: _Text | None, max_tokens: int, strategy: str, tokenizer: Encoder
 ) -> tuple[_Text, _Text | None]:
-    """Cut a text or a pair to `room` ids, from its right or left end."""
-    surplus = len(first) + (len(second) if second is not None else 0) - room
+    """Cut a text or a pair to `max_tokens` ids, from its right or left end."""
+    surplus = len(first) + (len(second) if second is not None else 0) - max_tokens
     if surplus <= 0:
         return first, second
     if strategy == "only_second" or second is None:
@@ -384,22 +408,22 @@ def _shortened(
     elif strategy == "only_first":
         from_first = surplus
     else:  # the longer to what the shorter leaves, at least half; of an odd number of ids it has one more
-        half = max(room, 0) // 2
+        half = max(max_tokens, 0) // 2
         first_has_more = len(first) > len(second) or (tokenizer.longer_half == "first" and len(first) > half)
         shorter = min(len(first), len(second), half)
-        from_first = len(first) - (room - shorter if first_has_more else shorter)
+        from_first = len(first) - (max_tokens - shorter if first_has_more else shorter)
     from_second = surplus - from_first
     if from_first > len(first) or from_second > (len(second) if second is not None else 0):
-        what = f"a sequence is {surplus} ids too long, more than there are to take by `{strategy}`"
-        raise DataError("too-large", what, 'use truncation="longest_first", or a larger max_length')
+        fact = f"a sequence is {surplus} ids too long, more than there are to take by `{strategy}`"
+        raise DataError("too-large", fact, 'use truncation="longest_first", or a larger max_length')
     side = tokenizer.truncation_side
     return first.without(from_first, side), None if second is None else second.without(from_second, side)
 
 
 def _padded(rows: list[Any], width: int, filler: Any, side: str) -> list[list[Any]]:
     fillers = [[filler] * (width - len(row)) for row in rows]
-    return [row + more if side == "right" else more + row for row, more in zip(rows, fillers, strict=True)]
+    return [row + filling if side == "right" else filling + row for row, filling in zip(rows, fillers, strict=True)]
 
 
-def _bad(name: str, value: object, known: Sequence[str]) -> ConfigError:
+def _bad_value_error(name: str, value: object, known: Sequence[str]) -> ConfigError:
     return ConfigError("bad-value", f"{name} is {value!r}", near_miss(str(value), known))

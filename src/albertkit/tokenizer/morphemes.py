@@ -10,6 +10,7 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from albertkit.errors import ConfigError, MissingExtraError, near_miss
@@ -28,18 +29,18 @@ class Analyser:
         self._lock = threading.Lock()
 
     def boundaries(self, text: str) -> list[int]:
-        """Return the places inside words of a composed text (NFC) where one morpheme ends and the next begins, ascending."""
+        """Return the positions inside words of a composed text (NFC) where one morpheme ends and the next begins, ascending."""
         if not any(map(is_hangul, text)):
             return []
         with self._lock:
             spans = list(self._spans(text))
-        inside = {place for start, end in spans for place in range(start + 1, end)}
-        return sorted(place for place in set().union(*spans) - inside if _within_word(text, place))
+        inner_positions = {position for start, end in spans for position in range(start + 1, end)}
+        return sorted(position for position in set().union(*spans) - inner_positions if _is_within_word(text, position))
 
     def separated(self, text: str, mark: str) -> str:
         """Return the text with a mark at every boundary."""
-        places = self.boundaries(text)
-        return mark.join(text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True))
+        boundaries = [0, *self.boundaries(text), len(text)]
+        return mark.join(text[start:end] for start, end in pairwise(boundaries))
 
 
 @cache
@@ -85,8 +86,9 @@ def is_hangul(character: str) -> bool:
     return unicodedata.name(character, "").startswith("HANGUL")
 
 
-def _within_word(text: str, place: int) -> bool:
-    if not 0 < place < len(text):
+def _is_within_word(text: str, position: int) -> bool:
+    if not 0 < position < len(text):
         return False
-    before, after = text[place - 1], text[place]
-    return not (before.isspace() or after.isspace()) and (is_hangul(before) or is_hangul(after))
+    previous, following = text[position - 1], text[position]
+    within_word = not (previous.isspace() or following.isspace())
+    return within_word and (is_hangul(previous) or is_hangul(following))

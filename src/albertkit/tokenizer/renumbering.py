@@ -53,70 +53,73 @@ def renumbered(folder: Path) -> Renumbering:
     learned for unknown text is that token's. Other tokens with such names match no text afterwards. The names of the special
     tokens are read from `tokenizer_config.json`; where it says nothing, they have their usual names.
     """
+    from sentencepiece import SentencePieceProcessor
+
     file = find_model(folder)
     if file is None:
         raise CheckpointError(
             "no-tokenizer", f"no *.model in `{folder}`", "only SentencePiece models can be renumbered"
         )
     model, settings = file.read_bytes(), read_settings(folder)
-    facts = _facts(model, file)
-    pieces = [*facts, *_added(folder, len(facts))]
-    places = {piece: number for number, (piece, _, _) in reversed(list(enumerate(pieces)))}
-    special = _find_special(pieces, places, special_names(settings), file)
-    order = [*special, *(number for number in range(len(pieces)) if number not in set(special))]
-    kinds = dict.fromkeys(special, CONTROL) | {special[1]: UNKNOWN}
-    moved = []
-    for number in order:
-        piece, score, kind = pieces[number]
-        stray = number not in kinds and kind == USER_DEFINED and role_of(piece) is not None
-        moved.append((piece, score, kinds.get(number, UNUSED if stray else kind)))
-    tokenizer = SentencePieceTokenizer(rebuilt_model(model, moved), rules.named_by(settings), source=file)
-    return Renumbering(tokenizer, order, model)
-
-
-def _facts(model: bytes, file: Path) -> list[Piece]:
-    import sentencepiece
-
     try:
-        sentencepiece.SentencePieceProcessor(model_proto=model)
+        SentencePieceProcessor(model_proto=model)
     except RuntimeError:
         raise CheckpointError("bad-file", f"`{file}` is not a SentencePiece model", "fetch it again") from None
-    return read_facts(model).pieces
+    pieces = read_facts(model).pieces
+    pieces = [*pieces, *_pieces_of_added_tokens(folder, len(pieces))]
+    special_ids = _find_special_ids(pieces, special_names(settings), file)
+    old_ids = [*special_ids, *(piece_id for piece_id in range(len(pieces)) if piece_id not in set(special_ids))]
+    special_kinds = dict.fromkeys(special_ids, CONTROL) | {special_ids[1]: UNKNOWN}
+    renumbered_pieces = []
+    for piece_id in old_ids:
+        piece, score, kind = pieces[piece_id]
+        if kind == USER_DEFINED and role_of(piece) is not None:
+            kind = UNUSED
+        renumbered_pieces.append((piece, score, special_kinds.get(piece_id, kind)))
+    new_model = rebuilt_model(model, renumbered_pieces)
+    tokenizer = SentencePieceTokenizer(new_model, rules.named_by(settings), source=file)
+    return Renumbering(tokenizer, old_ids, model)
 
 
-def _added(folder: Path, size: int) -> list[Piece]:
+def _pieces_of_added_tokens(folder: Path, size: int) -> list[Piece]:
     """Return the tokens behind the last piece, in the order of their ids."""
-    beyond = sorted((n, token) for token, n in added_tokens(folder, read_settings(folder)).items() if n >= size)
-    others = [token for _, token in beyond if role_of(token) is None]
-    if others or [number for number, _ in beyond] != list(range(size, size + len(beyond))):
+    ids = added_tokens(folder, read_settings(folder))
+    tokens = sorted((token for token, token_id in ids.items() if token_id >= size), key=ids.__getitem__)
+    without_gap = [ids[token] for token in tokens] == list(range(size, size + len(tokens)))
+    if not without_gap or any(role_of(token) is None for token in tokens):
         raise CheckpointError(
             "wrong-tokenizer",
-            f"`{folder}` adds {len(beyond)} tokens to {size:,} others ({listed([token for _, token in beyond], 5)}); only "
+            f"`{folder}` adds {len(tokens)} tokens to {size:,} others ({listed(tokens, 5)}); only "
             "special tokens that follow the last one without a gap can become part of it",
             "load it with transformers, which matches such tokens itself",
         )
-    return [(token, 0.0, CONTROL) for _, token in beyond]
+    return [(token, 0.0, CONTROL) for token in tokens]
 
 
-def _find_special(pieces: list[Piece], places: dict[str, int], named: dict[str, str], file: Path) -> list[int]:
+def _find_special_ids(pieces: list[Piece], configured_names: dict[str, str], file: Path) -> list[int]:
     """Return the old ids of padding, unknown, start, separation and mask."""
-    found: list[int] = []
-    for role, usual in zip(SPECIAL_ROLES, _USUAL_NAMES, strict=True):
+    # Of a piece that occurs twice, the first counts.
+    ids = {piece: piece_id for piece_id, (piece, _, _) in reversed(list(enumerate(pieces)))}
+    special_ids: list[int] = []
+    for role, usual_names in zip(SPECIAL_ROLES, _USUAL_NAMES, strict=True):
         if role == "unk":
-            found.append(next(number for number, (_, _, kind) in enumerate(pieces) if kind == UNKNOWN))
+            special_ids.append(next(piece_id for piece_id, (_, _, kind) in enumerate(pieces) if kind == UNKNOWN))
             continue
-        names = [name for name in (named.get(role), *usual) if name in places]
-        if not names:
+        names = [*usual_names]
+        if role in configured_names:
+            names.insert(0, configured_names[role])
+        name = next((name for name in names if name in ids), None)
+        if name is None:
             raise CheckpointError(
                 "wrong-tokenizer",
-                f"`{file}` has no token for {role}: none is called {' or '.join(filter(None, (named.get(role), *usual)))}",
+                f"`{file}` has no token for {role}: none is called {' or '.join(names)}",
                 f"name it as `{role}_token` in the tokenizer_config.json of the same folder",
             )
-        found.append(places[names[0]])
-    if len(set(found)) < len(found):
+        special_ids.append(ids[name])
+    if len(set(special_ids)) < len(special_ids):
         raise CheckpointError(
             "wrong-tokenizer",
-            f"one token of `{file}` has two roles: {', '.join(pieces[number][0] for number in found)}",
+            f"one token of `{file}` has two roles: {', '.join(pieces[piece_id][0] for piece_id in special_ids)}",
             "give each role a token of its own in the tokenizer_config.json of the same folder",
         )
-    return found
+    return special_ids

@@ -33,8 +33,8 @@ from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
 from albertkit.tokenizer.text_files import check_is_running_text, even_sample, read_lines
 from albertkit.validation import check_fields
 
-_LONGEST_SEED = 16  # characters, as in SentencePiece
-_MOST_SEEDS = 1_000_000  # as in SentencePiece
+_MAX_SEED_LENGTH = 16  # characters, as in SentencePiece
+_MAX_SEEDS = 1_000_000  # as in SentencePiece
 
 
 @takes(TrainTokenizerOptions)
@@ -66,44 +66,50 @@ def train_on(
     texts: Iterable[str | Path], out: Path, vocab_size: int, settings: TokenizerSettings
 ) -> SentencePieceTokenizer:
     """Check everything, then train a tokenizer and write its folder."""
+    import sentencepiece
+
     check_folder(out, settings.overwrite)
-    _check(settings, vocab_size)
+    _check_settings(settings, vocab_size)
     analyser = find_analyser(settings.analyser) if settings.morphemes != "none" else None
     sample = even_sample(_prepared(texts, settings.text_rules), settings.max_sentences, settings.seed)
     if not sample:
         raise DataError(
             "empty", "there is no text to train a tokenizer on", "name files with at least one line of text"
         )
-    seeds = _seeds(sample, analyser) if analyser and settings.morphemes == "boundary" else None
-    spaced = settings.analyser if settings.morphemes == "spaces" else None
-    if analyser and spaced:
+    seeds, analyser_name = None, None
+    if analyser and settings.morphemes == "boundary":
+        normalize = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc").normalize
+        seeds = morpheme_seeds((normalize(text).replace(SPACE, " ").strip() for text in sample), analyser)
+    if analyser and settings.morphemes == "spaces":
+        analyser_name = settings.analyser
         sample = [analyser.separated(text, " ") for text in sample]
     model = _train_model(sample, vocab_size, settings, seeds)
-    tokenizer = SentencePieceTokenizer(model, settings.text_rules, source=out, analyser=spaced)
+    tokenizer = SentencePieceTokenizer(model, settings.text_rules, source=out, analyser=analyser_name)
     with atomic_folder(out) as folder:  # half a tokenizer would have to be replaced by hand
         tokenizer.save_pretrained(folder)
         tokenizer.write_listing(folder)
     return tokenizer
 
 
-def _check(settings: TokenizerSettings, vocab_size: int) -> None:
+def _check_settings(settings: TokenizerSettings, vocab_size: int) -> None:
     check_fields(settings)
     rules.check(settings.text_rules)
     names = list(settings.special_pieces)
-    wrong = [name for place, name in enumerate(names) if not name.strip() or role_of(name) not in (None, place)]
-    if len(names) != len(SPECIAL_PIECES) or len(set(names)) < len(names) or wrong:
-        needed = "needed are five names, for padding, unknown, start, separation, mask"
-        what = f"special_pieces is {' '.join(names)}; {needed}"
-        raise ConfigError("bad-value", what, "use [PAD] [UNK] [CLS] [SEP] [MASK], for example")
+    misplaced = any(not name.strip() or role_of(name) not in (None, role) for role, name in enumerate(names))
+    if len(names) != len(SPECIAL_PIECES) or len(set(names)) < len(names) or misplaced:
+        requirement = "needed are five names, for padding, unknown, start, separation, mask"
+        fact = f"special_pieces is {' '.join(names)}; {requirement}"
+        raise ConfigError("bad-value", fact, "use [PAD] [UNK] [CLS] [SEP] [MASK], for example")
     commas = [symbol for symbol in settings.user_defined_symbols if ends_in_digit_comma(symbol)]
     if commas and rules.is_google(settings.text_rules):
-        what = f"the user-defined symbol {commas[0]!r} ends in a digit and a comma, which Google's rules take apart"
-        raise ConfigError("bad-value", what, "leave it out, or use other text rules: --text-rules multilingual")
-    symbols = len(settings.user_defined_symbols)
-    least = len(SPECIAL_PIECES) + symbols + settings.reserve + 256 * settings.byte_fallback
-    if vocab_size <= least + 1:
-        what = f"vocab_size is {vocab_size}; special tokens, symbols and reserved tokens alone take {least}"
-        raise ConfigError("bad-value", what, "use 8000 or more")
+        fact = f"the user-defined symbol {commas[0]!r} ends in a digit and a comma, which Google's rules take apart"
+        raise ConfigError("bad-value", fact, "leave it out, or use other text rules: --text-rules multilingual")
+    num_fixed = len(SPECIAL_PIECES) + len(settings.user_defined_symbols) + settings.reserve
+    if settings.byte_fallback:
+        num_fixed += 256
+    if vocab_size <= num_fixed + 1:
+        fact = f"vocab_size is {vocab_size}; special tokens, symbols and reserved tokens alone take {num_fixed}"
+        raise ConfigError("bad-value", fact, "use 8000 or more")
 
 
 def check_folder(out: Path, overwrite: bool) -> None:
@@ -111,11 +117,13 @@ def check_folder(out: Path, overwrite: bool) -> None:
     if not out.is_dir():
         check_new_file(out)
     check_other_files(out, TOKENIZER_FILES, "a tokenizer")
-    there = sorted(file.name for name in ("*.model", "vocab.txt", "tokenizer.json") for file in out.glob(name))
-    if there and not overwrite:
+    existing_files = sorted(
+        file.name for pattern in ("*.model", "vocab.txt", "tokenizer.json") for file in out.glob(pattern)
+    )
+    if existing_files and not overwrite:
         raise CheckpointError(
             "exists",
-            f"`{out}` holds a tokenizer ({', '.join(there)})",
+            f"`{out}` holds a tokenizer ({', '.join(existing_files)})",
             "choose another --out, or add --overwrite to replace it",
         )
     check_writable(out)
@@ -139,13 +147,6 @@ def _prepared(texts: Iterable[str | Path], text_rules: str) -> Iterator[str]:
             yield prepared
 
 
-def _seeds(sample: list[str], analyser: Analyser) -> list[tuple[str, int]]:
-    import sentencepiece
-
-    normalize = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc").normalize
-    return morpheme_seeds((normalize(text).replace(SPACE, " ").strip() for text in sample), analyser)
-
-
 def morpheme_seeds(lines: Iterable[str], analyser: Analyser) -> list[tuple[str, int]]:
     """Return strings within morphemes and their occurrences, at most a million, by occurrences times length.
 
@@ -153,17 +154,20 @@ def morpheme_seeds(lines: Iterable[str], analyser: Analyser) -> list[tuple[str, 
     """
     morphemes: Counter[str] = Counter()
     for line in lines:
-        places = {0, len(line), *analyser.boundaries(line)}
-        places.update(place for place, character in enumerate(line) if character == " ")
+        boundaries = {0, len(line), *analyser.boundaries(line)}
+        boundaries.update(position for position, character in enumerate(line) if character == " ")
         marked = line.replace(" ", SPACE)
-        morphemes.update((SPACE if start == 0 else "") + marked[start:end] for start, end in pairwise(sorted(places)))
+        for start, end in pairwise(sorted(boundaries)):
+            mark = SPACE if start == 0 else ""
+            morphemes[mark + marked[start:end]] += 1
     seeds: Counter[str] = Counter()
     for morpheme, count in morphemes.items():
         for start in range(len(morpheme)):
-            for end in range(start + 2, min(start + _LONGEST_SEED, len(morpheme)) + 1):
+            for end in range(start + 2, min(start + _MAX_SEED_LENGTH, len(morpheme)) + 1):
                 seeds[morpheme[start:end]] += count
-    found = [(piece, count) for piece, count in seeds.items() if count > 1 and not ends_in_digit_comma(piece)]
-    return sorted(found, key=lambda seed: (-seed[1] * len(seed[0]), seed[0]))[:_MOST_SEEDS]
+    repeated = [(seed, count) for seed, count in seeds.items() if count > 1 and not ends_in_digit_comma(seed)]
+    repeated.sort(key=lambda pair: (-pair[1] * len(pair[0]), pair[0]))
+    return repeated[:_MAX_SEEDS]
 
 
 def _train_model(
@@ -179,13 +183,16 @@ def _train_model(
     pieces = read_facts(model).pieces
     while len(allowed := [piece for piece in pieces if not _is_digit_comma(piece)]) < size:
         if len(pieces) < trained_size:
-            raise _too_little_text(vocab_size, len(allowed) + settings.reserve)
+            raise _too_little_text_error(vocab_size, len(allowed) + settings.reserve)
         trained_size = size + 2 * (len(pieces) - len(allowed))
         model = _run_trainer(texts, trained_size, settings, seeds)
         pieces = read_facts(model).pieces
-    optional = [n for n, (piece, _, kind) in enumerate(allowed) if kind == NORMAL and len(piece) > 1]
-    dropped = set(sorted(optional, key=lambda n: allowed[n][1])[: len(allowed) - size])
-    kept = [(piece, rounded_score(score), kind) for n, (piece, score, kind) in enumerate(allowed) if n not in dropped]
+    optional_ids = [n for n, (piece, _, kind) in enumerate(allowed) if kind == NORMAL and len(piece) > 1]
+    optional_ids.sort(key=lambda n: allowed[n][1])
+    dropped_ids = set(optional_ids[: len(allowed) - size])
+    kept = [
+        (piece, rounded_score(score), kind) for n, (piece, score, kind) in enumerate(allowed) if n not in dropped_ids
+    ]
     model = rebuilt_model(model, kept)  # which also takes the path of the seeds out
     return with_unused(model, settings.reserve) if settings.reserve else model
 
@@ -234,22 +241,21 @@ def _run_trainer(
         try:
             sentencepiece.SentencePieceTrainer.train(**options)
         except (RuntimeError, ValueError) as error:
-            raise _explained(str(error), size + settings.reserve, settings.reserve) from None
+            raise _trainer_error(str(error), size + settings.reserve, settings.reserve) from None
     return model.getvalue()
 
 
-def _explained(message: str, vocab_size: int, reserve: int) -> AlbertKitError:
-    smallest = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", message)
-    if smallest:
-        least = int(smallest[1]) + reserve
-        what = f"vocab_size is {vocab_size:,}, but the characters alone need {least:,} tokens"
-        return ConfigError("bad-value", what, f"use a vocabulary above {least}, or a lower coverage")
-    what = f"SentencePiece could not train a model: {' '.join(message.split())[:300]}"
-    return MachineError("internal-error", what, "try more text or another --vocab-size")
+def _trainer_error(message: str, vocab_size: int, reserve: int) -> AlbertKitError:
+    match = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", message)
+    if match:
+        min_size = int(match[1]) + reserve
+        fact = f"vocab_size is {vocab_size:,}, but the characters alone need {min_size:,} tokens"
+        return ConfigError("bad-value", fact, f"use a vocabulary above {min_size}, or a lower coverage")
+    fact = f"SentencePiece could not train a model: {' '.join(message.split())[:300]}"
+    return MachineError("internal-error", fact, "try more text or another --vocab-size")
 
 
-def _too_little_text(vocab_size: int, most: int) -> ConfigError:
-    what = f"vocab_size is {vocab_size:,}, but the text supports at most {most:,} tokens"
-    return ConfigError(
-        "too-little-data", what, f"use --vocab-size {most} (vocab_size={most}) or less, or give more text"
-    )
+def _too_little_text_error(vocab_size: int, max_size: int) -> ConfigError:
+    fact = f"vocab_size is {vocab_size:,}, but the text supports at most {max_size:,} tokens"
+    hint = f"use --vocab-size {max_size} (vocab_size={max_size}) or less, or give more text"
+    return ConfigError("too-little-data", fact, hint)

@@ -21,6 +21,7 @@ from albertkit import __version__
 from albertkit.cli.commands import COMMANDS
 from albertkit.cli.usage import usage_error
 from albertkit.errors import explain
+from albertkit.frame.command import Command
 from albertkit.training import launch
 from albertkit.training.stopping import stop_signals
 
@@ -38,8 +39,10 @@ app = App(
 )
 # The jobs that commands are for, in the order of the help page; a command or group that none names is for looking.
 _TEXT, _MODELS, _TRAINING, _ANSWERS, _LOOKING = (
-    Group(title, sort_key=place)
-    for place, title in enumerate(("Text", "Checkpoints", "Training", "Using a model", "Evaluation and inspection"), 1)
+    Group(title, sort_key=position)
+    for position, title in enumerate(
+        ("Text", "Checkpoints", "Training", "Using a model", "Evaluation and inspection"), 1
+    )
 )
 tokenizer = App(name="tokenizer", group=_TEXT, help="Train, use and convert SentencePiece tokenizers.")
 corpus = App(name="corpus", group=_TEXT, help="Build, inspect and export token stores for pretraining.")
@@ -50,7 +53,7 @@ migrate = App(name="migrate", group=_MODELS, help="Replace BERT by ALBERT in Swi
 for group in (tokenizer, corpus, embed, caption, export, migrate):
     app.command(group)
 
-_JOB_OF = {
+_GROUP_OF_COMMAND = {
     **dict.fromkeys(("quickstart", "pretrain", "finetune"), _TRAINING),
     **dict.fromkeys(("convert", "init", "inspect"), _MODELS),
     **dict.fromkeys(("predict", "serve", "compare-precision", "early-exit"), _ANSWERS),
@@ -62,23 +65,24 @@ for command in COMMANDS:
     first, _, last = command.name.rpartition(" ")
     if first not in _GROUPS:
         app.command(_GROUPS.setdefault(first, App(name=first, group=_LOOKING)))
-    job: dict[str, Any] = {} if first else {"group": _JOB_OF.get(last, _LOOKING)}
-    _GROUPS[first].command(f"albertkit.cli.commands:{command.identifier}", name=last, **job)
+    group_of_help: dict[str, Any] = {} if first else {"group": _GROUP_OF_COMMAND.get(last, _LOOKING)}
+    _GROUPS[first].command(f"albertkit.cli.commands:{command.identifier}", name=last, **group_of_help)
 
 
-def _settings_class(arguments: list[str]) -> Any:
-    """Return the class of the settings of the command that is called, if it has any."""
-    called = (command for command in COMMANDS if arguments[: command.name.count(" ") + 1] == command.name.split())
-    return next((command.settings for command in called), None)
+def _find_command(arguments: list[str]) -> Command | None:
+    """Return the command that is called; None if there is none of that name."""
+    commands = (command for command in COMMANDS if arguments[: command.name.count(" ") + 1] == command.name.split())
+    return next(commands, None)
 
 
 def _use_settings_file(arguments: list[str]) -> None:
     """Let the file named by --config-file stand between the defaults and the flags."""
-    for position, argument in enumerate(arguments):
+    for index, argument in enumerate(arguments):
         flag, _, value = argument.partition("=")
-        path = value or next(iter(arguments[position + 1 :]), "")
-        if flag == "--config-file" and path and (settings := _settings_class(arguments)):
-            app.config = Dict(settings.read(Path(path), pipe=True), use_commands_as_keys=False)
+        path = value or next(iter(arguments[index + 1 :]), "")
+        if flag == "--config-file" and path and (command := _find_command(arguments)) and command.settings:
+            values = command.settings.read(Path(path), pipe=True)  # type: ignore[attr-defined]
+            app.config = Dict(values, use_commands_as_keys=False)
 
 
 def _with_streams(arguments: list[str]) -> list[str]:
@@ -86,21 +90,23 @@ def _with_streams(arguments: list[str]) -> list[str]:
 
     Elsewhere a "-" after an option is a value, such as a text.
     """
-    before = ["", *arguments]
-    streams = {"--out": "/dev/stdout"}
-    return [
-        streams.get(last, "/dev/stdin") if word == "-" and (last in streams or not last.startswith("-")) else word
-        for last, word in zip(before, arguments, strict=False)
-    ]
+    replaced = []
+    for previous, word in zip(["", *arguments], arguments, strict=False):
+        if word == "-" and previous == "--out":
+            word = "/dev/stdout"
+        elif word == "-" and not previous.startswith("-"):
+            word = "/dev/stdin"
+        replaced.append(word)
+    return replaced
 
 
-def _stopped(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     """End as a process that the signal ended, but tidy up: what is half-written goes, workers end."""
     sys.exit(128 + number)
 
 
 _TRAINS = ("quickstart", "pretrain", "finetune", "embed", "caption")
-_NARROWEST, _WIDEST = 20, 1000  # columns of a terminal
+_MIN_COLUMNS, _MAX_COLUMNS = 20, 1000  # of a terminal
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
 
 # Whose log people read: which model a run stands for; that loops are compiled.
@@ -127,22 +133,23 @@ def _read_summaries(arguments: list[str]) -> None:
     words = " ".join(argument for argument in arguments if not argument.startswith("-"))
     if words in _GROUPS:
         for name in _GROUPS[words]:
-            _GROUPS[words][name]  # resolves what is registered by its place
+            _GROUPS[words][name]  # resolves a command that is registered by its import path
 
 
 def _name_arguments(arguments: list[str]) -> None:
     """Name the optional arguments in the usage line of the command whose help is asked for; cyclopts writes [ARGS]."""
-    called = next((one for one in COMMANDS if arguments[: one.name.count(" ") + 1] == one.name.split()), None)
-    if called is None or not {"--help", "-h"} & {*arguments}:
+    command = _find_command(arguments)
+    if command is None or not {"--help", "-h"} & {*arguments}:
         return
-    words, place = called.name.split(), app
+    words = command.name.split()
+    command_app = app
     for word in words:
-        place = place[word]
-    assert place.default_command is not None
-    parameters = inspect.signature(place.default_command).parameters.values()
+        command_app = command_app[word]
+    assert command_app.default_command is not None
+    parameters = inspect.signature(command_app.default_command).parameters.values()
     optional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty]
-    named = " ".join(f"[{name.upper().replace('_', '-')}]" for name in optional)
-    place.usage = str(format_usage(app, words)).rstrip().replace("[ARGS]", named)
+    arguments_text = " ".join(f"[{name.upper().replace('_', '-')}]" for name in optional)
+    command_app.usage = str(format_usage(app, words)).rstrip().replace("[ARGS]", arguments_text)
 
 
 def _open_closed_streams() -> None:
@@ -155,12 +162,12 @@ def _open_closed_streams() -> None:
 def _bound_columns() -> None:
     """Bound the width of the terminal: rich and cyclopts fail where it is 0, never end where it is 1, and fill huge ones."""
     columns = shutil.get_terminal_size().columns
-    if not _NARROWEST <= columns <= _WIDEST or "COLUMNS" in os.environ:
-        os.environ["COLUMNS"] = str(min(max(columns, _NARROWEST), _WIDEST))
+    if not _MIN_COLUMNS <= columns <= _MAX_COLUMNS or "COLUMNS" in os.environ:
+        os.environ["COLUMNS"] = str(min(max(columns, _MIN_COLUMNS), _MAX_COLUMNS))
 
 
 def set_up_process(trains: bool) -> None:
-    """Set what a library must not set for its process and commands do: how long threads spin, whether freed memory is kept."""
+    """Set for the process how long threads spin and whether freed memory is kept: a library must not, a command may."""
     _bound_spinning()
     if trains:
         _keep_freed_memory()
@@ -212,7 +219,7 @@ def main(arguments: list[str] | None = None) -> None:
     before: dict[signal.Signals, Any] = {}
     with suppress(ValueError):  # not in the main thread, which alone gets signals
         for number in stop_signals():
-            before[number] = signal.signal(number, _stopped)
+            before[number] = signal.signal(number, _exit_on_signal)
     try:
         _use_settings_file(arguments)
         _read_summaries(arguments)

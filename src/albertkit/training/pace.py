@@ -13,7 +13,7 @@ _PARTS = 60  # plans of a run at a steady speed
 _EVALUATIONS = 20  # of a run by the clock, and as many checkpoints
 _PAUSES = 0.05  # of the time that evaluations and checkpoints may take
 _FIRST_PAUSES = 0.1  # the same after the first evaluation, whose time tells little of the next: it compiles
-_FIRST = 2  # updates before the first plan: the first one may compile and does not count
+_FIRST_PLAN = 2  # updates before the first plan: the first one may compile and does not count
 _REMEMBERED = 3  # plans over which the speed is measured
 _NEWS = 1.5  # a number of updates that differs by this factor from the last one reported is reported
 
@@ -110,12 +110,14 @@ class ClockPace(Pace):
     ) -> None:
         self.plans = plans
         self._reported: Plan | None = plans[-1] if plans else None
-        self._budget, self._steps, self._eval_every = seconds, steps, eval_every
+        self._budget = seconds
+        self._steps = steps
+        self._eval_every = eval_every
         self._start = now() - used
         self._paused = self._last_pause = 0.0  # seconds, of all pauses and of those after the last update that had any
         self._paused_at = -1
-        self._speeds: list[tuple[float, int]] = []  # active seconds and updates where this process has planned
-        self._first: int | None = None  # the update before which this process began
+        self._measured: list[tuple[float, int]] = []  # active seconds and updates where this process has planned
+        self._first_step: int | None = None  # the update before which this process began
         self._last_evaluation = next((plan.seconds for plan in reversed(plans) if plan.evaluate), 0.0)
 
     def progress(self, step: int) -> float:
@@ -156,10 +158,10 @@ class ClockPace(Pace):
         return self._budget - self.seconds_used()
 
     def wants_plan(self, step: int) -> bool:
-        if self._first is None:
-            self._first = step
-        if not self._speeds and step > self._first:  # after the first update of this process
-            self._speeds.append((self._active(), step))
+        if self._first_step is None:
+            self._first_step = step
+        if not self._measured and step > self._first_step:  # after the first update of this process
+            self._measured.append((self._active(), step))
         if not self.plans:
             return self.seconds_left() <= 0
         last = self.plans[-1]
@@ -167,7 +169,7 @@ class ClockPace(Pace):
 
     def must_plan(self, step: int) -> bool:
         if not self.plans:
-            return step >= _FIRST
+            return step >= _FIRST_PLAN
         last = self.plans[-1]
         ahead = max(1, int(self._interval(last) / last.seconds_per_step))
         return step >= min(last.step + ahead, last.total_steps)
@@ -177,39 +179,44 @@ class ClockPace(Pace):
         return min(self._budget / _PARTS, max((self._budget - plan.seconds) / 4, plan.seconds_per_step))
 
     def plan(self, step: int) -> Plan:
-        used, speed = self.seconds_used(), self._speed(step)
-        share = _PAUSES if sum(plan.evaluate for plan in self.plans) != 1 else _FIRST_PAUSES
-        left, every = self._budget - used, max(self._budget / _EVALUATIONS, self._last_pause / share)
-        due = self._last_evaluation + every - self._budget / _PARTS / 2  # the plan that is nearest to the twentieth
-        evaluate = self._eval_every is None and bool(self.plans) and used >= due and left >= every / 2
-        pauses = 1 + (int(left / every) if self._eval_every is None else 0)
-        a_step = speed + (self._last_pause / self._eval_every if self._eval_every else 0.0)
-        fitting = max(0, round((left - pauses * self._last_pause) / a_step))
-        total = step + fitting
+        used = self.seconds_used()
+        seconds_per_step = self._seconds_per_step(step)
+        left = self._budget - used
+        pause_share = _FIRST_PAUSES if sum(plan.evaluate for plan in self.plans) == 1 else _PAUSES
+        interval = max(self._budget / _EVALUATIONS, self._last_pause / pause_share)  # between evaluations
+        due = self._last_evaluation + interval - self._budget / _PARTS / 2  # the plan that is nearest to the twentieth
+        evaluate = self._eval_every is None and bool(self.plans) and used >= due and left >= interval / 2
+        pauses = 1 + int(left / interval) if self._eval_every is None else 1
+        seconds_with_pauses = seconds_per_step
+        if self._eval_every:
+            seconds_with_pauses += self._last_pause / self._eval_every
+        total_steps = step + max(0, round((left - pauses * self._last_pause) / seconds_with_pauses))
         if self._steps is not None:
-            total = min(total, max(self._steps, step))
+            total_steps = min(total_steps, max(self._steps, step))
         if evaluate:
             self._last_evaluation = used
-        return Plan(step, round(used, 3), self.progress(step), total, speed, evaluate and total > step)
+        progress = self.progress(step)
+        return Plan(step, round(used, 3), progress, total_steps, seconds_per_step, evaluate and total_steps > step)
 
     def _active(self) -> float:
         """Return the seconds used by this process for updates."""
         return self.seconds_used() - self._paused
 
-    def _speed(self, step: int) -> float:
+    def _seconds_per_step(self, step: int) -> float:
         """Return the seconds of an update, over the last few plans."""
-        here = self._active(), step
-        known = [one for one in self._speeds[-_REMEMBERED:] if one[1] < step]
-        self._speeds.append(here)
-        if known:
-            return max((here[0] - known[0][0]) / (step - known[0][1]), 1e-6)
-        return self.plans[-1].seconds_per_step if self.plans else max(here[0] / step, 1e-6)
+        active = self._active()
+        earlier = [measured for measured in self._measured[-_REMEMBERED:] if measured[1] < step]
+        self._measured.append((active, step))
+        if earlier:
+            first_active, first_step = earlier[0]
+            return max((active - first_active) / (step - first_step), 1e-6)
+        return self.plans[-1].seconds_per_step if self.plans else max(active / step, 1e-6)
 
     @contextmanager
     def pause(self, step: int) -> Iterator[None]:
-        began = now()
+        start = now()
         yield
-        took = now() - began
-        self._paused += took
-        earlier = self._last_pause if self._paused_at == step else 0.0
-        self._last_pause, self._paused_at = earlier + took, step
+        seconds = now() - start
+        self._paused += seconds
+        self._last_pause = seconds + (self._last_pause if self._paused_at == step else 0.0)
+        self._paused_at = step

@@ -129,7 +129,7 @@ def explain(error: BaseException) -> AlbertKitError | None:
     if isinstance(error, OSError):
         where = f" `{error.filename}`" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            fact = f"no space left on the device{' while writing' * bool(where)}{where}"
+            fact = f"no space left on the device while writing{where}" if where else "no space left on the device"
             hint = "free some space and run the same command again, a training with --resume; what was finished is kept"
             return MachineError("disk-full", fact, hint)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -149,8 +149,9 @@ def explain(error: BaseException) -> AlbertKitError | None:
                 "not-found", f"no file or folder can be called{where[:300]}: {error.strerror}", "check the path"
             )
         if error.errno is not None or "requested and" in str(error):  # the words of numpy's `tofile`
-            said = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
-            fact = f"{said}{':' * bool(where)}{where}"
+            fact = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+            if where:
+                fact += f":{where}"
             hint = "look at the disk and its limits (dmesg, ulimit -a); the same command then goes on, a training with --resume"
             return MachineError("input-output", fact, hint)
     return None

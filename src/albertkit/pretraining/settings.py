@@ -227,7 +227,9 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         """Share of a run by the clock in which its warm-up ends; 0 for a run of a known number of updates."""
         if self.minutes is None:
             return 0.0
-        return WARMUP_SHARE if self.warmup_steps is None else LATEST_WARMUP * bool(self.warmup_steps)
+        if self.warmup_steps is None:
+            return WARMUP_SHARE
+        return LATEST_WARMUP if self.warmup_steps else 0.0
 
     def model_config(self, vocab_size: int, ids: Mapping[str, int] | None = None) -> AlbertConfig:
         """Return the configuration that these settings ask for.

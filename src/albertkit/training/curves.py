@@ -26,11 +26,11 @@ from albertkit.training.metrics import RunMetrics, number_or_nan
 
 Panel = tuple[float, Callable[[Any], None]]  # share of the height, and what draws it
 
-MOST_POINTS = 1500  # more than a plot has columns of pixels for
+MAX_POINTS = 1500  # more than a plot has columns of pixels for
 SMOOTHING_SHARE = 50  # the smoothed curve averages over 1/50 of the run
 FEW_POINTS = 40  # below this every point is drawn
 _LOWEST_SHARE = 30  # per cent, at the foot of the panel of sentence order: the words below its line at 50 have room
-MOST_LOSSES = 3  # drawn each; a run that has more adds them up in `loss`
+MAX_LOSSES = 3  # drawn each; a run that has more adds them up in `loss`
 PRETRAINING = ("masked_lm_", "sentence_order_")  # how the names of its quantities begin
 
 
@@ -73,9 +73,9 @@ def _picture(
             axis.grid(axis="y", color=GRID, linewidth=0.7)
         last = max(metrics.last_step, 1)
         axes[-1].set_xlim(-0.02 * last, 1.02 * last)
-        most = 4 if look.narrow else 8
+        max_ticks = 4 if look.narrow else 8
         axes[-1].xaxis.set_major_locator(
-            ticker.MaxNLocator(nbins=most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
+            ticker.MaxNLocator(nbins=max_ticks, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
         )
         axes[-1].xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
         axes[-1].set_xlabel("training step")
@@ -120,9 +120,11 @@ def _is_pretraining(metrics: RunMetrics) -> bool:
 
 def _loss_names(metrics: RunMetrics) -> list[str]:
     """Return the losses that training recorded, at most three; else their sum."""
-    named = dict.fromkeys(name for record in metrics.steps for name in record if name.endswith("_loss"))
-    names = [name for name in named if _is_known(metrics, name, "step")]
-    return names if 0 < len(names) <= MOST_LOSSES else ["loss"] * _is_known(metrics, "loss", "step")
+    recorded = dict.fromkeys(name for record in metrics.steps for name in record if name.endswith("_loss"))
+    names = [name for name in recorded if _is_known(metrics, name, "step")]
+    if 0 < len(names) <= MAX_LOSSES:
+        return names
+    return ["loss"] if _is_known(metrics, "loss", "step") else []
 
 
 def _first_score(metrics: RunMetrics) -> str | None:
@@ -162,7 +164,7 @@ def _draw_loss(axis: Any, metrics: RunMetrics, baseline: Mapping[str, float]) ->
         axis.set_ylim(low, high)
     lost = [step for step, loss in zip(steps, losses, strict=True) if math.isnan(loss)]
     if lost:
-        label = f"loss not a number ({len(lost):,} step{'s' * (len(lost) > 1)})"
+        label = f"loss not a number ({'1 step' if len(lost) == 1 else f'{len(lost):,} steps'})"
         axis.plot(
             lost,
             [0.02] * len(lost),
@@ -266,10 +268,10 @@ def _smooth(values: list[float]) -> list[float]:
 
 
 def _thin(steps: list[int], values: list[float]) -> tuple[list[int], list[float]]:
-    """Return at most `MOST_POINTS` points that look the same: the lowest and the highest of every stretch, in order."""
-    if len(values) <= MOST_POINTS:
+    """Return at most `MAX_POINTS` points that look the same: the lowest and the highest of every stretch, in order."""
+    if len(values) <= MAX_POINTS:
         return steps, values
-    stretch = math.ceil(2 * len(values) / MOST_POINTS)
+    stretch = math.ceil(2 * len(values) / MAX_POINTS)
     kept: set[int] = {0, len(values) - 1}
     for start in range(0, len(values), stretch):
         known = [p for p in range(start, min(start + stretch, len(values))) if math.isfinite(values[p])]

@@ -72,7 +72,7 @@ class RunMetrics:
     def extent(self) -> str:
         """Extent of the training so far: steps, tokens, time; as far as they were recorded."""
         step = self.last_step
-        parts = [f"{step:,} step{'s' * (step != 1)}"]
+        parts = ["1 step" if step == 1 else f"{step:,} steps"]
         last = self.steps[-1] if self.steps else {}
         if math.isfinite(tokens := number_or_nan(last.get("tokens"))):
             parts.append(f"{count_text(tokens)} tokens")

@@ -98,36 +98,36 @@ def _evaluate(
 ) -> list[EmbeddingEvaluation]:
     """Measure models on the same files, which are read once."""
     if not isinstance(files, Mapping) or not all(
-        isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str) for one in files.values()
+        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) for pair in files.values()
     ):
         hint = 'give {"mine": ("scores", "pairs.tsv")}, or rows in place of the file'
         raise ConfigError("bad-value", "`files` maps a name to a kind and a file, and this does not", hint)
-    given = options.columns
-    if given.settings() and all(kind in LAYOUTS for kind, _ in files.values()):
-        hint = f"leave out --{' --'.join(given.settings())}"
+    column_settings = options.columns.settings()
+    if column_settings and all(kind in LAYOUTS for kind, _ in files.values()):
+        hint = f"leave out --{' --'.join(column_settings)}"
         raise ConfigError("conflicting-options", "columns are named, but only `scores` and `pairs` are tables", hint)
     bad_rows = BadRows(options.on_error)
-    read = {}
+    pair_files = {}
     for name, (kind, data) in files.items():
         with as_files(data) as path:
-            read[name] = read_pairs(kind, path, given, bad_rows)
+            pair_files[name] = read_pairs(kind, path, options.columns, bad_rows)
         if is_in_memory(data):
-            read[name] = replace(read[name], path="rows in memory")
-    found = []
+            pair_files[name] = replace(pair_files[name], path="rows in memory")
+    evaluations = []
     for model in models:
         loaded = load_embedding_model(model, options.precision, options.prompt_name, options.prompt)
         for dimension in options.dimensions:
             check_dimension(dimension, loaded.dimension)
-        results = {name: _figures(loaded, file, options) for name, file in read.items()}
-        found.append(EmbeddingEvaluation(loaded.name, loaded.description, loaded.dimension, results))
-    return found
+        results = {name: _figures(loaded, file, options) for name, file in pair_files.items()}
+        evaluations.append(EmbeddingEvaluation(loaded.name, loaded.description, loaded.dimension, results))
+    return evaluations
 
 
 def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> Figures:
     """Return all figures of one file. Each text is computed once."""
     texts = list(dict.fromkeys([*file.texts, *file.pairs]))
-    place = {text: number for number, text in enumerate(texts)}
-    rows, pair_rows = ([place[text] for text in side] for side in (file.texts, file.pairs))
+    index_of = {text: index for index, text in enumerate(texts)}
+    rows, pair_rows = ([index_of[text] for text in side] for side in (file.texts, file.pairs))
     start = time.perf_counter()
     vectors = model.encode(texts)
     seconds = time.perf_counter() - start
@@ -143,26 +143,31 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     figures["texts"] = len(texts)
     figures["truncated"] = model.num_truncated(texts)
     figures["sentences_per_second"] = len(texts) / seconds
-    figures["notes"] = [*model.notes, *model.reading_notes(texts), *_notes(model, file, a, b)]
+    notes = [*model.notes, *model.reading_notes(texts), *file.notes, *constants(a, b, file.scores)]
+    if file.left_out:
+        notes.append(f"rows left out: {file.left_out:,}")
+    if model.token_ids is None:
+        notes.append("no bag of tokens: the model has no tokenizer that counts tokens")
+    figures["notes"] = notes
     return figures
 
 
 def _measured(file: PairFile, a: np.ndarray, b: np.ndarray, seed: int) -> Figures:
-    """Return what vectors of the pairs are worth, [E, D] each."""
+    """Return the scores, or the retrieval, of vectors of the pairs, [E, D] each."""
     if file.scores is None:
         return {"retrieval": retrieval_figures(unit_vectors(a), unit_vectors(b), file.texts, file.pairs)}
     scores = similarity_scores(a, b, file.scores)
     figures = _correlated(file, file.scores, similarities(a, b)["cosine"], scores, seed)
     figures["groups"] = {}
     for group in dict.fromkeys(file.groups or ()):
-        of_group = np.array([other == group for other in file.groups or ()])
-        own = similarity_scores(a[of_group], b[of_group], file.scores[of_group])
-        figures["groups"][group] = {"pairs": int(of_group.sum()), "scores": own}
+        is_in_group = np.array([group_of_pair == group for group_of_pair in file.groups or ()])
+        group_scores = similarity_scores(a[is_in_group], b[is_in_group], file.scores[is_in_group])
+        figures["groups"][group] = {"pairs": int(is_in_group.sum()), "scores": group_scores}
     return figures
 
 
 def _baseline(file: PairFile, a: Any, b: Any, seed: int) -> Figures:
-    """Return what bags of tokens of the pairs are worth."""
+    """Return the scores, or the retrieval, of bags of tokens of the pairs."""
     if file.scores is None:
         return {"retrieval": retrieval_figures(a, b, file.texts, file.pairs)}
     cosines = pair_cosines(a, b)
@@ -184,15 +189,6 @@ def _correlated(
     return figures
 
 
-def _notes(model: EmbeddingModel, file: PairFile, a: np.ndarray, b: np.ndarray) -> list[str]:
-    notes = [*file.notes, *constants(a, b, file.scores)]
-    if file.left_out:
-        notes.append(f"rows left out: {file.left_out:,}")
-    if model.token_ids is None:
-        notes.append("no bag of tokens: the model has no tokenizer that counts tokens")
-    return notes
-
-
 # --- files of pairs -----------------------------------------------------------------------------------------------------
 
 
@@ -202,11 +198,11 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows)
     """
     if kind not in KINDS:
         raise ConfigError("unknown-name", f"there is no kind of data `{kind}`", near_miss(kind, KINDS))
-    before, num_notes = len(bad_rows.found), len(bad_rows.notes)
+    num_bad_rows, num_notes = len(bad_rows.found), len(bad_rows.notes)
     if kind == "pairs":
         rows = read_texts(Path(file), replace(columns, label=None, id=None), 2, bad_rows)
         texts, pairs = [row[0] for row in rows], [row[1] for row in rows]
-        left_out, notes = len(bad_rows.found) - before, tuple(bad_rows.notes[num_notes:])
+        left_out, notes = len(bad_rows.found) - num_bad_rows, tuple(bad_rows.notes[num_notes:])
         return PairFile(kind, str(file), texts, pairs, None, None, left_out, notes)
     column = _group_column(kind, file) if kind in LAYOUTS else ""
     task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
@@ -220,7 +216,7 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows)
         [example.pair for example in examples],
         np.array([example.label for example in examples], np.float64),
         [example.id for example in examples] if column else None,
-        len(bad_rows.found) - before,
+        len(bad_rows.found) - num_bad_rows,
     )
 
 
@@ -231,8 +227,10 @@ def _group_column(kind: str, file: str | Path) -> str:
         try:
             choose_form(table, layout.forms, layout.labels, True, kind)
         except DataError as error:
-            if like := [other for other in LAYOUTS if other != kind and _fits(table, other)]:
-                raise DataError(error.slug, error.message, f"this looks like {like[0]}: {like[0]}={file}") from None
+            fitting_kinds = [name for name in LAYOUTS if name != kind and _fits(table, name)]
+            if fitting_kinds:
+                hint = f"this looks like {fitting_kinds[0]}: {fitting_kinds[0]}={file}"
+                raise DataError(error.slug, error.message, hint) from None
             raise
         return LAYOUTS[kind] if LAYOUTS[kind] in table.columns else ""
 
@@ -248,8 +246,8 @@ def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     models: list[str] = []
     files: list[str] = []
     for argument in arguments:
-        named = "=" in argument and not Path(argument).is_dir()  # runs/lr=1e-4 is a folder
-        (files if named else models).append(argument)
+        has_kind = "=" in argument and not Path(argument).is_dir()  # runs/lr=1e-4 is a folder
+        (files if has_kind else models).append(argument)
     if unnamed := next((model for model in models if Path(model).is_file()), None):
         named_files([unnamed])
     if not models:
@@ -268,10 +266,10 @@ def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
 
     Of a folder in the layout of an official kind the test file is taken, the dev file where the test file has no scores.
     """
-    found = []
+    kinds_and_paths = []
     for argument in arguments:
-        kind, given, path = argument.partition("=")
-        if not given or not path:
+        kind, separator, path = argument.partition("=")
+        if not separator or not path:
             raise ConfigError(
                 "bad-value",
                 f"`{argument}` is not KIND=PATH",
@@ -279,11 +277,11 @@ def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
             )
         if kind in LAYOUTS and Path(path).is_dir():
             path = str(_file_of_folder(kind, Path(path)))
-        found.append((kind, path))
-    short = [f"{kind} {Path(path).name}" for kind, path in found]
+        kinds_and_paths.append((kind, path))
+    short_names = [f"{kind} {Path(path).name}" for kind, path in kinds_and_paths]
     return {
-        name if short.count(name) == 1 else f"{kind} {path}": (kind, path)
-        for name, (kind, path) in zip(short, found, strict=True)
+        name if short_names.count(name) == 1 else f"{kind} {path}": (kind, path)
+        for name, (kind, path) in zip(short_names, kinds_and_paths, strict=True)
     }
 
 

@@ -83,44 +83,46 @@ class EmbeddingEvaluations(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures of the only model, or those of all as `models`."""
-        found = [one.to_dict() for one in self.models]
-        return found[0] if len(found) == 1 else {"models": found}
+        models = [evaluation.to_dict() for evaluation in self.models]
+        return models[0] if len(models) == 1 else {"models": models}
 
     def sections(self) -> list[Section]:
         """Return a table for each file, of several models under one that compares them."""
-        several = [embedding_table(self.models, intervals=False)] if len(self.models) > 1 else []
-        return [*several, *(section for one in self.models for section in one.sections())]
+        comparison = [embedding_table(self.models, intervals=False)] if len(self.models) > 1 else []
+        return [*comparison, *(section for evaluation in self.models for section in evaluation.sections())]
 
     def save(self, folder: Path) -> None:
         """Write the results of one model into a folder, those of several into a folder each, named after the models."""
         if len(self.models) == 1:
             return self.models[0].save(folder)
-        names = [re.sub(r"[^\w.-]+", "-", one.model).strip("-.") or "model" for one in self.models]
-        for number, (name, one) in enumerate(zip(names, self.models, strict=True), 1):
-            one.save(folder / (name if names.count(name) == 1 else f"{number}-{name}"))
+        names = [re.sub(r"[^\w.-]+", "-", evaluation.model).strip("-.") or "model" for evaluation in self.models]
+        for number, (name, evaluation) in enumerate(zip(names, self.models, strict=True), 1):
+            evaluation.save(folder / (name if names.count(name) == 1 else f"{number}-{name}"))
 
 
 def _correlation_table(figures: Figures, title: str, note: str) -> Table:
-    def row(name: str, own: Figures, similarity: str = "cosine") -> list[Any]:
+    def row(name: str, row_figures: Figures, similarity: str = "cosine") -> list[Any]:
         cells: list[Any] = [name]
         for kind in ("pearson", "spearman"):
             key = f"{kind}_{similarity}"
-            cells += [_number(own["scores"][key]), _interval(own.get("intervals", {}).get(key))]
+            cells += [_number(row_figures["scores"][key]), _interval(row_figures.get("intervals", {}).get(key))]
         return cells
 
     rows = [row(similarity, figures, similarity) for similarity in SIMILARITIES]
     rows += [row(f"cosine, first {dimension} numbers", cut) for dimension, cut in figures["dimensions"].items()]
     rows += [row(BASELINE, figures["bag_of_tokens"])] if figures["bag_of_tokens"] else []
-    rows += [row(f"in {group} ({own['pairs']:,})", own) for group, own in figures["groups"].items()]
+    for group, group_figures in figures["groups"].items():
+        rows.append(row(f"in {group} ({group_figures['pairs']:,})", group_figures))
     columns = ["", "pearson", "95% interval", "spearman", "95% interval"]
     return Table(columns, rows, title, note, strong=list(SIMILARITIES).index("cosine"))
 
 
 def _retrieval_table(figures: Figures, title: str, note: str) -> Table:
-    def row(name: str, own: Figures) -> list[Any]:
-        found = own["retrieval"]
-        sides = [(f"{found[way]:.1%}", _number(found[f"{way}_mrr"])) for way in ("forward", "backward")]
-        return [name, *sides[0], *sides[1]]
+    def row(name: str, row_figures: Figures) -> list[Any]:
+        retrieval, cells = row_figures["retrieval"], [name]
+        for direction in ("forward", "backward"):
+            cells += [f"{retrieval[direction]:.1%}", _number(retrieval[f"{direction}_mrr"])]
+        return cells
 
     rows = [row("this model", figures)]
     rows += [row(f"first {dimension} numbers", cut) for dimension, cut in figures["dimensions"].items()]
@@ -153,33 +155,36 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
     """Make the table of several models that were measured on the same files; a row a model, then a bag of tokens each."""
     files: Mapping[str, Figures] = results[0].files
     kinds = [figures["kind"] for figures in files.values()]
-    short = {name: one["kind"] if kinds.count(one["kind"]) == 1 else name for name, one in files.items()}
+    short_names = dict(zip(files, kinds, strict=True))
+    short_names |= {name: name for name, kind in short_names.items() if kinds.count(kind) > 1}
     measures = {name: list(_cells(figures, intervals)) for name, figures in files.items()}
-    columns = ["model", *(f"{short[name]}, {measure}" for name in files for measure in measures[name])]
+    columns = ["model", *(f"{short_names[name]}, {measure}" for name in files for measure in measures[name])]
     rows = []
     bags: dict[tuple[str, ...], str] = {}
-    for one in results:
-        own, bag = list[str](), list[str]()
-        for name, figures in one.files.items():
-            own += _cells(figures, intervals).values()
-            bag += (
-                _cells(figures["bag_of_tokens"], intervals).values()
-                if figures["bag_of_tokens"]
-                else [""] * len(measures[name])
-            )
-        rows.append([one.model, *own])
-        if any(bag):
-            bags.setdefault(tuple(bag), one.model)
+    for evaluation in results:
+        cells, bag_cells = list[str](), list[str]()
+        for name, figures in evaluation.files.items():
+            cells += _cells(figures, intervals).values()
+            if figures["bag_of_tokens"]:
+                bag_cells += _cells(figures["bag_of_tokens"], intervals).values()
+            else:
+                bag_cells += [""] * len(measures[name])
+        rows.append([evaluation.model, *cells])
+        if any(bag_cells):
+            bags.setdefault(tuple(bag_cells), evaluation.model)
     rows += [[f"{BASELINE} ({model})" if len(bags) > 1 else BASELINE, *cells] for cells, model in bags.items()]
-    listed = [f"{short[name]}: {Path(one['path']).name}, {one['pairs']:,} pairs" for name, one in files.items()]
-    return Table(columns, rows, "Sentence embeddings compared", f"{'; '.join(listed)}. {CAPTION}")
+    data_sets = [
+        f"{short_names[name]}: {Path(figures['path']).name}, {figures['pairs']:,} pairs"
+        for name, figures in files.items()
+    ]
+    return Table(columns, rows, "Sentence embeddings compared", f"{'; '.join(data_sets)}. {CAPTION}")
 
 
 def _cells(figures: Figures, intervals: bool) -> dict[str, str]:
-    """Return what the table shows of one file, by the name of the measure."""
+    """Return the cells of one file by the name of the measure."""
     if "retrieval" in figures:
-        ways = {"there": "forward", "back": "backward"}
-        return {name: f"{100 * figures['retrieval'][way]:.1f}" for name, way in ways.items()}
+        directions = {"there": "forward", "back": "backward"}
+        return {name: f"{100 * figures['retrieval'][direction]:.1f}" for name, direction in directions.items()}
     value, interval = figures["scores"]["spearman_cosine"], figures["intervals"].get("spearman_cosine")
     cells = {"Spearman": "undefined" if value is None else f"{100 * value:.1f}"}
     if value is not None and interval and intervals:

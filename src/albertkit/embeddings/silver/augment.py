@@ -159,14 +159,14 @@ class AugmentReport(Result):
     def sections(self) -> list[Section]:
         """Return how the scores compare with gold, what was found, and the scores by band before and after balancing."""
         spearman, pearson = value_text(self.dev["spearman"]), value_text(self.dev["pearson"])
-        found = ", ".join(f"{name} {count:,}" for name, count in self.candidates.items())
+        candidates = ", ".join(f"{name} {count:,}" for name, count in self.candidates.items())
         bands = [[f"{band['from']:g} to {band['to']:g}", band["before"], band["after"]] for band in self.bands]
         clipped = f"scores beyond the gold scale, set to its end: {self.clipped:,}" if self.clipped else ""
         return [
             Text(
                 f"scores compared with gold: Spearman {spearman}, Pearson {pearson} on {self.dev['pairs']:,} gold dev pairs"
             ),
-            Text(f"different pairs of {self.texts:,} texts: {found}; {self.gold_removed:,} of them gold, removed"),
+            Text(f"different pairs of {self.texts:,} texts: {candidates}; {self.gold_removed:,} of them gold, removed"),
             Table(["score", "found", "kept"], bands, note=clipped),
             *(Text(note, tone="muted") for note in self.notes),
             Text(f"{self.pairs:,} silver pairs: {self.written[0]}"),
@@ -231,16 +231,18 @@ def balanced(
     """
     band = np.clip(((scores - low) / (high - low) * BANDS).astype(np.int64), 0, BANDS - 1)
     counts = np.bincount(band, minlength=BANDS)
-    most = max(1, round(balance * float(np.median(counts[counts > 0])))) if balance and len(scores) else len(scores)
+    max_rows = len(scores)
+    if balance and len(scores):
+        max_rows = max(1, round(balance * float(np.median(counts[counts > 0]))))
     random = np.random.default_rng(seed)
-    kept, bands = [], []
+    kept_rows, bands = [], []
     edges = np.linspace(low, high, BANDS + 1).tolist()
     for number in range(BANDS):
         rows = np.flatnonzero(band == number)
-        stay = random.choice(rows, most, replace=False) if len(rows) > most else rows
-        kept.append(stay)
-        bands.append({"from": edges[number], "to": edges[number + 1], "before": len(rows), "after": len(stay)})
-    return np.sort(np.concatenate(kept)), bands
+        kept = random.choice(rows, max_rows, replace=False) if len(rows) > max_rows else rows
+        kept_rows.append(kept)
+        bands.append({"from": edges[number], "to": edges[number + 1], "before": len(rows), "after": len(kept)})
+    return np.sort(np.concatenate(kept_rows)), bands
 
 
 def _target(path: Path, overwrite: bool) -> Path:
@@ -255,11 +257,11 @@ def _target(path: Path, overwrite: bool) -> Path:
 def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRows) -> list[str]:
     """Return the different texts to find pairs among."""
     rows = read_texts(Path(options.texts), Columns(), 1, bad_rows) if options.texts else zip(*_sides(gold), strict=True)
-    found = list(dict.fromkeys(_plain(text) for row in rows for text in row))
-    if len(found) < 2:
-        fact = f"{counted(len(found), 'different text')}: there is nothing to pair"
+    texts = list(dict.fromkeys(_plain(text) for row in rows for text in row))
+    if len(texts) < 2:
+        fact = f"{counted(len(texts), 'different text')}: there is nothing to pair"
         raise DataError("too-little-data", fact, "add some")
-    return found
+    return texts
 
 
 def _candidates(
@@ -287,10 +289,10 @@ def _test_pairs(task: Task, gold: Path, bad_rows: BadRows) -> list[TextExample]:
 
 def _gold_keys(texts: Sequence[str], gold: Iterable[TextExample]) -> np.ndarray:
     """Return `pair_keys` of the gold pairs both texts of which are among the texts."""
-    place = {text: number for number, text in enumerate(texts)}
-    pairs = [[place.get(_plain(text), -1) for text in pair] for pair in zip(*_sides(list(gold)), strict=True)]
-    known = np.array([pair for pair in pairs if min(pair) >= 0], np.int64).reshape(-1, 2)
-    return pair_keys(known[:, 0], known[:, 1], len(texts))
+    index_of = {text: index for index, text in enumerate(texts)}
+    pairs = [[index_of.get(_plain(text), -1) for text in pair] for pair in zip(*_sides(list(gold)), strict=True)]
+    pairs_of_texts = np.array([pair for pair in pairs if min(pair) >= 0], np.int64).reshape(-1, 2)
+    return pair_keys(pairs_of_texts[:, 0], pairs_of_texts[:, 1], len(texts))
 
 
 def _plain(text: str) -> str:

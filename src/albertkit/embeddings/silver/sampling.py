@@ -48,17 +48,17 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
         from bm25s import BM25
     except ImportError:
         raise MissingExtraError.of("bm25s", "embed", "sampling by BM25") from None
-    tokens, places = np.unique(ids.ids, return_inverse=True)
-    rows = [places[start:end].tolist() for start, end in zip(ids.offsets[:-1], ids.offsets[1:], strict=True)]
-    asked = [number for number, row in enumerate(rows) if row]
+    tokens, indices = np.unique(ids.ids, return_inverse=True)
+    rows = [indices[start:end].tolist() for start, end in zip(ids.offsets[:-1], ids.offsets[1:], strict=True)]
+    with_tokens = [number for number, row in enumerate(rows) if row]
     nearest = np.full((len(rows), k), NOBODY, np.int64)
-    if not asked:
+    if not with_tokens:
         return nearest
     index = BM25(backend="numba" if len(rows) > _MANY_TEXTS else "numpy")
     index.index((rows, {str(number): number for number in range(len(tokens))}), show_progress=False)
-    queries = [rows[number] for number in asked]
-    found, scores = index.retrieve(queries, k=k + 1, show_progress=False, n_threads=-1)  # one more: the text itself
-    nearest[asked] = _without_itself(np.where(scores > 0, found, NOBODY), np.array(asked), k)
+    queries = [rows[number] for number in with_tokens]
+    documents, scores = index.retrieve(queries, k=k + 1, show_progress=False, n_threads=-1)  # one more: the text itself
+    nearest[with_tokens] = _without_itself(np.where(scores > 0, documents, NOBODY), np.array(with_tokens), k)
     return nearest
 
 
@@ -76,8 +76,8 @@ def semantic_neighbours(vectors: np.ndarray, k: int) -> np.ndarray:
 
 def random_neighbours(num_texts: int, k: int, seed: int) -> np.ndarray:
     """Draw k others for each text; the same one may come twice: int64 [E, k]."""
-    drawn = np.random.default_rng(seed).integers(0, num_texts - 1, (num_texts, k))
-    return drawn + (drawn >= np.arange(num_texts)[:, None])
+    others = np.random.default_rng(seed).integers(0, num_texts - 1, (num_texts, k))
+    return others + (others >= np.arange(num_texts)[:, None])
 
 
 def pair_up(nearest: np.ndarray) -> Candidates:
@@ -93,8 +93,8 @@ def pair_up(nearest: np.ndarray) -> Candidates:
     return unique.take(np.lexsort((unique.rank, unique.first)))
 
 
-def _without_itself(found: np.ndarray, own: np.ndarray, k: int) -> np.ndarray:
+def _without_itself(neighbours: np.ndarray, texts: np.ndarray, k: int) -> np.ndarray:
     """Return those k of k + 1 neighbours each that are not the text itself, in their order."""
-    themselves = found == own[:, None]
-    themselves[~themselves.any(1), -1] = True  # one that is not among its own neighbours loses the last
-    return found[~themselves].reshape(len(found), k)
+    is_itself = neighbours == texts[:, None]
+    is_itself[~is_itself.any(1), -1] = True  # a text that is not among its own neighbours loses the last
+    return neighbours[~is_itself].reshape(len(neighbours), k)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.embeddings.pooling import POOLINGS, Projection, pool, wanted_positions
+from albertkit.embeddings.pooling import POOLINGS, Projection, pool, pooled_positions
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
 
@@ -60,10 +60,10 @@ def test_the_first_passes_can_leave_the_other_tokens_out(numbers, golden):
     _, batch = packed(numbers, "right")
     for pooling in ("cls", "lasttoken"):
         with torch.inference_mode():
-            short = model.encode(batch, positions=wanted_positions(batch, pooling)).hidden
+            short = model.encode(batch, positions=pooled_positions(batch, pooling)).hidden
         assert largest(short, numbers[f"right_{pooling}"]) < 1e-5
-    assert wanted_positions(batch, "mean") is None
-    assert wanted_positions(batch, ("cls", "lasttoken")) is None
+    assert pooled_positions(batch, "mean") is None
+    assert pooled_positions(batch, ("cls", "lasttoken")) is None
 
 
 def test_gradients_are_those_of_plain_arithmetic(numbers):

@@ -26,7 +26,7 @@ from albertkit.embeddings.folder import (
     read_encoder,
     write_encoder,
 )
-from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, wanted_positions
+from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, pooled_positions
 from albertkit.embeddings.similarity import similarities
 from albertkit.engines import Engine, load_engine
 from albertkit.engines.engine import Precision, unpackable
@@ -129,9 +129,9 @@ class SentenceEncoder(nn.Module):
         """
         if name is None and prompt is None:
             return self
-        other = copy.copy(self)
-        other._prompt = choose_prompt(self.prompts, name, prompt)
-        return other
+        encoder = copy.copy(self)
+        encoder._prompt = choose_prompt(self.prompts, name, prompt)
+        return encoder
 
     def features(self, texts: Sequence[str]) -> Features:
         """Return what the model sees of texts: a sequence each, in their order.
@@ -163,10 +163,10 @@ class SentenceEncoder(nn.Module):
         return self._vectors(batch, self.albert.encode)
 
     def _vectors(self, batch: PackedBatch, encode: Callable[..., Any]) -> Tensor:
-        skipped = 0 if self.include_prompt or not self.prompt else 1 + len(self.tokenizer.encode(self.prompt))
-        wanted = wanted_positions(batch, self.pooling, skipped)
-        hidden = encode(batch, positions=wanted).hidden
-        vectors = pool(hidden, batch, self.pooling, skipped) if wanted is None else hidden.float()
+        prompt_tokens = 0 if self.include_prompt or not self.prompt else 1 + len(self.tokenizer.encode(self.prompt))
+        positions = pooled_positions(batch, self.pooling, prompt_tokens)
+        hidden = encode(batch, positions=positions).hidden
+        vectors = pool(hidden, batch, self.pooling, prompt_tokens) if positions is None else hidden.float()
         if self.projection is not None:
             vectors = self.projection(vectors)
         return F.normalize(vectors, dim=1) if self.normalize else vectors
@@ -363,12 +363,12 @@ class SentenceEncoder(nn.Module):
 
     def digest(self) -> str:
         """Return the SHA-256 of all that decides the vectors: weights, tokenizer and settings."""
-        found = hashlib.sha256(f"{self.tokenizer.fingerprint} {state_digest(self.state_dict())}".encode())
+        sha256 = hashlib.sha256(f"{self.tokenizer.fingerprint} {state_digest(self.state_dict())}".encode())
         activation = None if self.projection is None else self.projection.activation_name
         facts = [self.pooling, activation, self.max_length, self.normalize]
         facts += [self.include_prompt, self.lower_case, self.prompt]
-        found.update(json.dumps([*facts, self.settings, self.config.to_dict()], sort_keys=True).encode())
-        return found.hexdigest()
+        sha256.update(json.dumps([*facts, self.settings, self.config.to_dict()], sort_keys=True).encode())
+        return sha256.hexdigest()
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -420,9 +420,9 @@ def choose_prompt(prompts: Mapping[str, str], name: str | None, prompt: str | No
     """Return the prompt of a name, or the one that is given itself; "" for neither."""
     if name is not None and prompt is not None:
         raise ConfigError("conflicting-options", "both a prompt and the name of one are given", "give one of them")
-    for given in (name, prompt):
-        if given is not None and not isinstance(given, str):
-            raise ConfigError("bad-value", f"{given!r} is no prompt, and no name of one", "give a text")
+    for value in (name, prompt):
+        if value is not None and not isinstance(value, str):
+            raise ConfigError("bad-value", f"{value!r} is no prompt, and no name of one", "give a text")
     if name is None:
         return prompt or ""
     if name not in prompts:
@@ -431,21 +431,21 @@ def choose_prompt(prompts: Mapping[str, str], name: str | None, prompt: str | No
     return prompts[name]
 
 
-def check_dimension(kept: int, dimension: int) -> int:
-    """Return how many leading numbers of a vector are kept, if it has as many."""
-    if not isinstance(kept, Integral) or not 0 < kept <= dimension:
-        fact = f"the dimension is {kept!r}, but the vectors have {dimension} numbers"
+def check_dimension(requested: int, dimension: int) -> int:
+    """Return the requested number of leading numbers of a vector, if it has as many."""
+    if not isinstance(requested, Integral) or not 0 < requested <= dimension:
+        fact = f"the dimension is {requested!r}, but the vectors have {dimension} numbers"
         raise ConfigError("bad-value", fact, f"use 1 to {dimension}")
-    return int(kept)
+    return int(requested)
 
 
 def state_digest(state: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of the weights of a model."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name, tensor in state.items():
-        found.update(name.encode())
-        found.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(name.encode())
+        sha256.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def runs_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:

@@ -307,9 +307,9 @@ def write_parquet(stream: IO[bytes], texts: Iterator[Text], vectors: np.ndarray)
     """Write `id` (or the place), `text` and `vector`, a list of fixed size, a row; the vectors are [E, D]."""
     arrow, parquet = _pyarrow()
     kind = arrow.list_(arrow.from_numpy_dtype(vectors.dtype), vectors.shape[1])
-    done, writer = 0, None
+    num_rows, writer = 0, None
     while group := list(islice(texts, _GROUP)):
-        numbers = arrow.array(vectors[done : done + len(group)].reshape(-1))
+        numbers = arrow.array(vectors[num_rows : num_rows + len(group)].reshape(-1))
         columns = {
             "id": [text.number if text.id is None else text.id for text in group],
             "text": [text.text for text in group],
@@ -319,7 +319,7 @@ def write_parquet(stream: IO[bytes], texts: Iterator[Text], vectors: np.ndarray)
         # Dictionaries are for values that come again; vectors do not.
         writer = writer or parquet.ParquetWriter(stream, table.schema, use_dictionary=False, compression="zstd")
         writer.write_table(table)
-        done += len(group)
+        num_rows += len(group)
     if writer is not None:
         writer.close()
 

@@ -32,14 +32,14 @@ def similarities(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
     are multiplied: in fp64 pairs that tie in truth also tie here, and among 300 pairs of integer vectors that moved
     Spearman's figure by 1e-4 from everybody else's.
     """
-    found: dict[str, list[Tensor]] = {name: [] for name in SIMILARITIES}
+    blocks: dict[str, list[Tensor]] = {name: [] for name in SIMILARITIES}
     for start in range(0, len(a), _BLOCK):
-        one, other = (torch.from_numpy(side[start : start + _BLOCK].astype(np.float32)) for side in (a, b))
-        found["cosine"].append((F.normalize(one, dim=1) * F.normalize(other, dim=1)).sum(-1))
-        found["dot"].append((one * other).sum(-1))
-        found["euclidean"].append(-((one - other) ** 2).sum(-1).sqrt())
-        found["manhattan"].append(-(one - other).abs().sum(-1))
-    return {name: torch.cat(parts).numpy() for name, parts in found.items()}
+        left, right = (torch.from_numpy(side[start : start + _BLOCK].astype(np.float32)) for side in (a, b))
+        blocks["cosine"].append((F.normalize(left, dim=1) * F.normalize(right, dim=1)).sum(-1))
+        blocks["dot"].append((left * right).sum(-1))
+        blocks["euclidean"].append(-((left - right) ** 2).sum(-1).sqrt())
+        blocks["manhattan"].append(-(left - right).abs().sum(-1))
+    return {name: torch.cat(parts).numpy() for name, parts in blocks.items()}
 
 
 def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[str, float | None]:
@@ -50,12 +50,14 @@ def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[
 
     Source: sentence-transformers, `EmbeddingSimilarityEvaluator`, whose figures these are.
     """
-    same = _are_constant(a, b)
-    measured = {name: correlations(labels, None if same else values) for name, values in similarities(a, b).items()}
-    scores = {f"{kind}_{name}": found[kind] for name, found in measured.items() for kind in CORRELATIONS}
+    is_constant = _are_constant(a, b)
+    by_similarity = {
+        name: correlations(labels, None if is_constant else values) for name, values in similarities(a, b).items()
+    }
+    scores = {f"{kind}_{name}": by_kind[kind] for name, by_kind in by_similarity.items() for kind in CORRELATIONS}
     for kind in CORRELATIONS:
-        defined = [value for found in measured.values() if (value := found[kind]) is not None]
-        scores[f"{kind}_max"] = max(defined, default=None)
+        values = [by_kind[kind] for by_kind in by_similarity.values()]
+        scores[f"{kind}_max"] = max((value for value in values if value is not None), default=None)
     return scores
 
 
@@ -95,16 +97,16 @@ def f1_scores(alike: np.ndarray, values: np.ndarray, threshold: float) -> dict[s
 
 def constants(a: np.ndarray, b: np.ndarray, labels: np.ndarray | None = None) -> list[str]:
     """List constant inputs, for which a correlation is undefined; usually there is none."""
-    found = []
+    findings = []
     if len(a) < 2:
         return ["one pair: there is nothing to compare"]
     if labels is not None and np.ptp(labels) == 0:
-        found.append(f"all {len(labels):,} pairs have the score {labels[0]:g}: nothing correlates with a constant")
+        findings.append(f"all {len(labels):,} pairs have the score {labels[0]:g}: nothing correlates with a constant")
     if _are_constant(a, b):
-        found.append("the vectors are constant, the same for every text: they say nothing")
+        findings.append("the vectors are constant, the same for every text: they say nothing")
     elif alike := [name for name, values in similarities(a, b).items() if _is_constant(values)]:
-        found.append(f"every pair has the same similarity: {', '.join(alike)}")
-    return found
+        findings.append(f"every pair has the same similarity: {', '.join(alike)}")
+    return findings
 
 
 def mean_random_cosine(vectors: np.ndarray) -> float | None:
@@ -119,8 +121,8 @@ def mean_random_cosine(vectors: np.ndarray) -> float | None:
         return None
     units = unit_vectors(vectors)
     total = units.sum(0, dtype=np.float64)
-    own = np.square(units, dtype=np.float64).sum()
-    return float((total @ total - own) / (len(units) * (len(units) - 1)))
+    with_themselves = np.square(units, dtype=np.float64).sum()
+    return float((total @ total - with_themselves) / (len(units) * (len(units) - 1)))
 
 
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:
@@ -165,18 +167,18 @@ def retrieval_figures(
 
 def _rivals(queries: Any, candidates: Any, names: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
     """Count the candidates that are nearer to a query than its own, and those that are as near; int64 [E] each."""
-    own = np.arange(queries.shape[0])
+    partners = np.arange(queries.shape[0])
     if names is not None:
-        _, first, own = np.unique(np.asarray(names, object), return_index=True, return_inverse=True)
+        _, first, partners = np.unique(np.asarray(names, object), return_index=True, return_inverse=True)
         candidates = candidates[first]
-    nearer, tied = np.empty(len(own), np.int64), np.empty(len(own), np.int64)
-    for start in range(0, len(own), _BLOCK):
-        rows = slice(start, min(start + _BLOCK, len(own)))
+    nearer, tied = np.empty(len(partners), np.int64), np.empty(len(partners), np.int64)
+    for start in range(0, len(partners), _BLOCK):
+        rows = slice(start, min(start + _BLOCK, len(partners)))
         cosines = queries[rows] @ candidates.T
         cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
-        mine = cosines[np.arange(len(cosines)), own[rows]][:, None]
-        nearer[rows] = (cosines > mine + _TIE).sum(1)
-        tied[rows] = (np.abs(cosines - mine) <= _TIE).sum(1) - 1
+        to_partner = cosines[np.arange(len(cosines)), partners[rows]][:, None]
+        nearer[rows] = (cosines > to_partner + _TIE).sum(1)
+        tied[rows] = (np.abs(cosines - to_partner) <= _TIE).sum(1) - 1
     return nearer, tied
 
 
@@ -192,8 +194,8 @@ def bag_of_tokens(ids: RaggedIds) -> "csr_matrix":
     from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfTransformer
 
-    tokens, places = np.unique(ids.ids, return_inverse=True)
-    counts = csr_matrix((np.ones(len(places)), places, ids.offsets), shape=(ids.num_texts, len(tokens)))
+    tokens, columns = np.unique(ids.ids, return_inverse=True)
+    counts = csr_matrix((np.ones(len(columns)), columns, ids.offsets), shape=(ids.num_texts, len(tokens)))
     counts.sum_duplicates()
     return TfidfTransformer().fit_transform(counts)
 

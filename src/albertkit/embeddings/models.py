@@ -168,8 +168,8 @@ def model_in_package(name: str) -> Path | None:
         files = [] if Path(name).exists() else metadata.files(name) or []
     except (metadata.PackageNotFoundError, ValueError):
         return None
-    found = [Path(str(file.locate())) for file in files if file.name == MODULES]
-    return found[0].parent if len(found) == 1 else None
+    module_files = [Path(str(file.locate())) for file in files if file.name == MODULES]
+    return module_files[0].parent if len(module_files) == 1 else None
 
 
 def open_sentence_transformer(source: str, device: str | None = None) -> Any:
@@ -184,8 +184,9 @@ def prompt_notes(name: str, prompts: Mapping[str, str], used: str) -> tuple[str,
     """Warn of a model that was trained with prompts (name to prompt) and is used without one (`used` is "")."""
     if used:
         return (f"prompt: `{used}` before every text",)
-    if known := [f"{prompt_name} `{text}`" for prompt_name, text in prompts.items() if text]:
-        return (f"the model has prompts ({', '.join(known)}) and none is used: name one with --prompt-name",)
+    unused = ", ".join(f"{prompt_name} `{text}`" for prompt_name, text in prompts.items() if text)
+    if unused:
+        return (f"the model has prompts ({unused}) and none is used: name one with --prompt-name",)
     if _E5.search(name):
         return ("E5 models read `query: ` or `passage: ` before every text, and no prompt is used: --prompt 'query: '",)
     return ()
@@ -269,7 +270,7 @@ def _token_ids(tokenizer: Any) -> Callable[[Sequence[str]], RaggedIds] | None:
         return None
 
     def token_ids(texts: Sequence[str]) -> RaggedIds:
-        found = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
-        return ragged([np.asarray(row, np.int32) for row in found])
+        rows = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+        return ragged([np.asarray(row, np.int32) for row in rows])
 
     return token_ids

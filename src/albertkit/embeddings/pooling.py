@@ -21,15 +21,15 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"identity": nn.Identity, "tanh": nn.T
 
 def check_pooling(pooling: str | tuple[str, ...]) -> tuple[Pooling, ...]:
     """Return the poolings, one or several, if all of them are known."""
-    named = tuple(pooling) if isinstance(pooling, tuple | list) else (pooling,)
-    for one in named or ("",):
-        if one not in POOLINGS:
-            raise ConfigError("unknown-name", f"there is no pooling `{one}`", f"known: {', '.join(POOLINGS)}")
-    return named  # type: ignore[return-value]
+    names = tuple(pooling) if isinstance(pooling, tuple | list) else (pooling,)
+    for name in names or ("",):
+        if name not in POOLINGS:
+            raise ConfigError("unknown-name", f"there is no pooling `{name}`", f"known: {', '.join(POOLINGS)}")
+    return names  # type: ignore[return-value]
 
 
-def wanted_positions(batch: PackedBatch, pooling: Poolings, prompt_tokens: int = 0) -> Tensor | None:
-    """Return the one token a text whose state is all that a pooling needs, int64 [N] into the T tokens; None if it needs all.
+def pooled_positions(batch: PackedBatch, pooling: Poolings, prompt_tokens: int = 0) -> Tensor | None:
+    """Return the one token of each text that a pooling reads, int64 [N] into the T tokens; None if it reads all.
 
     The last layer of the encoder computes no other. Arguments as `pool`.
     """
@@ -55,31 +55,33 @@ def pool(hidden: Tensor, batch: PackedBatch, pooling: Poolings, prompt_tokens: i
     Source: sentence-transformers `Pooling`.
     """
     hidden = hidden.float()
-    vectors = [_pool(hidden, batch, one, prompt_tokens) for one in check_pooling(pooling)]
+    vectors = [_pool(hidden, batch, name, prompt_tokens) for name in check_pooling(pooling)]
     return vectors[0] if len(vectors) == 1 else torch.cat(vectors, dim=1)
 
 
-def _pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling, skipped: int) -> Tensor:
-    positions = wanted_positions(batch, pooling, skipped)
+def _pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling, prompt_tokens: int) -> Tensor:
+    positions = pooled_positions(batch, pooling, prompt_tokens)
     if positions is not None:
         return hidden.index_select(0, positions)
     lengths = batch.offsets.diff()
     tokens = torch.arange(len(hidden), device=hidden.device)
-    place = tokens - batch.starts.repeat_interleave(lengths, output_size=len(hidden))
-    kept = (lengths - skipped).clamp(min=0)
-    if skipped:
-        tokens, place = tokens[place >= skipped], place[place >= skipped]
+    positions = tokens - batch.starts.repeat_interleave(lengths, output_size=len(hidden))
+    pooled_lengths = (lengths - prompt_tokens).clamp(min=0)
+    if prompt_tokens:
+        is_pooled = positions >= prompt_tokens
+        tokens, positions = tokens[is_pooled], positions[is_pooled]
 
     def of_bags(mode: str, weights: Tensor | None = None) -> Tensor:
         # Each text is a bag of rows of `hidden`: 2 ms for [8192, 768] where `segment_reduce` takes 6, zeros for no row.
-        return functional.embedding_bag(tokens, hidden, kept.cumsum(0) - kept, mode=mode, per_sample_weights=weights)
+        starts = pooled_lengths.cumsum(0) - pooled_lengths
+        return functional.embedding_bag(tokens, hidden, starts, mode=mode, per_sample_weights=weights)
 
     if pooling == "weightedmean":
-        passed = lengths - kept
-        totals = (lengths * (lengths + 1) - passed * (passed + 1)) / 2
-        return of_bags("sum", (place + 1).float()) / totals.clamp(min=1.0)[:, None]
+        left_out = lengths - pooled_lengths
+        totals = (lengths * (lengths + 1) - left_out * (left_out + 1)) / 2
+        return of_bags("sum", (positions + 1).float()) / totals.clamp(min=1.0)[:, None]
     if pooling == "mean_sqrt_len_tokens":
-        return of_bags("sum") / kept.clamp(min=1).sqrt()[:, None]
+        return of_bags("sum") / pooled_lengths.clamp(min=1).sqrt()[:, None]
     return of_bags(pooling)
 
 

@@ -80,10 +80,10 @@ class EncoderSettings(EpochSettings):
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        found = super().problems()
+        problems = super().problems()
         if not all(part.isdecimal() and int(part) > 0 for part in _listed(self.matryoshka)):
-            found.append(f"matryoshka must be whole numbers above 0, such as 256,128,64, it is {self.matryoshka}")
-        return found
+            problems.append(f"matryoshka must be whole numbers above 0, such as 256,128,64, it is {self.matryoshka}")
+        return problems
 
     def _resolved(self, recipe: Recipe, config: AlbertConfig, length: int, num_examples: int) -> tuple[Self, list[str]]:
         """Return the settings with every default a number, and where each is from; `length` is what the model is used with."""
@@ -130,12 +130,12 @@ class EmbedSettings(EncoderSettings):
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        found = super().problems()
+        problems = super().problems()
         if self.start_weights and self.projection:
-            found.append(
+            problems.append(
                 "start_weights keeps weights of the start, and a fresh projection has none: set one of them to 0"
             )
-        return found
+        return problems
 
     def loss_for(self, kind: str) -> EmbeddingLoss:
         """Return the loss for a kind of data; refuse one that is for another."""

@@ -38,8 +38,8 @@ def unknown_note(texts: Sequence[str], tokenizer: AlbertTokenizer) -> list[str]:
 
 def column_names(columns: Columns | None, count: int) -> list[str]:
     """Return the names of the columns of texts: as they were given, or by their places."""
-    named = [name for name in (columns.text, columns.pair) if name is not None] if columns else []
-    return [f"column `{name}`" for name in named] or [f"column {n}" for n in range(1, count + 1)]
+    names = [name for name in (columns.text, columns.pair) if name is not None] if columns else []
+    return [f"column `{name}`" for name in names] or [f"column {n}" for n in range(1, count + 1)]
 
 
 def known_words(
@@ -51,14 +51,14 @@ def known_words(
 ) -> str:
     """Say how much of each of K columns the student's tokenizer does not know; refuse too much, unless `force`."""
     shares = [unknown_shares([row[k] for row in rows], tokenizer) for k in range(len(rows[0]))]
-    said = "; ".join(
+    summary = "; ".join(
         f"{name}: {words:.1%} of words, {tokens:.1%} of tokens"
         for name, (words, tokens) in zip(names or column_names(None, len(shares)), shares, strict=True)
     )
     if max(words for words, _ in shares) > MOST_UNKNOWN and not force:
         raise DataError(
             "doubtful",
-            f"too much is unknown to the tokenizer of `{student}`, more than {MOST_UNKNOWN:.0%} of words: {said}",
+            f"too much is unknown to the tokenizer of `{student}`, more than {MOST_UNKNOWN:.0%} of words: {summary}",
             "add tokens with `albertkit tokenizer extend --model`, choose another student, or train anyway with --force",
         )
-    return f"unknown to the tokenizer: {said}"
+    return f"unknown to the tokenizer: {summary}"

@@ -42,8 +42,8 @@ class ScoredDev:
 
     def score(self, vectors: np.ndarray) -> dict[str, float]:
         """Return spearman and pearson of the cosines of [E, 2, D] with the scores; NaN where not defined."""
-        found = correlations(self.scores, row_cosines(vectors[:, 0], vectors[:, 1]))
-        return {name: math.nan if (value := found[name]) is None else value for name in ("spearman", "pearson")}
+        scores = correlations(self.scores, row_cosines(vectors[:, 0], vectors[:, 1]))
+        return {name: math.nan if (value := scores[name]) is None else value for name in ("spearman", "pearson")}
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
         """Return 95 % intervals, by bootstrap over the pairs."""
@@ -66,13 +66,15 @@ class PairDev:
 
     def score(self, vectors: np.ndarray) -> dict[str, float]:
         """Return retrieval, the mean of retrieval_forward and retrieval_backward, of [E, K, D]; shares of the examples."""
-        found = []
+        figures = []
         for column in range(1, vectors.shape[1]):
             sides = [row[0] for row in self.texts], [row[column] for row in self.texts]
-            found.append(retrieval_figures(unit_vectors(vectors[:, 0]), unit_vectors(vectors[:, column]), *sides))
-        forward, backward = (float(np.mean([one[way] for one in found])) for way in ("forward", "backward"))
-        ways = {"retrieval_forward": forward, "retrieval_backward": backward}
-        return {"retrieval": (forward + backward) / 2, **ways}
+            figures.append(retrieval_figures(unit_vectors(vectors[:, 0]), unit_vectors(vectors[:, column]), *sides))
+        forward, backward = (
+            float(np.mean([of_column[direction] for of_column in figures])) for direction in ("forward", "backward")
+        )
+        directions = {"retrieval_forward": forward, "retrieval_backward": backward}
+        return {"retrieval": (forward + backward) / 2, **directions}
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
         """Return 95 % intervals of the shares, by Wilson's formula."""
@@ -134,24 +136,24 @@ class Evaluator:
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the dev examples: a run is only resumed with the same."""
-        known = "".join(fingerprint(self._features[id(dev.texts)]) for dev in self.devs).encode()
+        content = "".join(fingerprint(self._features[id(dev.texts)]) for dev in self.devs).encode()
         for dev in self.devs:
             if isinstance(dev, ScoredDev):
-                known += np.ascontiguousarray(dev.scores).tobytes()
-        return sha256_bytes(known)
+                content += np.ascontiguousarray(dev.scores).tobytes()
+        return sha256_bytes(content)
 
     def measure(self, encoder: SentenceEncoder, intervals: bool = False) -> tuple[dict[str, float], dict[str, Any]]:
         """Return all metrics and, if wanted, their intervals."""
         scores: dict[str, float] = {}
-        found: dict[str, Any] = {}
+        all_intervals: dict[str, Any] = {}
         self.constant = []
-        made = {of_texts: self._vectors(encoder, features) for of_texts, features in self._features.items()}
+        vectors_of = {texts_id: self._vectors(encoder, features) for texts_id, features in self._features.items()}
         for dev in self.devs:
-            vectors = made[id(dev.texts)].reshape(len(dev.texts), len(dev.texts[0]), -1)
+            vectors = vectors_of[id(dev.texts)].reshape(len(dev.texts), len(dev.texts[0]), -1)
             scores = {**dev.score(vectors), **scores}
-            found |= dev.intervals(vectors) if intervals else {}
+            all_intervals |= dev.intervals(vectors) if intervals else {}
             self.constant += [line for line in dev.constant(vectors) if line not in self.constant]
-        return scores, found
+        return scores, all_intervals
 
     @torch.inference_mode()
     def _vectors(self, encoder: SentenceEncoder, features: Features) -> np.ndarray:

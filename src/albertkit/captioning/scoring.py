@@ -4,7 +4,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -47,21 +47,26 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
     predictions, details = options.predictions, options.details
     if details is not None:
         check_new_file(details)
-    given, truths = read_caption_file(predictions), [read_caption_file(file) for file in options.references]
-    for truth in truths:
-        if (truth.layout == "lines") != (given.layout == "lines"):
-            keyed, bare = (truth, given) if given.layout == "lines" else (given, truth)
-            fact = f"`{keyed.path}` has keys, `{bare.path}` is plain lines"
+    predicted = read_caption_file(predictions)
+    reference_files = [read_caption_file(file) for file in options.references]
+    for file in reference_files:
+        if (file.layout == "lines") != (predicted.layout == "lines"):
+            keyed, plain = (file, predicted) if predicted.layout == "lines" else (predicted, file)
+            fact = f"`{keyed.path}` has keys, `{plain.path}` is plain lines"
             raise DataError("predictions-mismatch", fact, "give keys to both, or write both as lines in the same order")
-        if given.layout == "lines" and len(truth.rows) != len(given.rows):
-            fact = f"`{predictions}` has {counted(len(given.rows), 'line')}, `{truth.path}` has {len(truth.rows):,}"
+        if predicted.layout == "lines" and len(file.rows) != len(predicted.rows):
+            fact = f"`{predictions}` has {counted(len(predicted.rows), 'line')}, `{file.path}` has {len(file.rows):,}"
             raise DataError("predictions-mismatch", fact, "line n of one belongs to line n of the other")
-    candidates, gold = _candidates(given), _references(truths)
-    scores = score_captions(gold, candidates)
+    candidates = _candidates(predicted)
+    references: dict[str, list[str]] = {}
+    for file in reference_files:
+        for row in file.rows:
+            references.setdefault(row.key, []).extend(row.captions)
+    scores = score_captions(references, candidates)
     if details is not None:
         each = scores.each.items()
         write_lines(
-            details, ({"key": k, "caption": candidates[k], "references": gold[k], **values} for k, values in each)
+            details, ({"key": k, "caption": candidates[k], "references": references[k], **values} for k, values in each)
         )
     return scores
 
@@ -88,7 +93,7 @@ def read_caption_file(file: File) -> CaptionFile:
             file, "lines", [CaptionRow(str(number), [line], f"line {number:,}") for number, line in lines]
         )
     if len(filled) > 1 and _is_json(first):
-        rows = [_record_row(file, f"line {number:,}", _json(file, number, line)) for number, line in filled]
+        rows = [_record_row(file, f"line {number:,}", _parse_json(file, number, line)) for number, line in filled]
         return CaptionFile(file, "json", rows)
     try:
         content = json.loads(text)
@@ -99,10 +104,10 @@ def read_caption_file(file: File) -> CaptionFile:
 
 
 def _read(file: File) -> str:
-    found = find_file(file)
-    if "://" not in found.path:
-        plain_file(found.path, "captions")  # read whole: a pipe or a device might never end
-    with ByteStream(found) as stream:
+    source = find_file(file)
+    if "://" not in source.path:
+        plain_file(source.path, "captions")  # read whole: a pipe or a device might never end
+    with ByteStream(source) as stream:
         content = b"".join(iter(stream.read, b""))
     try:
         return content.decode("utf-8-sig")
@@ -113,8 +118,8 @@ def _read(file: File) -> str:
 
 def _tsv_row(file: File, number: int, line: str) -> CaptionRow:
     key, _, value = line.partition("\t")
-    records = _json(file, number, value)
-    captions = [record.get("caption") if isinstance(record, dict) else record for record in _listed(records)]
+    records = _parse_json(file, number, value)
+    captions = [record.get("caption") if isinstance(record, dict) else record for record in _as_list(records)]
     return _row(file, f"line {number:,}", key, captions)
 
 
@@ -122,19 +127,19 @@ def _json_rows(file: File, content: Any) -> Iterator[CaptionRow]:
     """Yield rows of one JSON document: a list of records, COCO's annotations, one record, or keys with captions."""
     if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
         for key, captions in content.items():
-            yield _row(file, f"`{key}`", key, _listed(captions))
+            yield _row(file, f"`{key}`", key, _as_list(captions))
         return
-    records = _listed(content.get("annotations", content) if isinstance(content, dict) else content)
+    records = _as_list(content.get("annotations", content) if isinstance(content, dict) else content)
     for number, record in enumerate(records, 1):
         yield _record_row(file, f"record {number:,}", record)
 
 
 def _record_row(file: File, where: str, record: Any) -> CaptionRow:
     if not isinstance(record, dict):
-        raise _bad(file, where, f"a {type(record).__name__}, not an object")
+        raise _bad_row_error(file, where, f"a {type(record).__name__}, not an object")
     name = next((name for name in _NAMES if record.get(name) is not None), None)
     if name is None:
-        raise _bad(file, where, f"it has none of {', '.join(_NAMES)}")
+        raise _bad_row_error(file, where, f"it has none of {', '.join(_NAMES)}")
     key = record[name]
     if name in _NAMES[1:4]:  # as in a manifest: two clips of one video have different keys
         try:
@@ -143,32 +148,34 @@ def _record_row(file: File, where: str, record: Any) -> CaptionRow:
                 *parse_span(record.get("start"), record.get("end")),
             )
         except ValueError as error:
-            raise _bad(file, where, str(error)) from None
+            raise _bad_row_error(file, where, str(error)) from None
     captions = record.get("captions", record.get("caption"))
     if isinstance(captions, list) and any(isinstance(caption, dict) for caption in captions):
         captions = record.get("caption")  # of `caption predict`: the best beside all of them with scores
-    return _row(file, where, key, _listed(captions))
+    return _row(file, where, key, _as_list(captions))
 
 
 def _row(file: File, where: str, key: Any, captions: list[Any]) -> CaptionRow:
     """Return a row, if it is one: a key of text or a whole number, and at least one caption."""
     if isinstance(key, bool) or not isinstance(key, str | int):
-        raise _bad(file, where, f"the key is {key!r}, it must be text or a whole number")
+        raise _bad_row_error(file, where, f"the key is {key!r}, it must be text or a whole number")
     for caption in captions or [None]:
         if not isinstance(caption, str):
-            raise _bad(file, where, f"a caption is {caption!r}, it must be text" if captions else "it has no caption")
+            raise _bad_row_error(
+                file, where, f"a caption is {caption!r}, it must be text" if captions else "it has no caption"
+            )
     return CaptionRow(str(key), captions, where)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _json(file: File, number: int, text: str) -> Any:
+def _parse_json(file: File, number: int, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _bad(file, f"line {number:,}", not_json(error)) from None
+        raise _bad_row_error(file, f"line {number:,}", not_json(error)) from None
 
 
 def _is_json(text: str) -> bool:
@@ -178,26 +185,18 @@ def _is_json(text: str) -> bool:
     return False
 
 
-def _bad(file: File, where: str, reason: str) -> DataError:
+def _bad_row_error(file: File, where: str, reason: str) -> DataError:
     return DataError("bad-row", f"`{file}`, {where}: {reason}", "correct the row: every clip needs a key and a caption")
 
 
-def _candidates(given: CaptionFile) -> dict[str, str]:
+def _candidates(predicted: CaptionFile) -> dict[str, str]:
     """Return one caption a clip. The same one again is ignored: processes that share clips unevenly caption some twice."""
-    found: dict[str, str] = {}
-    for key, captions, where in given.rows:
-        if given.layout != "tsv" and len(captions) > 1:
+    candidates: dict[str, str] = {}
+    for key, captions, where in predicted.rows:
+        if predicted.layout != "tsv" and len(captions) > 1:
             raise DataError(
-                "bad-row", f"`{given.path}`, {where}: {len(captions)} captions of clip `{key}`", "leave the best"
+                "bad-row", f"`{predicted.path}`, {where}: {len(captions)} captions of clip `{key}`", "leave the best"
             )
-        if found.setdefault(key, captions[0]) != captions[0]:
-            raise DataError("bad-row", f"`{given.path}`, {where}: clip `{key}` again", "leave one caption")
-    return found
-
-
-def _references(truths: Sequence[CaptionFile]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for truth in truths:
-        for key, captions, _ in truth.rows:
-            found.setdefault(key, []).extend(captions)
-    return found
+        if candidates.setdefault(key, captions[0]) != captions[0]:
+            raise DataError("bad-row", f"`{predicted.path}`, {where}: clip `{key}` again", "leave one caption")
+    return candidates

@@ -8,7 +8,6 @@ from typing import Any
 from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
 from albertkit.captioning.backbones.video_swin_checkpoint import KIND, read_video_swin
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.generation import GenerationSettings
 from albertkit.captioning.model import CaptionConfig
 from albertkit.captioning.swinbert.classes import AlbertForImageCaptioning, search_settings
 from albertkit.captioning.swinbert.options import ConvertSwinBertOptions
@@ -96,7 +95,7 @@ def load_swinbert_captioner(
     model, report, state = _load(source, config)
     arguments = read_arguments(report.source)
     notes = list(report.notes)
-    found = _tokenizer(report.source, tokenizer, model.config, arguments)
+    captioner_tokenizer = _load_tokenizer(report.source, tokenizer, model.config, arguments)
     backbone = None
     if state.backbone:
         backbone = read_video_swin(state.backbone, report.source, f"{KIND}{report.source.resolve()}")
@@ -114,7 +113,15 @@ def load_swinbert_captioner(
         notes.append("trained with a second text (add_od_labels); captions are written without one here")
     sampling = None if backbone is None else _sampling(backbone, arguments, report.gate_tokens, notes)
     grid = None if backbone is None or sampling is None else backbone.grid(sampling.num_frames, sampling.size)
-    captioner = VideoCaptioner(model, found, backbone, sampling, grid, _search(arguments))
+    search_names = ("num_beams", "length_penalty", "repetition_penalty")
+    search = search_settings(
+        {
+            **{name: arguments[name] for name in search_names if name in arguments},
+            "max_length": arguments.get("max_gen_length", 20),
+            "num_keep_best": min(arguments.get("num_keep_best", 1), arguments.get("num_beams", 1)),
+        }
+    )
+    captioner = VideoCaptioner(model, captioner_tokenizer, backbone, sampling, grid, search)
     return captioner, replace(report, notes=tuple(notes))
 
 
@@ -142,8 +149,8 @@ def _load(
     state = sort_state(read_tensor_file(file), file)
     arguments = read_arguments(file)
     notes: list[str] = []
-    values = _values(state, file, Path(config) if config else None, arguments, notes)
-    albert = _configuration(state, values, arguments, file, notes)
+    values = _read_configuration(state, file, Path(config) if config else None, arguments, notes)
+    albert = _make_configuration(state, values, arguments, file, notes)
     model, _ = AlbertForImageCaptioning.from_tensors(albert, state.tensors, (), str(file))
     report = SwinBertReport(
         source=file,
@@ -160,17 +167,18 @@ def _load(
     return model, report, state
 
 
-def _values(
-    state: SwinBertState, file: Path, named: Path | None, arguments: dict[str, Any], notes: list[str]
+def _read_configuration(
+    state: SwinBertState, file: Path, config: Path | None, arguments: dict[str, Any], notes: list[str]
 ) -> dict[str, Any]:
     """Return the text model's configuration: of a file, or else of a BERT's tensors and arguments."""
     folders = [file.parent, *_model_folders(file, arguments, "config.json")]
-    found = [folder / "config.json" for folder in folders if (folder / "config.json").is_file()]
-    if named or found:
-        chosen = (named / "config.json" if named.is_dir() else named) if named else found[0]
-        values = load(chosen, dict[str, Any], "model configuration")
-        asked = {name: arguments.get(name) for name in STRUCTURE}
-        return values | {name: value for name, value in asked.items() if isinstance(value, int) and value > 0}
+    files = [folder / "config.json" for folder in folders if (folder / "config.json").is_file()]
+    if config is not None:
+        files = [config / "config.json" if config.is_dir() else config]
+    if files:
+        values = load(files[0], dict[str, Any], "model configuration")
+        structure = {name: arguments.get(name) for name in STRUCTURE}
+        return values | {name: value for name, value in structure.items() if isinstance(value, int) and value > 0}
     if state.body == "albert":
         raise CheckpointError(
             "missing-file",
@@ -200,16 +208,16 @@ def _values(
     return {**values, "num_attention_heads": heads}
 
 
-def _configuration(
+def _make_configuration(
     state: SwinBertState, values: dict[str, Any], arguments: dict[str, Any], file: Path, notes: list[str]
 ) -> AlbertConfig:
     values = values | ({"hidden_dropout_prob": arguments["drop_out"]} if "drop_out" in arguments else {})
     config, _ = make_config(bert.albert_values(values) if state.body == "bert" else values, file)
-    given = {**arguments, **values}  # a configuration in the folder of the weights is that of this very model
-    asked = bool(given.get("tie_weights", state.tied))
-    if asked != state.tied:
+    settings = {**arguments, **values}  # a configuration in the folder of the weights is that of this very model
+    tie_weights = bool(settings.get("tie_weights", state.tied))
+    if tie_weights != state.tied:
         notes.append(
-            f"tie_weights was {asked}, the output matrix and the word embeddings are {'' if state.tied else 'not '}equal"
+            f"tie_weights was {tie_weights}, the output matrix and the word embeddings are {'' if state.tied else 'not '}equal"
         )
     caption = CaptionConfig(
         img_feature_dim=state.tensors["albert.img_embedding.projection.weight"].shape[1],
@@ -218,12 +226,12 @@ def _configuration(
         grid=CaptionConfig.of(config).grid if "albert.img_embedding.time_embeddings" in state.tensors else None,
         video_attention="legacy" if state.gate_tokens else "full",
         num_visual_tokens=state.gate_tokens,
-        hard_gate=bool(given.get("sparse_mask_soft2hard", False)),
+        hard_gate=bool(settings.get("sparse_mask_soft2hard", False)),
         tie_weights=state.tied,
-        freeze_embedding=bool(given.get("freeze_embedding", False)),
-        label_smoothing=given.get("label_smoothing", 0.0),
-        drop_worst_ratio=given.get("drop_worst_ratio", 0.0),
-        drop_worst_after=given.get("drop_worst_after", 0),
+        freeze_embedding=bool(settings.get("freeze_embedding", False)),
+        label_smoothing=settings.get("label_smoothing", 0.0),
+        drop_worst_ratio=settings.get("drop_worst_ratio", 0.0),
+        drop_worst_after=settings.get("drop_worst_after", 0),
     )
     return caption.put_into(config)
 
@@ -231,17 +239,20 @@ def _configuration(
 def _model_folders(file: Path, arguments: dict[str, Any], *patterns: str) -> list[Path]:
     """Return the folders with such files that log/args.json names, as seen from the checkout that the run lies in."""
     names = [arguments.get(name) for name in ("config_name", "tokenizer_name", RECORDED, "model_name_or_path")]
-    places = [parent / name for name in names if name and isinstance(name, str) for parent in file.resolve().parents]
-    return [place for place in places if place.is_dir() and any(any(place.glob(pattern)) for pattern in patterns)]
+    folders = [parent / name for name in names if name and isinstance(name, str) for parent in file.resolve().parents]
+    return [folder for folder in folders if folder.is_dir() and any(any(folder.glob(pattern)) for pattern in patterns)]
 
 
-def _tokenizer(
-    file: Path, named: str | Path | None, config: AlbertConfig, arguments: dict[str, Any]
+def _load_tokenizer(
+    file: Path, tokenizer_folder: str | Path | None, config: AlbertConfig, arguments: dict[str, Any]
 ) -> AlbertTokenizer:
     """Return the tokenizer that the captioner was trained with."""
-    usual = [file.parent, file.parent / "tokenizer", file.parent.parent / "tokenizer"]
-    there = [folder for folder in usual if any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES)]
-    folders = [Path(named)] if named else [*there, *_model_folders(file, arguments, *_TOKENIZER_FILES)]
+    if tokenizer_folder:
+        folders = [Path(tokenizer_folder)]
+    else:
+        usual = (file.parent, file.parent / "tokenizer", file.parent.parent / "tokenizer")
+        folders = [folder for folder in usual if any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES)]
+        folders += _model_folders(file, arguments, *_TOKENIZER_FILES)
     if not folders:
         raise CheckpointError(
             "no-tokenizer",
@@ -270,11 +281,3 @@ def _sampling(
         frames = gate_tokens // per_frame * backbone.patch[0] or 32
         notes.append(f"no {ARGS}: {frames} frames of {size} pixels, as the shapes or SwinBERT's defaults have it")
     return FrameSampling(num_frames=frames, size=size, rounding="floor")
-
-
-def _search(arguments: dict[str, Any]) -> GenerationSettings:
-    """Return SwinBERT's search, with its training's arguments."""
-    names = ("num_beams", "length_penalty", "repetition_penalty")
-    given = {name: arguments[name] for name in names if name in arguments}
-    kept = min(arguments.get("num_keep_best", 1), arguments.get("num_beams", 1))
-    return search_settings({**given, "max_length": arguments.get("max_gen_length", 20), "num_keep_best": kept})

@@ -23,7 +23,7 @@ from albertkit.frame.command import takes
 from albertkit.frame.result import Result
 from albertkit.frame.section import Section, Text
 
-LISTS = (".jsonl", ".yaml", ".yml", ".json")  # these name clips; anything else is a video
+LIST_SUFFIXES = (".jsonl", ".yaml", ".yml", ".json")  # these name clips; anything else is a video
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,16 @@ class PredictedClip:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        own: dict[str, Any] = {"key": self.key, "caption": self.captions[0].text if self.captions else ""}
-        own["captions"] = [
+        record: dict[str, Any] = {"key": self.key, "caption": self.captions[0].text if self.captions else ""}
+        record["captions"] = [
             {"caption": c.text, "score": round(c.score, 6), "log_probability": round(c.log_probability, 6)}
             for c in self.captions
         ]
         if self.sheet:
-            own["sheet"] = str(self.sheet)
-        return own | ({"notes": list(self.notes)} if self.notes else {})
+            record["sheet"] = str(self.sheet)
+        if self.notes:
+            record["notes"] = list(self.notes)
+        return record
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,8 @@ def predict_captions(options: PredictCaptionsOptions) -> PredictReport:
         check_new_file(out)
     captioner = open_captioner(options.model, options.backbone, options.device)
     _, sampling = captioner.require_backbone()
-    clips, bad_rows = _clips(options.videos)
-    found: list[PredictedClip] = []
+    clips, bad_rows = _read_clips(options.videos)
+    predicted_clips: list[PredictedClip] = []
     skipped: list[tuple[str, AlbertKitError]] = [
         (bad_row.where, DataError("bad-row", f"`{bad_row.file}`, {bad_row.where}: {bad_row.reason}"))
         for bad_row in bad_rows
@@ -116,41 +118,42 @@ def predict_captions(options: PredictCaptionsOptions) -> PredictReport:
             sheet = Path(options.sheets) / f"{sheet_name(clip.key, names)}.png"
             with atomic_file(sheet) as stream:
                 stream.write(sheet_png(frames, captions[0]))
-        found.append(PredictedClip(clip.key, captions, sheet, tuple(frames.notes)))
-    if not found:
+        predicted_clips.append(PredictedClip(clip.key, captions, sheet, tuple(frames.notes)))
+    if not predicted_clips:
         raise skipped[0][1] if skipped else DataError("empty", "no clip is named", "name videos")
     if out is not None:
-        write_lines(out, (predicted.to_dict() for predicted in found))
-    return PredictReport(found, skipped)
+        write_lines(out, (clip.to_dict() for clip in predicted_clips))
+    return PredictReport(predicted_clips, skipped)
 
 
-def _clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[BadRow]]:
+def _read_clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[BadRow]]:
     """Return the clips that inputs name, each with a key of its own, and what of lists cannot be used."""
     clips: list[Clip] = []
     bad_rows = BadRows("skip")
-    for given in map(Path, inputs):
-        if given.is_dir() or given.suffix.lower() in LISTS:
-            for split, of_split in read_splits(given, bad_rows=bad_rows).items():
-                several = {clip.key for clip in clips} & {clip.key for clip in of_split}
+    for path in map(Path, inputs):
+        if path.is_dir() or path.suffix.lower() in LIST_SUFFIXES:
+            for split, split_clips in read_splits(path, bad_rows=bad_rows).items():
+                repeated = {clip.key for clip in clips} & {clip.key for clip in split_clips}
                 clips += [
-                    replace(clip, key=f"{split}-{clip.key}") if clip.key in several else clip for clip in of_split
+                    replace(clip, key=f"{split}-{clip.key}") if clip.key in repeated else clip for clip in split_clips
                 ]
         else:
-            clips.append(Clip(key=given.stem, source=given))
+            clips.append(Clip(key=path.stem, source=path))
     keys: set[str] = set()
-    return [replace(clip, key=unused(clip.key, keys)) for clip in clips], bad_rows.found
+    return [replace(clip, key=unique_name(clip.key, keys)) for clip in clips], bad_rows.found
 
 
-def unused(name: str, taken: set[str]) -> str:
+def unique_name(name: str, taken: set[str]) -> str:
     """Return a name that is not among those taken, by a number at its end if need be; it is then one of them."""
-    found = next(one for one in chain([name], (f"{name}-{n}" for n in count(2))) if one not in taken)
-    taken.add(found)
-    return found
+    names = chain([name], (f"{name}-{n}" for n in count(2)))
+    unique = next(candidate for candidate in names if candidate not in taken)
+    taken.add(unique)
+    return unique
 
 
 def sheet_name(key: str, taken: set[str]) -> str:
     """Return the name of a clip's picture: letters and digits of any script, no folder, not hidden, not one of those taken."""
-    return unused(re.sub(r"[^\w.-]+", "_", key).lstrip("._-") or "clip", taken)
+    return unique_name(re.sub(r"[^\w.-]+", "_", key).lstrip("._-") or "clip", taken)
 
 
 def sheet_png(frames: Frames, best: Caption) -> bytes:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from albertkit.captioning.generation.settings import GenerationSettings
-from albertkit.data.bad_rows import OnError
+from albertkit.data.columns import OnError
 from albertkit.frame.command import SEVERAL, check_values
 from albertkit.frame.options import DeviceOptions
 from albertkit.validation import Positive

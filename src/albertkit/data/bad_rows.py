@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
+from albertkit.data.columns import OnError
 from albertkit.data.given import is_made_of_rows, named_as_given
 from albertkit.errors import ConfigError, DataError
 
-OnError = Literal["stop", "skip"]
 _SHOWN = 5  # bad rows that a command prints
 
 

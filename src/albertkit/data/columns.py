@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from cyclopts import Parameter
 
 from albertkit.normalization import normalize
 
+OnError = Literal["stop", "skip"]  # what is done at a row that cannot be used
 IDS = ("id", "index", "idx", "guid")  # `albertkit predict` writes id, GLUE's submissions have index
 
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from albertkit.data.bad_rows import OnError
-from albertkit.data.columns import Columns
+from albertkit.data.columns import Columns, OnError
 from albertkit.validation import Positive
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]

@@ -37,18 +37,19 @@ def respelled(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> Alig
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
-    place = 0
+    position = 0
     for first, last, new in changes:
-        parts += [old.text[place:first], new]
-        starts += old.starts[place:first] + [old.starts[first]] * len(new)
-        ends += old.ends[place:first]
+        parts += [old.text[position:first], new]
+        starts += old.starts[position:first] + [old.starts[first]] * len(new)
+        ends += old.ends[position:first]
         end = old.ends[last - 1] if last > first else old.starts[first]
         if new:
             ends += [end] * len(new)
         elif ends:
             ends[-1] = end
-        place = last
-    return AlignedText("".join([*parts, old.text[place:]]), starts + old.starts[place:], ends + old.ends[place:])
+        position = last
+    parts.append(old.text[position:])
+    return AlignedText("".join(parts), starts + old.starts[position:], ends + old.ends[position:])
 
 
 def collapsed(text: AlignedText) -> AlignedText:
@@ -60,7 +61,7 @@ def collapsed(text: AlignedText) -> AlignedText:
 
 def lowered(text: AlignedText) -> AlignedText:
     """Lower-case the text as a whole, since a final sigma depends on its neighbours. U+0130 alone becomes two."""
-    longer = ((*found.span(), found.group().lower()) for found in re.finditer("\u0130", text.text))
+    longer = ((*match.span(), match.group().lower()) for match in re.finditer("\u0130", text.text))
     return respelled(text, longer)._replace(text=text.text.lower())
 
 
@@ -69,7 +70,7 @@ def without_marks(text: AlignedText) -> AlignedText:
 
     Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
     """
-    return respelled(text, ((*found.span(), _bases(found.group())) for found in BEYOND_ASCII.finditer(text.text)))
+    return respelled(text, ((*match.span(), _bases(match.group())) for match in BEYOND_ASCII.finditer(text.text)))
 
 
 def _bases(character: str) -> str:
@@ -102,6 +103,6 @@ def _nfc(text: str) -> str:
     return normalize("NFC", text)
 
 
-def with_spaces(text: AlignedText, places: Sequence[int]) -> AlignedText:
-    """Insert spaces that the original does not have, each of which stands for nothing in it, at ascending places."""
-    return respelled(text, ((place, place, " ") for place in places))
+def with_spaces(text: AlignedText, positions: Sequence[int]) -> AlignedText:
+    """Insert spaces that the original does not have, each of which stands for nothing in it, at ascending positions."""
+    return respelled(text, ((position, position, " ") for position in positions))

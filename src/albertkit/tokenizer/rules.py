@@ -107,10 +107,10 @@ def _with_near_blanks(text: str) -> str:
 
 def align(rules: str, text: str) -> AlignedText:
     """Do as `apply`, with the origin of every character; slower."""
-    found = aligned(encodable(text))
+    aligned_text = aligned(encodable(text))
     for step in _STEPS[rules]:
-        found = step.align(found)
-    return found
+        aligned_text = step.align(aligned_text)
+    return aligned_text
 
 
 def encodable(text: str) -> str:
@@ -163,14 +163,16 @@ def _google(lower: bool, keep_accents: bool) -> str:
 
 def with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool | None = None) -> str:
     """Return the name of the rules that differ from others in transformers' flags alone; None keeps a flag."""
-    own = lowers(rules), STRIP_MARKS not in _STEPS[rules]
-    lower = own[0] if do_lower_case is None else do_lower_case
-    keep = own[1] if keep_accents is None else keep_accents
-    if (lower, keep) == own:
+    lower, keep = lowers(rules), STRIP_MARKS not in _STEPS[rules]
+    if do_lower_case in (None, lower) and keep_accents in (None, keep):
         return rules
+    if do_lower_case is not None:
+        lower = do_lower_case
+    if keep_accents is not None:
+        keep = keep_accents
     if is_google(rules):
         return _google(lower, keep)
     if rules in ("multilingual", "korean") and keep:
         return "korean" if lower else "multilingual"
-    what = f"there are no rules like `{rules}` with do_lower_case={lower} and keep_accents={keep}"
-    raise ConfigError("unknown-name", what, f"name rules with text_rules: {', '.join(NAMES)}")
+    fact = f"there are no rules like `{rules}` with do_lower_case={lower} and keep_accents={keep}"
+    raise ConfigError("unknown-name", fact, f"name rules with text_rules: {', '.join(NAMES)}")

@@ -54,8 +54,8 @@ def read_texts(
     if columns.label is not None or columns.id is not None:
         raise ConfigError("conflicting-options", "texts have no label and no id", "leave out --label and --id")
     rows: list[tuple[str, ...]]
-    named = columns.text is not None or columns.columns is not None
-    if not named and (count == 1 or (count is None and not _is_table(file))):
+    has_columns = columns.text is not None or columns.columns is not None
+    if not has_columns and (count == 1 or (count is None and not _is_table(file))):
         check_is_running_text(file, LINE_HINTS)
         rows = [(line,) for line in read_lines(file) if line.strip()]
     else:
@@ -102,41 +102,43 @@ def _read_table(
     with Table(file, quoted=columns.quoted, bad_rows=bad_rows) as table:
         if columns.columns is not None:
             table.without_header([name.strip() for name in columns.columns.split(",")])
-        wanted = [name for name in (columns.text, columns.pair) if name is not None]
+        text_columns = [name for name in (columns.text, columns.pair) if name is not None]
         pair, hard = _pair_columns(table.columns)
-        if not wanted and pair:
-            beside = {*pair, *(() if negatives else hard)}
-            others = [name for name in table.columns if name not in beside and name.lower() not in _BESIDE_PAIRS]
-            wanted = [*pair, *others]
-        elif not wanted:
+        if not text_columns and pair:
+            skipped = {*pair, *(() if negatives else hard)}
+            further = [name for name in table.columns if name not in skipped and name.lower() not in _BESIDE_PAIRS]
+            text_columns = [*pair, *further]
+        elif not text_columns:
             if columns.columns is None and not table.has_own_names:
                 first_line = table.columns
                 table.without_header([f"column {n}" for n in range(1, len(table.columns) + 1)])
-            wanted = list(table.columns)
-        unread = [name for name in table.columns if name not in wanted and (name in hard or not columns.text)]
+            text_columns = list(table.columns)
+        unread = [name for name in table.columns if name not in text_columns and (name in hard or not columns.text)]
         if unread:
-            bad_rows.note(f"`{file}`: read: {listed(_quoted(wanted))}; not read: {listed(_quoted(unread))}")
-        if count is not None and len(wanted) != count and (not pair or wanted != [*pair, *hard]):
-            raise DataError(
-                "bad-row",
-                f"`{file}`, line 1: {len(wanted)} columns ({', '.join(_quoted(wanted))}), but an example has {count} texts",
-                "name those to read: --text FIRST --pair SECOND, and --columns for all of a file without a header"
-                + "; of triplets all: --columns anchor,positive,negative" * (negatives and len(wanted) == count + 1),
-            )
-        for row in table.rows(wanted, lists=wanted):
-            texts = [_texts_of(row.values[name]) if table.has_own_names else [row.values[name]] for name in wanted]
-            if all(some and all(text.strip() for text in some) for some in texts):
+            bad_rows.note(f"`{file}`: read: {listed(_quoted(text_columns))}; not read: {listed(_quoted(unread))}")
+        if count is not None and len(text_columns) != count and (not pair or text_columns != [*pair, *hard]):
+            hint = "name those to read: --text FIRST --pair SECOND, and --columns for all of a file without a header"
+            if negatives and len(text_columns) == count + 1:
+                hint += "; of triplets all: --columns anchor,positive,negative"
+            names = ", ".join(_quoted(text_columns))
+            fact = f"`{file}`, line 1: {len(text_columns)} columns ({names}), but an example has {count} texts"
+            raise DataError("bad-row", fact, hint)
+        for row in table.rows(text_columns, lists=text_columns):
+            fields = [row.values[name] for name in text_columns]
+            lists = [_texts_of(field) if table.has_own_names else [field] for field in fields]
+            is_usable = [bool(texts) and all(text.strip() for text in texts) for texts in lists]
+            if all(is_usable):
                 # A list of texts meets each of the other texts of its row in turn.
-                rows += [tuple(some[n % len(some)] for some in texts) for n in range(max(map(len, texts)))]
+                rows += [tuple(texts[n % len(texts)] for texts in lists) for n in range(max(map(len, lists)))]
             else:
-                wrong = [bool(some) and all(text.strip() for text in some) for some in texts].index(False)
-                reason = "is empty" if len(texts[wrong]) == 1 else "is empty, or no list of texts"
-                table.add_bad_row(row.line, f"`{wanted[wrong]}` {reason}")
+                index = is_usable.index(False)
+                reason = "is empty" if len(lists[index]) == 1 else "is empty, or no list of texts"
+                table.add_bad_row(row.line, f"`{text_columns[index]}` {reason}")
     if first_line and _is_header(first_line, rows[1:]):
         hint = f"if it names columns: {' '.join(_naming_options(first_line))}"
         bad_rows.note(f"`{file}`: the first line ({listed(_quoted(first_line))}) is read as a row of texts; {hint}")
     if columns.text is None and rows and (count is None or not pair):
-        refuse_other_columns(file, wanted, rows)
+        refuse_other_columns(file, text_columns, rows)
     return rows
 
 
@@ -159,10 +161,10 @@ def _texts_of(value: str) -> list[str]:
     return [value]
 
 
-def _is_header(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
-    """Return whether a line may name columns: single words without a sign, as few other lines are."""
-    words = sum(all(text.isidentifier() for text in row) for row in others)
-    return all(name.isidentifier() for name in first) and words <= _FEW_WORDS * len(others)
+def _is_header(line: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Return True if a line may name columns: single words without a sign, as few of the other rows are."""
+    words = sum(all(text.isidentifier() for text in row) for row in rows)
+    return all(name.isidentifier() for name in line) and words <= _FEW_WORDS * len(rows)
 
 
 def _quoted(names: Sequence[str]) -> list[str]:
@@ -237,30 +239,31 @@ _KINDS: tuple[tuple[str, Callable[[str], object]], ...] = (
 
 def refuse_other_columns(file: Path, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
     """Refuse a table of which not all K columns are sentences, unless the columns to read are named."""
-    found = {k: reason for k in range(len(names)) if (reason := _other_than_sentences([row[k] for row in rows]))}
-    if not found:
+    contents = {k: _other_than_sentences([row[k] for row in rows]) for k in range(len(names))}
+    doubts = "; ".join(f"`{names[k]}` holds {content}" for k, content in contents.items() if content)
+    if not doubts:
         return
-    what = "; ".join(f"`{names[k]}` holds {reason}" for k, reason in found.items())
-    left = [k for k in range(len(names)) if k not in found]
+    sentences = [k for k, content in contents.items() if not content]
     hint = "name a file with a column of sentences"
-    if left:
-        unnamed = all(name == f"column {n}" for n, name in enumerate(names, 1))
-        short = [f"c{n}" for n in range(1, len(names) + 1)] if unnamed else list(names)
-        options = _naming_options([short[k] for k in left])
-        if unnamed:
-            options.insert(0, f"--columns {','.join(short)}")
+    if sentences:
+        is_unnamed = all(name == f"column {n}" for n, name in enumerate(names, 1))
+        short_names = [f"c{n}" for n in range(1, len(names) + 1)] if is_unnamed else list(names)
+        options = _naming_options([short_names[k] for k in sentences])
+        if is_unnamed:
+            options.insert(0, f"--columns {','.join(short_names)}")
         hint = f"name the columns to read: {' '.join(options)}"
-        if len(left) > 2:
-            hint += f"; or keep all {len(left)} of them: cut -f {','.join(str(k + 1) for k in left)} {file} > texts.tsv"
-    raise DataError("doubtful", f"`{file}`: {what}, and would be trained on as a text", hint)
+        if len(sentences) > 2:
+            fields = ",".join(str(k + 1) for k in sentences)
+            hint += f"; or keep all {len(sentences)} of them: cut -f {fields} {file} > texts.tsv"
+    raise DataError("doubtful", f"`{file}`: {doubts}, and would be trained on as a text", hint)
 
 
 def _other_than_sentences(values: Sequence[str]) -> str:
-    """Return what a column holds in place of sentences; "" for sentences."""
+    """Describe the content of a column that does not hold sentences; "" for sentences."""
     sample = values[:: max(1, len(values) // _SAMPLE)]
     example = f"such as `{_shortened(sample[0])}`"
-    for kind, is_one in _KINDS:
-        if sum(1 for value in sample if is_one(value)) > _MOST * len(sample):
+    for kind, is_of_kind in _KINDS:
+        if sum(1 for value in sample if is_of_kind(value)) > _MOST * len(sample):
             return f"{kind}, {example}"
     different = len(set(sample))
     if len(sample) >= _LEAST_ROWS and different <= max(1, _FEWEST_DIFFERENT * len(sample)):
@@ -295,9 +298,10 @@ class Examples:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def take(self, places: Sequence[int]) -> "Examples":
-        """Return some of them, by their places."""
-        return Examples([self.texts[p] for p in places], None if self.targets is None else self.targets[list(places)])
+    def take(self, indices: Sequence[int]) -> "Examples":
+        """Return the examples of some indices."""
+        targets = None if self.targets is None else self.targets[list(indices)]
+        return Examples([self.texts[index] for index in indices], targets)
 
 
 def triplets_of(pairs: Examples) -> tuple[Examples, int]:
@@ -312,13 +316,17 @@ def triplets_of(pairs: Examples) -> tuple[Examples, int]:
     for (text, pair), target in zip(pairs.texts, pairs.targets.tolist(), strict=True):
         if CLASSES[target] != "neutral":
             by_text[text][CLASSES[target] == "contradiction"].append(pair)
-    made = []
-    for text, (entails, contradicts) in by_text.items():
-        for n in range(max(len(entails), len(contradicts)) if entails and contradicts else 0):
-            same, other = entails[n % len(entails)], contradicts[n % len(contradicts)]
-            made += [(text, same, other), (same, text, other)]
-    whole = {text for text, sides in by_text.items() if all(sides)}
-    return Examples(made), len({text for text, _ in pairs.texts}) - len(whole)
+    triplets: list[tuple[str, ...]] = []
+    num_complete = 0
+    for text, (entailed_texts, contradicting_texts) in by_text.items():
+        if not entailed_texts or not contradicting_texts:
+            continue
+        num_complete += 1
+        for n in range(max(len(entailed_texts), len(contradicting_texts))):
+            positive = entailed_texts[n % len(entailed_texts)]
+            negative = contradicting_texts[n % len(contradicting_texts)]
+            triplets += [(text, positive, negative), (positive, text, negative)]
+    return Examples(triplets), len({text for text, _ in pairs.texts}) - num_complete
 
 
 def entailed(pairs: Examples) -> Examples:

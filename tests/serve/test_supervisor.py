@@ -343,6 +343,19 @@ def test_what_nobody_waits_for_is_not_computed(monkeypatch):
     assert found[504] > 0
 
 
+def test_of_a_request_that_is_given_up_only_what_the_worker_has_is_computed(monkeypatch):
+    async def scene(supervisor, workers):
+        found = Counter()
+        await ask(supervisor, [64] * 400, found, waits=5)
+        before = workers[0].tokens
+        await asyncio.sleep(TIMEOUT)
+        return found, before, workers[0].tokens
+
+    found, before, after = play(monkeypatch, scene)
+    assert found[504] == 64 * 400
+    assert 0 < after - before <= 2 * 512  # the batch that it computes, and the one that lies ready
+
+
 def test_a_request_too_large_for_its_time_is_refused_even_alone(monkeypatch):
     async def scene(supervisor, _):
         found = Counter()

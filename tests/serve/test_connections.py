@@ -5,15 +5,17 @@ import json
 import re
 import signal
 import socket
+import struct
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import uvicorn
 
 from albertkit.serve import connection as module
 from albertkit.serve.connection import Connection, Server
-from albertkit.serve.server import _ending_well
+from albertkit.serve.server import _ending_well, _listening
 
 
 async def app(scope, receive, send):
@@ -225,3 +227,11 @@ def test_a_terminal_that_closes_lets_the_server_drain(before, drains):
         signal.signal(signal.SIGHUP, original)
     assert server.is_draining == drains
     assert (server._end > time.monotonic() + 900) == drains
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not tell")
+def test_as_many_connections_may_wait_as_the_kernel_allows():
+    """Behind a full queue it resets them."""
+    with _listening("127.0.0.1", 0) as listener:
+        (most,) = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 28)
+    assert most == min(65_535, int(Path("/proc/sys/net/core/somaxconn").read_text()))

@@ -30,6 +30,7 @@ _PACKAGES = {
     "prometheus_client": "prometheus-client",
 }
 _GIVE_WAY = 0.0005  # seconds after which a thread lets others have Python's lock
+_BACKLOG = 65_535  # connections that wait to be accepted; the kernel's own limit, most often 4,096, is lower
 _GRACE = 5  # seconds beyond the timeout of requests, in which the last answers are sent
 
 
@@ -80,6 +81,7 @@ def _run(options: ServeOptions, listener: socket.socket, workers: Sequence[Worke
         access_log=False,
         server_header=False,
         ws="none",
+        backlog=_BACKLOG,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(options.timeout) + _GRACE,
     )
@@ -106,7 +108,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     """Bind a socket, so that what is wrong with the address is reported before the models are loaded."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         fact = f"cannot listen on {host} port {port}: {reason}"

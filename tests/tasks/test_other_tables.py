@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.given import as_files, listed, with_added_columns
 from albertkit.errors import AlbertKitError, ConfigError, DataError
@@ -19,6 +20,7 @@ from albertkit.inference.predict import predict
 from albertkit.tasks.checking import check_task
 from albertkit.tasks.evaluation import evaluate_task
 from albertkit.tasks.finetune import finetune
+from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -270,8 +272,8 @@ def test_missing_values_and_labels_in_memory_are_empty():
     pandas, datasets = map(pytest.importorskip, ("pandas", "datasets"))
 
     def written(data) -> list[dict]:
-        with as_files(data) as file:
-            return read_records(file)
+        with as_files(data) as records:
+            return [json.loads(line) for line in records.content.splitlines()]
 
     frame = pandas.DataFrame({"day": [pandas.NaT], "label": pandas.Series([pandas.NA], dtype=object)})
     assert written(frame) == [{"day": None, "label": None}]
@@ -325,6 +327,31 @@ def test_rows_in_memory_are_never_called_by_the_file_that_is_made_of_them(sst2, 
         predict(sst2, [{"text": "another column"}], precision="fp32")
 
 
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "reason"),
+    [
+        ("squad1", {"question": "who?", "context": "He did.", "answers": ["He"]}, {"question": "who?"}, "`context` is missing"),
+        ("ner", {"tokens": ["Oz"], "tags": ["B-LOC"]}, {"tokens": ["a", "b"], "tags": ["O"]}, "2 tokens"),
+        ("choice", {"question": "a?", "choices": ["x", "y"], "label": 1}, {"question": "", "choices": ["x", "y"]}, "no"),
+        ("race", {"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["B"]}, {"article": "a"}, "no field"),
+    ],
+)  # fmt: skip
+def test_bad_rows_in_memory_are_counted_from_0_by_every_kind_of_task(tmp_path, name, good, bad, reason):
+    task, read = find_task(name), {}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(good) + "\n" + json.dumps(bad))
+    with as_files([good, bad]) as rows, as_files(tmp_path / "rows.jsonl") as file:
+        for source in (rows, file):
+            bad_rows = BadRows("skip")
+            found = task.files(source)["train"]
+            read[source] = list(task.examples(found, split="train", labelled=True, bad_rows=bad_rows)), bad_rows.lines()
+    in_memory, of_file = read[rows], read[file]
+    assert len(in_memory[0]) == len(of_file[0]) == 1
+    assert in_memory[0][0].id == of_file[0][0].id or name == "race"
+    assert in_memory[1] == (of_file[1][0].replace(f"{tmp_path / 'rows.jsonl'}, line 2", "the data, row 1"),)
+    assert in_memory[1][0].startswith("the data, row 1: ")
+    assert reason in in_memory[1][0]
+
+
 def test_dev_rows_in_memory_are_called_so(start, capfd, tmp_path):
     rows = [{"sentence": text, "label": str(n % 2)} for n, text in enumerate(TEXTS * 2)]
     settings = FinetuneSettings(steps=1, batch_size=2, length=16)
@@ -352,8 +379,10 @@ def test_what_is_no_rows_is_refused(sst2, given, fact):
 
 
 def test_the_name_of_a_split_is_no_path(sst2):
-    with pytest.raises(ConfigError, match="a split is named `train/a`"):
+    with pytest.raises(DataError, match=r"the data has no `dev` of sst2 \(there: train/a\)"):
         evaluate_task(sst2, {"train/a": [{"sentence": "a"}]}, precision="fp32")
+    with pytest.raises(DataError, match="dev twice, as the split `dev` and the split `validation`"):
+        evaluate_task(sst2, {"dev": [{"sentence": "a"}], "validation": [{"sentence": "b"}]}, precision="fp32")
 
 
 def test_what_is_no_rows_of_other_libraries_is_refused(sst2):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from albertkit.data.columns import OnError
-from albertkit.data.given import is_made_of_rows, named_as_given
+from albertkit.data.given import DataFiles, place_name, quoted_name
 from albertkit.errors import ConfigError, DataError
 
 _SHOWN = 5  # bad rows that a command prints
@@ -33,11 +33,8 @@ class BadRow:
     file: str
     line: int
     reason: str
-    where: str = ""
+    where: str
     hint: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "where", self.where or f"line {self.line:,}")
 
     def __str__(self) -> str:
         return f"{self.file}, {self.where}: {self.reason}"
@@ -61,21 +58,16 @@ class BadRows:
         if self.on_error not in get_args(OnError):
             raise ConfigError("bad-value", f"`on_error` is {self.on_error!r}", 'use "stop" or "skip"')
 
-    def add(self, file: object, line: int, reason: str, hint: str = "", where: str = "") -> None:
+    def add(self, file: DataFiles | str, line: int, reason: str, hint: str = "", where: str = "") -> None:
         """Note a row that cannot be used, or raise an error for it; arguments as in `BadRow`."""
-        bad_row = BadRow(str(file), line, reason, where, hint)
+        where = where or place_name(file, line)
         if self.on_error == "stop":
             raise DataError(
                 "bad-row",
-                f"`{file}`, {bad_row.where}: {reason}",
+                f"{quoted_name(file)}, {where}: {reason}",
                 hint or "correct the row, or leave such rows out with --on-error skip",
             )
-        if is_made_of_rows(str(file)):
-            # Named in one text with its reason, which may mention another line of the same rows.
-            where, _, reason = named_as_given(f"`{file}`, {bad_row.where}\n{reason}").partition("\n")
-            name, _, where = where.partition(", ")
-            bad_row = BadRow(name, line, reason, where, named_as_given(hint))
-        self.found.append(bad_row)
+        self.found.append(BadRow(str(file), line, reason, where, hint))
 
     def lines(self) -> tuple[str, ...]:
         """Return a line for each bad row."""
@@ -83,7 +75,6 @@ class BadRows:
 
     def note(self, text: str) -> None:
         """Note what was done to a file."""
-        text = named_as_given(text)
         if text not in self.notes:
             self.notes.append(text)
 

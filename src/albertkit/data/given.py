@@ -1,11 +1,11 @@
-"""Data as a caller gives them: a path, an address, standard input, or rows in memory; all become files that tasks read."""
+"""Data as a caller gives them: a path, an address, standard input, or rows in memory, which readers take as JSON lines."""
 
 import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,38 @@ from albertkit.errors import AlbertKitError, ConfigError, DataError
 STANDARD_INPUT = Path("/dev/stdin")
 STANDARD_OUTPUT = Path("/dev/stdout")
 Data = Any  # a path, an address, rows, or a mapping of splits to rows
-_MADE = "albertkit-rows-"  # how folders begin that hold rows in memory as files
+ROWS_HINT = 'give rows such as {"text": "a text", "label": "good"}'
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Rows in memory, which readers take in the place of a file.
+
+    Attributes:
+        name: What messages call them: "the data", or "the split `train`".
+        content: The rows as JSON lines.
+    """
+
+    name: str
+    content: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# What a split is called, best first, in the names of files and in mappings of rows.
+SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
+
+
+class SplitRecords(dict[str, Records]):
+    """Rows in memory by split."""
+
+    def __str__(self) -> str:
+        return "the data"
+
+
+DataFile = Path | Records
+DataFiles = DataFile | SplitRecords  # a file, or files by split: a folder, or rows by split
 
 
 def is_standard_output(out: str | os.PathLike[str]) -> bool:
@@ -38,7 +69,7 @@ def listed(rows: Any, what: str = "the data") -> list[dict[str, Any]]:
     Raises:
         ConfigError: bad-value, for anything else. DataError: ambiguous, if a frame has a column twice.
     """
-    hint = 'give rows such as {"text": "a text", "label": "good"}, a DataFrame, a Dataset, or the path of a file'
+    hint = f"{ROWS_HINT}, a DataFrame, a Dataset, or the path of a file"
     if hasattr(rows, "collect"):
         raise ConfigError(
             "bad-value", f"{what} are a {type(rows).__name__}, which is not computed yet", "call .collect() on it"
@@ -96,70 +127,66 @@ def with_added_columns(
 
 
 @contextmanager
-def as_files(data: Data) -> Iterator[Path]:
-    """Yield the path of data, wherever they are; copies are removed at the end.
+def as_files(data: Data) -> Iterator[DataFiles]:
+    """Yield data as readers take them, wherever they are; copies are removed at the end.
 
     Args:
         data: A path; an address that fsspec knows (`gs://bucket/MRPC`), which is copied; "-" for standard input; rows in
             memory: a list of dictionaries, a DataFrame of pandas or polars, a `datasets.Dataset`; or several of these by
             split, as a dictionary or a `datasets.DatasetDict`: "train", and perhaps "dev" (or "validation") and "test".
     """
-    if not is_in_memory(data):
-        if is_remote(data):
-            with tempfile.TemporaryDirectory(prefix="albertkit-") as folder:
-                yield _copied(os.fspath(data), Path(folder))
-        else:
-            yield STANDARD_INPUT if data == "-" else Path(data)
-        return
-    with tempfile.TemporaryDirectory(prefix=_MADE) as folder:
-        if isinstance(data, Mapping):
-            for split, rows in data.items():
-                if not str(split).isidentifier():
-                    raise ConfigError("bad-value", f"a split is named `{split}`", "name splits train, dev and test")
-                _write(rows, Path(folder, f"{split}.jsonl"), f"the split `{split}`")
-            with _naming_rows():
-                yield Path(folder)
-        else:
-            file = Path(folder, "rows.jsonl")
-            _write(data, file, "the data")
-            if not file.stat().st_size:
-                raise DataError(
-                    "empty", "the data have no rows", 'give rows such as {"text": "a text", "label": "good"}'
-                )
-            with _naming_rows():
-                yield file
+    if isinstance(data, Mapping):
+        splits = SplitRecords()
+        for name, rows in data.items():
+            split = canonical_split(str(name))
+            if split in splits:
+                fact = f"the data have {split} twice, as {splits[split]} and the split `{name}`"
+                raise DataError("ambiguous", fact, "leave one of them out")
+            splits[split] = _records(rows, f"the split `{name}`")
+        yield splits
+    elif is_in_memory(data):
+        yield as_records(data)
+    elif is_remote(data):
+        with tempfile.TemporaryDirectory(prefix="albertkit-") as folder:
+            yield _copied(os.fspath(data), Path(folder))
+    else:
+        yield STANDARD_INPUT if data == "-" else Path(data)
 
 
-@contextmanager
-def _naming_rows() -> Iterator[None]:
-    """Let errors name the rows in memory in place of the file that was made of them."""
-    try:
-        yield
-    except AlbertKitError as error:
-        error.message, error.hint = named_as_given(error.message), named_as_given(error.hint)
-        raise
+def as_records(rows: Any) -> Records:
+    """Return rows in memory as readers take them; see `as_files`."""
+    records = _records(rows, "the data")
+    if not records.content:
+        raise DataError("empty", "the data have no rows", ROWS_HINT)
+    return records
 
 
-def named_as_given(text: str) -> str:
-    """Return a message with the rows in memory, counted from 0, in place of the files that `as_files` made of them."""
-    made = re.escape(os.path.join(tempfile.gettempdir(), _MADE)) + r"\w+"
-    named = re.sub(rf"`{made}/rows\.jsonl`", "the data", text)
-    named = re.sub(rf"`{made}/(\w+)\.jsonl`", r"the split `\1`", named)
-    named = re.sub(f"`{made}`", "the data", named)
-    if named == text:
-        return text
-    line = r"((?:the data|the split `\w+`), |, as in )line (\d[\d,]*\b)"
-    return re.sub(line, lambda m: f"{m[1]}row {int(m[2].replace(',', '')) - 1:,}", named)
+def canonical_split(name: str) -> str:
+    """Return the name that tasks use for a split: "dev" of "validation", "dev_matched" of "validation_matched"."""
+    for split, names in SPLIT_NAMES.items():
+        if name in names:
+            return split
+    return name.replace("validation", "dev", 1)
 
 
-def file_name(file: Path) -> str:
-    """Return the name of a file of data, for messages."""
-    return "rows in memory" if is_made_of_rows(str(file)) else file.name
+def as_source(data: DataFiles | str | os.PathLike[str]) -> DataFiles:
+    """Return what `as_files` yielded as it is, anything else as a path."""
+    return data if isinstance(data, Records | SplitRecords) else Path(data)
 
 
-def is_made_of_rows(path: str) -> bool:
-    """Return whether `as_files` made a file of rows in memory."""
-    return Path(path).parent.name.startswith(_MADE)
+def quoted_name(data: DataFiles | str) -> str:
+    """Return data as messages name them: a path in backticks, rows in memory by their name."""
+    return f"`{data}`" if isinstance(data, str | Path) else str(data)
+
+
+def place_name(file: DataFiles | str, line: int) -> str:
+    """Return how messages call a line of a file, from 1: "line 5"; of rows in memory, which count from 0, "row 4"."""
+    return f"row {line - 1:,}" if isinstance(file, Records) else f"line {line:,}"
+
+
+def file_name(file: DataFile) -> str:
+    """Return the name of a file of data, for reports."""
+    return "rows in memory" if isinstance(file, Records) else file.name
 
 
 def _copied(url: str, folder: Path) -> Path:
@@ -173,34 +200,38 @@ def _copied(url: str, folder: Path) -> Path:
     return target
 
 
-def _write(rows: Any, file: Path, what: str) -> None:
-    """Write rows as JSON lines. Numbers of a `ClassLabel` of datasets become the names of the labels, alone or in lists."""
-    names: dict[str, Callable[[int], str]] = {}
-    for name, kind in (getattr(rows, "features", None) or {}).items():
+def _records(rows: Any, name: str) -> Records:
+    """Return rows as JSON lines. Numbers of a `ClassLabel` of datasets become the names of the labels, alone or in lists."""
+    label_names: dict[str, Callable[[int], str]] = {}
+    for column, kind in (getattr(rows, "features", None) or {}).items():
         kind = getattr(kind, "feature", kind)  # of a list
         if hasattr(kind, "int2str"):
-            names[name] = kind.int2str
+            label_names[column] = kind.int2str
 
-    def named(name: str, value: Any) -> Any:
+    def with_label_names(column: str, value: Any) -> Any:
         if hasattr(value, "tolist"):  # with_format("numpy") or "torch"
             value = value.tolist()
         if isinstance(value, list):
-            return [named(name, one) for one in value]
+            return [with_label_names(column, item) for item in value]
         if value is None or value != value or value < 0:  # the hub has -1 where there is no label
             return None
-        return names[name](int(value))
+        return label_names[column](int(value))
 
-    with file.open("w", encoding="utf-8", errors="surrogatepass") as stream:
-        for number, row in enumerate(listed(rows, what)):
-            record = {str(name): named(name, value) if name in names else value for name, value in row.items()}
-            try:
-                line = json.dumps(record, ensure_ascii=False, default=_plain)
-            except AlbertKitError:  # of `_plain`; a ConfigError is a ValueError
-                raise
-            except (TypeError, ValueError, RecursionError) as error:
-                fact = f"row {number:,} of {what} cannot be written as JSON: {error}"
-                raise ConfigError("bad-value", fact, "leave out the columns that are not read") from None
-            stream.write(line + "\n")
+    content = bytearray()
+    for number, row in enumerate(listed(rows, name)):
+        record = {
+            str(column): with_label_names(column, value) if column in label_names else value
+            for column, value in row.items()
+        }
+        try:
+            line = json.dumps(record, ensure_ascii=False, default=_plain)
+        except AlbertKitError:  # of `_plain`; a ConfigError is a ValueError
+            raise
+        except (TypeError, ValueError, RecursionError) as error:
+            fact = f"row {number:,} of {name} cannot be written as JSON: {error}"
+            raise ConfigError("bad-value", fact, "leave out the columns that are not read") from None
+        content += line.encode("utf-8", "surrogatepass") + b"\n"
+    return Records(name, bytes(content))
 
 
 def _plain(value: Any) -> Any:

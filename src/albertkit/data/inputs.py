@@ -18,6 +18,7 @@ import fsspec
 import zstandard
 
 from albertkit.addresses import file_system, is_remote, reaching
+from albertkit.data.given import DataFile, DataFiles, Records, SplitRecords
 from albertkit.errors import DataError, closest, listed, near_path
 from albertkit.files import check_not_folder
 
@@ -43,19 +44,28 @@ class InputFile:
         path: Local path or URL.
         size: Bytes as stored (compressed), 0 if unknown.
         modified: Time of the last change in nanoseconds, 0 if unknown.
+        records: Rows in memory in the place of a file; their name is the path.
     """
 
     path: str
     size: int
     modified: int = 0
+    records: Records | None = None
+
+    @property
+    def source(self) -> Records | str:
+        """Return what the file is in messages: rows in memory, or its path."""
+        return self.records or self.path
 
     @property
     def name(self) -> str:
-        """Return the last part of the path."""
+        """Return the last part of the path; rows in memory are JSON lines."""
+        if self.records is not None:
+            return "rows.jsonl"
         return self.path.rstrip("/").rsplit("/", 1)[-1]
 
 
-def find_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[InputFile]:
+def find_inputs(inputs: Sequence[str | os.PathLike[str] | Records]) -> list[InputFile]:
     """Return the files that paths, globs, folders and URLs name.
 
     Arguments keep their order; the files of a folder (with its subfolders) or of a glob are sorted by path. Names in a
@@ -63,26 +73,44 @@ def find_inputs(inputs: Sequence[str | os.PathLike[str]]) -> list[InputFile]:
     are refused. A file named twice is read once.
 
     Args:
-        inputs: Paths, globs (`**` for any depth), folders, or URLs that fsspec knows (`s3://…`, `https://…`).
+        inputs: Paths, globs (`**` for any depth), folders, URLs that fsspec knows (`s3://…`, `https://…`), or rows in memory.
     """
-    found: dict[str, InputFile] = {}
+    files: dict[str, InputFile] = {}
     for item in inputs:
+        if isinstance(item, Records):
+            files[item.name] = InputFile(item.name, len(item.content), records=item)
+            continue
         name = os.fspath(item)
         for file in _remote(name) if is_remote(name) else _local(name):
-            found.setdefault(file.path, file)
-    if not found:
-        named = ", ".join(f"`{os.fspath(item)}`" for item in inputs) or "no input"
+            files.setdefault(file.path, file)
+    if not files:
+        named = ", ".join(f"`{item}`" for item in inputs) or "no input"
         raise DataError("not-found", f"{named}: no file there", "name files, folders or globs")
-    return list(found.values())
+    return list(files.values())
 
 
-def find_file(item: str | os.PathLike[str]) -> InputFile:
-    """Return the one file that a path, glob or URL names; a folder is refused."""
-    check_not_folder(item)
-    files = find_inputs([item])
+def find_file(item: str | os.PathLike[str] | Records | SplitRecords) -> InputFile:
+    """Return the one file that a path, glob or URL names, or rows in memory; a folder is refused."""
+    files = find_inputs([check_is_file(item)])
     if len(files) > 1:
-        raise DataError("ambiguous", f"`{os.fspath(item)}` names {len(files)} files", "give them one by one")
+        raise DataError("ambiguous", f"`{item}` names {len(files)} files", "give them one by one")
     return files[0]
+
+
+def check_is_file(item: str | os.PathLike[str] | Records | SplitRecords) -> str | os.PathLike[str] | Records:
+    """Return what is one file; refuse a folder, or rows by split."""
+    if isinstance(item, SplitRecords):
+        fact = f"rows of one split were expected, these are of {', '.join(item) or 'none'}"
+        raise DataError("wrong-kind", fact, "give the rows of one split")
+    if not isinstance(item, Records):
+        check_not_folder(item)
+    return item
+
+
+def as_file(data: DataFiles | str) -> DataFile:
+    """Return the path of a file, or rows in memory; a folder and rows by split are refused."""
+    file = check_is_file(data)
+    return file if isinstance(file, Records) else Path(file)
 
 
 def _local(name: str) -> list[InputFile]:
@@ -192,8 +220,12 @@ class ByteStream:
 
     def __init__(self, file: InputFile) -> None:
         self.file = file
-        remote = is_remote(file.path)
-        raw = fsspec.open(file.path, "rb").open() if remote else open(file.path, "rb", buffering=0)  # noqa: SIM115
+        if file.records is not None:
+            raw: Any = io.BytesIO(file.records.content)
+        elif is_remote(file.path):
+            raw = fsspec.open(file.path, "rb").open()
+        else:
+            raw = open(file.path, "rb", buffering=0)  # noqa: SIM115
         self._raw: Any = io.BufferedReader(cast(io.RawIOBase, raw), _READ_BYTES)
         head = self._raw.peek(8)[:8]
         self.packing = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)

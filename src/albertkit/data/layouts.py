@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from albertkit.data.given import SPLIT_NAMES, DataFile, DataFiles, Records, SplitRecords
 from albertkit.data.inputs import check_not_records, check_not_saved_dataset
 from albertkit.data.tables import EXTENSIONS, PACKINGS, Quoting, Table
 from albertkit.errors import DataError, closest, listed, near_path
-
-TABLE_FILES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
 
 _SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.)")
 _CLOSE, _CLOSE_LABEL = 0.6, 0.75  # `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`
@@ -69,7 +68,7 @@ class Layout:
     labels: tuple[str, ...] = ()
     metric: str = "accuracy"
     folder: str = ""
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TABLE_FILES)
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: SPLIT_NAMES)
     submissions: Mapping[str, str] = field(default_factory=dict)
     quoted: Quoting = "commas"
     empty_texts: bool = False
@@ -78,8 +77,14 @@ class Layout:
     similar_from: float | None = None
 
 
-def split_files(data: Path, find: Callable[[Path], dict[str, Path]], wanted: str, hint: str) -> dict[str, Path]:
-    """Return the files of a folder by split, those that `find` finds there; one file is "train"."""
+def split_files(
+    data: DataFiles, find: Callable[[Path], dict[str, Path]], wanted: str, hint: str
+) -> Mapping[str, DataFile]:
+    """Return the files of a folder by split, those that `find` finds there, or rows by split; one file is "train"."""
+    if isinstance(data, SplitRecords):
+        return data
+    if isinstance(data, Records):
+        return {"train": data}
     if data.exists():
         check_not_records(data)
     if data.is_file() or (not data.exists() and glob.glob(str(data), recursive=True)):
@@ -93,7 +98,7 @@ def split_files(data: Path, find: Callable[[Path], dict[str, Path]], wanted: str
     raise DataError("missing-file", f"`{data}` has {wanted}; it holds {listed(there, 10) or 'nothing'}", hint)
 
 
-def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "") -> dict[str, Path]:
+def find_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], folder: str = "") -> Mapping[str, DataFile]:
     """Return the files of a folder by split: the first of each split's names that is there and is no other split's.
 
     `data` is the folder, one above it that holds it under the name `folder`, or one file, which is then "train".
@@ -106,7 +111,7 @@ def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "
                 parent, _, stem = name.rpartition("/")
                 paths = _tables(Path(os.path.normpath(data / parent)))[stem]
                 if not paths:
-                    hub_names = (stem, *TABLE_FILES.get(split, (split.replace("dev", "validation", 1),)))
+                    hub_names = (stem, *SPLIT_NAMES.get(split, (split.replace("dev", "validation", 1),)))
                     paths = next(filter(None, (_shards(data, hub_name) for hub_name in hub_names)), [])
                 if len(paths) > 1:
                     both = " and ".join(f"`{path.name}`" for path in paths)
@@ -118,7 +123,7 @@ def find_files(data: Path, files: Mapping[str, tuple[str, ...]], folder: str = "
                     break
         return found
 
-    if folder and (data / folder).is_dir():
+    if folder and isinstance(data, Path) and (data / folder).is_dir():
         data = data / folder
     looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
     wanted = f"none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
@@ -182,7 +187,7 @@ def choose_form(
     alike = [other for other, theirs in (others or {}).items() if any(_fits(form, table) for form in theirs)]
     if alike:
         hint = f"these are the columns of {', '.join(alike[:3])}; or {hint}"
-    raise DataError("missing-column", f"`{table.path}`: no column `{missing[0]}` for {name}, only {names}", hint)
+    raise DataError("missing-column", f"{table.name}: no column `{missing[0]}` for {name}, only {names}", hint)
 
 
 def _fits(form: Form, table: Table) -> bool:

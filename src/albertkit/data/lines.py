@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from albertkit.addresses import is_remote
-from albertkit.data.given import is_made_of_rows
+from albertkit.data.given import DataFile, Records
 from albertkit.data.inputs import ByteStream, InputFile
 from albertkit.encodings import encoding_advice, file_encoding_advice
 from albertkit.errors import AlbertKitError, DataError
@@ -69,9 +69,11 @@ def not_json(error: ValueError | RecursionError) -> str:
     return NOT_UTF8 if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
 
 
-def not_utf8(path: str) -> str:
-    """Return what to do about bytes that are not UTF-8."""
-    return f"{encoding_hint(path)}; or leave such rows out with --on-error skip"
+def not_utf8(file: DataFile | str) -> str:
+    """Return what to do about rows that are not UTF-8."""
+    in_memory = isinstance(file, Records)
+    hint = 'make it UTF-8: text.encode("utf-8", "replace").decode()' if in_memory else encoding_hint(str(file))
+    return f"{hint}; or leave such rows out with --on-error skip"
 
 
 @lru_cache(maxsize=8)
@@ -82,8 +84,6 @@ def encoding_hint(path: str, sample: bytes = b"") -> str:
         path: Of the file.
         sample: Lines that are not UTF-8, for what can be read only once.
     """
-    if is_made_of_rows(path):
-        return 'make it UTF-8: text.encode("utf-8", "replace").decode()'
     if not (is_remote(path) or os.path.isfile(path)):
         return encoding_advice(sample)
     try:

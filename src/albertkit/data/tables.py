@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 from albertkit.data.bad_rows import BadRows
-from albertkit.data.inputs import ByteStream, InputFile, find_inputs
+from albertkit.data.given import Records, place_name, quoted_name
+from albertkit.data.inputs import ByteStream, InputFile, check_is_file, find_inputs
 from albertkit.data.lines import LONGEST, NOT_UTF8, encoding_hint, has_half_characters, lines, not_json, not_utf8
 from albertkit.data.parquet import ParquetFile
 from albertkit.encodings import conversion
 from albertkit.errors import DataError, near_miss
-from albertkit.files import check_not_folder
 from albertkit.normalization import normalize
 
 EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
@@ -90,7 +90,8 @@ class Table:
       `labels.label`.
 
     Args:
-        file: Path or URL; a glob that names several files reads them one after the other, each with a header if one has.
+        file: Path or URL, or rows in memory; a glob that names several files reads them one after the other, each with a
+            header if one has.
         quoted: Whether fields of a separated table may be in quotes. "commas": as above. "look": with tabs the first mebibyte
             decides. Default: as above, and a table with tabs that shows that it was written otherwise is refused.
         bad_rows: Collects every row that cannot be read. Default: such a row is an error.
@@ -99,7 +100,7 @@ class Table:
         skip_short: Whether rows of a separated table that lack fields are counted in `num_short`; else they are bad rows.
 
     Attributes:
-        path: Of the file that is being read.
+        file: Path of the file that is being read, or the rows in memory.
         columns: Names of the columns in NFC; of a separated table the fields of its first line.
         has_own_names: False for separated tables, whose first line may be a row: see `without_header`.
         is_lines: Whether every line is a text.
@@ -108,17 +109,17 @@ class Table:
 
     def __init__(
         self,
-        file: str | os.PathLike[str],
+        file: str | os.PathLike[str] | Records,
         *,
         quoted: Quoting = None,
         bad_rows: BadRows | None = None,
         lines_unless: Sequence[Sequence[str]] = (),
         skip_short: bool = False,
     ) -> None:
-        check_not_folder(file)
+        check_is_file(file)
         first, *self._further_files = find_inputs([file])
         self._stream = ByteStream(first)
-        self.path = first.path
+        self.file = first.source
         self._options: dict[str, Any] = {"quoted": quoted, "lines_unless": lines_unless, "skip_short": skip_short}
         self._bad_rows = bad_rows if bad_rows is not None else BadRows()
         self._number = 0
@@ -141,16 +142,16 @@ class Table:
 
     def _open(self, quoted: Quoting, lines_unless: Sequence[Sequence[str]]) -> _Source:
         sample = self._stream.peek(_SAMPLE)
-        _refuse_binary(sample, self.path)
+        _refuse_binary(sample, self._stream.file.path)
         start = sample.removeprefix(b"\xef\xbb\xbf").lstrip()
         if not start:
-            raise DataError("empty", f"`{self.path}` is empty", "name a file with rows")
+            raise DataError("empty", f"{self.name} is empty", "name a file with rows")
         extension = next((p for p in reversed(self._stream.file.name.lower().split(".")) if p in EXTENSIONS), "")
         if start.startswith(b"PAR1"):
             self._has_lines = False
             return _open_parquet(self._stream)
         if extension in ("parquet", "pq"):
-            fact = f"`{self.path}` is called Parquet, but is not: it does not begin with PAR1"
+            fact = f"{self.name} is called Parquet, but is not: it does not begin with PAR1"
             raise DataError("corrupt", fact, "copy or download it again, or call it what it is, such as .csv")
         is_json = start[:1] in (b"[", b"{") and extension not in ("csv", "tsv", "txt")
         if is_json or extension in ("jsonl", "ndjson", "json"):
@@ -163,7 +164,7 @@ class Table:
         if self.is_lines:
             name = lines_unless[0][0]
             return _Source((name,), lambda _: ((n, {name: line}) for n, line in lines(self._stream)), True)
-        return open_separated(lines(self._stream), self.path, sample, extension, quoted, self._bad)
+        return open_separated(lines(self._stream), self._stream.file.path, sample, extension, quoted, self._bad)
 
     def without_header(self, names: Sequence[str], more_fields: bool = False) -> None:
         """Declare that the first line of a separated table is a row.
@@ -193,7 +194,7 @@ class Table:
         yield from self._rows_of_first_file(wanted, needed, no_lists)
         for shard in map(self._open_shard, self._further_files):
             shard.check(list(needed))
-            self.path, self._has_lines, shard._number = shard.path, shard._has_lines, self._number
+            self.file, self._has_lines, shard._number = shard.file, shard._has_lines, self._number
             in_shard = {name: spelled for name, spelled in wanted.items() if name in shard.columns}
             for row in shard._rows_of_first_file(in_shard, needed, no_lists):
                 yield row._replace(values={spelled: row.values.get(spelled, "") for spelled in wanted.values()})
@@ -213,7 +214,7 @@ class Table:
         with self._stream:
             for line, values in reading:
                 if any(map(has_half_characters, values.values())):
-                    self._bad(line, NOT_UTF8, not_utf8(self.path))
+                    self._bad(line, NOT_UTF8, not_utf8(self.file))
                     continue
                 if has_lists := [name for name in no_lists if isinstance(values[name], ListText)]:
                     hint = "write one text; lists of labels are for `multilabel`, lists of choices for `choice`"
@@ -231,9 +232,9 @@ class Table:
                 hint = near_miss(name, self.columns)
                 if not hint.startswith("did you"):
                     hint = "name one of these; if the first line is a row, name all columns with --columns"
-                raise DataError("missing-column", f"`{self.path}` has no column `{name}`, only {listed}", hint)
+                raise DataError("missing-column", f"{self.name} has no column `{name}`, only {listed}", hint)
             if there > 1:
-                fact = f"`{self.path}` has {there} columns `{name}`"
+                fact = f"{self.name} has {there} columns `{name}`"
                 raise DataError("ambiguous", fact, "give them different names")
 
     def _values_by_name(self, wanted: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -271,7 +272,16 @@ class Table:
 
     def add_bad_row(self, line: int, reason: str, hint: str = "") -> None:
         """Report a row that cannot be used; arguments as in `Row` and `BadRows.add`."""
-        self._bad_rows.add(self.path, line, reason, hint, "" if self._has_lines else f"record {line:,}")
+        self._bad_rows.add(self.file, line, reason, hint, self.place(line))
+
+    def place(self, line: int) -> str:
+        """Return how messages call a row: "line 5", "record 5" of a file without lines, "row 4" of rows in memory."""
+        return place_name(self.file, line) if self._has_lines else f"record {line:,}"
+
+    @property
+    def name(self) -> str:
+        """How messages call the table: its path in backticks, or the name of rows in memory."""
+        return quoted_name(self.file)
 
     def close(self) -> None:
         """Close the file; reading to the end does it, too."""
@@ -446,7 +456,7 @@ def _open_json(stream: ByteStream, bad: _Report) -> _Source:
 
     def records(report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
         items = _item_lines(stream, report) if has_lines else json_items(lines(stream), stream.file.path)
-        return _objects(items, stream.file.path, report)
+        return _objects(items, stream.file.source, report)
 
     stream.make_rewindable()
     columns: dict[str, None] = {}
@@ -456,7 +466,7 @@ def _open_json(stream: ByteStream, bad: _Report) -> _Source:
     rows = records(bad)
     first = next(rows, None)
     if first is None:
-        raise DataError("empty", f"`{stream.file.path}` has no record", "name a file with rows")
+        raise DataError("empty", f"{quoted_name(stream.file.source)} has no record", "name a file with rows")
     return _Source(tuple(columns), lambda _: itertools.chain([first], rows), has_own_names=True)
 
 
@@ -476,12 +486,14 @@ def is_json_lines(stream: ByteStream) -> bool:
     return True
 
 
-def _objects(items: Iterator[tuple[int, Any]], path: str, bad: _Report) -> Iterator[tuple[int, dict[str, str]]]:
+def _objects(
+    items: Iterator[tuple[int, Any]], file: Records | str, bad: _Report
+) -> Iterator[tuple[int, dict[str, str]]]:
     for number, item in items:
         if not isinstance(item, dict):
             bad(number, f"a {type(item).__name__}, not an object", "")
         elif any(map(has_half_characters, record := _texts(item))):
-            bad(number, NOT_UTF8, not_utf8(path))
+            bad(number, NOT_UTF8, not_utf8(file))
         else:
             yield number, record
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import IDS, Columns
+from albertkit.data.given import DataFile, DataFiles, quoted_name
 from albertkit.data.inputs import ByteStream, InputFile, find_file
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_utf8
 from albertkit.data.tables import EXTENSIONS, Table
@@ -40,7 +41,7 @@ LINE_HINTS = {  # for a file that is no text a line
 
 
 def read_texts(
-    file: Path, columns: Columns, count: int | None, bad_rows: BadRows, negatives: bool = False
+    file: DataFile, columns: Columns, count: int | None, bad_rows: BadRows, negatives: bool = False
 ) -> list[tuple[str, ...]]:
     """Read rows of `count` texts, or as many as are named or stand in the first line, from lines or a table.
 
@@ -55,13 +56,13 @@ def read_texts(
         raise ConfigError("conflicting-options", "texts have no label and no id", "leave out --label and --id")
     rows: list[tuple[str, ...]]
     has_columns = columns.text is not None or columns.columns is not None
-    if not has_columns and (count == 1 or (count is None and not _is_table(file))):
+    if isinstance(file, Path) and not has_columns and (count == 1 or (count is None and not _is_table(file))):
         check_is_running_text(file, LINE_HINTS)
         rows = [(line,) for line in read_lines(file) if line.strip()]
     else:
         rows = _read_table(file, columns, count, bad_rows, negatives)
     if not rows:
-        raise DataError("too-little-data", f"`{file}` holds no text", "name a file with texts")
+        raise DataError("too-little-data", f"{quoted_name(file)} holds no text", "name a file with texts")
     return rows
 
 
@@ -95,7 +96,7 @@ _FEW_WORDS = 0.1  # of the lines of a table; in a dictionary all are words
 
 
 def _read_table(
-    file: Path, columns: Columns, count: int | None, bad_rows: BadRows, negatives: bool
+    file: DataFile, columns: Columns, count: int | None, bad_rows: BadRows, negatives: bool
 ) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     first_line: tuple[str, ...] = ()  # of a table without a header
@@ -115,13 +116,15 @@ def _read_table(
             text_columns = list(table.columns)
         unread = [name for name in table.columns if name not in text_columns and (name in hard or not columns.text)]
         if unread:
-            bad_rows.note(f"`{file}`: read: {listed(_quoted(text_columns))}; not read: {listed(_quoted(unread))}")
+            bad_rows.note(
+                f"{quoted_name(file)}: read: {listed(_quoted(text_columns))}; not read: {listed(_quoted(unread))}"
+            )
         if count is not None and len(text_columns) != count and (not pair or text_columns != [*pair, *hard]):
             hint = "name those to read: --text FIRST --pair SECOND, and --columns for all of a file without a header"
             if negatives and len(text_columns) == count + 1:
                 hint += "; of triplets all: --columns anchor,positive,negative"
             names = ", ".join(_quoted(text_columns))
-            fact = f"`{file}`, line 1: {len(text_columns)} columns ({names}), but an example has {count} texts"
+            fact = f"{table.name}, {table.place(1)}: {len(text_columns)} columns ({names}), but an example has {count} texts"
             raise DataError("bad-row", fact, hint)
         for row in table.rows(text_columns, lists=text_columns):
             fields = [row.values[name] for name in text_columns]
@@ -136,7 +139,9 @@ def _read_table(
                 table.add_bad_row(row.line, f"`{text_columns[index]}` {reason}")
     if first_line and _is_header(first_line, rows[1:]):
         hint = f"if it names columns: {' '.join(_naming_options(first_line))}"
-        bad_rows.note(f"`{file}`: the first line ({listed(_quoted(first_line))}) is read as a row of texts; {hint}")
+        bad_rows.note(
+            f"{quoted_name(file)}: the first line ({listed(_quoted(first_line))}) is read as a row of texts; {hint}"
+        )
     if columns.text is None and rows and (count is None or not pair):
         refuse_other_columns(file, text_columns, rows)
     return rows
@@ -237,7 +242,7 @@ _KINDS: tuple[tuple[str, Callable[[str], object]], ...] = (
 )
 
 
-def refuse_other_columns(file: Path, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+def refuse_other_columns(file: DataFile, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
     """Refuse a table of which not all K columns are sentences, unless the columns to read are named."""
     contents = {k: _other_than_sentences([row[k] for row in rows]) for k in range(len(names))}
     doubts = "; ".join(f"`{names[k]}` holds {content}" for k, content in contents.items() if content)
@@ -255,7 +260,7 @@ def refuse_other_columns(file: Path, names: Sequence[str], rows: Sequence[tuple[
         if len(sentences) > 2:
             fields = ",".join(str(k + 1) for k in sentences)
             hint += f"; or keep all {len(sentences)} of them: cut -f {fields} {file} > texts.tsv"
-    raise DataError("doubtful", f"`{file}`: {doubts}, and would be trained on as a text", hint)
+    raise DataError("doubtful", f"{quoted_name(file)}: {doubts}, and would be trained on as a text", hint)
 
 
 def _other_than_sentences(values: Sequence[str]) -> str:
@@ -343,13 +348,13 @@ def entailed(pairs: Examples) -> Examples:
     return Examples(kept)
 
 
-def hold_out(train: Examples, share: float, data: Path) -> tuple[Examples, Examples]:
+def hold_out(train: Examples, share: float, data: DataFiles) -> tuple[Examples, Examples]:
     """Keep a share as dev; see `held_out_rows`."""
     kept, held = held_out_rows([texts[0] for texts in train.texts], share, data)
     return train.take(kept), train.take(held)
 
 
-def held_out_rows(firsts: Sequence[str], share: float, data: Path) -> tuple[list[int], list[int]]:
+def held_out_rows(firsts: Sequence[str], share: float, data: DataFiles) -> tuple[list[int], list[int]]:
     """Return numbers of the examples to train on and of those to keep as dev: all examples of some first texts."""
     groups: dict[str, list[int]] = defaultdict(list)
     for place, text in enumerate(firsts):
@@ -363,7 +368,7 @@ def held_out_rows(firsts: Sequence[str], share: float, data: Path) -> tuple[list
     if not 0 < len(held) < len(firsts):
         raise DataError(
             "too-little-data",
-            f"`{data}` has no dev file, and {share:.0%} of {len(firsts):,} training examples are {wanted}",
+            f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(firsts):,} training examples are {wanted}",
             "name a dev file with --dev, or " + ("add examples" if held else "a larger share with --held-out"),
         )
     return [place for place in range(len(firsts)) if place not in held], sorted(held)

@@ -20,17 +20,19 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRow, BadRows
 from albertkit.data.given import (
+    SPLIT_NAMES,
     STANDARD_INPUT,
     Data,
+    DataFile,
     as_files,
     is_in_memory,
     is_standard_output,
     like,
     listed,
+    quoted_name,
     with_added_columns,
 )
 from albertkit.data.inputs import ByteStream, InputFile, find_file
-from albertkit.data.layouts import TABLE_FILES
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
 from albertkit.data.tables import EXTENSIONS
 from albertkit.errors import CheckpointError, ConfigError, DataError
@@ -174,7 +176,9 @@ def predict(options: PredictOptions) -> PredictReport:
             truncated += bool(result.get("truncated"))
             progress.update(examples)
         if examples == 0 and not bad_rows.found:
-            raise DataError("too-little-data", f"`{file}` has nothing to predict", "name a file with examples")
+            raise DataError(
+                "too-little-data", f"{quoted_name(file)} has nothing to predict", "name a file with examples"
+            )
 
     written = [] if file_path is None else [file_path]
     if folder is not None and task is not None:
@@ -210,7 +214,7 @@ def _check_output(path: Path | None, has_task: bool) -> None:
 
 def _select_split(splits: Mapping[str, Any], split: str) -> Any:
     """Return the rows of a split in memory, by its name or another that files of it have ("validation" for "dev")."""
-    for name in TABLE_FILES.get(split, (split,)):
+    for name in SPLIT_NAMES.get(split, (split,)):
         if name in splits:
             return splits[name]
     fact = f"the data have no split `{split}` (there: {', '.join(map(str, splits))})"
@@ -218,6 +222,9 @@ def _select_split(splits: Mapping[str, Any], split: str) -> Any:
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
+
+
+OpenRows = tuple[DataFile | str, str, Iterator[Row]]  # a file or its path, its split, its rows
 
 
 class TaskAnswerer:
@@ -239,8 +246,8 @@ class TaskAnswerer:
             raise ConfigError("bad-value", fact, hint)
 
     @contextmanager
-    def open_rows(self, data: Data, bad_rows: BadRows, all_columns: bool) -> Iterator[tuple[str, str, Iterator[Row]]]:
-        """Yield the name of a file, its split and its examples; these with the values of all columns, if asked for."""
+    def open_rows(self, data: Data, bad_rows: BadRows, all_columns: bool) -> Iterator[OpenRows]:
+        """Yield a file, its split and its examples; these with the values of all columns, if asked for."""
         task = self.task
         with as_files(data) as path:
             file, split = file_of(task, path, self._split)
@@ -251,7 +258,7 @@ class TaskAnswerer:
             else:
                 examples = task.examples(file, split=split, labelled=False, bad_rows=bad_rows)
                 rows = (Row(number, example, {}) for number, example in enumerate(examples, 1))
-            yield str(file), split, rows
+            yield file, split, rows
 
     def answer(self, examples: Sequence[Any]) -> list[Result]:
         """Predict examples."""
@@ -289,18 +296,18 @@ class PipelineAnswerer:
                 raise ConfigError("bad-value", fact, "leave --top out")
 
     @contextmanager
-    def open_rows(self, data: Data, bad_rows: BadRows, all_columns: bool) -> Iterator[tuple[str, str, Iterator[Row]]]:
-        """Yield the name of a file, no split, and its lines; values that the pipeline does not take are bad rows."""
+    def open_rows(self, data: Data, bad_rows: BadRows, all_columns: bool) -> Iterator[OpenRows]:
+        """Yield a file, no split, and its lines; values that the pipeline does not take are bad rows."""
         with as_files(data) if is_in_memory(data) else nullcontext(data) as path:
             file = find_file(STANDARD_INPUT if path == "-" else path)
-            yield file.path, "", self._parse_rows(file, bad_rows)
+            yield file.source, "", self._parse_rows(file, bad_rows)
 
     def _parse_rows(self, file: InputFile, bad_rows: BadRows) -> Iterator[Row]:
         for row in read_values(file, bad_rows):
             try:
                 yield row._replace(value=self.pipeline.parse(row.value))
             except DataError as error:
-                _add_bad_row(bad_rows, file.path, row.line, error)
+                _add_bad_row(bad_rows, file.source, row.line, error)
 
     def answer(self, inputs: Sequence[Any]) -> list[Result]:
         """Answer parsed values."""
@@ -313,7 +320,7 @@ class PipelineAnswerer:
 
 
 def answer_rows(
-    rows: Iterator[Row], answer: Callable[[Sequence[Any]], list[Result]], file: str, bad_rows: BadRows
+    rows: Iterator[Row], answer: Callable[[Sequence[Any]], list[Result]], file: DataFile | str, bad_rows: BadRows
 ) -> Iterator[tuple[Row, Result]]:
     """Answer rows of any number, a chunk at a time; those that cannot be answered are bad rows of the file."""
     while chunk := list(islice(rows, CHUNK)):
@@ -321,7 +328,7 @@ def answer_rows(
 
 
 def _answer_chunk(
-    chunk: list[Row], answer: Callable[[Sequence[Any]], list[Result]], file: str, bad_rows: BadRows
+    chunk: list[Row], answer: Callable[[Sequence[Any]], list[Result]], file: DataFile | str, bad_rows: BadRows
 ) -> list[tuple[Row, Result]]:
     """Answer a chunk; one whose features cannot be made is halved until the row is known."""
     try:
@@ -335,7 +342,7 @@ def _answer_chunk(
         return first + _answer_chunk(chunk[half:], answer, file, bad_rows)
 
 
-def _add_bad_row(bad_rows: BadRows, file: str, line: int, error: DataError) -> None:
+def _add_bad_row(bad_rows: BadRows, file: DataFile | str, line: int, error: DataError) -> None:
     bad_rows.add(file, line, error.message, f"{error.hint}; or leave such lines out with --on-error skip")
 
 
@@ -348,14 +355,14 @@ def read_values(file: InputFile, bad_rows: BadRows) -> Iterator[Row]:
     with ByteStream(file) as stream:
         for number, line in lines(stream):
             if has_half_characters(line):
-                bad_rows.add(file.path, number, NOT_UTF8, not_utf8(file.path))
+                bad_rows.add(file.source, number, NOT_UTF8, not_utf8(file.source))
             elif extension not in _JSON:
                 yield Row(number, line, {})
             elif line and not line.isspace():
                 try:
                     value = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    bad_rows.add(file.path, number, not_json(error))
+                    bad_rows.add(file.source, number, not_json(error))
                 else:
                     yield Row(number, value, {})
 

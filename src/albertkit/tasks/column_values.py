@@ -4,10 +4,9 @@ import glob
 import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 
 from albertkit.data.bad_rows import BadRows
-from albertkit.data.given import file_name
+from albertkit.data.given import DataFile, Records, file_name
 from albertkit.data.tables import Quoting, Table
 from albertkit.errors import listed
 
@@ -19,7 +18,7 @@ _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # Japanese and Chinese, 
 
 
 def note_unread_texts(
-    file: Path,
+    file: DataFile,
     columns: Sequence[str],
     read: Iterable[str],
     bad_rows: BadRows,
@@ -51,9 +50,9 @@ def note_unread_texts(
         bad_rows.note(f"`{file_name(file)}`: {len(texts)} {what} not read: {listed(texts, 5)}; {hint}")
 
 
-def can_be_read_again(file: Path) -> bool:
-    """Return whether a path names files, not a pipe."""
-    return file.is_file() or glob.has_magic(str(file))
+def can_be_read_again(file: DataFile) -> bool:
+    """Return whether data are files or rows, not a pipe."""
+    return isinstance(file, Records) or file.is_file() or glob.has_magic(str(file))
 
 
 def _hold_text(values: Sequence[str]) -> bool:
@@ -69,7 +68,7 @@ def is_whole_float(label: str) -> bool:
 
 
 def are_whole_floats(
-    file: Path, columns: Sequence[str], column: str, *, quoted: Quoting = None, header: bool = True
+    file: DataFile, columns: Sequence[str], column: str, *, quoted: Quoting = None, header: bool = True
 ) -> bool:
     """Return whether all labels in a column are such; arguments as of `note_unread_texts`."""
     if not can_be_read_again(file):

@@ -12,7 +12,7 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRow, BadRows, counted
 from albertkit.data.features import Features
-from albertkit.data.given import Data, as_files, file_name, is_made_of_rows
+from albertkit.data.given import Data, DataFile, DataFiles, Records, as_files, file_name, quoted_name
 from albertkit.errors import ConfigError, DataError, listed
 from albertkit.tasks.overlap import draw_held_out, measure_overlap
 from albertkit.tasks.settings import FinetuneSettings
@@ -35,9 +35,9 @@ class TaskData:
     dev_file: str = "dev"  # name of the dev file, or what the dev examples are a share of
 
 
-def file_of(task: Task, data: Path, split: str) -> tuple[Path, str]:
+def file_of(task: Task, data: DataFiles, split: str) -> tuple[DataFile, str]:
     """Return the file to read, and which split it is."""
-    if not data.is_dir():
+    if isinstance(data, Records) or (isinstance(data, Path) and not data.is_dir()):
         return data, split
     files = task.files(data)
     for name in (split, *(name for name in files if name.startswith(split))):
@@ -45,12 +45,12 @@ def file_of(task: Task, data: Path, split: str) -> tuple[Path, str]:
             return files[name], name
     raise DataError(
         "missing-file",
-        f"`{data}` has no `{split}` of {task.name} (there: {', '.join(files)})",
+        f"{quoted_name(data)} has no `{split}` of {task.name} (there: {', '.join(files)})",
         "name one of them with --split, or the file itself",
     )
 
 
-def read_split(task: Task, file: Path, split: str, bad_rows: BadRows, labelled: bool = True) -> list[Any]:
+def read_split(task: Task, file: DataFile, split: str, bad_rows: BadRows, labelled: bool = True) -> list[Any]:
     """Read all examples of a file."""
     before = len(bad_rows.found)
     examples = list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows))
@@ -59,34 +59,37 @@ def read_split(task: Task, file: Path, split: str, bad_rows: BadRows, labelled: 
     if found := bad_rows.found[before:]:
         raise DataError(
             "too-little-data",
-            f"`{file}` holds no example that can be used; {found[0].where}: {found[0].reason}",
+            f"{quoted_name(file)} holds no example that can be used; {found[0].where}: {found[0].reason}",
             found[0].hint or f"correct the file; is it one of `{task.name}`?",
         )
     raise DataError(
-        "too-little-data", f"`{file}` has nothing to read but, perhaps, a header", "name a file with examples"
+        "too-little-data",
+        f"{quoted_name(file)} has nothing to read but, perhaps, a header",
+        "name a file with examples",
     )
 
 
 def read_data(
-    task: Task, data: Path, dev: Path | None, held_out: float, calibrate: bool, bad_rows: BadRows
+    task: Task, data: DataFiles, dev: DataFiles | None, held_out: float, calibrate: bool, bad_rows: BadRows
 ) -> TaskData:
     """Read the examples of a training."""
     files = task.files(data)
     if "train" not in files:
         raise DataError(
             "missing-file",
-            f"there is no training file in `{data}` (found: {', '.join(sorted(files)) or 'nothing'})",
+            f"there is no training file in {quoted_name(data)} (found: {', '.join(sorted(files)) or 'nothing'})",
             "name the training file itself as DATA, and another with --dev",
         )
     train = read_split(task, files["train"], "train", bad_rows)
     notes = []
     split = next((name for name in files if name.startswith("dev")), None)
     if dev is not None:
-        dev_examples, dev_name = read_split(task, dev, "dev", bad_rows), file_name(dev)
-        where = f"`{dev_name if is_made_of_rows(str(dev)) else dev}`"
+        dev_file, _ = file_of(task, dev, "dev")
+        dev_examples, dev_name = read_split(task, dev_file, "dev", bad_rows), file_name(dev_file)
+        where = f"`{dev_name if isinstance(dev_file, Records) else dev_file}`"
     elif split:
-        dev_examples, where = read_split(task, files[split], split, bad_rows), f"`{files[split].name}`"
-        dev_name = files[split].name
+        dev_examples, dev_name = read_split(task, files[split], split, bad_rows), file_name(files[split])
+        where = f"`{dev_name}`"
     else:
         with _naming_left_out_rows(bad_rows):
             train, dev_examples = _hold_out(task.kind, train, held_out, data)
@@ -159,7 +162,7 @@ def fingerprint(features: Features) -> str:
     return digest.hexdigest()
 
 
-def _hold_out(kind: str, train: Sequence[Any], share: float, data: Path) -> tuple[list[Any], list[Any]]:
+def _hold_out(kind: str, train: Sequence[Any], share: float, data: DataFiles) -> tuple[list[Any], list[Any]]:
     """Keep a share as dev, see `draw_held_out`."""
     count = round(share * len(train))
     labels = [_labels(example) for example in train]
@@ -169,12 +172,12 @@ def _hold_out(kind: str, train: Sequence[Any], share: float, data: Path) -> tupl
         if len(set(labels)) == len(train) > _FEW and all(len(own) == 1 for own in labels):
             raise DataError(
                 "too-little-data",
-                f"every one of the {len(train):,} training examples in `{data}` has a label of its own",
+                f"every one of the {len(train):,} training examples in {quoted_name(data)} has a label of its own",
                 "is it the right column? Name that of the label with --label-column",
             )
         raise DataError(
             "too-little-data",
-            f"`{data}` has no dev file, and {share:.0%} of {len(train):,} training examples are {count}{each}",
+            f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(train):,} training examples are {count}{each}",
             "name a dev file with --dev, or " + ("a larger share with --held-out" if not count else "add examples"),
         )
     kept = [example for number, example in enumerate(train) if number not in held]

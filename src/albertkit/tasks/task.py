@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.features import Features, LabelledBatch
+from albertkit.data.given import DataFile, DataFiles
 from albertkit.errors import ConfigError
 from albertkit.validation import field_types, wrong_values
 
@@ -73,19 +74,19 @@ class Task(ABC, Generic[AnyExample]):
     # --- the data -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def files(self, data: Path) -> dict[str, Path]:
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """Return the files of a folder in the task's layout: split ("train", "dev", "test", or such as "dev_mismatched") to path.
 
         Args:
-            data: The folder; or one file, which is then "train".
+            data: The folder, or rows by split; or one file, which is then "train".
         """
 
     @abstractmethod
-    def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[AnyExample]:
+    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[AnyExample]:
         """Read a file, one example at a time, in its order.
 
         Args:
-            file: One of `files`, or any file of the task's form; may be compressed.
+            file: One of `files`, any file of the task's form, which may be compressed, or rows in memory.
             split: Which it is: some layouts have other columns in "test".
             labelled: Whether the labels are wanted. Without, a file need not have them.
             bad_rows: Collects the rows that cannot be used.

@@ -11,7 +11,8 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
-from albertkit.data.given import Data, as_files, is_in_memory
+from albertkit.data.given import Data, DataFile, DataFiles, as_files, is_in_memory
+from albertkit.data.inputs import as_file
 from albertkit.data.layouts import choose_form
 from albertkit.data.tables import Table
 from albertkit.embeddings.data import HIGHEST, LAYOUTS, pair_task, read_texts, score_range
@@ -192,7 +193,7 @@ def _correlated(
 # --- files of pairs -----------------------------------------------------------------------------------------------------
 
 
-def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows) -> PairFile:
+def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: BadRows) -> PairFile:
     """Read a file of one of `KINDS`: an official layout with human scores, or a table with a column of scores or of texts that
     mean the same. Pairs without named columns are the two columns of a table without a header.
     """
@@ -200,15 +201,15 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows)
         raise ConfigError("unknown-name", f"there is no kind of data `{kind}`", near_miss(kind, KINDS))
     num_bad_rows, num_notes = len(bad_rows.found), len(bad_rows.notes)
     if kind == "pairs":
-        rows = read_texts(Path(file), replace(columns, label=None, id=None), 2, bad_rows)
+        rows = read_texts(as_file(file), replace(columns, label=None, id=None), 2, bad_rows)
         texts, pairs = [row[0] for row in rows], [row[1] for row in rows]
         left_out, notes = len(bad_rows.found) - num_bad_rows, tuple(bad_rows.notes[num_notes:])
         return PairFile(kind, str(file), texts, pairs, None, None, left_out, notes)
-    column = _group_column(kind, file) if kind in LAYOUTS else ""
+    column = _group_column(kind, as_file(file)) if kind in LAYOUTS else ""
     task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
     if column:
         task = task.with_changes(id_column=column)  # ids of training data may repeat, so these can say the group
-    examples = read_split(task, Path(file), "train", bad_rows)
+    examples = read_split(task, as_file(file), "train", bad_rows)
     return PairFile(
         kind,
         str(file),
@@ -220,7 +221,7 @@ def read_pairs(kind: str, file: str | Path, columns: Columns, bad_rows: BadRows)
     )
 
 
-def _group_column(kind: str, file: str | Path) -> str:
+def _group_column(kind: str, file: DataFile) -> str:
     """Return the column that says where a pair is from; "" where an edition of the file has none."""
     layout = OFFICIAL[kind]
     with Table(file, quoted=layout.quoted) as table:
@@ -285,7 +286,7 @@ def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
     }
 
 
-def _file_of_folder(kind: str, folder: Path) -> Path:
+def _file_of_folder(kind: str, folder: Path) -> DataFile:
     """Return the file of an official folder that is measured on: the test file if it has scores, else the dev file."""
     task = find_task(kind)
     files = task.files(folder)

@@ -3,6 +3,7 @@
 A kind of data is one of four, or a task that is one: see `KINDS`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -11,7 +12,7 @@ import numpy as np
 
 from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import Columns
-from albertkit.data.given import file_name
+from albertkit.data.given import DataFile, DataFiles, Records, SplitRecords, as_source, file_name, quoted_name
 from albertkit.embeddings.data import (
     CLASSES,
     TABLES,
@@ -67,7 +68,7 @@ def read_scored(name: str, path: Path, bad_rows: BadRows) -> Examples:
 
 def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: BadRows) -> EmbeddingData:
     """Read the examples of a training; `triplets`: inference pairs become triplets, else they are pairs with classes."""
-    kind, data = kind_of(options.kind), Path(options.data)
+    kind, data = kind_of(options.kind), as_source(options.data)
     if options.silver is not None and kind != "scores":
         fact = f"silver pairs have scores, `{options.kind}` has none"
         raise ConfigError("conflicting-options", fact, "leave --silver out")
@@ -82,7 +83,7 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
     if options.dev is None:
         own = next((file for split, file in files.items() if split.startswith("dev")), None)
     else:
-        own = dev_source.dev_file(Path(options.dev))
+        own = dev_source.dev_file(as_source(options.dev))
     if own is not None:
         dev, where = dev_source.read(own, "dev"), f"`{file_name(own)}`"
     elif kind == "texts":
@@ -100,7 +101,8 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
     if kind == "scores":
         silver = None
         if options.silver is not None:
-            silver = _Source("scores", "scores", _SILVER, bad_rows).read(Path(options.silver), "train")
+            silver_source = _Source("scores", "scores", _SILVER, bad_rows)
+            silver = silver_source.read(silver_source.files(as_source(options.silver))["train"], "train")
         train, notes = _scaled(train, silver, options.kind not in TABLES)
     if dev_source.kind == "nli":
         dev = entailed(dev)
@@ -135,33 +137,35 @@ class _Source:
     def task(self) -> Task:
         return pair_task(self.name, self.columns)
 
-    def files(self, data: Path) -> dict[str, Path]:
-        if self.kind not in ("scores", "nli"):
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
+        if self.kind not in ("scores", "nli") and not isinstance(data, SplitRecords):
             return {"train": data}
-        found = self.task.files(data)
+        found = data if isinstance(data, SplitRecords) else self.task.files(data)
         if "train" not in found:
             raise DataError(
                 "missing-file",
-                f"there is no training file in `{data}` (found: {', '.join(sorted(found))})",
+                f"there is no training file in {quoted_name(data)} (found: {', '.join(sorted(found))})",
                 "name the training file itself as DATA, and another with --dev",
             )
         return found
 
-    def dev_file(self, path: Path) -> Path:
-        """Return a dev file, or that of a folder."""
-        if not path.is_dir() or self.kind not in ("scores", "nli"):
-            return path
-        found = self.task.files(path)
+    def dev_file(self, data: DataFiles) -> DataFile:
+        """Return a dev file, or that of a folder or of rows by split."""
+        if isinstance(data, Path) and (not data.is_dir() or self.kind not in ("scores", "nli")):
+            return data
+        if isinstance(data, Records):
+            return data
+        found = data if isinstance(data, SplitRecords) else self.task.files(data)
         split = next((split for split in found if split.startswith("dev")), None)
         if split is None:
             raise DataError(
                 "too-little-data",
-                f"`{path}` has no dev file (found: {', '.join(sorted(found))})",
+                f"{quoted_name(data)} has no dev file (found: {', '.join(sorted(found))})",
                 "name the file itself",
             )
         return found[split]
 
-    def read(self, file: Path, split: str) -> Examples:
+    def read(self, file: DataFile, split: str) -> Examples:
         """Read the rows of a file: pairs with scores as they stand there, pairs with classes, pairs, or texts."""
         if self.kind in ("pairs", "texts"):
             count = 2 if self.kind == "pairs" else 1
@@ -176,12 +180,12 @@ class _Source:
         if unknown := set(labels) - set(CLASSES):
             raise DataError(
                 "bad-label",
-                f"`{file}` has the class `{min(unknown)}`; pairs are {', '.join(CLASSES)}",
+                f"{quoted_name(file)} has the class `{min(unknown)}`; pairs are {', '.join(CLASSES)}",
                 "rename the classes, or name another column with --label",
             )
         return Examples(texts, np.array([CLASSES.index(label) for label in labels], np.int64))
 
-    def _with_gold_labels(self, file: Path, split: str, rows: list[TextExample]) -> list[TextExample]:
+    def _with_gold_labels(self, file: DataFile, split: str, rows: list[TextExample]) -> list[TextExample]:
         """Return the rows without those whose annotators did not agree, which SNLI labels `-`; they are bad rows."""
         if all(row.label != _NO_GOLD for row in rows):
             return rows
@@ -192,7 +196,7 @@ class _Source:
         return [row for row in rows if row.label != _NO_GOLD]
 
 
-def _learned(kind: Kind, train: Examples, triplets: bool, data: Path) -> tuple[Examples, str]:
+def _learned(kind: Kind, train: Examples, triplets: bool, data: DataFiles) -> tuple[Examples, str]:
     """Return the examples as losses want them, and say how they were made."""
     if kind == "texts":
         return Examples([(text, text) for (text,) in train.texts]), ", each with itself"
@@ -202,7 +206,7 @@ def _learned(kind: Kind, train: Examples, triplets: bool, data: Path) -> tuple[E
     if not made.texts:
         raise DataError(
             "too-little-data",
-            f"`{data}` has no text with both an entailed and a contradicting one",
+            f"{quoted_name(data)} has no text with both an entailed and a contradicting one",
             "use --loss softmax, which learns the classes of pairs",
         )
     return made, f" of {len(train):,} pairs ({alone:,} first texts have no entailed or no contradicting text)"

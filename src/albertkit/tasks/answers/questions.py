@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from albertkit.data.bad_rows import BadRows, Unusable, counted
+from albertkit.data.given import SPLIT_NAMES, DataFile, DataFiles, place_name, quoted_name
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.layouts import split_files
 from albertkit.data.lines import NOT_UTF8, not_json, not_utf8
@@ -16,7 +17,6 @@ from albertkit.errors import DataError
 from albertkit.tasks.prediction_files import record_id
 from albertkit.tokenizer.rules import encodable
 
-_SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 _SUFFIXES = tuple(kind + packed for kind in (".json", ".jsonl") for packed in ("", ".gz", ".xz", ".zst"))
 _VERSION_SIGNS = {1: "v1.", 2: "v2."}
 _NO_LABELS_HINT = "without answers, questions can only be predicted (`albertkit predict`)"
@@ -70,14 +70,14 @@ class QuestionExample:
         return next((answer for answer in self.answers if answer.start >= 0), None)
 
 
-def find_files(data: Path, version: int) -> dict[str, Path]:
+def find_files(data: DataFiles, version: int) -> Mapping[str, DataFile]:
     """Return the files with "train", "dev" (or "validation") and "test" in their names, such as `train-v1.1.json.gz`."""
     foreign = _VERSION_SIGNS[3 - version]
 
     def find(data: Path) -> dict[str, Path]:
         names = sorted(p.name for p in data.iterdir() if p.name.endswith(_SUFFIXES) and "predictions" not in p.name)
         found: dict[str, Path] = {}
-        for split, words in _SPLIT_NAMES.items():
+        for split, words in SPLIT_NAMES.items():
             fitting = [n for n in names if any(word in n.lower() for word in words) and foreign not in n]
             if len(fitting) > 1:
                 fact = f"`{data}` has several files for `{split}`: {', '.join(fitting)}"
@@ -90,7 +90,7 @@ def find_files(data: Path, version: int) -> dict[str, Path]:
     return split_files(data, find, f"no file for SQuAD {version}", hint)
 
 
-def read_questions(file: Path, *, version: int, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
+def read_questions(file: DataFile, *, version: int, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
     """Read questions in the order of the file.
 
     The file may be compressed, and in any form that `records` knows. Answers are `[{"text", "answer_start"}]` or
@@ -105,7 +105,7 @@ def read_questions(file: Path, *, version: int, labelled: bool, bad_rows: BadRow
                 raise Unusable(f"a second question with the id `{example.id}`")
         except Unusable as error:
             reason, hint = error.args
-            hint = not_utf8(str(file)) if reason == NOT_UTF8 else hint
+            hint = not_utf8(file) if reason == NOT_UTF8 else hint
             bad_rows.add(file, record.number, reason, hint, record.where)
             continue
         seen.add(example.id)
@@ -120,7 +120,7 @@ def read_questions(file: Path, *, version: int, labelled: bool, bad_rows: BadRow
     )
     for count, fact in notes:
         if count:
-            bad_rows.note(f"`{file}`: {counted(count, 'question')} {fact}")
+            bad_rows.note(f"{quoted_name(file)}: {counted(count, 'question')} {fact}")
 
 
 def _example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
@@ -223,7 +223,7 @@ class Record(NamedTuple):
     content: Any  # a dictionary if all is well; the error of a line that is no JSON
 
 
-def records(file: Path) -> Iterator[Record]:
+def records(file: DataFile) -> Iterator[Record]:
     """Yield the records of a file, each one question, whatever the form:
 
     - SQuAD's `{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers", "is_impossible"}]}]}]}`;
@@ -246,7 +246,7 @@ def records(file: Path) -> Iterator[Record]:
             lines = iter(whole[1:])
         for number, line in enumerate(chain([first], lines), 1):
             if line.strip():
-                yield Record(number, f"line {number:,}", _parsed(line))
+                yield Record(number, place_name(file, number), _parsed(line))
 
 
 def _lines(stream: ByteStream) -> Iterator[bytes]:
@@ -270,17 +270,17 @@ def _parsed(text: bytes) -> Any:
         return error
 
 
-def _of_document(file: Path, document: Any, start: bytes) -> Iterator[Any]:
+def _of_document(file: DataFile, document: Any, start: bytes) -> Iterator[Any]:
     if isinstance(document, Exception):
-        hint = not_utf8(str(file)) if isinstance(document, UnicodeDecodeError) else "restore it, or fetch it again"
+        hint = not_utf8(file) if isinstance(document, UnicodeDecodeError) else "restore it, or fetch it again"
         if not start.lstrip().startswith((b"{", b"[")):
             hint = "SQuAD is JSON, or JSONL records of question, context and answers"
-        raise DataError("bad-file", f"`{file}` is not JSON: {document}", hint)
+        raise DataError("bad-file", f"{quoted_name(file)} is not JSON: {document}", hint)
     articles = document.get("data") if isinstance(document, dict) else document
     if not isinstance(articles, list):
         raise DataError(
             "missing-file",
-            f'`{file}` has no list of articles or questions under "data"',
+            f'{quoted_name(file)} has no list of articles or questions under "data"',
             'give SQuAD\'s JSON, or lines such as {"question": "…", "context": "…"}',
         )
     for number, article in enumerate(articles):

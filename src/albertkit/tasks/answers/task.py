@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.features import Features, LabelledBatch
+from albertkit.data.given import DataFile, DataFiles
 from albertkit.errors import ConfigError
 from albertkit.files import write_json
 from albertkit.tasks.answers.questions import QuestionExample, find_files, read_questions
@@ -90,11 +91,11 @@ class AnswerTask(Task[QuestionExample]):
         beam = self.head_kind == "beam"
         return heads.AlbertForBeamQuestionAnswering if beam else heads.AlbertForQuestionAnswering
 
-    def files(self, data: Path) -> dict[str, Path]:
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """See `Task.files` and `find_files`."""
         return find_files(data, self.version)
 
-    def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
+    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
         """See `Task.examples` and `read_questions`."""
         return read_questions(file, version=self.version, labelled=labelled, bad_rows=bad_rows)
 

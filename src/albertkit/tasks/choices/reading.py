@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_uppercase
@@ -12,8 +12,9 @@ from typing import Any
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import IDS, Columns
+from albertkit.data.given import SPLIT_NAMES, DataFile, DataFiles, Records
 from albertkit.data.inputs import ByteStream, find_inputs
-from albertkit.data.layouts import TABLE_FILES, split_files
+from albertkit.data.layouts import split_files
 from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_json
 from albertkit.data.tables import ListText, Table
 from albertkit.errors import DataError, near_miss
@@ -142,7 +143,7 @@ FORMS = (
 
 
 def read_choices(
-    file: Path, columns: Columns | None = None, *, split: str = "dev", labelled: bool, bad_rows: BadRows
+    file: DataFile, columns: Columns | None = None, *, split: str = "dev", labelled: bool, bad_rows: BadRows
 ) -> Iterator[ChoiceExample]:
     """Read the questions of a table.
 
@@ -184,7 +185,7 @@ def read_choices(
                 questions[passage] += 1
             try:
                 if name and (before := lines.setdefault(name, row.line)) != row.line:
-                    raise ValueError(f"id `{name}` again, as in line {before:,}")
+                    raise ValueError(f"id `{name}` again, as in {table.place(before)}")
                 example = _example(name or str(row.number), row.values, form, answer)
             except ValueError as error:
                 table.add_bad_row(row.line, *error.args)
@@ -211,7 +212,7 @@ def _form(table: Table, named: Columns) -> Form:
     missing = "choices" if "question" in table.columns else "question"
     raise DataError(
         "missing-column",
-        f"`{table.path}` has no column `{missing}`, only {shown}",
+        f"{table.name} has no column `{missing}`, only {shown}",
         f"{near_miss(missing, table.columns)}; name them question, choices (a list) or choice1, choice2, …, label, context",
     )
 
@@ -233,7 +234,7 @@ def _context(table: Table) -> str:
     """Return the column of the text to read first, by its name; "" for none."""
     contexts = [name for name in table.columns if name.lower() in _CONTEXTS]
     if len(contexts) > 1:
-        fact = f"`{table.path}` has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}"
+        fact = f"{table.name} has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}"
         raise DataError("missing-column", fact, f"name the one to read: --text-column {contexts[0]}")
     return next(iter(contexts), "")
 
@@ -268,7 +269,9 @@ def _list(value: Any, name: str) -> list[Any]:
     return value
 
 
-def _labels_beside(file: Path) -> list[str]:
+def _labels_beside(file: DataFile) -> list[str]:
+    if isinstance(file, Records):
+        return []
     path = file.with_name(file.name.split(".")[0] + "-labels.lst")
     return path.read_text(encoding="utf-8").split() if path.is_file() else []
 
@@ -279,15 +282,15 @@ _LEVEL = re.compile("(middle|high|college)")
 _FIELDS = ("article", "questions", "options", "answers")
 
 
-def is_race_table(file: Path) -> bool:
+def is_race_table(file: DataFile) -> bool:
     """Return whether a file has the hub's form of RACE, a row a question; the original's is a passage a line."""
-    if file.is_file():
+    if isinstance(file, Records) or file.is_file():
         with contextlib.suppress(DataError), Table(file, bad_rows=BadRows("skip")) as table:
             return set(_RACE.columns) <= set(table.columns)
     return False
 
 
-def race_files(data: Path) -> dict[str, Path]:
+def race_files(data: DataFiles) -> Mapping[str, DataFile]:
     """Return the folders of the splits, or the hub's tables."""
 
     def find(data: Path) -> dict[str, Path]:
@@ -296,7 +299,7 @@ def race_files(data: Path) -> dict[str, Path]:
         if not found and (any((data / level).is_dir() for level in LEVELS) or any(data.glob("*.txt"))):
             return {"train": data}
         tables = {
-            split: path for split, names in TABLE_FILES.items() for name in names for path in data.glob(f"{name}.*")
+            split: path for split, names in SPLIT_NAMES.items() for name in names for path in data.glob(f"{name}.*")
         }
         return found or tables
 
@@ -304,18 +307,21 @@ def race_files(data: Path) -> dict[str, Path]:
     return split_files(data, find, wanted, "name the folder that holds them")
 
 
-def read_race(path: Path, levels: Sequence[str], *, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
+def read_race(path: DataFile, levels: Sequence[str], *, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
     """Yield the questions of RACE by passage; the id is the passage's and the number of the question, from 0."""
     for file, level in _passages(path, levels):
-        source = file if file == path else plain_file(file, "passage")  # a stream may be named, not lie among passages
+        # A stream may be named, not lie among passages.
+        source = plain_file(file, "passage") if isinstance(file, Path) and file != path else file
         with ByteStream(find_inputs([source])[0]) as stream:
             for number, line in lines(stream):
                 if line.strip():
                     yield from _questions(file, number, line, level, labelled, bad_rows)
 
 
-def _passages(path: Path, levels: Sequence[str]) -> list[tuple[Path, str]]:
+def _passages(path: DataFile, levels: Sequence[str]) -> Sequence[tuple[DataFile, str]]:
     """Return the files, each with the level that its folder says."""
+    if isinstance(path, Records):
+        return [(path, "")]
     if path.is_file():
         return [(path, path.parent.name if path.parent.name in levels else "")]
     folders = [path / level for level in levels if (path / level).is_dir()] or [path]
@@ -336,14 +342,15 @@ def _passages(path: Path, levels: Sequence[str]) -> list[tuple[Path, str]]:
 
 
 def _questions(
-    file: Path, number: int, line: str, level: str, labelled: bool, bad_rows: BadRows
+    file: DataFile, number: int, line: str, level: str, labelled: bool, bad_rows: BadRows
 ) -> Iterator[ChoiceExample]:
     try:
         passage, rows = _passage(line, labelled)
     except ValueError as error:
         bad_rows.add(file, number, *error.args)
         return
-    name = str(passage.get("id") or f"{level or file.parent.name}{file.stem}.txt")
+    stem = f"{level or file.parent.name}{file.stem}" if isinstance(file, Path) else str(number - 1)
+    name = str(passage.get("id") or f"{stem}.txt")
     found = _LEVEL.match(name)
     part = level or (found[1] if found else "")
     for place, (question, options, answer) in enumerate(rows):

@@ -13,7 +13,8 @@ import numpy as np
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns
 from albertkit.data.features import Features, LabelledBatch, tokens_for_text
-from albertkit.data.layouts import TABLE_FILES, find_files
+from albertkit.data.given import SPLIT_NAMES, DataFile, DataFiles
+from albertkit.data.layouts import find_files
 from albertkit.errors import ConfigError
 from albertkit.files import atomic_file, write_json, write_lines
 from albertkit.tasks.choices.reading import LEVELS, ChoiceExample, is_race_table, race_files, read_choices, read_race
@@ -40,7 +41,7 @@ _FILES: dict[str, Mapping[str, tuple[str, ...]]] = {
         "dev_easy": ("arc_easy_dev", "ARC-Easy-Dev", "ARC-Easy/ARC-Easy-Dev"),
         "test_easy": ("arc_easy_test", "ARC-Easy-Test", "ARC-Easy/ARC-Easy-Test"),
     },
-    "choice": TABLE_FILES,
+    "choice": SPLIT_NAMES,
 }
 CHOICE_TASKS = ("race", *_FILES)
 
@@ -85,11 +86,11 @@ class ChoiceTask(Task[ChoiceExample]):
         """Return a task that reads a table with other columns; length and all else stay."""
         return self.with_changes(**column_fields(columns or Columns()))
 
-    def files(self, data: Path) -> dict[str, Path]:
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """See `Task.files`; of RACE folders. ARC's two sets are such as "dev" (challenge) and "dev_easy"."""
-        return race_files(data) if self.name == "race" else find_files(data, _FILES.get(self.name, TABLE_FILES))
+        return race_files(data) if self.name == "race" else find_files(data, _FILES.get(self.name, SPLIT_NAMES))
 
-    def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
+    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
         """See `Task.examples`, `read_race` and `read_choices`; RACE may have the hub's form, a row a question."""
         if self.name == "race" and not is_race_table(file):
             return read_race(file, self.levels, labelled=labelled, bad_rows=bad_rows)

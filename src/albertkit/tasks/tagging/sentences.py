@@ -6,13 +6,14 @@ A file has the scheme in which most of its sentences are well-formed; the other 
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from albertkit.data.bad_rows import BadRows, Unusable, counted
+from albertkit.data.given import DataFile, DataFiles, Records, quoted_name
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.layouts import split_files
 from albertkit.data.lines import NOT_UTF8, has_half_characters, not_json, not_utf8
@@ -95,7 +96,7 @@ class _Sentence:
     bad_row: tuple[int, str, str] | None = None
 
 
-def find_files(data: Path, name: str) -> dict[str, Path]:
+def find_files(data: DataFiles, name: str) -> Mapping[str, DataFile]:
     """See `Task.files`."""
     wanted = FILES.get(name, FILES["ner"])
 
@@ -112,7 +113,7 @@ def find_files(data: Path, name: str) -> dict[str, Path]:
 
 
 def read_tagged(
-    file: Path, layout: Layout, *, labelled: bool, bad_rows: BadRows, strict: bool = True
+    file: DataFile, layout: Layout, *, labelled: bool, bad_rows: BadRows, strict: bool = True
 ) -> Iterator[TaggedExample]:
     """Yield the sentences of a file, in order.
 
@@ -128,21 +129,29 @@ def read_tagged(
     """
     form = _find_form(file, layout, labelled)
     if form.is_counted and layout.word_column == 0:
-        bad_rows.note(f"`{file}`: the first column counts the words of each sentence; the words are in the second")
+        bad_rows.note(
+            f"{quoted_name(file)}: the first column counts the words of each sentence; the words are in the second"
+        )
         layout = replace(layout, word_column=1)
     if form.num_span_indices:
         lines = counted(form.num_span_indices, "line")
-        bad_rows.note(f"`{file}`: {lines} with an index such as `1-2` or `8.1` left out: no words of their own")
+        bad_rows.note(
+            f"{quoted_name(file)}: {lines} with an index such as `1-2` or `8.1` left out: no words of their own"
+        )
     if labelled and form.same_types >= 0:
         column, last = form.same_types + 1, form.width
-        fact = f"`{file}`: column {column} has tags of the same types as column {last}, the last, which is read"
+        fact = (
+            f"{quoted_name(file)}: column {column} has tags of the same types as column {last}, the last, which is read"
+        )
         bad_rows.note(f"{fact}; to read the other: cut -f 1-{column} {file} > NEW_FILE")
     if form.num_doubtful:
         lines = counted(form.num_doubtful, "line")
-        bad_rows.note(f"`{file}`: {lines} such as `# …` read as the word `#`: as many columns as the other words")
+        bad_rows.note(
+            f"{quoted_name(file)}: {lines} such as `# …` read as the word `#`: as many columns as the other words"
+        )
     scheme = find_scheme(s.tags for s in _sentences(file, layout, form, labelled)) if labelled else "IOB2"
     if scheme != "IOB2":
-        bad_rows.note(f"`{file}` has {scheme} tags; they were read as IOB2")
+        bad_rows.note(f"{quoted_name(file)} has {scheme} tags; they were read as IOB2")
     num_ill_formed = 0
     for sentence in _sentences(file, layout, form, labelled):
         entities = spans(sentence.tags)
@@ -150,14 +159,14 @@ def read_tagged(
         bad_row = sentence.bad_row or (ill_formed if strict else None)
         if bad_row:
             number, reason, hint = bad_row
-            bad_rows.add(file, number, reason, not_utf8(str(file)) if reason == NOT_UTF8 else hint)
+            bad_rows.add(file, number, reason, not_utf8(file) if reason == NOT_UTF8 else hint)
             continue
         num_ill_formed += ill_formed is not None
         tags = sentence.tags if ill_formed and scheme == "IOB2" else write_tags(entities, len(sentence.tags))
         yield TaggedExample(sentence.id, tuple(sentence.words), tuple(tags), not layout.characters, scheme)
     if num_ill_formed:
         sentences = counted(num_ill_formed, "sentence")
-        fact = f"`{file}`: {sentences} with tags that are not {scheme}, such as an `I-` after `O`"
+        fact = f"{quoted_name(file)}: {sentences} with tags that are not {scheme}, such as an `I-` after `O`"
         bad_rows.note(f"{fact}; their entities are read as conlleval and seqeval do")
 
 
@@ -208,7 +217,7 @@ class _Form:
         return _COMMENT.match(line) is not None and not is_row
 
 
-def _find_form(file: File, layout: Layout, labelled: bool) -> _Form:
+def _find_form(file: File | Records, layout: Layout, labelled: bool) -> _Form:
     lines = _lines(file)
     first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
     if first[1].lstrip().startswith("{"):
@@ -253,17 +262,17 @@ def _find_form(file: File, layout: Layout, labelled: bool) -> _Form:
     return form
 
 
-def _sentences(file: Path, layout: Layout, form: _Form, labelled: bool) -> Iterator[_Sentence]:
+def _sentences(file: DataFile, layout: Layout, form: _Form, labelled: bool) -> Iterator[_Sentence]:
     lines = _lines(file)
     if form.is_json:
         return _records(lines, layout, labelled)
     if name := layout.tokens_field or layout.tags_field:
-        fact = f"`{file}` has columns without names, and `{name}` is named"
+        fact = f"{quoted_name(file)} has columns without names, and `{name}` is named"
         raise DataError("missing-column", fact, "leave the names out: words are first, tags last; names are for JSONL")
     return _columns(lines, layout, form, labelled)
 
 
-def _lines(file: File) -> Iterator[tuple[int, str]]:
+def _lines(file: File | Records) -> Iterator[tuple[int, str]]:
     with ByteStream(find_inputs([file])[0]) as stream:
         yield from lines_of(stream)
 

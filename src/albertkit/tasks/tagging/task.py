@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -16,6 +16,7 @@ from albertkit.data import IGNORED
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.columns import Columns, named_options
 from albertkit.data.features import Features, LabelledBatch
+from albertkit.data.given import DataFile, DataFiles
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, write_lines
 from albertkit.tasks.label_names import label_indices, named_outputs
@@ -89,10 +90,10 @@ class TaggingTask(Task[TaggedExample]):
             raise ConfigError("conflicting-options", fact, f"leave out {named_options(others)}")
         return self.with_changes(**fields)
 
-    def files(self, data: Path) -> dict[str, Path]:
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         return find_files(data, self.name)
 
-    def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TaggedExample]:
+    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TaggedExample]:
         """See `Task.examples` and `read_tagged`; only what is trained on must be well-formed."""
         is_characters = self.layout == "characters"
         layout = Layout(is_characters, self.word_column, self.tag_column, self.text_column, self.label_column)

@@ -6,7 +6,7 @@ import csv
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -16,8 +16,8 @@ import numpy as np
 from albertkit.data.bad_rows import BadRows, counted
 from albertkit.data.columns import IDS, Columns
 from albertkit.data.features import Features, LabelledBatch
-from albertkit.data.given import file_name
-from albertkit.data.layouts import TABLE_FILES, Form, choose_form, find_files
+from albertkit.data.given import SPLIT_NAMES, DataFile, DataFiles, file_name
+from albertkit.data.layouts import Form, choose_form, find_files
 from albertkit.data.tables import Row, Table
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file
@@ -152,12 +152,12 @@ class TextTask(Task[TextExample]):
         ids = (self.id_column,) if self.id_column else IDS
         return (Form(self.text_column, self.pair_column, self.label_column, ids),)
 
-    def files(self, data: Path) -> dict[str, Path]:
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """See `Task.files` and `find_files`."""
         layout = OFFICIAL.get(self.layout)
-        return find_files(data, layout.files, layout.folder) if layout else find_files(data, TABLE_FILES)
+        return find_files(data, layout.files, layout.folder) if layout else find_files(data, SPLIT_NAMES)
 
-    def examples(self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TextExample]:
+    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TextExample]:
         """Read a table, one row at a time. A row without text or label, or with the id of another, is a bad row.
 
         Ids are compared where they matter: not in training data, nor in a table of one's own without labels, which may be
@@ -167,7 +167,7 @@ class TextTask(Task[TextExample]):
             yield example
 
     def rows(
-        self, file: Path, *, split: str, labelled: bool, bad_rows: BadRows, more: Sequence[str] | None = ()
+        self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows, more: Sequence[str] | None = ()
     ) -> Iterator[tuple[TextExample, Row]]:
         """Yield the examples of a file, as `examples` reads them, and their rows.
 
@@ -187,7 +187,7 @@ class TextTask(Task[TextExample]):
             if self.columns:
                 table.without_header(self.columns)
             if table.is_lines:
-                bad_rows.note(f"`{table.path}` has no column `{needed[0][0]}`: every line is read as a text")
+                bad_rows.note(f"{table.name} has no column `{needed[0][0]}`: every line is read as a text")
             others = {
                 name: known.forms for name, known in OFFICIAL.items() if known.kind == self.kind and name != self.layout
             }
@@ -218,11 +218,11 @@ class TextTask(Task[TextExample]):
                 name = (id_column and row.values[id_column]) or str(row.number)
                 try:
                     if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:
-                        raise ValueError(f"id `{name}` again, as in line {first:,}")
+                        raise ValueError(f"id `{name}` again, as in {table.place(first)}")
                     example = self._example(name, row, form, labelled)
                 except DataError as error:  # of the whole column, not of this row
                     raise DataError(
-                        error.slug, f"`{table.path}`, line {row.line:,}: {error.message}", error.hint
+                        error.slug, f"{table.name}, {table.place(row.line)}: {error.message}", error.hint
                     ) from None
                 except ValueError as error:
                     table.add_bad_row(row.line, *error.args)

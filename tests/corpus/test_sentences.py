@@ -1,10 +1,13 @@
 """Sentence splitting on hand-made cases, and that it loses no character."""
 
 import gzip
+import random
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sentencex import segment
 
 from albertkit.corpus import sentences
 from albertkit.corpus.sentences import line_rule, split_sentences
@@ -110,7 +113,32 @@ def test_a_long_line_without_spaces_is_done_piece_by_piece():
     assert len(split_sentences("我是学生。" * 100_000)) == 100_000  # whole, this took sentencex 53 s
 
 
-@given(st.text(alphabet=st.sampled_from('aB. !?"\n“”()。！」1é'), max_size=300))
+@pytest.mark.parametrize("run", ["。」", "！’", "“", "»", "'", "《", "`", "“a ", "„I am. ", "「我累了。", "「「」"])
+def test_a_run_of_quotation_marks_is_searched_in_windows(run, monkeypatch):
+    windows = []
+    monkeypatch.setattr(sentences, "segment", lambda language, text: windows.append(text) or segment(language, text))
+    text = run * (100_000 // len(run))
+    assert "".join(split_sentences(text)).replace(" ", "") == text.replace(" ", "")
+    # The work of a call is marks times characters.
+    assert all(len(re.findall(r"[^a-zA-Z我累了 .]", window)) <= 2000 for window in windows)
+    assert sum(map(len, windows)) <= 3 * len(text)
+
+
+def test_windows_of_quotation_marks_find_the_sentences_of_the_whole_text():
+    cases = [case.replace("|", " ") for name, case in CASES.items() if name not in ("Japanese", "Chinese")]
+    text = " ".join(random.Random(0).choices(cases, k=20_000))
+    assert len(re.findall('["“”]', text)) > 4000
+    assert split_sentences(text) == [sentence.strip() for sentence in segment("en", text)]
+
+
+@pytest.mark.parametrize("space", ["\xa0", "\u3000", "\u2003", "\u2028"])
+def test_a_wide_space_between_an_initial_and_its_full_stop(space):
+    text = "Plan A{0}. It failed. J{0}. R{0}. Tolkien wrote. Grade B{0}..{0}. Good."
+    with_one_byte = [sentence.strip() for sentence in segment("en", text.format(" "))]
+    assert split_sentences(text.format(space)) == [sentence.replace(" .", f"{space}.") for sentence in with_one_byte]
+
+
+@given(st.text(alphabet=st.sampled_from('aB. !?"\n“”()。！」1é\xa0\u3000'), max_size=300))
 def test_nothing_is_lost(text):
     for rule in ("sentence", "paragraph"):
         found = split_sentences(text, rule)

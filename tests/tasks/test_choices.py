@@ -234,6 +234,21 @@ def test_tables_with_bad_rows(tmp_path: Path, rows: list[dict[str, object]], rea
     assert [row.reason for row in bad_rows.found] == [reason]
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"sentence": "Ann paid Eve."}, "no `_` in `sentence`, where the choices belong"),
+        ({"option2": ""}, "1 choices that are not empty"),
+        ({"answer": "0"}, "label `0` is none of A, B, and no number from 1 to 2"),
+        ({"answer": ""}, "label `` is none of A, B, and no number from 1 to 2"),
+    ],
+)
+def test_bad_rows_of_winogrande(tmp_path: Path, change: dict[str, str], reason: str) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({**PUBLISHED["WinoGrande"][0], **change}))
+    examples, bad_rows = read(choice_task("choice"), tmp_path / "a.jsonl")
+    assert (examples, [row.reason for row in bad_rows.found]) == ([], [reason])
+
+
 def test_tables_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("question,option1,label\nWhy?,a,0\n")
     with pytest.raises(
@@ -291,6 +306,20 @@ PUBLISHED: dict[str, tuple[dict[str, object], tuple[str, str, tuple[str, ...], i
     "KoBEST HellaSwag": (
         {"context": "투수가 공을 던진다.", "ending_1": "a", "ending_2": "b", "ending_3": "c", "ending_4": "d", "label": 3},
         ("투수가 공을 던진다.", "", ("a", "b", "c", "d"), 3),
+    ),
+    "WinoGrande": (
+        {"sentence": "Ann paid Eve because _ had won.", "option1": "Ann", "option2": "Eve", "answer": "2"},
+        ("", "Ann paid Eve because ", ("Ann had won.", "Eve had won."), 1),
+    ),
+    "SciQ": (
+        {"question": "What do plants breathe in?", "distractor3": "oxygen", "distractor1": "helium", "distractor2": "neon",
+         "correct_answer": "carbon dioxide", "support": "Plants turn carbon dioxide into sugar."},
+        ("Plants turn carbon dioxide into sugar.", "What do plants breathe in?",
+         ("helium", "neon", "oxygen", "carbon dioxide"), 3),
+    ),
+    "SciQ without support": (
+        {"question": "What?", "distractor3": "c", "distractor1": "a", "distractor2": "b", "correct_answer": "d", "support": ""},
+        ("", "What?", ("a", "b", "c", "d"), 3),
     ),
     "ReClor": (
         {"context": "It rained.", "question": "Why?", "answers": ["x", "y"], "label": 1, "id_string": "t_0"},

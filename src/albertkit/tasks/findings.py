@@ -66,7 +66,7 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known
     for name, count in train.items():
         if kind == "classification" and count == total:
             yield f"all training labels are `{name}`: there is nothing to learn"
-        elif kind in ("classification", "choice") and count >= DOMINANT * total:
+        elif kind == "classification" and count >= DOMINANT * total:
             yield f"{count / total:.1%} of the training labels are `{name}`: look at F1, not at accuracy"
     missing = {name: count for name, count in train.items() if name.lower() in _MISSING}
     if missing and kind in ("classification", "multilabel"):

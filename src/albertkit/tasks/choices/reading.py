@@ -97,6 +97,7 @@ _NUMBERED = re.compile(r"(choice|option|answer|ending|alternative|sol)[ _]?(\d+)
 _LABEL = re.compile("[A-E1-5]")
 _CONTEXTS = ("context", "premise", "passage", "article", "document", "paragraph", "text", "support")  # in any case
 _LABELS = ("label", "answer")
+_WINOGRANDE = {"sentence", "option1", "option2"}
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ class Form:
     context: str = ""  # column of the text to read first; "": one of `_CONTEXTS`
     passage: str = ""  # column of the name of the passage, by which its questions are numbered; "" for none
     repeated: tuple[str, ...] = ()  # columns with parts of what is read
+    right_choice: str = ""  # column of the choice that is right in every row, in place of a label; "" for none
+    has_gap: bool = False  # whether `_` in the question stands for the right choice
     labels_beside: bool = False  # whether the labels may be in a file of their own
     header: bool = True  # whether the first line of the file has the names of the columns
 
@@ -133,6 +136,9 @@ FORMS = (
     Form(
         "sent2", tuple(f"ending{n}" for n in range(4)), ("label",), context="sent1", repeated=("startphrase",)
     ),  # SWAG
+    Form(
+        "question", ("distractor1", "distractor2", "distractor3", "correct_answer"), (), right_choice="correct_answer"
+    ),  # SciQ
     Form("question", ("choices",), _LABELS),  # MMLU has `answer`
     Form("question", ("options",), (*_LABELS, "correct")),  # AQuA has `correct`
     Form("question", ("answers",), (*_LABELS, "correct_answer_id")),  # ReClor, QuAIL
@@ -150,9 +156,9 @@ def read_choices(
     It has one of `FORMS`; or `choice1`, `choice2`, … (also `ending_1`, `alternative_1`, …), `label`, and a `question`, a text to
     read first, or both. `columns` names others for the text, the question (`pair`), the label and the id.
 
-    A label is the name of a choice (A, B, …), that of its column, or its number: from 0; SocialIQA's and ARC's own from 1. A CSV
-    without header is question, choices, label. The labels of SocialIQA and PIQA may be in a file beside it, `dev-labels.lst` of
-    `dev.jsonl`.
+    A label is the name of a choice (A, B, …), that of its column, or its number: from 0; SocialIQA's, ARC's and WinoGrande's own
+    from 1. SciQ has none: the right choice is the last. A CSV without header is question, choices, label. The labels of
+    SocialIQA and PIQA may be in a file beside it, `dev-labels.lst` of `dev.jsonl`.
     """
     named = columns or Columns()
     with Table(file, quoted=named.quoted, bad_rows=bad_rows) as table:
@@ -161,7 +167,7 @@ def read_choices(
         form = _form(table, named)
         label = next((name for name in form.labels if name in table.columns), "")
         beside = _labels_beside(file) if labelled and not label and form.labels_beside else []
-        if labelled and not label and not beside:
+        if labelled and not label and not beside and not form.right_choice:
             table.check([form.labels[0]])
         ids = [name for name in IDS if name in table.columns and name not in form.columns]
         id_column = named.id or next(iter(ids), "")
@@ -176,8 +182,10 @@ def read_choices(
         lists = [form.names, *(form.choices if len(form.choices) == 1 else ())]
         for row in table.rows(wanted, optional, lists):
             answer = None
-            if labelled:
-                answer = row.values[label] if label else beside[row.number] if row.number < len(beside) else ""
+            if labelled and label:
+                answer = row.values[label]
+            elif labelled:
+                answer = beside[row.number] if row.number < len(beside) else form.right_choice
             name = row.values[id_column] if id_column else ""
             if form.passage:
                 passage = row.values[form.passage]
@@ -228,6 +236,8 @@ def _numbered_forms(columns: Sequence[str]) -> Iterator[Form]:
             names = tuple(name for _, name in sorted(choices))
             yield Form("question", names, _LABELS)
             yield Form("", names, _LABELS)
+            if set(columns) >= _WINOGRANDE:
+                yield Form("sentence", names, ("answer",), first=1, has_gap=True)
 
 
 def _context(table: Table) -> str:
@@ -252,6 +262,11 @@ def _example(name: str, values: dict[str, str], form: Form, label: str | None) -
         names = [str(name) for name in _list(values[form.names], form.names)]
     context = values[form.context] if form.context else ""
     question = values[form.question] if form.question else ""
+    if form.has_gap:  # as WinoGrande's authors do: the text before the gap, then each choice with what follows
+        if "_" not in question:
+            raise ValueError(f"no `_` in `{form.question}`, where the choices belong")
+        question, _, rest = question.partition("_")
+        choices = [choice.strip() and f"_ {rest.strip()}".replace("_", choice) for choice in choices]
     if isinstance(context, ListText):
         raise ValueError(f"`{form.context}` is a list, not a text")
     level = _LEVEL.match(values[form.passage]) if form.passage else None

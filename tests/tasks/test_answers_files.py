@@ -52,6 +52,24 @@ def read(
     return list(read_questions(file, version=version, labelled=labelled, bad_rows=bad_rows)), bad_rows
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_texts_of_records_that_are_not_read_are_said_at_training(tmp_path: Path, nested: bool) -> None:
+    more = {"explanation": "Because the clouds over the hills were heavy with rain.", "level": "hard", "topic": 3}
+    flat = lines([{**record, **more} for record in FLAT])
+    paragraphs = [{"context": CONTEXT, "qas": RECORDS, **more}]
+    file = tmp_path / "train.json"
+    file.write_text(json.dumps({"data": [{"title": "Weather", "paragraphs": paragraphs}]}) if nested else flat)
+    plain, _ = read(tmp_path, lines(FLAT))
+    for split, notes in (("train", 1), ("dev", 0)):
+        bad_rows = BadRows("stop")
+        assert list(read_questions(file, version=2, split=split, labelled=True, bad_rows=bad_rows)) == plain
+        assert len(bad_rows.notes) == notes
+    said = "`train.json`: 1 field holds texts that are not read: `explanation`; rename those to read to question and context"
+    bad_rows = BadRows("stop")
+    list(read_questions(file, version=2, split="train", labelled=True, bad_rows=bad_rows))
+    assert bad_rows.notes == [said]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same(tmp_path: Path, form: str) -> None:
     expected = [

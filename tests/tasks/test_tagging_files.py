@@ -29,6 +29,19 @@ def read(
     return list(read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows)), bad_rows
 
 
+def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path: Path) -> None:
+    record = {"tokens": ["Ann", "went", "home"], "tags": ["B-PER", "O", "O"], "fine_tags": ["B-woman", "O", "B-place"],
+              "note": "checked by two people twice", "source": "web", "numbers": [1, 0, 2]}  # fmt: skip
+    file = tmp_path / "train.jsonl"
+    file.write_text(json.dumps(record) + "\n")
+    said = "`train.jsonl`: 2 fields hold texts that are not read: {}; name those to read with --text-column and --label-column"
+    for layout, fields in ((WORDS, "`fine_tags`, `note`"), (Layout(tags_field="fine_tags"), "`tags`, `note`")):
+        for strict in (True, False):
+            bad_rows = BadRows("stop")
+            assert len(list(read_tagged(file, layout, labelled=True, bad_rows=bad_rows, strict=strict))) == 1
+            assert bad_rows.notes == ([said.format(fields)] if strict else [])
+
+
 # --- real files -------------------------------------------------------------------------------------------------------
 
 

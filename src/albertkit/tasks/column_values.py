@@ -2,15 +2,16 @@
 
 import glob
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from albertkit.data.bad_rows import BadRows
 from albertkit.data.given import DataFile, Records, file_name
 from albertkit.data.tables import Quoting, Table
 from albertkit.errors import listed
 
-_ROWS = 100  # that are looked at
+ROWS_SEEN = 100  # of a file
 _TEXT_WORDS, _LONG_WORDS = 3, 8  # mean number of words; categories of three words repeat, passages may
 _WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 _WORD = re.compile(r"\S*[^\W\d_]\S*")
@@ -42,12 +43,29 @@ def note_unread_texts(
     with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
         if not header:
             table.without_header(columns)
-        rows = [row.values for row in islice(table.rows([], unread), _ROWS)]
-    texts = [f"`{name}`" for name in unread if _hold_text([values[name] for values in rows if values[name].strip()])]
+        rows = [row.values for row in islice(table.rows([], unread), ROWS_SEEN)]
+    values = {name: [row[name] for row in rows] for name in unread}
+    _note_texts(file, "column", values, "name those to read with --text-column and --pair-column", bad_rows)
+
+
+def note_unread_fields(
+    file: DataFile, records: Iterable[Any], read: Iterable[str], hint: str, bad_rows: BadRows
+) -> None:
+    """Note the fields of JSON records of training examples that hold texts, or lists of words, and are not read."""
+    values: dict[str, list[str]] = {}
+    for record in islice(records, ROWS_SEEN):
+        for name, value in record.items() if isinstance(record, dict) else ():
+            words = value if isinstance(value, list) else [value]
+            if name not in read and all(isinstance(word, str) for word in words):
+                values.setdefault(name, []).append(" ".join(words))
+    _note_texts(file, "field", values, hint, bad_rows)
+
+
+def _note_texts(file: DataFile, kind: str, values: Mapping[str, Sequence[str]], hint: str, bad_rows: BadRows) -> None:
+    texts = [f"`{name}`" for name, column in values.items() if _hold_text([text for text in column if text.strip()])]
     if texts:
-        what = "column holds texts that are" if len(texts) == 1 else "columns hold texts that are"
-        hint = "name those to read with --text-column and --pair-column"
-        bad_rows.note(f"`{file_name(file)}`: {len(texts)} {what} not read: {listed(texts, 5)}; {hint}")
+        kind = f"{kind} holds" if len(texts) == 1 else f"{kind}s hold"
+        bad_rows.note(f"`{file_name(file)}`: {len(texts)} {kind} texts that are not read: {listed(texts, 5)}; {hint}")
 
 
 def can_be_read_again(file: DataFile) -> bool:

@@ -9,16 +9,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from albertkit.data.bad_rows import BadRows, Unusable, counted
+from albertkit.data.columns import IDS
 from albertkit.data.given import SPLIT_NAMES, DataFile, DataFiles, place_name, quoted_name
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.layouts import split_files
 from albertkit.data.lines import NOT_UTF8, not_json, not_utf8
 from albertkit.errors import DataError
+from albertkit.tasks.column_values import ROWS_SEEN, note_unread_fields
 from albertkit.tasks.prediction_files import record_id
 from albertkit.tokenizer.rules import encodable
 
 _SUFFIXES = tuple(kind + packed for kind in (".json", ".jsonl") for packed in ("", ".gz", ".xz", ".zst"))
 _VERSION_SIGNS = {1: "v1.", 2: "v2."}
+_FIELDS = ("question", "context", "answers", "is_impossible", "title", *IDS)
+_OUTER_FIELDS = (
+    *_FIELDS,
+    "paragraphs",
+    "qas",
+)  # of articles and paragraphs: structure, or names of what a question has
 _NO_LABELS_HINT = "without answers, questions can only be predicted (`albertkit predict`)"
 
 
@@ -90,7 +98,9 @@ def find_files(data: DataFiles, version: int) -> Mapping[str, DataFile]:
     return split_files(data, find, f"no file for SQuAD {version}", hint)
 
 
-def read_questions(file: DataFile, *, version: int, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
+def read_questions(
+    file: DataFile, *, version: int, split: str = "dev", labelled: bool, bad_rows: BadRows
+) -> Iterator[QuestionExample]:
     """Read questions in the order of the file.
 
     The file may be compressed, and in any form that `records` knows. Answers are `[{"text", "answer_start"}]` or
@@ -98,7 +108,10 @@ def read_questions(file: DataFile, *, version: int, labelled: bool, bad_rows: Ba
     """
     seen: set[str] = set()
     repaired = respaced = contradicted = 0
+    first_records: list[Any] = []
     for record in records(file):
+        if len(first_records) < ROWS_SEEN:
+            first_records.append(record.content)
         try:
             example = _example(record.content, record.number, version, labelled)
             if example.id in seen:
@@ -121,6 +134,8 @@ def read_questions(file: DataFile, *, version: int, labelled: bool, bad_rows: Ba
     for count, fact in notes:
         if count:
             bad_rows.note(f"{quoted_name(file)}: {counted(count, 'question')} {fact}")
+    if labelled and split == "train":
+        note_unread_fields(file, first_records, _FIELDS, "rename those to read to question and context", bad_rows)
 
 
 def _example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
@@ -292,9 +307,10 @@ def _of_document(file: DataFile, document: Any, start: bytes) -> Iterator[Any]:
             if not isinstance(paragraph, dict):
                 yield paragraph
                 continue
+            unread = {name: value for name, value in {**article, **paragraph}.items() if name not in _OUTER_FIELDS}
             for question in as_list(paragraph.get("qas")):
-                given = {"context": paragraph.get("context"), "title": title}
-                yield {**given, **question} if isinstance(question, dict) else question
+                outer = {**unread, "context": paragraph.get("context"), "title": title}
+                yield {**outer, **question} if isinstance(question, dict) else question
 
 
 def as_list(value: Any) -> list[Any]:

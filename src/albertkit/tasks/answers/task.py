@@ -97,7 +97,7 @@ class AnswerTask(Task[QuestionExample]):
 
     def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
         """See `Task.examples` and `read_questions`."""
-        return read_questions(file, version=self.version, labelled=labelled, bad_rows=bad_rows)
+        return read_questions(file, version=self.version, split=split, labelled=labelled, bad_rows=bad_rows)
 
     def features(self, examples: Sequence[QuestionExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """See `Task.features` and `answer_features`."""

@@ -3,16 +3,18 @@
 A file has the scheme in which most of its sentences are well-formed; the other sentences are bad rows, and are not guessed.
 """
 
+import contextlib
 import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from albertkit.data.bad_rows import BadRows, Unusable, counted
+from albertkit.data.columns import IDS
 from albertkit.data.given import DataFile, DataFiles, Records, quoted_name
 from albertkit.data.inputs import ByteStream, find_inputs
 from albertkit.data.layouts import split_files
@@ -20,6 +22,7 @@ from albertkit.data.lines import NOT_UTF8, has_half_characters, not_json, not_ut
 from albertkit.data.lines import lines as lines_of
 from albertkit.data.tables import PACKINGS
 from albertkit.errors import DataError, near_miss
+from albertkit.tasks.column_values import ROWS_SEEN, note_unread_fields
 from albertkit.tasks.metrics.tagging import spans
 from albertkit.tasks.prediction_files import File, join, list_of, read_predictions, record_id
 
@@ -128,6 +131,8 @@ def read_tagged(
             read them, and tags of IOB2 stay as they are written.
     """
     form = _find_form(file, layout, labelled)
+    if form.is_json and labelled and strict:
+        _note_unread_fields(file, layout, bad_rows)
     if form.is_counted and layout.word_column == 0:
         bad_rows.note(
             f"{quoted_name(file)}: the first column counts the words of each sentence; the words are in the second"
@@ -342,8 +347,8 @@ def _records(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
             name = record_id(record)
             sentence.id = str(read if name is None else name)
             sentence.words = [_word(word, layout) for word in _strings(record, layout.tokens_field or "tokens")]
-            usual = "ner_tags" if "ner_tags" in record and "tags" not in record else "tags"
-            sentence.tags = [_tag(tag) for tag in _strings(record, layout.tags_field or usual)] if labelled else []
+            tags_field = layout.tags_field or _tags_field(record)
+            sentence.tags = [_tag(tag) for tag in _strings(record, tags_field)] if labelled else []
             sentence.lines = [number] * len(sentence.words)
             if not sentence.words or (labelled and len(sentence.tags) != len(sentence.words)):
                 raise Unusable(f"{len(sentence.words)} tokens, {len(sentence.tags)} tags")
@@ -352,6 +357,20 @@ def _records(lines: Iterable[tuple[int, str]], layout: Layout, labelled: bool) -
         except Unusable as error:
             sentence.bad_row = (number, *error.args)
         yield sentence
+
+
+def _note_unread_fields(file: DataFile, layout: Layout, bad_rows: BadRows) -> None:
+    records = []
+    for _, line in islice(_lines(file), ROWS_SEEN):
+        with contextlib.suppress(ValueError, RecursionError):
+            records.append(json.loads(line))
+    hint = "name those to read with --text-column and --label-column"
+    read = (layout.tokens_field or "tokens", layout.tags_field or _tags_field(records[0] if records else {}), *IDS)
+    note_unread_fields(file, records, read, hint, bad_rows)
+
+
+def _tags_field(record: Any) -> str:
+    return "ner_tags" if "ner_tags" in record and "tags" not in record else "tags"
 
 
 def _strings(record: dict[str, Any], name: str) -> list[str]:

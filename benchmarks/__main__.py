@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from cyclopts import App, Parameter
 
 from albertkit.cli import set_up_process
+from albertkit.command import present
 from albertkit.errors import AlbertKitError
-from albertkit.frame.command import present
-from albertkit.frame.result import Result
+from albertkit.output.sections import Result
 
 # Row to its module and function, whose docstring is the help.
 ROWS = {

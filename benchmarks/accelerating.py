@@ -11,8 +11,8 @@ import torch
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.engines import load_engine
 from albertkit.engines.engine import Precision
-from albertkit.inference.accelerate import accelerate as accelerated
 from albertkit.model import AlbertModel
+from albertkit.pipelines.accelerate import accelerate as accelerated
 from benchmarks.harness import (
     TIMING,
     Contender,

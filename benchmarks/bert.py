@@ -19,19 +19,19 @@ from rich.table import Table
 from albertkit.config import AlbertConfig
 from albertkit.corpus import TokenStore, build_store
 from albertkit.files import atomic_file, write_json
-from albertkit.frame.plots import BASELINE, EVALUATION, GRID, MUTED, TRAIN
 from albertkit.model import AlbertForPreTraining
+from albertkit.output.plots import BASELINE, EVALUATION, GRID, MUTED, TRAIN
 from albertkit.pretraining.estimate import Estimate, estimate
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import held_out_stream
-from albertkit.tasks.evaluation import evaluate_task
+from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.training.distributed import join_world
-from albertkit.training.metrics import read_metrics
+from albertkit.training.monitor import read_metrics
+from albertkit.training.processes import join_world
 from benchmarks.harness import TIMING, Timing, progress, using_threads, versions
 from benchmarks.inputs import TEXT, Inputs, Text
 

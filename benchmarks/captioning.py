@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from albertkit.captioning.generation import CaptionIds, GenerationSettings, generate
-from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.generate import generate
+from albertkit.captioning.layers import CaptionConfig
+from albertkit.captioning.model import AlbertForImageCaptioning
+from albertkit.captioning.settings import CaptionIds, GenerationSettings
 from albertkit.config import AlbertConfig
 from benchmarks.harness import (
     TIMING,
@@ -123,7 +125,7 @@ def from_everything(model: AlbertForImageCaptioning, visual: Tensor, words: int)
 
 
 def caption_mask(caption: Tensor, visual: Tensor) -> Tensor:
-    """Return SwinBERT's whole table for padded rows, the caption before the video; `captioning/model/masks.py` shows it.
+    """Return SwinBERT's whole table for padded rows, the caption before the video; `captioning/layers.py` shows it.
 
     Args:
         caption: bool [B, T], False at padding.

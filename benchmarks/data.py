@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from albertkit.corpus import TokenStore, build_store
+from albertkit.pretraining.batches import BatchStream
 from albertkit.pretraining.examples import ExampleSettings
-from albertkit.pretraining.stream import BatchStream
 from albertkit.tokenizer import AlbertTokenizer
 from benchmarks.harness import (
     TIMING,

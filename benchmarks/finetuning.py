@@ -18,25 +18,22 @@ from typing import Any
 import numpy as np
 import torch
 
+from albertkit.batches.features import Features
+from albertkit.batches.streams import ExampleStream
 from albertkit.config import AlbertConfig
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.features import Features
-from albertkit.data.stream import ExampleStream
 from albertkit.model import AlbertForSequenceClassification
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.data import read_split
 from albertkit.tasks.finetune import FinetuningObjective
-from albertkit.tasks.loading import load_encoder
-from albertkit.tasks.prediction import run_model
+from albertkit.tasks.models import load_encoder, run_model
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
-from albertkit.tasks.texts import TextExample
-from albertkit.tasks.texts.classes import official_task
-from albertkit.training.display import Display
-from albertkit.training.distributed import World
-from albertkit.training.loop import LoopSettings, Recipe, train
+from albertkit.tasks.texts import TextExample, official_task
+from albertkit.training.loop import LoopSettings, TrainingRecipe, learning_rate, train
+from albertkit.training.monitor import Display
 from albertkit.training.optimizers import clip_gradients, make_optimizer
-from albertkit.training.schedules import learning_rate
+from albertkit.training.processes import World
 from benchmarks.harness import (
     CPU,
     TIMING,
@@ -296,7 +293,7 @@ def _train(model: PretrainedAlbert, task: Task, stream: Any, steps: int, seed: i
         seed=seed,
     )
     with scratch_folder() as scratch:
-        recipe = Recipe(
+        recipe = TrainingRecipe(
             model=model,
             objective=FinetuningObjective(model, task),
             stream=stream,

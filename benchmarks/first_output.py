@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.frame.result import Result
-from albertkit.frame.section import Section, Table
+from albertkit.output.sections import Result, Section, TableSection
 from benchmarks.harness import progress, scratch_folder
 from benchmarks.moving_shapes import make_clips
 
@@ -72,7 +71,7 @@ class Started(Result):
         """Return a table."""
         columns = ["command", "cold: first output, s", "end, s", "warm: first output, s", "end, s"]
         rows = [[name, *(f"{seconds:.1f}" for seconds in times)] for name, *times in self.rows]
-        return [Table(columns, rows)]
+        return [TableSection(columns, rows)]
 
 
 def start() -> Iterator[Started]:

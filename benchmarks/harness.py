@@ -29,7 +29,7 @@ from rich.table import Table
 
 from albertkit.config import AlbertConfig
 from albertkit.report.doctor import machine
-from albertkit.training.hardware import choose_precision
+from albertkit.training.processes import choose_precision
 
 CPU = torch.device("cpu")
 MATMUL = {"cpu": 2048, "cuda": 8192}  # width of the square matrices that measure the peak

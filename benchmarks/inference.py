@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
-from albertkit.data.packing import PackedBatch
 from albertkit.engines import Engine, load_engine
-from albertkit.engines.engine import Precision
-from albertkit.engines.processor import has, native_bf16
+from albertkit.engines.engine import Precision, has, native_bf16
 from albertkit.model import AlbertModel
-from albertkit.training.distributed import find_device
+from albertkit.training.processes import find_device
 from benchmarks.harness import (
     CPU,
     MATMUL,

@@ -11,10 +11,10 @@ import numpy as np
 from cyclopts import Parameter
 
 from albertkit.corpus import TokenStore, build_store, builtin_documents
-from albertkit.corpus.readers import DocumentFile
+from albertkit.corpus.documents import DocumentFile
 from albertkit.corpus.sentences import line_rule, split_sentences
-from albertkit.data.inputs import find_inputs
 from albertkit.errors import ConfigError
+from albertkit.tables.files import find_inputs
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 from benchmarks.harness import progress, scratch_folder
 

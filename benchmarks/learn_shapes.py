@@ -7,15 +7,15 @@ from typing import Any, Literal
 
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.data import read_clips
-from albertkit.captioning.data.prepare import prepare
 from albertkit.captioning.evaluate import evaluate_captioner
-from albertkit.captioning.generation import GenerationSettings
-from albertkit.captioning.training import CaptionSettings, train_captioner
+from albertkit.captioning.prepare import prepare_clips
+from albertkit.captioning.settings import CaptionSettings, GenerationSettings
+from albertkit.captioning.sources import read_clips
+from albertkit.captioning.train import train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.conversion.initial import init_model
-from albertkit.files import atomic_file, load, write_json
-from albertkit.frame.result import Result
+from albertkit.files import atomic_file, load_typed, write_json
+from albertkit.output.sections import Result
 from benchmarks.moving_shapes import WORDS, check_clips, make_clips
 
 # A narrow ALBERT. Weights drawn from 0.02 leave attention a few percent of the residual at this width, and the loss on its
@@ -77,7 +77,7 @@ def learn_shapes(
     if not (place / "shell" / "config.json").exists():
         _make_shell(place / "shell", seed)
     clips = {split: read_clips(place / "clips", split) for split in SPLITS}
-    prepare(clips, place / "prepared", load_backbone("conv3d", {"width": 128}), SAMPLING)
+    prepare_clips(clips, place / "prepared", load_backbone("conv3d", {"width": 128}), SAMPLING)
     results = []
     for objective in objectives:
         for attention in attentions:
@@ -103,7 +103,7 @@ def _learn(place: Path, run: Path, settings: CaptionSettings) -> ShapesResult:
     finished = run / "shapes.json"
     if finished.exists():
         settings.check_same(run / "run.toml")
-        known = load(finished, dict[str, Any], "result")
+        known = load_typed(finished, dict[str, Any], "result")
         return ShapesResult(**{**known, "model": Path(known["model"])})
     trained = train_captioner(place / "shell", place / "prepared", run, settings, resume=(run / "run.toml").exists())
     if trained.model is None:
@@ -112,8 +112,8 @@ def _learn(place: Path, run: Path, settings: CaptionSettings) -> ShapesResult:
     greedy = GenerationSettings(max_length=settings.length, num_beams=1)
     test = evaluate_captioner(captioner, place / "prepared", split="test", out=run / "test.jsonl", generation=greedy)
     result = ShapesResult(
-        settings.objective,
-        settings.video_attention,
+        str(settings.objective),
+        str(settings.video_attention),
         test.scores["exact_match"],
         trained.scores["exact_match"],
         trained.steps,

@@ -18,10 +18,8 @@ import psutil
 import torch
 
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.frame.result import Result
-from albertkit.frame.section import Section, Table
-from albertkit.frame.section import Text as Paragraph
 from albertkit.model import AlbertForPreTraining
+from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from benchmarks.embedding import open_encoder
 from benchmarks.harness import TIMING, Timing, progress, scratch_folder
 from benchmarks.inputs import TEXT, Inputs, Text
@@ -63,7 +61,7 @@ class Memory(Result):
         columns = ["command", "MB", "peer", "its MB", "peer / ours"]
         rows = [[name, f"{own:,.0f}", peer, f"{its:,.0f}", f"{its / own:.2f}x"] for name, own, peer, its in self.rows]
         return [
-            Table(columns, rows),
+            TableSection(columns, rows),
             Paragraph(f"The service gave its first answer {self.first_answer:.1f} s after its start."),
         ]
 

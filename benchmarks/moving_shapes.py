@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from albertkit.captioning.data.clip import Clip
+from albertkit.captioning.clips import Clip
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_json, write_json
 
@@ -104,14 +104,14 @@ def make_clips(folder: str | Path, num_clips: int = 2000, seed: int = 0) -> dict
     trained, held_out = motions(seed)
     counts = {"dev": num_clips // 10, "test": num_clips // 5}
     counts = {"train": num_clips - sum(counts.values()), **counts}
-    from albertkit.captioning.data import write_manifest
+    from albertkit.captioning.clips import write_clip_manifest
 
     with atomic_folder(folder) as place:
         (place / "videos").mkdir()
         for split, count in counts.items():
             pool = held_out if split == "test" else trained
             clips = list(_split(place, split, count, pool, seed))
-            write_manifest(place / f"{split}.jsonl", clips)
+            write_clip_manifest(place / f"{split}.jsonl", clips)
         held_out_captions = [motion.caption for motion in held_out]
         write_json(place / _SETTINGS, {"clips": num_clips, "seed": seed, "held_out": held_out_captions})
     return counts

@@ -16,16 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
-from albertkit.data import IGNORED
-from albertkit.data.packing import PackedBatch
 from albertkit.model import AlbertForPreTraining
+from albertkit.pretraining.batches import BatchStream
 from albertkit.pretraining.examples import ExampleSettings
 from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.pretraining.stream import BatchStream
-from albertkit.training.distributed import find_device
-from albertkit.training.hardware import choose_precision, peak_flops, repeatable
+from albertkit.tables import IGNORED
 from albertkit.training.optimizers import clip_gradients, make_optimizer
+from albertkit.training.processes import choose_precision, find_device, peak_flops, repeatable
 from benchmarks.harness import (
     CPU,
     TIMING,

@@ -21,13 +21,13 @@ from typing import Any
 import torch
 
 from albertkit.config import AlbertConfig
-from albertkit.engines.processor import native_bf16
+from albertkit.engines.engine import native_bf16
 from albertkit.files import write_json
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.settings import PAPER_STEPS, PretrainSettings
-from albertkit.pretraining.sources import open_source
+from albertkit.pretraining.sources import open_pretraining_data
 from albertkit.pretraining.text_start import token_dimensions
-from albertkit.training.state import list_checkpoints
+from albertkit.training.checkpoints import list_checkpoints
 from benchmarks.harness import CPU, Row, progress, scratch_folder, using_threads, versions
 from benchmarks.inputs import TEXT, Inputs, Text
 from benchmarks.quality_programs import Judge, PeerSetting
@@ -150,7 +150,7 @@ class Race:
         """Time what a start from text takes before the first update, which is part of our time."""
         if ours.initial_weights == "random":
             return 0.0
-        source, started = open_source(self.store, ours), time.perf_counter()
+        source, started = open_pretraining_data(self.store, ours), time.perf_counter()
         source.cooccurrence(token_dimensions(self.config))
         return time.perf_counter() - started
 

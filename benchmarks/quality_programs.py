@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.corpus import TokenStore
-from albertkit.data.packing import PackedBatch
 from albertkit.model import AlbertForMaskedLM
 from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.run import pretrain

@@ -11,7 +11,7 @@ from typing import Any
 from sentencepiece import SentencePieceProcessor
 
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.batch import CHARACTERS_BEFORE_ENGINE
+from albertkit.tokenizer.sentencepiece import CHARACTERS_BEFORE_ENGINE
 from benchmarks import google_rules
 from benchmarks.harness import (
     TIMING,

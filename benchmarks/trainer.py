@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from albertkit.data import IGNORED
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tables import IGNORED
 from benchmarks.harness import Contender, Peer, versions
 
 TRAINER = Peer("transformers Trainer", "transformers", "pip install transformers accelerate")

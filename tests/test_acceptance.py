@@ -21,7 +21,7 @@ from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import held_out_stream
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.training.distributed import join_world
+from albertkit.training.processes import join_world
 
 transformers = pytest.importorskip("transformers")
 

@@ -13,15 +13,15 @@ import torch
 from cyclopts import App
 
 import albertkit
+from albertkit.captioning import backbones
 from albertkit.captioning.backbones import load_backbone
-from albertkit.captioning.backbones import registry as backbones
+from albertkit.command import Command, takes
 from albertkit.errors import ConfigError
 from albertkit.files import sha256_file
-from albertkit.frame.command import Command, takes
-from albertkit.frame.job import Job
-from albertkit.frame.result import Result
+from albertkit.job import Job
+from albertkit.output.sections import Result
 from albertkit.tasks import registry as tasks
-from albertkit.tasks.loading import load_task_model
+from albertkit.tasks.models import load_task_model
 from albertkit.training.settings import EpochSettings
 
 PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"

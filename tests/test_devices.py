@@ -12,10 +12,9 @@ from albertkit.engines import load_engine
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.attention import packed_attention, varlen_fault
 from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.training.display import Display
-from albertkit.training.distributed import World
-from albertkit.training.hardware import repeatable
-from albertkit.training.loop import LoopSettings, Recipe, train
+from albertkit.training.loop import LoopSettings, TrainingRecipe, train
+from albertkit.training.monitor import Display
+from albertkit.training.processes import World, repeatable
 
 DEVICES = [
     pytest.param(torch.device("cpu"), id="cpu"),
@@ -154,7 +153,7 @@ def run(folder: Path, device: torch.device, steps: int, optimizer: str, resume: 
         save_file({"x": torch.zeros(1)}, target / "model.safetensors")
 
     with repeatable(device):
-        recipe = Recipe(
+        recipe = TrainingRecipe(
             model=model,
             objective=PretrainingObjective(model),
             stream=Batches(),

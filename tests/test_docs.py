@@ -123,7 +123,7 @@ def captioning(place: Path, start: Path) -> None:
     """An untrained captioner as RUN, and a video."""
     pytest.importorskip("av")
     from albertkit.captioning.backbones import load_backbone
-    from albertkit.captioning.model import CaptionConfig
+    from albertkit.captioning.layers import CaptionConfig
     from benchmarks.learn_shapes import SAMPLING
     from benchmarks.moving_shapes import make_clips
 

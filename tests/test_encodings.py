@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.corpus.readers import read_documents
-from albertkit.data.lines import not_utf8
+from albertkit.corpus.documents import read_documents
 from albertkit.encodings import check_mojibake, encoding_advice, likely_encoding
 from albertkit.errors import DataError
 from albertkit.files import read_text
-from albertkit.tokenizer.text_files import read_lines
+from albertkit.tables.text_lines import not_utf8
+from albertkit.tokenizer.texts import read_lines
 
 KOREAN = "대한민국의 수도는 서울이다. 그는 ‘안녕’이라 말했다 ㅋㅋㅋ. 3월에는 눈이 온다.\n"
 JAPANESE = "日本語のテキストです。カタカナ、ひらがな「引用」を使います。東京は首都です。\n"

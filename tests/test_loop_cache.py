@@ -10,13 +10,13 @@ import pytest
 
 import albertkit
 from albertkit import loop_cache
-from albertkit.pretraining import masking, segments
+from albertkit.pretraining import examples, masking
 
 PACKAGE = Path(albertkit.__file__).parent
 HALF_OF_THE_LOST = """
 import sys
 import numpy as np
-from albertkit.pretraining.segments import _truncate
+from albertkit.pretraining.examples import _truncate
 print(_truncate(70, 0, 6, np.uint64(5), 0)[0], file=sys.stdout)
 """
 
@@ -99,9 +99,9 @@ def test_digest_is_of_all_modules_that_a_module_imports() -> None:
     def names(module: object) -> set[str]:
         return {str(path.relative_to(PACKAGE)) for path in loop_cache.source_files(module.__file__)}
 
-    assert names(segments) == {"pretraining/segments.py", "pretraining/randomness.py", "jit.py"}
-    assert names(segments) < names(masking)
-    assert "frame/command.py" in names(masking)
+    assert names(examples) == {"pretraining/examples.py", "pretraining/randomness.py", "jit.py"}
+    assert names(examples) < names(masking)
+    assert "command.py" in names(masking)
 
 
 def test_old_versions_are_removed(tmp_path: Path) -> None:

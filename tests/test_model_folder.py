@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit import AlbertConfig, AlbertTokenizer, model_folder
-from albertkit.captioning.backbones import Grid
+from albertkit import AlbertConfig, AlbertTokenizer, model_paths
+from albertkit.captioning.backbone import Grid
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.data import PreparedClips
-from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.layers import CaptionConfig
+from albertkit.captioning.model import AlbertForImageCaptioning
+from albertkit.captioning.prepared import PreparedClips
 from albertkit.cli import main
 from albertkit.corpus import build_store
-from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import CheckpointError, DataError, MachineError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
-from albertkit.model_folder import (
+from albertkit.model_paths import (
     describe_model,
     loading_digest,
     local_folder,
@@ -34,10 +34,11 @@ from albertkit.model_folder import (
     write_selected,
 )
 from albertkit.pretraining.run import next_commands
-from albertkit.tasks.loading import save_task_model
+from albertkit.tables.columns import Columns
+from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import train_tokenizer
-from albertkit.tokenizer.example_texts import ENGLISH, KOREAN
+from albertkit.tokenizer.texts import ENGLISH, KOREAN
 
 KINDS = ("pretraining", "fine-tuning", "embedding", "captioning")
 
@@ -112,12 +113,12 @@ def test_every_command_finds_the_model_of_every_run(
     def reached(folder: Path) -> str:
         raise Reached(str(folder))
 
-    monkeypatch.setattr(model_folder, "describe_model", reached)
+    monkeypatch.setattr(model_paths, "describe_model", reached)
     clip = SimpleNamespace(captions=["a fox"])
     monkeypatch.setattr(
         PreparedClips, "open", lambda _: SimpleNamespace(clips=lambda _: [clip], visual_tokens=lambda *_: 1)
     )
-    monkeypatch.setattr("albertkit.captioning.training.train._most_tokens", lambda *_: 1)
+    monkeypatch.setattr("albertkit.captioning.train._most_tokens", lambda *_: 1)
     files = {
         name: place / f"{name}.{end}"
         for name, end in (("text", "txt"), ("labels", "tsv"), ("pairs", "tsv"), ("vectors", "npy"))
@@ -218,7 +219,7 @@ def test_a_misspelt_path_is_answered_with_the_nearest_folder_and_no_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(model_folder, "_download", lambda *_: pytest.fail("asked the hub"))
+    monkeypatch.setattr(model_paths, "_download", lambda *_: pytest.fail("asked the hub"))
     model(tmp_path / "run3" / "final"), model(tmp_path / "run3" / "best")
     for wrong, hint in {
         "run3/fianl": "did you mean `run3/final`?",
@@ -249,7 +250,7 @@ def test_googles_old_names_and_names_of_the_hub_are_downloaded(tmp_path: Path, m
         (tmp_path / "model.safetensors").write_text("")
         return tmp_path
 
-    monkeypatch.setattr(model_folder, "_download", download)
+    monkeypatch.setattr(model_paths, "_download", download)
     local_folder("albert-base-v2")
     local_folder("albert-xxlarge-v1", weights=False)
     local_folder("someone/model")

@@ -16,7 +16,7 @@ import albertkit
 from albertkit import errors
 from albertkit.cli import app
 from albertkit.config import SIZES, AlbertConfig
-from albertkit.errors import AlbertKitError, ConfigError, explain, near_miss
+from albertkit.errors import AlbertKitError, ConfigError, explain_os_error, near_miss
 
 ROOT = Path(__file__).parent.parent
 
@@ -129,9 +129,9 @@ def test_every_slug_has_one_exit_status_and_the_documentation_lists_those_of_1()
 
 
 def test_operating_system_errors_are_explained():
-    assert explain(OSError(28, "No space left", "x")).slug == "disk-full"
-    assert explain(PermissionError(13, "denied", "x")).slug == "no-permission"
-    assert explain(ValueError("ours to fix")) is None
+    assert explain_os_error(OSError(28, "No space left", "x")).slug == "disk-full"
+    assert explain_os_error(PermissionError(13, "denied", "x")).slug == "no-permission"
+    assert explain_os_error(ValueError("ours to fix")) is None
 
 
 def test_errors_survive_the_way_between_processes():

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from albertkit.errors import ConfigError, closest, listed, near_miss
-from albertkit.files import load, write_json
-from albertkit.model_folder import local_folder
+from albertkit.errors import ConfigError, closest, format_list, near_miss
+from albertkit.files import load_typed, write_json
+from albertkit.model_paths import local_folder
 from albertkit.validation import Range, Share, wrong_values
 
 SHARING = ("all", "attention", "ffn", "none")
@@ -316,7 +316,7 @@ class AlbertConfig:
             path = local_folder(folder, weights=False)
             google = path / "albert_config.json"
             path = google if google.exists() and not (path / "config.json").exists() else path / "config.json"
-        values = load(path, dict[str, Any], "model configuration")
+        values = load_typed(path, dict[str, Any], "model configuration")
         if "model_type" not in values and path.name != "config.json" and values.get("hidden_act") == "gelu":
             values["hidden_act"] = "gelu_new"
         config, notes = make_config(values, path)
@@ -419,7 +419,9 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
             raise ConfigError("unknown-name", f"`{key}` in `{file}`", f"did you mean `{field_name}`?")
     _check_computable(values, f"`{file}`")
     kept = {key: value for key, value in values.items() if key not in unknown}
-    notes = [f"left out of the configuration, nothing in ALBERT reads them: {listed(unknown, 40)}"] if unknown else []
+    notes = (
+        [f"left out of the configuration, nothing in ALBERT reads them: {format_list(unknown, 40)}"] if unknown else []
+    )
     return AlbertConfig.from_dict(kept, source=f"`{file}`"), notes
 
 

@@ -84,7 +84,7 @@ def near_miss(word: str, known: Iterable[str]) -> str:
     known = sorted(known)
     if close := closest(word, known):
         return f"did you mean `{close}`?"
-    return f"known: {listed(known, _LISTED)}"
+    return f"known: {format_list(known, _LISTED)}"
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -92,7 +92,7 @@ def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return next(iter(get_close_matches(str(word), list(known), n=1, cutoff=cutoff)), None)
 
 
-def listed(names: Sequence[str], most: int = 8) -> str:
+def format_list(names: Sequence[str], most: int = 8) -> str:
     """Return names as a list in a sentence, at most `most` of them, and how many more there are: "a, b and 3 more"."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
@@ -115,7 +115,7 @@ def near_path(path: str | os.PathLike[str], otherwise: str) -> str:
     return f"did you mean `{whole if whole.exists() else parent / close}`?"
 
 
-def explain(error: BaseException) -> AlbertKitError | None:
+def explain_os_error(error: BaseException) -> AlbertKitError | None:
     """State an error of the operating system, or want of memory, as one of ours; None if we cannot explain it."""
     if isinstance(error, AlbertKitError):
         return error

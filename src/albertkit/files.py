@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from albertkit.encodings import file_encoding_advice
-from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, listed, near_path
+from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, format_list, near_path
 
 _TEMPORARY = ".partial-"
 _OLD = f"{_TEMPORARY}old-"  # a folder that another takes the place of
@@ -300,7 +300,7 @@ def check_other_files(folder: str | os.PathLike[str], ours: Sequence[str], what:
     """
     others = sorted(file.name for file in Path(folder).glob("*") if not any(map(file.match, ours)))
     if others:
-        fact = f"`{folder}` holds files that are not part of {what}: {listed(others, 5)}"
+        fact = f"`{folder}` holds files that are not part of {what}: {format_list(others, 5)}"
         raise CheckpointError("exists", fact, "choose an empty folder, or one that does not exist")
 
 
@@ -336,7 +336,7 @@ def read_json(path: str | os.PathLike[str], what: str = "file") -> Any:
         raise DataError("bad-file", f"`{path}` is not valid JSON: {error}", "restore it or create it again") from None
 
 
-def load(
+def load_typed(
     path: str | os.PathLike[str], kind: type[Loaded], what: str = "file", hint: str = "restore it or create it again"
 ) -> Loaded:
     """Read one of our own JSON or TOML files (by its suffix) as a value of a type.

@@ -10,27 +10,25 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from albertkit.command import takes
 from albertkit.config import AlbertConfig
 from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents, write_builtin_corpus
-from albertkit.corpus.layout import settings_for
-from albertkit.data.inputs import find_inputs
+from albertkit.corpus.build import settings_for
 from albertkit.errors import CheckpointError, DataError
 from albertkit.files import check_other_files, read_json, remove_leftovers, write_json
-from albertkit.frame.card import settings_sections, versions
-from albertkit.frame.command import takes
-from albertkit.frame.rendering import write_page
-from albertkit.frame.result import Result
-from albertkit.frame.section import Commands, Facts, Section
 from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.output.card import settings_sections, versions
+from albertkit.output.render import write_page
+from albertkit.output.sections import Commands, FactList, Result, Section
 from albertkit.pretraining.card import measures, measures_table
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.quickstart_options import QuickstartOptions
-from albertkit.report.examples import filled_masks
-from albertkit.report.run_page import MEASURED, curve_sections, pretraining_highlights
+from albertkit.report.run_page import MEASURED, curve_sections, filled_masks, pretraining_highlights
+from albertkit.tables.files import find_inputs
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
-from albertkit.training.metrics import read_metrics
-from albertkit.training.stopping import exit_status
+from albertkit.training.launch import exit_status
+from albertkit.training.monitor import read_metrics
 
 SAMPLE_CHARACTERS = 20_000_000  # text the tokenizer is trained on, at most: SentencePiece holds it in memory
 
@@ -123,7 +121,7 @@ class QuickstartResult(Result):
         return [
             pretraining_highlights(found, found),
             *filled_masks([asdict(example) for example in self.examples]),
-            Facts({"model": self.model, "report": self.report, "took": took}),
+            FactList({"model": self.model, "report": self.report, "took": took}),
             Commands(self.next),
         ]
 
@@ -155,7 +153,9 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
     examples = _examples(result.model, store, settings)
     report = _write_report(out, store, settings, numbers, examples)
     seconds = time.monotonic() - started
-    return QuickstartResult(result.model, report, numbers, result.extent(), examples, seconds, next_commands(out))
+    return QuickstartResult(
+        result.model, report, numbers, result.extent(), examples, seconds, quickstart_next_commands(out)
+    )
 
 
 def _say(line: str) -> None:
@@ -194,7 +194,7 @@ def _store(out: Path, inputs: list[str]) -> TokenStore:
     return store
 
 
-def next_commands(out: Path) -> list[tuple[str, str]]:
+def quickstart_next_commands(out: Path) -> list[tuple[str, str]]:
     """Return commands to try next, and what each does."""
     model, store, run = out / "run" / "final", out / "store", out / "run"
     longer = f"albertkit pretrain {store} --out {out / 'longer'} --config-file {run / 'run.toml'} --minutes 30"
@@ -258,9 +258,9 @@ def _write_report(
         *curve_sections(run, numbers),
         *filled_masks([asdict(example) for example in examples]),
         measures_table(measures(numbers, numbers), "All numbers"),
-        Facts(counts, "Corpus"),
+        FactList(counts, "Corpus"),
         *settings_sections(settings.to_dict(), versions()),
-        Commands(next_commands(out), "What to try next"),
+        Commands(quickstart_next_commands(out), "What to try next"),
     ]
     subtitle = f"{config.num_parameters(heads=True):,} parameters · {run.extent}"
     return write_page(out / "report.html", out.resolve().name, sections, subtitle, footer=MEASURED)

@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from albertkit.frame.command import SEVERAL
+from albertkit.command import SEVERAL
 from albertkit.validation import Range
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.layers import CaptionConfig
+from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.config import AlbertConfig
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining, AlbertModel

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from albertkit.captioning import prepare
 from albertkit.captioning.backbones import load_backbone
-from albertkit.captioning.data import prepare, read_clips
+from albertkit.captioning.layers import gate_values
 from albertkit.captioning.model import AlbertForImageCaptioning
-from albertkit.captioning.model.masks import gate_values
-from albertkit.captioning.swinbert.checkpoint import load_swinbert
+from albertkit.captioning.sources import read_clips
 from albertkit.conversion.initial import init_model
+from albertkit.swinbert.checkpoints import load_swinbert
 from benchmarks.learn_shapes import SAMPLING, SHELL
 from benchmarks.moving_shapes import COLOURS, WORDS, make_clips
 

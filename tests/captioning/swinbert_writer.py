@@ -15,11 +15,10 @@ import yaml
 from PIL import Image
 from torch import Tensor
 
-from albertkit.captioning.backbones.video_swin import VideoSwinBackbone, relative_position_index
-from albertkit.captioning.backbones.video_swin_checkpoint import PREFIX
-from albertkit.captioning.data.clip import Clip, clip_key
-from albertkit.captioning.data.frames import frames_of
-from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.captioning.clips import Clip, clip_key
+from albertkit.captioning.prepare import frames_of
+from albertkit.captioning.video import FrameSampling
+from albertkit.captioning.video_swin import PREFIX, VideoSwinBackbone, relative_position_index
 
 
 def write_tsv(path: Path, rows: Iterable[Sequence[bytes | str]]) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from albertkit.captioning import prepare
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.data import prepare, read_clips
 from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.predict import predict_captions
-from albertkit.captioning.training import CaptionSettings, train_captioner
+from albertkit.captioning.settings import CaptionSettings
+from albertkit.captioning.sources import read_clips
+from albertkit.captioning.train import train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from benchmarks.moving_shapes import make_clips
@@ -120,11 +122,11 @@ def test_another_backbone_is_refused(made: Path, frames: Path, shell: Path, tmp_
 def test_the_hub_is_asked_for_the_weights_of_the_backbone(frames: Path, shell: Path, tmp_path: Path) -> None:
     from huggingface_hub.utils import filter_repo_objects
 
-    from albertkit import model_folder
+    from albertkit import model_paths
 
     train_captioner(shell, frames, tmp_path / "own", SETTINGS)
     names = [file.name for file in (tmp_path / "own" / "best").iterdir()]
-    wanted = list(filter_repo_objects(names, allow_patterns=model_folder._FILES))
+    wanted = list(filter_repo_objects(names, allow_patterns=model_paths._FILES))
     assert {"backbone.safetensors", "model.safetensors", "captioner.json"} <= set(wanted)
 
 

@@ -9,13 +9,14 @@ import pytest
 import torch
 from PIL import Image
 
+from albertkit.captioning.backbone import Grid
 from albertkit.captioning.backbones import load_backbone
-from albertkit.captioning.backbones.backbone import Grid
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.generation import GenerationSettings
-from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.layers import CaptionConfig
+from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.predict import predict_captions, sheet_name
-from albertkit.captioning.scoring import score_caption_files
+from albertkit.captioning.score import score_caption_files
+from albertkit.captioning.settings import GenerationSettings
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, DataError
 from albertkit.tokenizer import AlbertTokenizer

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 import albertkit
-from albertkit.cli import app, main
+from albertkit.cli import COMING_FROM, app, main
 from albertkit.cli.commands import COMMANDS
-from albertkit.cli.usage import COMING_FROM
 from albertkit.errors import ConfigError, DataError
 from albertkit.pretraining import PretrainSettings
 from albertkit.tasks.settings import FinetuneSettings

@@ -26,7 +26,7 @@ from albertkit.model import (
     AlbertForTokenClassification,
     AlbertModel,
 )
-from albertkit.model.folder import read_tensors
+from albertkit.model.files import read_tensors
 from albertkit.model.pretrained import PretrainedAlbert
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from albertkit.config import AlbertConfig
-from albertkit.conversion import fetching
+from albertkit.conversion import checkpoints
+from albertkit.conversion.checkpoints import fetch_archive, fetch_model
 from albertkit.conversion.convert import convert
-from albertkit.conversion.fetching import fetch_archive, fetch_model
 from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForPreTraining
 
@@ -29,7 +29,7 @@ CONFIG = AlbertConfig(
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ALBERTKIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(fetching, "_STEP", 1 << 14)
+    monkeypatch.setattr(checkpoints, "_STEP", 1 << 14)
     return tmp_path / "cache"
 
 
@@ -222,8 +222,8 @@ def test_what_is_no_archive_is_said(server: Server) -> None:
     ],
 )  # fmt: skip
 def test_published_addresses(monkeypatch: pytest.MonkeyPatch, address: str, asked: str, name: str) -> None:
-    monkeypatch.setattr(fetching, "find_spec", lambda _: None)
-    assert fetching._download_address(address) == (asked, name)
+    monkeypatch.setattr(checkpoints, "find_spec", lambda _: None)
+    assert checkpoints._download_address(address) == (asked, name)
 
 
 def test_an_address_as_model_names_convert() -> None:

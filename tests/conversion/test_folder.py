@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
-from albertkit.model.folder import read_tensors
+from albertkit.model.files import read_tensors
 
 CONFIG = AlbertConfig(
     vocab_size=50, embedding_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=16,
@@ -161,7 +161,7 @@ def test_broken_and_missing_files_are_named(folder: Path, tmp_path: Path) -> Non
 
 
 def test_a_failed_save_leaves_the_old_weights(folder: Path, monkeypatch) -> None:
-    import albertkit.model.folder as module
+    import albertkit.model.files as module
 
     before = (folder / "model.safetensors").read_bytes()
 

@@ -13,7 +13,7 @@ import torch
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, DataError, MachineError, MissingExtraError
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification
-from albertkit.model_folder import local_folder
+from albertkit.model_paths import local_folder
 from albertkit.report.inspect import inspect_folder
 
 hub = pytest.importorskip("huggingface_hub")

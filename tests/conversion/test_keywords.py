@@ -193,9 +193,9 @@ def test_half_a_head_is_a_broken_file(classifier: Path) -> None:
 
 
 def test_our_own_commands_refuse_a_missing_head(tmp_path: Path, pretrained: Path) -> None:
-    from albertkit.data.columns import Columns
     from albertkit.files import write_json
-    from albertkit.tasks.loading import TASK, load_task_model
+    from albertkit.tables.columns import Columns
+    from albertkit.tasks.models import TASK, load_task_model
     from albertkit.tasks.registry import find_task
 
     task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=8)

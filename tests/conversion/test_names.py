@@ -11,7 +11,7 @@ import torch
 from albertkit import model as public
 from albertkit.config import AlbertConfig
 from albertkit.conversion import names
-from albertkit.conversion.names import ROWS, Layout
+from albertkit.conversion.names import ROWS, TensorLayout
 
 CONFIG = AlbertConfig(
     vocab_size=50, embedding_size=8, hidden_size=64, num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2,
@@ -70,13 +70,13 @@ def test_the_model_gardens_names_are_covered(golden: Path) -> None:
 def test_groups_and_inner_groups_are_carried_over() -> None:
     variable = "bert/encoder/transformer/group_11/inner_group_3/ffn_1/intermediate/output/dense/kernel"
     name = "albert.encoder.albert_layer_groups.11.albert_layers.3.ffn_output.weight"
-    assert names.of_variable(variable) == (name, Layout.TRANSPOSED)
-    assert names.tf1_variable(name) == (variable, Layout.TRANSPOSED)
+    assert names.of_variable(variable) == (name, TensorLayout.TRANSPOSED)
+    assert names.tf1_variable(name) == (variable, TensorLayout.TRANSPOSED)
 
 
 def test_the_scope_of_a_hub_module_is_no_part_of_a_name() -> None:
     for scope in ("module/", "module_1/"):
-        assert names.of_variable(f"{scope}bert/pooler/dense/bias") == ("albert.pooler.bias", Layout.AS_IS)
+        assert names.of_variable(f"{scope}bert/pooler/dense/bias") == ("albert.pooler.bias", TensorLayout.AS_IS)
     assert names.of_variable("my_module/bert/pooler/dense/bias") is None
 
 
@@ -114,14 +114,16 @@ def test_optimizer_slots(key: str, slot: str | None) -> None:
     assert names.optimizer_slot(key) == slot
 
 
-@pytest.mark.parametrize("layout", list(Layout))
-def test_layouts_are_undone(layout: Layout) -> None:
+@pytest.mark.parametrize("layout", list(TensorLayout))
+def test_layouts_are_undone(layout: TensorLayout) -> None:
     """TensorFlow 1's array, made torch's and back, has the same bytes; the Model Garden's split heads give the same tensor."""
-    shape = (6,) if layout in (Layout.AS_IS, Layout.HEADS_BIAS) else (6, 6)
+    shape = (6,) if layout in (TensorLayout.AS_IS, TensorLayout.HEADS_BIAS) else (6, 6)
     stored = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     torchs = names.from_tensorflow(stored, layout)
     assert np.ascontiguousarray(names.to_tf1(torchs, layout)).tobytes() == stored.tobytes()
-    split = {Layout.TO_HEADS: (6, 2, 3), Layout.HEADS_BIAS: (2, 3), Layout.FROM_HEADS: (2, 3, 6)}.get(layout)
+    split = {TensorLayout.TO_HEADS: (6, 2, 3), TensorLayout.HEADS_BIAS: (2, 3), TensorLayout.FROM_HEADS: (2, 3, 6)}.get(
+        layout
+    )
     if split:
         assert np.array_equal(names.from_tensorflow(stored.reshape(split), layout), torchs)
         assert names.heads_of(split, layout) == 2

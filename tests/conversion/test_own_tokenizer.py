@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from albertkit.config import AlbertConfig
-from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import CheckpointError
 from albertkit.files import write_checksums
-from albertkit.inference.loading import load_pipeline, load_pipelines
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
+from albertkit.pipelines.load import load_pipeline, load_pipelines
+from albertkit.pretraining.preparation import continue_model
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.start import continue_model
-from albertkit.tasks.loading import load_encoder, load_task_model, save_task_model
+from albertkit.tables.columns import Columns
+from albertkit.tasks.models import load_encoder, load_task_model, save_task_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 

@@ -11,8 +11,7 @@ import torch
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
-from albertkit.conversion.tensorflow.bundle import TensorBundle
-from albertkit.conversion.tensorflow.object_graph import Variable, read_variable_names, write_object_graph
+from albertkit.conversion.tensorflow.bundle import TensorBundle, Variable, read_variable_names, write_object_graph
 from albertkit.errors import CheckpointError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from albertkit.config import AlbertConfig
-from albertkit.conversion import targets, verify
+from albertkit.conversion import convert as targets
+from albertkit.conversion import convert as verify
 from albertkit.conversion.convert import convert
 from albertkit.errors import MachineError
 from albertkit.model import AlbertForPreTraining

@@ -14,8 +14,8 @@ from fault_moments import bytes_below, ends_the_same_when_killed, in_a_fork
 from word_tokenizer import DyingTokenizer, WordTokenizer
 
 from albertkit.corpus import BuildSettings, TokenStore, build_store
-from albertkit.corpus.seen import SeenDocuments
-from albertkit.corpus.writer import StoreWriter
+from albertkit.corpus.encode import SeenDocuments
+from albertkit.corpus.store import StoreWriter
 from albertkit.errors import AlbertKitError
 
 SMALL_SHARDS = BuildSettings(shard_tokens=5000)
@@ -25,8 +25,8 @@ TOKENIZER = WordTokenizer()
 @pytest.fixture
 def small_batches(monkeypatch):
     """Many batches, and a commit after each."""
-    monkeypatch.setattr("albertkit.corpus.reading.BATCH_CHARACTERS", 3000)
-    monkeypatch.setattr("albertkit.frame.job.COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("albertkit.corpus.encode.BATCH_CHARACTERS", 3000)
+    monkeypatch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_the_same_bytes_whatever_the_workers(corpus, tmp_path, small_batches):
 
 def test_batches_do_not_show(corpus, tmp_path, monkeypatch):
     build_store([corpus], tmp_path / "a", TOKENIZER, SMALL_SHARDS)
-    monkeypatch.setattr("albertkit.corpus.reading.BATCH_DOCUMENTS", 1)
+    monkeypatch.setattr("albertkit.corpus.encode.BATCH_DOCUMENTS", 1)
     build_store([corpus], tmp_path / "b", TOKENIZER, SMALL_SHARDS)
     assert bytes_below(tmp_path / "a") == bytes_below(tmp_path / "b")
 

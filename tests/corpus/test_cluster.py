@@ -14,7 +14,7 @@ from word_tokenizer import SlowTokenizer, WordTokenizer
 
 from albertkit.corpus import BuildSettings, build_store
 from albertkit.errors import AlbertKitError, DataError
-from albertkit.frame.job import Job
+from albertkit.job import Job
 
 pytest.importorskip("ray", reason="the extra `cluster` is not installed")
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def cluster():
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     monkeypatch.setattr("albertkit.corpus.cluster.PART_BYTES", 20_000)
-    monkeypatch.setattr("albertkit.frame.job.COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
 
 
 def build(corpus: Path, out: Path, cluster, tokenizer=None, **options):

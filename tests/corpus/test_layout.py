@@ -6,10 +6,10 @@ import pytest
 from word_tokenizer import WordTokenizer
 
 from albertkit.corpus import BuildSettings, TokenStore, build_store
-from albertkit.corpus.layout import line_layout, settings_for
+from albertkit.corpus.build import line_layout, settings_for
 from albertkit.corpus.sentences import split_sentences
-from albertkit.data.inputs import find_inputs
 from albertkit.errors import DataError
+from albertkit.tables.files import find_inputs
 
 SENTENCES = [f"Sentence number {n} has some words in it, and ends here." for n in range(120)]
 KOREAN = [f"{n}번째 문장에도 낱말이 몇 개 있고 여기에서 끝난다." for n in range(120)]

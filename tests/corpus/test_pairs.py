@@ -9,7 +9,7 @@ from word_tokenizer import WordTokenizer
 from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents
 from albertkit.corpus.sentences import line_rule
 from albertkit.errors import AlbertKitError
-from albertkit.frame.job import Job
+from albertkit.job import Job
 
 TOKENIZER = WordTokenizer()
 PAIRS = "A one.;$;B one.\n\nno separator\nA two. ;$; B two.;$;C two.\n;$;B alone.\nA alone.;$;  \nA one.;$;B one.\n"
@@ -58,12 +58,12 @@ def test_faulty_lines_are_counted_and_named(tmp_path):
 
 def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
     """Stopped by a bad file after a commit in the middle of a file of pairs, then resumed: the same bytes and faults."""
-    monkeypatch.setattr("albertkit.corpus.reading.BATCH_CHARACTERS", 40)
+    monkeypatch.setattr("albertkit.corpus.encode.BATCH_CHARACTERS", 40)
     lines = [f"left {n};$;right {n}" if n % 7 else f"faulty {n}" for n in range(200)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     settings = BuildSettings(format="pairs")
     straight = build_store([tmp_path / "a.txt"], tmp_path / "one" / "store", TOKENIZER, settings)
-    monkeypatch.setattr("albertkit.frame.job.COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
     commit, left = Job.commit, iter(range(30))
 
     def interrupted(self, **facts):

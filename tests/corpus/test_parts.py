@@ -12,11 +12,17 @@ from word_tokenizer import WordTokenizer
 
 from albertkit.corpus import BuildSettings
 from albertkit.corpus.cluster import plan_parts
-from albertkit.corpus.encoding import encode_documents
-from albertkit.corpus.readers import DocumentFile
-from albertkit.corpus.reading import BuildInputs, CorpusPosition, DocumentBatch, InputPart, read_batches
-from albertkit.data.inputs import find_inputs
+from albertkit.corpus.documents import DocumentFile
+from albertkit.corpus.encode import (
+    BuildInputs,
+    CorpusPosition,
+    DocumentBatch,
+    InputPart,
+    encode_documents,
+    read_batches,
+)
 from albertkit.errors import DataError
+from albertkit.tables.files import find_inputs
 
 TOKENIZER = WordTokenizer()
 LINES = st.sampled_from(["a", "Tür auf.", "", " ", "\u3000", "b;$;c", "한국", "\r", "w " * 40, "</doc", "\ufeffx"])
@@ -69,7 +75,7 @@ def check_ranges(path: Path, format: str, width: int) -> None:
 
 
 def test_a_long_line_is_no_boundary(tmp_path, monkeypatch):
-    monkeypatch.setattr("albertkit.corpus.ranges._LINE_BYTES", 8)
+    monkeypatch.setattr("albertkit.corpus.documents._LINE_BYTES", 8)
     (tmp_path / "in.txt").write_text(f"one\n{' ' * 30}\ntwo\n\n{'long ' * 10}\n\nthree")
     for width in range(1, 40):
         check_ranges(tmp_path / "in.txt", "text", width)
@@ -121,7 +127,7 @@ def test_parts_of_files(files, monkeypatch):
 
 def test_a_build_goes_on_after_any_batch(files, monkeypatch):
     monkeypatch.setattr("albertkit.corpus.cluster.PART_BYTES", 700)
-    monkeypatch.setattr("albertkit.corpus.reading.BATCH_DOCUMENTS", 7)
+    monkeypatch.setattr("albertkit.corpus.encode.BATCH_DOCUMENTS", 7)
     found = results(files, CorpusPosition())
     assert any(batch.position.document for _, batch, _ in found)
     for number in range(0, len(found) - 1, 5):

@@ -10,9 +10,9 @@ import pytest
 import zstandard
 
 from albertkit.corpus import read_documents
-from albertkit.corpus.readers import DocumentFile
-from albertkit.data.inputs import find_inputs
+from albertkit.corpus.documents import DocumentFile
 from albertkit.errors import DataError, MissingExtraError
+from albertkit.tables.files import find_inputs
 
 PACKINGS = {
     "": lambda data: data,
@@ -90,7 +90,7 @@ def test_a_byte_order_mark_is_not_text(tmp_path):
 
 
 def test_endless_documents_are_cut_and_marked(tmp_path, monkeypatch):
-    monkeypatch.setattr("albertkit.corpus.readers.DOCUMENT_CHARACTERS", 100)
+    monkeypatch.setattr("albertkit.corpus.documents.DOCUMENT_CHARACTERS", 100)
     lines = [f"This is line {i}." for i in range(50)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     found = list(read_documents([tmp_path / "a.txt"]))

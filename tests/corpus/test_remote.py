@@ -16,8 +16,8 @@ from fault_moments import bytes_below
 from word_tokenizer import WordTokenizer
 
 from albertkit.corpus import BuildSettings, TokenStore, build_store
-from albertkit.data.inputs import find_inputs
 from albertkit.errors import AlbertKitError
+from albertkit.tables.files import find_inputs
 
 URL = "memory://bucket/stores/small"
 SETTINGS = BuildSettings(shard_tokens=300)
@@ -195,7 +195,7 @@ def served(tmp_path, text):
 OPEN = """
 import os, signal, sys
 from albertkit.corpus import TokenStore
-from albertkit.corpus import remote
+from albertkit.corpus import store as remote
 if sys.argv[2] != "whole":
     left, check = int(sys.argv[2]), remote.sha256_file
     def dying(path):

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from word_tokenizer import WordTokenizer
 
 from albertkit.corpus import BuildSettings, TokenStore, build_store
-from albertkit.corpus.store import document_hash
-from albertkit.corpus.writer import StoreWriter
+from albertkit.corpus.store import StoreWriter, document_hash
 from albertkit.errors import DataError
-from albertkit.frame.job import Job
+from albertkit.job import Job
 
 WORDS = st.sampled_from(["a", "bc", "één", "\u200b", "한국어", "."])
 SENTENCES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)

@@ -21,7 +21,8 @@ STEPS = {"pretrain": 12, "finetune": 12, "embed-cosent": 8, "embed-mnrl": 8, "di
 
 def make_data(folder: Path) -> None:
     """A model with random weights, a store, tables, vectors of a teacher and features of clips."""
-    from albertkit.captioning.data import prepare, read_clips
+    from albertkit.captioning import prepare
+    from albertkit.captioning.sources import read_clips
     from albertkit.config import AlbertConfig
     from albertkit.corpus import build_store
     from albertkit.model import AlbertForPreTraining
@@ -84,7 +85,7 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
 
         return lambda: pretrain(data / "store", out / name, PretrainSettings(**pretraining(data)))
 
-    from albertkit.data.columns import Columns
+    from albertkit.tables.columns import Columns
 
     model, columns = data / "model", Columns(text="first", pair="second", label="score")
     common = dict(precision="fp32", device="cpu", seed=1, steps=STEPS[name])
@@ -99,14 +100,15 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
             dev=data / "classes-dev.tsv",
         )  # fmt: skip
     if name == "caption":
-        from albertkit.captioning.training import CaptionSettings, train_captioner
+        from albertkit.captioning.settings import CaptionSettings
+        from albertkit.captioning.train import train_captioner
 
         settings = CaptionSettings(**few, length=12, micro_batch=2)
         return lambda: train_captioner(model, data / "clips", out / name, settings)
 
-    from albertkit.embeddings.distillation import distill_embeddings
-    from albertkit.embeddings.learning.train import train_embeddings
+    from albertkit.embeddings.distill import distill_embeddings
     from albertkit.embeddings.settings import DistillSettings, EmbedSettings
+    from albertkit.embeddings.train import train_embeddings
 
     if name == "distill":
         return lambda: distill_embeddings(

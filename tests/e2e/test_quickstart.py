@@ -13,9 +13,9 @@ from small_loop import replay_plans
 import albertkit
 from albertkit import first_run
 from albertkit.first_run import SETTINGS
-from albertkit.frame.rendering import to_terminal
+from albertkit.output.render import to_terminal
 from albertkit.pretraining.run import PretrainResult, pretrain
-from albertkit.training import loop, stopping
+from albertkit.training import launch, loop
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 
@@ -49,7 +49,7 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, co
             albertkit.quickstart(tmp_path / "out", corpus=corpus, **options)
     for number, ending in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
         with monkeypatch.context() as patch:
-            patch.setattr(stopping, "_last", number)
+            patch.setattr(launch, "_last", number)
             patch.setattr(first_run, "pretrain", lambda *_, **__: PretrainResult(steps=7, seconds=1.0))
             with pytest.raises(ending):
                 albertkit.quickstart(tmp_path / "out", corpus=corpus, **options)

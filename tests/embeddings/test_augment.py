@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.data.columns import Columns
-from albertkit.data.tables import Table
-from albertkit.embeddings.silver import augment as scoring
-from albertkit.embeddings.silver.augment import CrossEncoder, augment, balanced
+from albertkit.embeddings import augment as scoring
+from albertkit.embeddings.augment import CrossEncoder, augment, balanced
 from albertkit.errors import AlbertKitError
+from albertkit.tables.columns import Columns
+from albertkit.tables.table import Table
 from albertkit.tasks.finetune import finetune
-from albertkit.tasks.loading import load_task_model
-from albertkit.tasks.prediction import run_model
+from albertkit.tasks.models import load_task_model, run_model
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.texts import TextExample
 
@@ -226,7 +225,7 @@ def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(gold, cross
     whole, chunks = tmp_path / "whole.tsv", tmp_path / "chunks.tsv"
     augment("scores", gold, whole, **given)
     monkeypatch.setattr(scoring, "CHUNK", 100)
-    monkeypatch.setattr("albertkit.frame.progress._LINE_SECONDS", 0.0)
+    monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0.0)
     augment("scores", gold, chunks, **given, progress=True)
     said = capfd.readouterr().err
     assert "gold dev: 60 of 60 pairs" in said

@@ -7,17 +7,24 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import Columns
-from albertkit.data.stream import ExampleStream
-from albertkit.embeddings.data import CLASSES, Examples, entailed, held_out_rows, read_texts, triplets_of
-from albertkit.embeddings.learning.data import read_embedding_data, read_scored
-from albertkit.embeddings.learning.objective import EmbeddingObjective, ToTeacher
-from albertkit.embeddings.learning.run import example_features
-from albertkit.embeddings.learning.train import set_up, text_numbers
+from albertkit.batches.streams import ExampleStream
+from albertkit.embeddings.data import (
+    CLASSES,
+    TextExamples,
+    entailed,
+    held_out_rows,
+    read_embedding_data,
+    read_scored,
+    read_texts,
+    triplets_of,
+)
+from albertkit.embeddings.losses import EmbeddingObjective, ToTeacher
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.settings import EmbedSettings
+from albertkit.embeddings.train import example_features, set_up, text_numbers
 from albertkit.errors import ConfigError, DataError
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 
 NAMED = Columns(text="a", pair="b", label="y")
 
@@ -76,7 +83,7 @@ def test_a_table_is_scaled_by_its_own_range_and_silver_by_the_same(tmp_path):
 
 
 def test_triplets_are_those_of_the_recipe():
-    pairs = Examples(
+    pairs = TextExamples(
         [("p", "e1"), ("p", "c1"), ("p", "e2"), ("p", "n"), ("lonely", "e3"), ("q", "c2"), ("q", "e4")],
         np.array([CLASSES.index(name) for name in (*"ec", *"en", *"ec", "e") for name in [
             {"e": "entailment", "c": "contradiction", "n": "neutral"}[name]]]),
@@ -165,12 +172,14 @@ def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
 
 
 @pytest.fixture
-def pairs(words) -> Examples:
+def pairs(words) -> TextExamples:
     """30 pairs of 1 to 12 words, some texts of which are in two of them."""
     rng = np.random.default_rng(2)
     texts = [" ".join(rng.choice(words, rng.integers(1, 13))) for _ in range(60)]
     rows = list(zip(texts[::2], texts[1::2], strict=True))
-    return Examples([*rows[:28], (rows[0][0], rows[28][1]), (rows[29][0], rows[1][0])], np.arange(30, dtype=np.float32))
+    return TextExamples(
+        [*rows[:28], (rows[0][0], rows[28][1]), (rows[29][0], rows[1][0])], np.arange(30, dtype=np.float32)
+    )
 
 
 def test_an_update_is_whole_examples_with_their_own_targets(encoder, pairs):

@@ -8,22 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.data.columns import Columns
-from albertkit.embeddings import distillation as storing
+from albertkit.embeddings import distill as storing
 from albertkit.embeddings.data import held_out_rows
-from albertkit.embeddings.distillation import (
+from albertkit.embeddings.distill import (
     Teacher,
     distill_embeddings,
     find_teacher,
     principal_components,
     teacher_vectors,
 )
-from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.learning.objective import TeacherRows, TeacherSpace
+from albertkit.embeddings.encoder import SentenceEncoder, unknown_shares
+from albertkit.embeddings.losses import TeacherRows, TeacherSpace
 from albertkit.embeddings.settings import DistillSettings
-from albertkit.embeddings.unknown_words import unknown_shares
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.training.distributed import World, join_world
+from albertkit.tables.columns import Columns
+from albertkit.training.processes import World, join_world
 
 SETTINGS = DistillSettings(lr=2e-3, epochs=3, batch_size=16, eval_every=30, precision="fp32")
 WIDTH = 48
@@ -267,7 +266,7 @@ def test_columns_keep_their_names_and_what_is_cut_is_counted(start, lesson, tmp_
 
 
 def test_a_signal_after_the_last_update_is_reported_and_repaired(start, lesson, tmp_path, capfd, monkeypatch):
-    from albertkit.embeddings.learning import run as module
+    from albertkit.embeddings import train as module
 
     def stopped(*_: object, **__: object) -> None:
         raise SystemExit(143)

@@ -13,9 +13,9 @@ import torch
 import zstandard
 from fault_moments import ends_the_same_when_killed
 
-from albertkit.embeddings import encoding as module
+from albertkit.embeddings import encode as module
+from albertkit.embeddings.encode import encode_file
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.encoding import encode_file
 from albertkit.errors import AlbertKitError, ConfigError, MissingExtraError
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")

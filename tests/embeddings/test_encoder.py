@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.pooling import Projection
-from albertkit.embeddings.similarity import similarities
+from albertkit.embeddings.folder import Projection, similarity_matrix
 from albertkit.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")
@@ -90,7 +89,7 @@ def test_a_cosine_is_at_most_1():
     """Of 1,000 vectors with themselves a third is above 1 by rounding."""
     vectors = np.random.default_rng(0).standard_normal((1000, 64)).astype(np.float32)
     for signed in (vectors, -vectors):
-        assert np.abs(similarities(vectors, signed)).max() == 1
+        assert np.abs(similarity_matrix(vectors, signed)).max() == 1
 
 
 def test_similarity_is_the_cosine(encoder, sentences):

@@ -7,16 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import Columns
-from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.encoding import encode_file
-from albertkit.embeddings.evaluation.evaluate import evaluate_embeddings, named_files, read_pairs, run_evaluate
-from albertkit.embeddings.evaluation.results import SIMILARITIES, EmbeddingEvaluation
+from albertkit.embeddings.encode import encode_file
+from albertkit.embeddings.encoder import SentenceEncoder, unknown_note
+from albertkit.embeddings.evaluate import (
+    SIMILARITIES,
+    EmbeddingEvaluation,
+    evaluate_embeddings,
+    named_files,
+    read_pairs,
+    run_embed_evaluate,
+)
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import EmbedEvaluateOptions
-from albertkit.embeddings.unknown_words import unknown_note
 from albertkit.errors import AlbertKitError
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tokenizer import AlbertTokenizer
 
 TABLE = Columns(text="one", pair="other", label="score")
@@ -334,7 +339,7 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
 )
 def test_what_cannot_be_compared_is_refused(arguments, options, said):
     with pytest.raises(AlbertKitError, match=said) as caught:
-        run_evaluate(EmbedEvaluateOptions(arguments, **options))
+        run_embed_evaluate(EmbedEvaluateOptions(arguments, **options))
     assert caught.value.slug == "bad-value"
 
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.folder import is_encoder_folder
-from albertkit.embeddings.pooling import POOLINGS, Projection
+from albertkit.embeddings.folder import POOLINGS, Projection, is_encoder_folder
 from albertkit.errors import AlbertKitError
 from albertkit.files import read_json, write_json
 from albertkit.model import AlbertModel
@@ -301,8 +300,8 @@ def test_what_is_wanted_of_the_hub(saved):
     """All files of a folder that reading needs are among those that are downloaded."""
     from huggingface_hub.utils import filter_repo_objects
 
-    from albertkit import model_folder
+    from albertkit import model_paths
 
     names = [str(path.relative_to(saved)) for path in saved.rglob("*") if path.is_file()]
-    assert sorted(filter_repo_objects(names, allow_patterns=model_folder._FILES)) == sorted(names)
+    assert sorted(filter_repo_objects(names, allow_patterns=model_paths._FILES)) == sorted(names)
     assert "2_Dense/model.safetensors" in names

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.embeddings.learning.objective import ToTeacher, make_loss, without_repeats
+from albertkit.embeddings.losses import ToTeacher, make_loss, without_repeats
 from albertkit.embeddings.settings import EmbedSettings
 from albertkit.errors import ConfigError
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.embeddings.pooling import POOLINGS, Projection, pool, pooled_positions
+from albertkit.embeddings.folder import POOLINGS, Projection, pool, pooled_positions
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
 

@@ -5,11 +5,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from albertkit.embeddings.silver import sampling
-from albertkit.embeddings.silver.sampling import (
+from albertkit.embeddings import augment
+from albertkit.embeddings.augment import (
     NOBODY,
     bm25_neighbours,
-    pair_up,
+    pair_neighbours,
     random_neighbours,
     semantic_neighbours,
 )
@@ -64,7 +64,7 @@ def test_bm25_neighbours_have_the_best_scores_by_the_formula(rows):
 
 @pytest.mark.slow  # it compiles
 def test_the_compiled_search_of_many_texts_finds_the_same(rows, monkeypatch):
-    monkeypatch.setattr(sampling, "_MANY_TEXTS", 10)
+    monkeypatch.setattr(augment, "_MANY_TEXTS", 10)
     _, chosen, best = chosen_and_best(rows, 4, bm25(rows))
     np.testing.assert_allclose(chosen, best, rtol=1e-5, atol=1e-6)
 
@@ -99,7 +99,7 @@ def test_pairs_are_unique_in_either_order_under_their_lowest_rank():
     """Acceptance test 9."""
     random = np.random.default_rng(3)
     nearest = random.integers(-1, 40, (40, 6))
-    pairs = pair_up(nearest)
+    pairs = pair_neighbours(nearest)
     keys = [frozenset(pair) for pair in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)]
     expected = {}
     for (first, rank), second in np.ndenumerate(nearest):
@@ -113,5 +113,5 @@ def test_pairs_are_unique_in_either_order_under_their_lowest_rank():
 
 
 def test_a_text_that_is_not_among_its_own_neighbours_keeps_the_best():
-    found = sampling._without_itself(np.array([[4, 0, 2], [3, 2, 5]]), np.array([0, 1]), 2)
+    found = augment._without_itself(np.array([[4, 0, 2], [3, 2, 5]]), np.array([0, 1]), 2)
     assert found.tolist() == [[4, 2], [3, 2]]

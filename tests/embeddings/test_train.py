@@ -8,20 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+from albertkit.batches.streams import ExampleStream
 from albertkit.config import AlbertConfig
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import Columns
-from albertkit.data.stream import ExampleStream
+from albertkit.embeddings.data import read_embedding_data
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.learning.data import read_embedding_data
-from albertkit.embeddings.learning.objective import EmbeddingObjective, make_loss
-from albertkit.embeddings.learning.run import example_features
-from albertkit.embeddings.learning.train import text_numbers, train_embeddings
+from albertkit.embeddings.losses import EmbeddingObjective, make_loss
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.settings import EmbedSettings
+from albertkit.embeddings.train import example_features, text_numbers, train_embeddings
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining
-from albertkit.tasks.metrics.regression import regression_scores
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
+from albertkit.tasks.metrics import regression_scores
 from albertkit.tokenizer import AlbertTokenizer
 
 pytest.importorskip("sentence_transformers")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from albertkit.config import AlbertConfig
-from albertkit.engines import fused
+from albertkit.engines.cpu import engine
 from albertkit.model import AlbertModel, PackedBatch
 
 LENGTHS = (5, 17, 16, 33, 17, 2, 64)
@@ -16,7 +16,7 @@ PIECES = 300
 @pytest.fixture(params=["bf16", "int8"])
 def precision(request: pytest.FixtureRequest) -> str:
     """bf16 and int8 with packed weights, where the processor and numba have what they need."""
-    if reason := fused.lacking(request.param):
+    if reason := engine.lacking(request.param):
         pytest.skip(reason)
     return request.param
 

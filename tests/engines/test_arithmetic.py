@@ -8,7 +8,7 @@ from torch import Tensor
 
 from albertkit.engines import arithmetic
 from albertkit.engines.arithmetic import TABLE_ROWS, activated_to_uint8, loops, rows_to_uint8
-from albertkit.engines.fused import cut
+from albertkit.engines.cpu.engine import cut
 
 RANDOM = np.random.default_rng(0)
 

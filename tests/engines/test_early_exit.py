@@ -10,10 +10,11 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor
 
-from albertkit.engines import fused, load_engine
+from albertkit.engines import load_engine
+from albertkit.engines.cpu import engine as fused
+from albertkit.engines.cpu.layers import Call
 from albertkit.engines.early_exit import Exits, entropy_share
 from albertkit.engines.engine import Engine, ModelEngine
-from albertkit.engines.fused_layers import Call
 from albertkit.model import AlbertModel, PackedBatch
 
 from .conftest import packed

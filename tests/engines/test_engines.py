@@ -12,10 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertkit.config import AlbertConfig
-from albertkit.embeddings.pooling import pool
-from albertkit.engines import fused, load_engine, processor
+from albertkit.embeddings.folder import pool
+from albertkit.engines import engine as processor
+from albertkit.engines import load_engine
+from albertkit.engines.cpu import engine as fused
+from albertkit.engines.cpu.engine import FusedEngine
 from albertkit.engines.engine import ModelEngine
-from albertkit.engines.fused import FusedEngine
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from albertkit.engines import fused
 from albertkit.engines.arithmetic import loops
-from albertkit.engines.finishing import ADD, GELU_ERF, GELU_TANH, RELU, STORE, TANH, exponentials, finish_rows
+from albertkit.engines.cpu import engine
+from albertkit.engines.cpu.tile_outputs import ADD, GELU_ERF, GELU_TANH, RELU, STORE, TANH, exponentials, finish_rows
 
-pytestmark = pytest.mark.skipif(bool(fused.lacking("fp32")), reason=fused.lacking("fp32"))
+pytestmark = pytest.mark.skipif(bool(engine.lacking("fp32")), reason=engine.lacking("fp32"))
 FUNCTIONS = {
     GELU_TANH: lambda x: F.gelu(x, approximate="tanh"),
     GELU_ERF: F.gelu,

@@ -14,12 +14,26 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.engines import fused, fused_layers, load_engine, matrix_tiles, processor
+from albertkit.engines import engine as processor
+from albertkit.engines import load_engine
 from albertkit.engines.arithmetic import loops
+from albertkit.engines.cpu import engine as fused
+from albertkit.engines.cpu import layers, matrix_tiles
+from albertkit.engines.cpu.engine import FusedEngine
+from albertkit.engines.cpu.team import ThreadTeam, finish, new_progress, take
+from albertkit.engines.cpu.tiles import (
+    COLUMNS,
+    MOST_ROWS,
+    ROWS,
+    VECTOR,
+    VECTORS,
+    pack,
+    panel_offset,
+    rows_of,
+    tile,
+    vectors_of,
+)
 from albertkit.engines.engine import ModelEngine
-from albertkit.engines.fused import FusedEngine
-from albertkit.engines.thread_team import ThreadTeam, finish, new_progress, take
-from albertkit.engines.tiles import COLUMNS, MOST_ROWS, ROWS, VECTOR, VECTORS, pack, place, rows_of, tile, vectors_of
 from albertkit.model import AlbertModel, PackedBatch
 
 from .conftest import packed
@@ -81,7 +95,7 @@ def lay_out(rows, weight, columns, out):
     """Registers of a weight [columns, steps] of words, as attention lays keys out."""
     for column in range(columns):
         for step in range(weight.shape[1]):
-            at = place(rows, weight.shape[1], columns, column // VECTOR, step)
+            at = panel_offset(rows, weight.shape[1], columns, column // VECTOR, step)
             out[at + column % VECTOR] = weight[column, step]
 
 
@@ -299,15 +313,15 @@ def test_members_finish_whatever_becomes_of_the_others(behaviour: list[int]) -> 
 def test_one_member_does_what_the_others_have_taken(make_model: MakeModel, numbers: str, member: int) -> None:
     engine, batch = load_engine(make_model(), numbers), packed((40, 64, 3), seed=3)
     expected = engine.encode(batch).hidden
-    compiled = fused_layers.run
+    compiled = layers.run
 
-    def alone(call: fused_layers.Call, *others: Any) -> None:  # the others are never there
+    def alone(call: layers.Call, *others: Any) -> None:  # the others are never there
         if call.member == 0:
             compiled(call._replace(member=member), *others)
 
     torch.set_num_threads(3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused_layers, "run", alone)
+        patch.setattr(layers, "run", alone)
         assert torch.equal(engine.encode(batch).hidden, expected)
 
 
@@ -372,7 +386,8 @@ def test_many_threads_do_not_share_one_chunk(make_model: MakeModel, monkeypatch:
 FORK = """
 import os, torch
 from albertkit import AlbertConfig, AlbertModel
-from albertkit.engines import fused, load_engine
+from albertkit.engines.cpu import engine as fused
+from albertkit.engines import load_engine
 from albertkit.model import PackedBatch
 torch.set_num_threads(2)
 sizes = dict(hidden_size=64, num_attention_heads=1, embedding_size=16, intermediate_size=64, num_hidden_layers=2)
@@ -453,7 +468,8 @@ def without_amx() -> str:
 STATES = """
 import json, torch
 from albertkit import AlbertConfig, AlbertModel
-from albertkit.engines import load_engine, matrix_tiles
+from albertkit.engines import load_engine
+from albertkit.engines.cpu import matrix_tiles
 from albertkit.model import PackedBatch
 torch.manual_seed(0)
 sizes = dict(hidden_size=128, num_attention_heads=2, embedding_size=16, intermediate_size=200, num_hidden_layers=2)
@@ -477,7 +493,7 @@ def broken(_: str) -> float:
 
 def test_numba_told_of_another_processor() -> None:
     """An instruction that LLVM may not use would end the process."""
-    code = "from albertkit.engines import fused; print(fused.lacking('fp32'))"
+    code = "from albertkit.engines.cpu import engine as fused; print(fused.lacking('fp32'))"
     environment = {**os.environ, "NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse2"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert "avx512" in done.stdout

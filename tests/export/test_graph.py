@@ -14,9 +14,9 @@ from torch import Tensor
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError
-from albertkit.export.model_graph import build
-from albertkit.export.onnx_export import build_onnx, count_products
-from albertkit.export.quantized import QuantizedGraph
+from albertkit.export.classes import build
+from albertkit.export.graph import QuantizedGraph
+from albertkit.export.onnx import build_onnx, count_products
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
     AlbertForMultipleChoice,

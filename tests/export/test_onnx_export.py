@@ -13,17 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertkit.data.bad_rows import BadRows
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.pooling import Projection
-from albertkit.engines.onnx_model import OnnxModel, load_onnx
+from albertkit.embeddings.folder import Projection
+from albertkit.engines.onnx import OnnxModel, load_onnx
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
-from albertkit.export import graph, onnx_export, quantized
-from albertkit.export.onnx_export import export_onnx
+from albertkit.export import graph, onnx
+from albertkit.export import graph as quantized
+from albertkit.export.onnx import export_onnx
 from albertkit.folder_facts import FolderFacts
-from albertkit.inference.comparison import compare_outputs, largest_difference
-from albertkit.inference.loading import task_of
-from albertkit.inference.tasks import BY_TASK
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
     AlbertForMaskedLM,
@@ -36,10 +33,13 @@ from albertkit.model import (
     PackedBatch,
 )
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.pipelines.compare_precision import compare_states, largest_output_difference
+from albertkit.pipelines.load import task_of
+from albertkit.pipelines.text_pipelines import BY_TASK
+from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.data import read_split
-from albertkit.tasks.evaluation import evaluate_task
-from albertkit.tasks.loading import load_task_model, save_task_model
-from albertkit.tasks.prediction import run_model
+from albertkit.tasks.evaluate import evaluate_task
+from albertkit.tasks.models import load_task_model, run_model, save_task_model
 from albertkit.tasks.registry import Columns, find_task
 from albertkit.tasks.texts import TextClassification
 from albertkit.tokenizer import AlbertTokenizer
@@ -224,7 +224,7 @@ def test_a_run_is_its_best_model(folder, tmp_path):
 
 
 def test_numbers_of_a_large_model_lie_beside_it(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_export, "_ONE_FILE", 1000)
+    monkeypatch.setattr(onnx, "_ONE_FILE", 1000)
     report = export_onnx(folder(AlbertForMaskedLM), tmp_path / "out")
     beside = tmp_path / "out" / "model.onnx.data"
     assert report.megabytes * 1e6 >= beside.stat().st_size > 50_000
@@ -365,21 +365,21 @@ def wide(*rows: list[float]) -> Tensor:
 def test_comparing():
     reference = [{"logits": wide([1, 2], [3, -4])}, {"logits": wide([0, 5])}]
     other = [{"logits": wide([2, 1], [3, -4])}, {"logits": wide([0, 5.5])}]
-    same = compare_outputs(reference, reference)
+    same = compare_states(reference, reference)
     assert (same.cosine_mean, same.cosine_min, same.top1) == pytest.approx((1, 1, 1))
-    found = compare_outputs(reference, other)
+    found = compare_states(reference, other)
     assert found.cosine_min == pytest.approx(0.8)
     assert found.cosine_mean == pytest.approx((0.8 + 1 + 1) / 3)
     assert found.top1 == pytest.approx(2 / 3)
-    assert largest_difference(reference, other) == (1, 5)
+    assert largest_output_difference(reference, other) == (1, 5)
     numbers = [{"logits": torch.tensor([[1.0], [2.0], [2.0]])}], [{"logits": torch.tensor([[2.0], [1.0], [2.0]])}]
-    assert compare_outputs(*numbers).cosine_min == pytest.approx(8 / 9)  # one vector, not three of one number each
-    assert compare_outputs(*numbers).top1 is None
+    assert compare_states(*numbers).cosine_min == pytest.approx(8 / 9)  # one vector, not three of one number each
+    assert compare_states(*numbers).top1 is None
     hidden = [{"start_logits": torch.tensor([[1.0, 2.0, -3e38]])}]
-    assert compare_outputs(hidden, hidden).cosine_min == pytest.approx(1)
+    assert compare_states(hidden, hidden).cosine_min == pytest.approx(1)
     broken = [{"logits": wide([np.nan, 1], [1, 1])}, {"logits": wide([1, 1])}]
-    assert compare_outputs(reference, broken).cosine_min == -1  # a number that is none agrees with nothing
-    assert not largest_difference(reference, broken)[0] <= 1
+    assert compare_states(reference, broken).cosine_min == -1  # a number that is none agrees with nothing
+    assert not largest_output_difference(reference, broken)[0] <= 1
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

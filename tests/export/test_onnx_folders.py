@@ -8,22 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.data.columns import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.pooling import Projection
-from albertkit.engines.onnx_model import is_onnx_folder, load_onnx
+from albertkit.embeddings.folder import Projection
+from albertkit.engines.onnx import is_onnx_folder, load_onnx
 from albertkit.errors import AlbertKitError, ConfigError
-from albertkit.export.onnx_export import export_onnx
-from albertkit.inference.comparison import compare_precision
-from albertkit.inference.loading import load_pipeline, load_pipelines
-from albertkit.inference.predict import predict
-from albertkit.model import (
-    AlbertForPreTraining,
-    AlbertForSequenceClassification,
-    AlbertModel,
-)
-from albertkit.tasks.evaluation import evaluate_task
-from albertkit.tasks.loading import save_task_model
+from albertkit.export.onnx import export_onnx
+from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
+from albertkit.pipelines.compare_precision import compare_precision
+from albertkit.pipelines.load import load_pipeline, load_pipelines
+from albertkit.pipelines.predict import predict
+from albertkit.tables.columns import Columns
+from albertkit.tasks.evaluate import evaluate_task
+from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task
 
 pytest.importorskip("onnx")
@@ -80,7 +76,7 @@ def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(tmp_path
     assert (pipeline.kind, pipeline.precision) == ("classify", precision)
     again = load_pipelines(tmp_path / "onnx")["classify"]("the fox")
     assert pipeline("the fox")["probabilities"]["a"] == pytest.approx(again["probabilities"]["a"])
-    from albertkit.serve.models import Models
+    from albertkit.serve.service import Models
 
     served = Models({"exported": str(tmp_path / "onnx")})
     assert served.find("classify", None)[0] == served.tokenizer(None)[0] == "exported"

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from albertkit.export.onnx_export import export_onnx
+from albertkit.export.onnx import export_onnx
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification
 
 pytestmark = pytest.mark.peer

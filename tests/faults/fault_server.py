@@ -217,14 +217,15 @@ def _jumping(seconds: float) -> None:
 
 def _quicken() -> None:
     """Small inputs shall have many commits, shards and windows, so that a kill finds something to take up; and no plots."""
-    from albertkit.corpus import reading
-    from albertkit.embeddings import encoding
-    from albertkit.frame import job
+    from albertkit import job
+    from albertkit.corpus import encode as corpus_encode
+    from albertkit.embeddings import encode as embedding_encode
 
     for module in ("matplotlib", "torch.utils.tensorboard"):
         sys.modules[module] = None  # type: ignore[assignment]
     for module, name, value in (
-        (job, "COMMIT_SECONDS", 0.0), (reading, "BATCH_DOCUMENTS", 30), (encoding, "PART_TEXTS", 100), (encoding, "_GROUP", 50),
+        (job, "COMMIT_SECONDS", 0.0), (corpus_encode, "BATCH_DOCUMENTS", 30), (embedding_encode, "PART_TEXTS", 100),
+        (embedding_encode, "_GROUP", 50),
     ):  # fmt: skip
         assert hasattr(module, name), name
         setattr(module, name, value)

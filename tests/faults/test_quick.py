@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, explain
+from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, explain_os_error
 from albertkit.files import (
     atomic_file,
     atomic_folder,
@@ -14,10 +14,10 @@ from albertkit.files import (
     remove_leftovers,
     write_checksums,
 )
+from albertkit.report.verify import verify_files
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.training.run import open_run
 from albertkit.training.settings import check_no_stranger
-from albertkit.verify import verify_files
 
 
 def in_a_fork(function) -> int:
@@ -127,8 +127,8 @@ def test_changed_files_are_named(tmp_path):
     ],
 )
 def test_what_the_machine_says_is_explained(error, slug):
-    assert explain(error).slug == slug
-    assert explain(RuntimeError("a bug")) is None
+    assert explain_os_error(error).slug == slug
+    assert explain_os_error(RuntimeError("a bug")) is None
 
 
 def test_half_a_tokenizer_is_none(tmp_path, monkeypatch):

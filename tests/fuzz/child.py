@@ -114,9 +114,9 @@ def serve(connection: Connection, scratch: str) -> None:
 
 
 def _outcome(error: BaseException) -> tuple[str, Any]:
-    from albertkit.errors import AlbertKitError, explain
+    from albertkit.errors import AlbertKitError, explain_os_error
 
-    known = explain(error)
+    known = explain_os_error(error)
     if isinstance(known, AlbertKitError) and known.slug not in ("out-of-memory", "input-output"):  # it was the file
         return "error", (known.slug, known.message, known.hint)
     frames = traceback.extract_tb(error.__traceback__)

@@ -64,7 +64,7 @@ def reader(target: str):
         return lambda file: read_example(file.read_bytes())
     if target == "table":
         from albertkit.conversion.tensorflow.encoding import reading
-        from albertkit.conversion.tensorflow.index import read_index
+        from albertkit.conversion.tensorflow.table import read_index
 
         def read(file):
             with reading(file):
@@ -72,9 +72,9 @@ def reader(target: str):
 
         return read
     if target in ("wiki", "jsonl"):
+        from albertkit.corpus.documents import DocumentFile
         from albertkit.corpus.options import BuildSettings
-        from albertkit.corpus.readers import DocumentFile
-        from albertkit.data.inputs import find_inputs
+        from albertkit.tables.files import find_inputs
 
         return lambda file: list(DocumentFile(find_inputs([file])[0], BuildSettings(target)))
     if target == "piece model":
@@ -82,15 +82,15 @@ def reader(target: str):
 
         return lambda file: load_processor(file.read_bytes(), file)
     if target == "metrics":
-        from albertkit.training.metrics import read_metrics
+        from albertkit.training.monitor import read_metrics
 
         return read_metrics
     if target == "captions":
-        from albertkit.captioning.scoring import read_caption_file
+        from albertkit.captioning.score import read_caption_file
 
         return read_caption_file
     if target == "lineidx":
-        from albertkit.captioning.data.tsv import TsvFile
+        from albertkit.captioning.swinbert_files import TsvFile
 
         def rows(file):
             file.with_suffix(".tsv").write_bytes(b"a\tb\nc\td\n")
@@ -98,8 +98,8 @@ def reader(target: str):
             return [table.row(number) for number in range(len(table))]
 
         return rows
-    from albertkit.data.bad_rows import BadRows
-    from albertkit.data.columns import Columns
+    from albertkit.tables.bad_rows import BadRows
+    from albertkit.tables.columns import Columns
     from albertkit.tasks.data import read_split
     from albertkit.tasks.registry import find_task
 

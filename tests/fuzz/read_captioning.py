@@ -74,7 +74,7 @@ def make_manifests(folder: Path) -> None:
 
 
 def read_manifests(folder: Path):
-    from albertkit.captioning.data import read_clips
+    from albertkit.captioning.sources import read_clips
 
     names = ("train.jsonl", "msrvtt.json", "coco.json", "msvd.txt", "msvd.csv", "jsfusion.csv", "")
     return read_each(lambda name=name: read_clips(folder / name) for name in names)
@@ -108,7 +108,8 @@ def make_swinbert(folder: Path) -> None:
 
 
 def read_swinbert_data(folder: Path):
-    from albertkit.captioning.data import frames_of, read_clips
+    from albertkit.captioning.prepare import frames_of
+    from albertkit.captioning.sources import read_clips
     from albertkit.captioning.video import FrameSampling
 
     sampling = FrameSampling(num_frames=3, size=16)
@@ -173,7 +174,8 @@ def hostile_set(rng: random.Random, folder: Path) -> str:
 def make_prepared(folder: Path) -> None:
     import numpy as np
 
-    from albertkit.captioning.data import prepare, read_clips
+    from albertkit.captioning import prepare
+    from albertkit.captioning.sources import read_clips
 
     lines = []
     for number in range(4):
@@ -186,7 +188,7 @@ def make_prepared(folder: Path) -> None:
 
 
 def read_prepared(folder: Path):
-    from albertkit.captioning.data import PreparedClips
+    from albertkit.captioning.prepared import PreparedClips
 
     clips = PreparedClips.open(folder / "prepared")
     shapes = [clips.visual(s, n).shape for s in clips.splits for n in range(len(clips.clips(s)))]
@@ -203,7 +205,7 @@ def make_features(folder: Path) -> None:
 
 
 def read_feature_files(folder: Path):
-    from albertkit.captioning.data.frames import read_features
+    from albertkit.captioning.prepare import read_features
 
     return read_each(lambda f=f: read_features(f).shape for f in sorted(folder.iterdir()))
 
@@ -224,7 +226,7 @@ def make_captions(folder: Path) -> None:
 
 
 def score_captions(folder: Path):
-    from albertkit.captioning.scoring import score_caption_files
+    from albertkit.captioning.score import score_caption_files
 
     gold, kinds = [folder / "gold.json"], ("tsv", "json", "jsonl")
     return read_each(lambda kind=kind: score_caption_files(folder / f"pred.{kind}", gold) for kind in kinds)
@@ -236,7 +238,8 @@ def make_captioner(folder: Path) -> None:
 
     from albertkit.captioning.backbones import load_backbone
     from albertkit.captioning.captioner import VideoCaptioner
-    from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+    from albertkit.captioning.layers import CaptionConfig
+    from albertkit.captioning.model import AlbertForImageCaptioning
     from albertkit.captioning.video import FrameSampling
     from albertkit.config import AlbertConfig
     from albertkit.tokenizer import AlbertTokenizer
@@ -293,7 +296,7 @@ def make_swinbert_checkpoint(folder: Path) -> None:
 
 
 def read_swinbert_checkpoint(folder: Path):
-    from albertkit.captioning.swinbert.checkpoint import load_swinbert
+    from albertkit.swinbert.checkpoints import load_swinbert
 
     return load_swinbert(folder / "checkpoint-1-2")[1].gate_tokens
 

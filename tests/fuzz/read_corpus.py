@@ -33,9 +33,9 @@ def make_texts(folder: Path) -> None:
 
 def read_texts(folder: Path):
     """Every file by itself, both ways of treating bad bytes."""
-    from albertkit.corpus.readers import DocumentFile
+    from albertkit.corpus.documents import DocumentFile
     from albertkit.corpus.sentences import split_sentences
-    from albertkit.data.inputs import find_inputs
+    from albertkit.tables.files import find_inputs
 
     def read(file: Path, errors: str) -> int:
         (found,) = find_inputs([file])
@@ -49,10 +49,10 @@ def read_texts(folder: Path):
 
 def read_as_anything(folder: Path):
     """A file as what it is not: a text is no Parquet, so there is a problem at least with that."""
+    from albertkit.corpus.documents import DocumentFile
     from albertkit.corpus.options import BuildSettings, Format
-    from albertkit.corpus.readers import DocumentFile
-    from albertkit.data.inputs import find_inputs
     from albertkit.errors import AlbertKitError
+    from albertkit.tables.files import find_inputs
 
     file = folder / "plain.txt"
     good = file.is_file() and file.read_bytes() == TEXT.encode()
@@ -82,9 +82,9 @@ def make_store(folder: Path) -> None:
 def read_store(folder: Path):
     """Everything that training reads of a store, then the check of its contents."""
     from albertkit.corpus import TokenStore
+    from albertkit.pretraining.batches import BatchStream
     from albertkit.pretraining.evaluation import Unigram
     from albertkit.pretraining.examples import ExampleSettings
-    from albertkit.pretraining.stream import BatchStream
 
     store = TokenStore.open(folder / "store")
     list(store.documents())
@@ -104,7 +104,7 @@ def restated(rng: random.Random, folder: Path) -> str:
 
     import damage
 
-    from albertkit.corpus.store_format import signed
+    from albertkit.corpus.store import signed
 
     store = folder / "store"
     manifest = json.loads((store / "manifest.json").read_text())
@@ -126,7 +126,7 @@ def _numbers(rng: random.Random, content: bytes, width: int) -> bytes:
 
 def make_unfinished(folder: Path) -> None:
     """The work of an interrupted job."""
-    from albertkit.frame.job import Job
+    from albertkit.job import Job
 
     with Job(folder / "work", {"inputs": [1, "two"], "settings": {"size": 3}}) as job:
         with job.part("part-0") as stream:
@@ -138,7 +138,7 @@ def make_unfinished(folder: Path) -> None:
 
 def take_up(folder: Path):
     from albertkit.files import sha256_bytes
-    from albertkit.frame.job import Job
+    from albertkit.job import Job
 
     with Job(folder / "work", {"inputs": [1, "two"], "settings": {"size": 3}}) as job:
         for name, committed in job.files.items():

@@ -16,7 +16,7 @@ def make_encoder(folder: Path) -> None:
 
     from albertkit.config import AlbertConfig
     from albertkit.embeddings.encoder import SentenceEncoder
-    from albertkit.embeddings.pooling import Projection
+    from albertkit.embeddings.folder import Projection
     from albertkit.model import AlbertModel
     from albertkit.tokenizer import AlbertTokenizer
 
@@ -56,13 +56,13 @@ def make_pairs(folder: Path) -> None:
 
 
 def read_pair_files(folder: Path):
-    from albertkit.data.bad_rows import BadRows
-    from albertkit.data.columns import Columns
-    from albertkit.embeddings.distillation import find_teacher
-    from albertkit.embeddings.evaluation.evaluate import read_pairs
-    from albertkit.embeddings.learning.data import read_embedding_data
+    from albertkit.embeddings.data import read_embedding_data
+    from albertkit.embeddings.distill import find_teacher
+    from albertkit.embeddings.evaluate import read_pairs
     from albertkit.embeddings.options import EmbedTrainOptions
     from albertkit.embeddings.settings import EmbedSettings
+    from albertkit.tables.bad_rows import BadRows
+    from albertkit.tables.columns import Columns
 
     nli, stop, skip = Columns(text="a", pair="b", label="l"), BadRows("stop"), BadRows("skip")
     scored, pairs = folder / "korsts.tsv", folder / "pairs.tsv"

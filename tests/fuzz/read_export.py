@@ -11,7 +11,7 @@ def make_onnx(folder: Path) -> None:
     from read_checkpoints import make_folder
     from read_tokenizers import make_wordpiece
 
-    from albertkit.export.onnx_export import export_onnx
+    from albertkit.export.onnx import export_onnx
 
     source = folder / "made"
     source.mkdir()
@@ -22,7 +22,7 @@ def make_onnx(folder: Path) -> None:
 
 
 def run(folder: Path):
-    from albertkit.engines.onnx_model import load_onnx
+    from albertkit.engines.onnx import load_onnx
 
     load_onnx(folder / "onnx", num_threads=1)
 

@@ -11,7 +11,7 @@ def make_run(folder: Path) -> None:
     from read_checkpoints import make_folder
 
     from albertkit.pretraining.settings import PretrainSettings
-    from albertkit.training.state import TrainingState, save_state
+    from albertkit.training.checkpoints import TrainingState, save_state
 
     PretrainSettings(steps=20).save(folder / "run.toml")
     lines = [
@@ -42,7 +42,7 @@ def report(folder: Path):
 
 def resume(folder: Path):
     from albertkit.pretraining.settings import PretrainSettings
-    from albertkit.training.state import load_state
+    from albertkit.training.checkpoints import load_state
 
     values = PretrainSettings.read(folder / "run.toml")
     settings = PretrainSettings(**values)

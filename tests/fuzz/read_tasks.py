@@ -46,7 +46,7 @@ def make_tables(folder: Path) -> None:
 
 def read_tables(folder: Path):
     """Every table as classes and as several labels, in quotes or as it looks."""
-    from albertkit.data.columns import Columns
+    from albertkit.tables.columns import Columns
     from albertkit.tasks.registry import find_task
 
     ways = itertools.product(("classify", "multilabel"), (None, True))
@@ -57,7 +57,7 @@ def read_tables(folder: Path):
 
 def _each(files, tasks):
     """The examples of every file for every task, stopping at bad rows and passing over them."""
-    from albertkit.data.bad_rows import BadRows
+    from albertkit.tables.bad_rows import BadRows
     from albertkit.tasks.data import read_split
 
     def read(file, task, on_error):
@@ -152,7 +152,7 @@ def make_predictions(folder: Path) -> None:
 
 
 def score(folder: Path):
-    from albertkit.tasks.scoring import score_file
+    from albertkit.tasks.score import score_file
 
     odds = folder / "null_odds.json"
     return json.dumps(
@@ -176,8 +176,8 @@ def _save_classifier(folder: Path, passes: int) -> None:
     from read_tokenizers import make_wordpiece
 
     from albertkit.config import AlbertConfig
-    from albertkit.data.columns import Columns
-    from albertkit.tasks.loading import save_task_model
+    from albertkit.tables.columns import Columns
+    from albertkit.tasks.models import save_task_model
     from albertkit.tasks.registry import find_task
     from albertkit.tasks.texts import TextExample
     from albertkit.tokenizer import AlbertTokenizer
@@ -194,16 +194,16 @@ def _save_classifier(folder: Path, passes: int) -> None:
 
 
 def predict_with(folder: Path):
-    from albertkit.inference.predict import predict
-    from albertkit.tasks.loading import load_task_model
+    from albertkit.pipelines.predict import predict
+    from albertkit.tasks.models import load_task_model
 
     load_task_model(folder)
     return predict(folder, folder / "in.jsonl", folder / "out.jsonl")
 
 
 def predict_lines_with(folder: Path):
-    from albertkit.inference.loading import load_pipeline
-    from albertkit.inference.predict import predict
+    from albertkit.pipelines.load import load_pipeline
+    from albertkit.pipelines.predict import predict
 
     pipeline = load_pipeline(folder, precision="fp32")
     pipeline(["text", ["a", "pair"]])
@@ -213,7 +213,7 @@ def predict_lines_with(folder: Path):
 
 def make_model_with_exits(folder: Path) -> None:
     from albertkit.tasks.early_exit import ExitHeads
-    from albertkit.tasks.loading import load_task_model
+    from albertkit.tasks.models import load_task_model
 
     _save_classifier(folder, passes=3)
     config = load_task_model(folder).model.config
@@ -221,7 +221,7 @@ def make_model_with_exits(folder: Path) -> None:
 
 
 def leave_early_with(folder: Path):
-    from albertkit.inference.loading import load_pipeline
+    from albertkit.pipelines.load import load_pipeline
 
     return load_pipeline(folder, precision="fp32", exits="patience:1")(["text", ["a", "pair"]])
 

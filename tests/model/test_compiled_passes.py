@@ -10,7 +10,7 @@ import torch
 from small_models import Make, gradients, sequences
 from torch._dynamo.utils import counters
 
-from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, attention, encoder
+from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, attention, layers
 from albertkit.model.pretrained import PretrainedAlbert
 
 SHAPES = ((9, 1, 17), (5, 5), (3, 20, 7, 8), (11, 12, 2, 3, 4, 9), (24, 2))
@@ -18,8 +18,8 @@ SHAPES = ((9, 1, 17), (5, 5), (3, 20, 7, 8), (11, 12, 2, 3, 4, 9), (24, 2))
 
 @pytest.fixture(autouse=True)
 def _fresh_compiler(monkeypatch):
-    compiler = cache(lambda: torch.compile(encoder.AlbertLayer.after_attention, backend="aot_eager"))
-    monkeypatch.setattr(encoder, "_compiler", compiler)
+    compiler = cache(lambda: torch.compile(layers.AlbertLayer.after_attention, backend="aot_eager"))
+    monkeypatch.setattr(layers, "_compiler", compiler)
     torch._dynamo.reset()
     counters.clear()
     yield
@@ -60,7 +60,7 @@ def test_all_passes_and_batches_share_one_graph(make_class: Make, recompute: boo
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
 def test_fused_kernels_compute_the_same(make_class: Make, monkeypatch, dtype: torch.dtype, atol: float) -> None:
-    monkeypatch.setattr(encoder, "_compiler", cache(lambda: torch.compile(encoder.AlbertLayer.after_attention)))
+    monkeypatch.setattr(layers, "_compiler", cache(lambda: torch.compile(layers.AlbertLayer.after_attention)))
     model = make_class(AlbertForPreTraining, num_hidden_layers=3).train()
     model.compute_dtype = dtype
     check(model, atol)

@@ -7,14 +7,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from albertkit.model import heads, loops
+from albertkit.model import cpu_loops, heads
 
 SHAPES = [(1, 1), (3, 1000), (77, 128), (16, 3001)]
 
 
 @pytest.fixture(autouse=True)
 def all_sizes(monkeypatch):
-    monkeypatch.setattr(loops, "_WORTH", 1)
+    monkeypatch.setattr(cpu_loops, "_WORTH", 1)
 
 
 def half_a_step(expected):
@@ -27,7 +27,7 @@ def test_gelu_and_its_gradient(shape):
     torch.manual_seed(0)
     values = (torch.randn(shape) * 3).bfloat16().requires_grad_()
     grad = torch.randn(shape).bfloat16()
-    out = loops.gelu_new(values)
+    out = cpu_loops.gelu_new(values)
     out.backward(grad)
     exact = values.detach().float().requires_grad_()
     expected = F.gelu(exact, approximate="tanh")
@@ -40,7 +40,7 @@ def test_gelu_and_its_gradient(shape):
 def test_gelu_of_large_numbers_and_of_what_is_none():
     numbers = [-float("inf"), -3e38, -1000, 0, 1000, 3e38, float("inf"), float("nan"), -float("nan")]
     values = torch.tensor(numbers).bfloat16().requires_grad_()
-    out = loops.gelu_new(values)
+    out = cpu_loops.gelu_new(values)
     out.backward(torch.ones_like(out))
     torch.testing.assert_close(out[:7], values[:7].clamp(min=0), rtol=0, atol=1e-27)
     torch.testing.assert_close(values.grad[:7].float(), torch.tensor([0, 0, 0, 0.5, 1, 1, 1]), rtol=0, atol=1e-25)
@@ -49,9 +49,9 @@ def test_gelu_of_large_numbers_and_of_what_is_none():
 
 
 def test_what_the_loops_do_not_take_goes_to_torch(monkeypatch):
-    monkeypatch.setattr(loops, "_WORTH", 100)
+    monkeypatch.setattr(cpu_loops, "_WORTH", 100)
     for values in (torch.randn(200), torch.randn(20, 20).bfloat16().t(), torch.randn(99).bfloat16()):
-        assert torch.equal(loops.gelu_new(values), F.gelu(values, approximate="tanh"))
+        assert torch.equal(cpu_loops.gelu_new(values), F.gelu(values, approximate="tanh"))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -62,9 +62,9 @@ def test_exponentials_of_logits(shape, monkeypatch):
     labels[::2] = logits.argmax(1)[::2]
     logits[0, -1] = logits[0].max()  # the first of equal ones counts
     found, expected = logits.clone(), logits.clone()
-    total, loss, right = heads.exponentials_in_place(found, labels)
-    monkeypatch.setattr(loops, "fits", lambda values: False)
-    torchs = heads.exponentials_in_place(expected, labels)
+    total, loss, right = heads.exponentials_with_torch(found, labels)
+    monkeypatch.setattr(cpu_loops, "is_supported_by_loops", lambda values: False)
+    torchs = heads.exponentials_with_torch(expected, labels)
     torch.testing.assert_close(total, torchs[0], rtol=1e-5, atol=0)
     torch.testing.assert_close(loss, torchs[1], rtol=1e-5, atol=1e-5)
     assert right == torchs[2] >= (shape[0] + 1) // 2
@@ -75,21 +75,21 @@ def test_exponentials_of_logits(shape, monkeypatch):
 def test_of_equal_logits_the_first_is_the_prediction():
     logits = torch.tensor([[1.0, 2.0, 2.0], [-2.0, -1.0, -3.0], [-2.0, -1.0, -3.0]]).bfloat16()
     for labels, right in (([1, 1, 0], 2), ([2, 0, 2], 0)):
-        assert heads.exponentials_in_place(logits.clone(), torch.tensor(labels))[2] == right
+        assert heads.exponentials_with_torch(logits.clone(), torch.tensor(labels))[2] == right
 
 
 @pytest.mark.parametrize("odd", [float("inf"), float("nan"), -float("nan")])
 def test_a_row_that_is_not_finite_has_no_loss(odd):
     logits = torch.zeros(2, 40).bfloat16()
     logits[1, 7] = odd
-    total, loss, _ = heads.exponentials_in_place(logits, torch.tensor([3, 3]))
+    total, loss, _ = heads.exponentials_with_torch(logits, torch.tensor([3, 3]))
     assert total.isnan().flatten().tolist() == [False, True]
     assert loss.isnan()
 
 
 def test_a_logit_of_minus_infinity_has_no_share():
     logits = torch.tensor([[0.0, -float("inf"), 0.0]]).bfloat16()
-    total, loss, right = heads.exponentials_in_place(logits, torch.tensor([0]))
+    total, loss, right = heads.exponentials_with_torch(logits, torch.tensor([0]))
     assert total.item() == pytest.approx(2)
     assert loss.item() == pytest.approx(np.log(2), rel=1e-6)
     assert right == 1
@@ -100,7 +100,7 @@ def test_a_logit_of_minus_infinity_has_no_share():
 def test_attention_to_what_is_not_finite_is_not_a_number(odd):
     qkv = torch.ones(30, 3 * 64).bfloat16()
     qkv[11, 64 + 5] = odd  # a key of the first head of the second sequence
-    context = loops.short_attention(qkv, [10, 20], num_heads=2).isnan()
+    context = cpu_loops.short_attention(qkv, [10, 20], num_heads=2).isnan()
     assert context[10:, :32].all()
     assert not context[:10].any()
     assert not context[:, 32:].any()
@@ -109,12 +109,12 @@ def test_attention_to_what_is_not_finite_is_not_a_number(odd):
 @pytest.mark.parametrize("label", [-1, 40])
 def test_a_label_without_a_logit_is_refused(label):
     with pytest.raises(IndexError, match=f"labels go from .*{label}.*, there are 40 logits"):
-        heads.exponentials_in_place(torch.zeros(2, 40).bfloat16(), torch.tensor([3, label]))
+        heads.exponentials_with_torch(torch.zeros(2, 40).bfloat16(), torch.tensor([3, label]))
 
 
 def test_lengths_of_other_tokens_are_refused():
     with pytest.raises(ValueError, match="the sequences have 31 tokens, qkv has 30 rows"):
-        loops.short_attention(torch.ones(30, 3 * 64).bfloat16(), [10, 21], num_heads=2)
+        cpu_loops.short_attention(torch.ones(30, 3 * 64).bfloat16(), [10, 21], num_heads=2)
 
 
 def test_bits_do_not_depend_on_threads():
@@ -125,7 +125,7 @@ def test_bits_do_not_depend_on_threads():
         for count in (1, 2, 5):
             torch.set_num_threads(count)
             logits = values.clone()
-            results.append([loops.gelu_new(values), *heads.exponentials_in_place(logits, labels), logits])
+            results.append([cpu_loops.gelu_new(values), *heads.exponentials_with_torch(logits, labels), logits])
     finally:
         torch.set_num_threads(threads)
     for other in results[1:]:
@@ -135,8 +135,8 @@ def test_bits_do_not_depend_on_threads():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_has_threads_of_its_own():
     values = torch.randn(64, 500).bfloat16()
-    expected = loops.gelu_new(values)
+    expected = cpu_loops.gelu_new(values)
     child = os.fork()
     if not child:
-        os._exit(not torch.equal(loops.gelu_new(values), expected))
+        os._exit(not torch.equal(cpu_loops.gelu_new(values), expected))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -9,10 +9,9 @@ from small_models import gradients, sequences
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import DataError
-from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, attention, encoder, heads, loops
+from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, attention, cpu_loops, heads, layers
 from albertkit.model.attention import _padded_attention, attention_probabilities, packed_attention
-from albertkit.model.heads import MaskedLMHead
-from albertkit.model.losses import class_loss
+from albertkit.model.heads import MaskedLMHead, class_loss
 
 Make = Callable[..., AlbertForPreTraining]
 
@@ -36,7 +35,7 @@ def test_attention_equals_torch_on_each_sequence(
     way: str, dtype: torch.dtype, packed: PackedBatch, monkeypatch
 ) -> None:
     monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: way)
-    monkeypatch.setattr(loops, "_WORTH", 1)
+    monkeypatch.setattr(cpu_loops, "_WORTH", 1)
     torch.manual_seed(0)
     qkv = torch.randn(packed.num_tokens, 3 * 64, dtype=torch.float64).to(dtype)
     grad = torch.randn(packed.num_tokens, 64).to(dtype)
@@ -106,7 +105,7 @@ def test_the_gradients_of_reused_weights_are_autograds(make_model: Make, monkeyp
     model.gradient_checkpointing = recompute
     found = gradients(model, total_loss(model, batch))
     with monkeypatch.context() as patched:
-        patched.setattr(encoder, "reused", lambda projection: projection)
+        patched.setattr(layers, "reused", lambda projection: projection)
         expected = gradients(model, total_loss(model, batch))
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
     weights = model.albert.encoder.layers(torch.float32)[0][1]

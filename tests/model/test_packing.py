@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertkit.data.packing import unpack
+from albertkit.batches.packed import unpack
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import PackedBatch
 

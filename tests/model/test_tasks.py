@@ -21,7 +21,7 @@ from albertkit.model import (
     AlbertForTokenClassification,
     AlbertModel,
 )
-from albertkit.model.losses import span_loss
+from albertkit.model.heads import span_loss
 from albertkit.model.pretrained import PretrainedAlbert
 
 # Two groups, as in transformers' test.

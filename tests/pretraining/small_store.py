@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from albertkit.corpus import TokenStore, build_store
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tokenizer import train_tokenizer
-from albertkit.training.distributed import World
+from albertkit.training.processes import World
 
 ALONE = World(0, 1, torch.device("cpu"))
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()

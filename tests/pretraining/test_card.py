@@ -9,8 +9,8 @@ from scipy.stats import binomtest
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.pretraining.card import PretrainingFacts, model_card
-from albertkit.tasks.card import task_card
 from albertkit.tasks.data import TaskData
+from albertkit.tasks.finetune import task_card
 from albertkit.tasks.registry import find_task
 
 yaml = pytest.importorskip("yaml")

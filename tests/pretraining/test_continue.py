@@ -14,17 +14,12 @@ from small_store import SETTINGS, differing, weights, write_config
 from albertkit.conversion.initial import init_model
 from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import AlbertKitError
-from albertkit.model import (
-    AlbertForMaskedLM,
-    AlbertForPreTraining,
-    AlbertForSequenceClassification,
-    AlbertModel,
-)
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 from albertkit.pretraining import run as run_module
 from albertkit.pretraining.estimate import estimate
+from albertkit.pretraining.preparation import continue_model, initialise
 from albertkit.pretraining.run import evaluate, pretrain
-from albertkit.pretraining.sources import open_source
-from albertkit.pretraining.start import continue_model, initialise
+from albertkit.pretraining.sources import open_pretraining_data
 from albertkit.tokenizer import AlbertTokenizer
 
 SETTINGS = replace(SETTINGS, steps=8, eval_every=4, save_every=4, log_every=4)
@@ -200,7 +195,7 @@ def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home):
     pretrain(home / "more" / "store", tmp_path / "run", settings, start=home / "model")
     model = AlbertForPreTraining.from_pretrained(tmp_path / "run" / "start").train()
     world = run_module.join_world("cpu")
-    source = open_source(home / "more" / "store", settings)
+    source = open_pretraining_data(home / "more" / "store", settings)
     (batch,) = next(source.training(world))
     losses = model.pretraining_losses(batch)
     mean = losses.masked_lm_loss_sum / len(batch.masked_labels)

@@ -13,7 +13,7 @@ from albertkit.pretraining import estimate as estimating
 from albertkit.pretraining import run as running
 from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import open_source
+from albertkit.pretraining.sources import open_pretraining_data
 
 SETTINGS = PretrainSettings(
     length=32, batch_tokens=128, steps=10, lr=1e-3, held_out=0.2, start_layers=1, start_share=0.5
@@ -36,7 +36,7 @@ def test_passes_follow_from_the_update_alone():
 
 
 def test_few_passes_are_a_model_of_fewer_layers(store, settings):
-    batch = next(open_source(store, settings).training(ALONE))[0]
+    batch = next(open_pretraining_data(store, settings).training(ALONE))[0]
     torch.manual_seed(0)
     model = AlbertForPreTraining(settings.model_config(store.vocab_size))
     shallow = AlbertForPreTraining(model.config.replace(num_hidden_layers=1))

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from albertkit.pretraining.assembly import Assembler
-from albertkit.pretraining.examples import ExampleSettings, plan_epoch
+from albertkit.pretraining.batches import Assembler
+from albertkit.pretraining.examples import RANDOM, SWAPPED, ExampleSettings, plan_epoch
 from albertkit.pretraining.masking import COVERED, OVER_BUDGET, MaskSettings
-from albertkit.pretraining.segments import RANDOM, SWAPPED
 
 RUNS = {  # golden name: max_length, max_predictions, our epochs for masks, our epochs for segments
     "seq128_cap20": (128, 20, 20, 240),

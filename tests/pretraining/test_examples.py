@@ -7,9 +7,20 @@ from hypothesis import strategies as st
 from memory_store import MemoryStore
 
 from albertkit.errors import ConfigError, DataError
-from albertkit.pretraining.examples import ExampleSettings, plan_epoch, seen_tokens, tokens_used, used_text
+from albertkit.pretraining.examples import (
+    EXAMPLE,
+    IN_ORDER,
+    RANDOM,
+    SINGLE,
+    SWAPPED,
+    ExampleSettings,
+    _truncate,
+    plan_epoch,
+    seen_tokens,
+    tokens_used,
+    used_text,
+)
 from albertkit.pretraining.randomness import make_key
-from albertkit.pretraining.segments import EXAMPLE, IN_ORDER, RANDOM, SINGLE, SWAPPED, _truncate
 
 
 def numbered(lengths: list[list[int]], **how) -> MemoryStore:

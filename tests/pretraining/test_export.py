@@ -15,12 +15,12 @@ from small_store import ALONE
 from albertkit.conversion.tensorflow.records import RecordFile, read_example
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import changed_files
-from albertkit.frame.job import Job
+from albertkit.job import Job
 from albertkit.pretraining.export import RecordLayout, export_records
 from albertkit.pretraining.options import ExportSettings
 from albertkit.pretraining.records import TrainingRecords, find_records
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import open_source
+from albertkit.pretraining.sources import open_pretraining_data
 
 SMALL = ExportSettings(length=32, dupe_factor=2, files=3, seed=4)
 
@@ -69,7 +69,7 @@ def test_what_training_draws_is_what_is_exported(tmp_path, store, how):
     found = in_order(tmp_path / "out")
     assert len(found) == report.instances
     settings = PretrainSettings(length=32, batch_tokens=64, seed=4, **{"held_out": 0.0, **how})
-    stream = open_source(store, settings).training(ALONE)
+    stream = open_pretraining_data(store, settings).training(ALONE)
     width = how.get("max_predictions", 5)  # 15 % of 32
     drawn = []
     while batches := next(stream):
@@ -127,7 +127,7 @@ def test_the_report_is_what_is_there(tmp_path, store):
 
 @pytest.mark.skipif(torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads")
 def test_killed_anywhere_and_again(in_memory, store, monkeypatch):
-    monkeypatch.setattr("albertkit.frame.job.COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
     monkeypatch.setattr("albertkit.pretraining.export._CHUNK", 16)
     monkeypatch.setattr("albertkit.pretraining.export.time.monotonic", lambda: 0.0)  # a report holds seconds
     ends_the_same_when_killed(in_memory, lambda place: export_records(store, place, SMALL), 12)
@@ -142,13 +142,13 @@ def test_an_unfinished_export_is_none_and_goes_on_only_as_it_began(tmp_path, sto
         commit(self, **facts)
 
     with monkeypatch.context() as patch:
-        patch.setattr("albertkit.frame.job.COMMIT_SECONDS", 0.0)
+        patch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
         patch.setattr("albertkit.pretraining.export._CHUNK", 16)
         patch.setattr(Job, "commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             export_records(store, out, SMALL)
     assert contents(out) == {}
-    assert slug_of(open_source, out, PretrainSettings(), store.folder / "tokenizer") == "unfinished"
+    assert slug_of(open_pretraining_data, out, PretrainSettings(), store.folder / "tokenizer") == "unfinished"
     with pytest.raises(DataError, match=r"unfinished work .*\(differing: seed\)"):
         export_records(store, out, replace(SMALL, seed=5))
     export_records(store, out, SMALL)

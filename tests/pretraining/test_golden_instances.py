@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from memory_store import MemoryStore, read_novels
 
-from albertkit.pretraining.assembly import Assembler
-from albertkit.pretraining.examples import EpochPlan
+from albertkit.pretraining.batches import Assembler
+from albertkit.pretraining.examples import EXAMPLE, IN_ORDER, RANDOM, SWAPPED, EpochPlan
 from albertkit.pretraining.masking import MaskSettings, _find_units, mask_tables
-from albertkit.pretraining.segments import EXAMPLE, IN_ORDER, RANDOM, SWAPPED
 
 KIND = {"in_order": IN_ORDER, "swapped": SWAPPED, "random_document": RANDOM}
 

@@ -9,7 +9,7 @@ from memory_store import MemoryStore
 
 from albertkit import first_run
 from albertkit.corpus import build_store
-from albertkit.frame.rendering import to_terminal
+from albertkit.output.render import to_terminal
 from albertkit.pretraining.examples import ExampleSettings
 from albertkit.pretraining.inspection import inspect_store
 
@@ -68,7 +68,7 @@ def test_the_command(data, tmp_path, run_command):
     assert masked == pytest.approx([0.15, 0.4], abs=0.05)
     for share in (0, 1.5):
         assert "error[bad-value]: masked_lm_prob is" in run_command(*arguments, "--masked-lm-prob", share).err
-    command = first_run.next_commands(tmp_path)[0][0].split()[1:]
+    command = first_run.quickstart_next_commands(tmp_path)[0][0].split()[1:]
     assert run_command(*command, "--json").json["masked_share"] == pytest.approx(0.4, abs=0.05)
 
 

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 
 from albertkit.errors import ConfigError
 from albertkit.pretraining.card import measures, times_more_probable
-from albertkit.training.metrics import wilson_interval
+from albertkit.training.monitor import wilson_interval
 
 
 @given(st.integers(1, 2_000_000).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total))))

@@ -14,7 +14,7 @@ from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.evaluation import Unigram, evaluate_batches
 from albertkit.pretraining.run import doubts, evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import open_source
+from albertkit.pretraining.sources import open_pretraining_data
 
 SETTINGS = replace(SETTINGS, steps=4, lr=2e-2, optimizer="lamb", warmup_steps=0, eval_every=None, save_every=None)
 HEADS = {"order": ("albert.pooler.", "sop_classifier."), "prediction": ("predictions.",)}
@@ -52,7 +52,7 @@ def test_order_alone(tmp_path, store, settings):
     assert (found.masked_lm_loss, found.unigram_loss, found.masked_lm_count) == (None, None, 0)
     assert found.sentence_order_accuracy == pytest.approx(result.evaluation["sentence_order_accuracy"])
     assert "sentence order" in (run / "final" / "README.md").read_text()
-    for batch in open_source(store, replace(settings, masked_lm_prob=0.0)).evaluation(ALONE):
+    for batch in open_pretraining_data(store, replace(settings, masked_lm_prob=0.0)).evaluation(ALONE):
         assert batch.masked_positions is None
         assert not (batch.input_ids == store.tokenizer().mask_id).any()
 
@@ -81,7 +81,7 @@ def tales(tmp_path_factory) -> TokenStore:
 
 def test_labels_are_balanced_and_segments_told_apart(tales):
     """Half of the pairs are swapped; label 0 is the order of the document; B has token type 1; each epoch draws anew."""
-    source = open_source(tales, replace(SETTINGS, masked_lm_prob=0.0))
+    source = open_pretraining_data(tales, replace(SETTINGS, masked_lm_prob=0.0))
     stream, labels, order = source.training(ALONE), [], {}
     first = {
         tales.tokenizer().encode(word)[0]: place for place, word in enumerate("morning noon evening night".split())
@@ -126,7 +126,7 @@ def test_order_is_learned_on_a_toy_corpus(tmp_path, tales):
 def test_constant_outputs_are_seen(store, settings):
     torch.manual_seed(0)
     model = AlbertForPreTraining(settings.model_config(store.vocab_size)).eval()
-    batches = list(open_source(store, settings).evaluation(ALONE))
+    batches = list(open_pretraining_data(store, settings).evaluation(ALONE))
     usual = evaluate_batches(model, batches, Unigram(store), ALONE)
     assert usual.masked_lm_perplexity == pytest.approx(math.exp(usual.masked_lm_loss))
     assert usual.most_guessed < 0.9

@@ -12,13 +12,7 @@ from small_store import SETTINGS, write_config
 from torch.nn.functional import cross_entropy
 
 from albertkit.config import AlbertConfig
-from albertkit.conversion.tensorflow.records import (
-    RecordFile,
-    begins_with_record,
-    example,
-    frame,
-    read_example,
-)
+from albertkit.conversion.tensorflow.records import RecordFile, begins_with_record, example, frame, read_example
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 from albertkit.pretraining.estimate import estimate
@@ -27,7 +21,7 @@ from albertkit.pretraining.options import ExportSettings
 from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, find_records
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import open_source
+from albertkit.pretraining.sources import open_pretraining_data
 
 
 @pytest.fixture(scope="module")
@@ -391,7 +385,7 @@ def test_a_model_is_evaluated_on_records_as_they_were_masked(
         if data == exported:
             assert alone["masked_lm_loss"] == pytest.approx(found.masked_lm_loss, rel=1e-5)
         assert "evaluating: " not in done.err
-    monkeypatch.setattr("albertkit.frame.progress._LINE_SECONDS", 0)
+    monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0)
     for data, end in ((exported, f"{len(records):,} of {len(records):,} records"), (store.folder, "sequences")):
         lines = run_command("evaluate", tmp_path / "model", data).err.splitlines()
         shown = [line for line in lines if line.startswith("evaluating: ")]
@@ -414,4 +408,4 @@ def test_records_under_any_name_are_found_by_their_first_bytes(tmp_path, exporte
     first = sorted(exported.glob("*.tfrecord"))[0]
     other = shutil.copy(first, tmp_path / "train.bin")
     assert begins_with_record(other)
-    assert slug_of(open_source, other, PretrainSettings()) == "no-tokenizer"
+    assert slug_of(open_pretraining_data, other, PretrainSettings()) == "no-tokenizer"

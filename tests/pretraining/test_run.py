@@ -18,19 +18,18 @@ from small_store import ALONE, differing, weights
 
 from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.pretraining.batches import EvaluationStream
 from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.evaluation import Unigram, evaluate_batches
 from albertkit.pretraining.export import export_records
 from albertkit.pretraining.options import ExportSettings
-from albertkit.pretraining.preparation import prepare
+from albertkit.pretraining.preparation import initialise, prepare_model
 from albertkit.pretraining.run import evaluate, held_out_stream, pretrain
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import open_source
-from albertkit.pretraining.start import initialise
-from albertkit.pretraining.stream import EvaluationStream
+from albertkit.pretraining.sources import open_pretraining_data
 from albertkit.report.inspect import inspect_folder
 from albertkit.tokenizer import train_tokenizer
-from albertkit.training.distributed import World
+from albertkit.training.processes import World
 
 
 def assert_same_bits(first, second):
@@ -173,7 +172,7 @@ def test_a_process_without_batches_joins_the_same_sums(store, settings):
             reductions.append(values.shape)
             return values + 1
 
-    model = prepare(initialise(settings, store.vocab_size).model, settings, ALONE)
+    model = prepare_model(initialise(settings, store.vocab_size).model, settings, ALONE)
     world = OneOfMany(1, 2, torch.device("cpu"))
     evaluate_batches(model, [], Unigram(store), world)
     evaluate_batches(model, held_out_stream(store, settings, store.held_out(0.2, 0), world), Unigram(store), world)
@@ -260,7 +259,7 @@ def test_pieces_are_masked_one_by_one(store, settings):
     starts = store.tokenizer().word_starts()
 
     def torn(units):
-        source = open_source(store, replace(settings, mask_units=units, max_ngram=1, pair_task="none"))
+        source = open_pretraining_data(store, replace(settings, mask_units=units, max_ngram=1, pair_task="none"))
         batch = next(source.training(ALONE))[0]
         original = batch.input_ids.clone()
         original[batch.masked_positions] = batch.masked_labels
@@ -422,7 +421,7 @@ def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_do
 
 def test_a_batch_may_be_counted_in_sequences(store, settings):
     sized = replace(settings, batch_size=3, batch_tokens=16_384)
-    stream = open_source(store, sized).training(ALONE)
+    stream = open_pretraining_data(store, sized).training(ALONE)
     epoch = [next(stream)[0].num_sequences for _ in range(stream.batches_in_epoch())]
     assert set(epoch[:-1]) == {3}
     assert 1 <= epoch[-1] <= 3
@@ -436,7 +435,9 @@ def test_longer_spans_may_be_the_likelier_ones(store, settings):
     """With probability 1/n of n words 6/11 of the spans are single words, in reverse 2/11."""
     shares = []
     for shorter in (True, False):
-        source = open_source(store, replace(settings, favor_shorter_ngram=shorter, mask_units="pieces", length=64))
+        source = open_pretraining_data(
+            store, replace(settings, favor_shorter_ngram=shorter, mask_units="pieces", length=64)
+        )
         stream = source.training(ALONE)
         plan = stream.plan(0)
         made = stream._assembler.study(plan, np.arange(len(plan.examples)), 0)

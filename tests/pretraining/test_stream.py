@@ -11,9 +11,9 @@ from memory_store import MemoryStore, toy_tokenizer
 
 from albertkit.errors import ConfigError, DataError
 from albertkit.pretraining import examples
+from albertkit.pretraining.batches import BatchStream, EvaluationStream
 from albertkit.pretraining.examples import ExampleSettings
 from albertkit.pretraining.masking import MaskSettings
-from albertkit.pretraining.stream import BatchStream, EvaluationStream
 
 
 def random_store(num_documents=60, seed=0, vocab_size=100, **how):

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from albertkit.errors import MissingExtraError
-from albertkit.frame.plots import BASELINE, EVALUATION, TRAIN, new_figure
-from albertkit.training.curves import _loss_limits, _picture, _smooth, _thin, plot_run, run_svgs
-from albertkit.training.metrics import RunMetrics
+from albertkit.output.plots import BASELINE, EVALUATION, TRAIN, new_figure
+from albertkit.training.monitor import RunMetrics, _loss_limits, _picture, _smooth, _thin, plot_run, run_svgs
 
 image = pytest.importorskip("matplotlib.image")
 

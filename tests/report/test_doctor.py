@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import albertkit
-from albertkit.engines import processor
+from albertkit.engines import engine
 from albertkit.model import attention
 from albertkit.report import doctor
 
@@ -99,8 +99,8 @@ def test_the_instructions_are_those_of_the_system():
     ],
 )  # fmt: skip
 def test_what_the_engines_make_of_a_processor_is_said(monkeypatch, instructions, vendor, words, engines):
-    monkeypatch.setattr(processor, "has", lambda *names: any(name in instructions.split() for name in names))
-    monkeypatch.setattr(processor, "_intel", lambda: vendor == "GenuineIntel")
+    monkeypatch.setattr(engine, "has", lambda *names: any(name in instructions.split() for name in names))
+    monkeypatch.setattr(engine, "_intel", lambda: vendor == "GenuineIntel")
     facts = machine_facts()
     assert (facts["bf16 on the CPU"], facts["engines"]) == (words, engines)
 

@@ -13,11 +13,10 @@ from safetensors.torch import load_file, save_file
 from albertkit import model as classes
 from albertkit.config import SIZES, AlbertConfig
 from albertkit.errors import AlbertKitError
-from albertkit.frame.rendering import to_terminal
 from albertkit.model import PackedBatch
-from albertkit.model_folder import local_folder
-from albertkit.report.inspect import Sizes, inspect_folder
-from albertkit.report.sizes import PUBLISHED, SHARINGS, compared_sizes, memory, sizes
+from albertkit.model_paths import local_folder
+from albertkit.output.render import to_terminal
+from albertkit.report.inspect import PUBLISHED, SHARINGS, Sizes, compared_sizes, inspect_folder, memory, sizes
 
 TINY = AlbertConfig(
     vocab_size=60, embedding_size=8, hidden_size=32, num_hidden_layers=3, num_attention_heads=1, intermediate_size=48,

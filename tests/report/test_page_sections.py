@@ -6,11 +6,10 @@ import pytest
 from scipy.stats import binomtest
 
 from albertkit.errors import MissingExtraError
-from albertkit.frame.rendering import to_page
+from albertkit.output.render import to_page
 from albertkit.report import run_page
-from albertkit.report.examples import filled_masks
-from albertkit.report.run_page import curve_sections, pretraining_highlights
-from albertkit.training.metrics import RunMetrics
+from albertkit.report.run_page import curve_sections, filled_masks, pretraining_highlights
+from albertkit.training.monitor import RunMetrics
 
 EVIL = "<script>alert('x')</script>"
 RESULTS = {
@@ -76,7 +75,7 @@ def test_without_matplotlib_the_page_says_how_to_get_the_curve(records, monkeypa
 
 @pytest.mark.parametrize("name", ["report.txt", "report"])
 def test_a_page_is_an_html_file(name, tmp_path, slug_of):
-    from albertkit.frame.rendering import write_page
+    from albertkit.output.render import write_page
 
     assert slug_of(write_page, tmp_path / name, "run", []) == "bad-value"
     assert list(tmp_path.iterdir()) == []

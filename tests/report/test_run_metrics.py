@@ -6,7 +6,7 @@ import math
 import pytest
 
 from albertkit.errors import DataError
-from albertkit.training.metrics import RunMetrics, read_metrics
+from albertkit.training.monitor import RunMetrics, read_metrics
 
 
 def step(number, loss=5.0, **more):

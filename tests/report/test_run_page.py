@@ -13,8 +13,7 @@ from albertkit import model as classes
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, MissingExtraError
 from albertkit.report import run_page as page
-from albertkit.report.run_folder import read_run
-from albertkit.report.run_page import write_run_report
+from albertkit.report.run_page import read_run, write_run_report
 
 EVIL = "<script>alert('x')</script>"
 TINY = AlbertConfig(

@@ -22,8 +22,9 @@ import torch
 from albertkit import model as public
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
-from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.captioning.layers import CaptionConfig
+from albertkit.captioning.model import AlbertForImageCaptioning
+from albertkit.captioning.video import FrameSampling
 from albertkit.config import AlbertConfig
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 

@@ -11,7 +11,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from albertkit.serve.admission import Admission, Room, Sender, Waiting
+from albertkit.serve.queue import Admission, Room, Sender, Waiting
 
 TIMEOUT = 60.0
 ROOM = Room(0.6 * TIMEOUT, 0.9 * TIMEOUT)

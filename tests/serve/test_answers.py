@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from albertkit.inference.layers import look_inside
-from albertkit.inference.loading import load_pipeline
+from albertkit.pipelines.layers import look_inside
+from albertkit.pipelines.load import load_pipeline
 
 QUESTIONS = [
     {"question": "who jumps?", "context": "the quick brown fox jumps over a lazy dog " * 12},

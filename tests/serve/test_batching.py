@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertkit.data.features import Features
-from albertkit.serve.admission import Sender
-from albertkit.serve.batching import SHARE, Job, Queue
+from albertkit.batches.features import Features
+from albertkit.serve.queue import SHARE, Queue, RequestJob, Sender
 
 KEY = ("model", "embed")
 
@@ -19,7 +18,7 @@ def job(lengths, key=KEY, first=0, client=""):
     """Sequence n of length `lengths[n]` is made of the id first + n."""
     rows = [(np.full(length, first + number), length) for number, length in enumerate(lengths)]
     future = asyncio.new_event_loop().create_future()
-    return Job(key, Features.of(rows, range(len(rows))), future, sender=Sender(client))
+    return RequestJob(key, Features.of(rows, range(len(rows))), future, sender=Sender(client))
 
 
 def computed(batch):
@@ -111,7 +110,7 @@ def test_pipelines_take_turns():
 def test_calls_are_alone():
     queue = Queue(4096)
     for number in range(2):
-        queue.add(Job(("model", "passes"), {"text": str(number)}, asyncio.new_event_loop().create_future()))
+        queue.add(RequestJob(("model", "passes"), {"text": str(number)}, asyncio.new_event_loop().create_future()))
     first, second = queue.next_batch(), queue.next_batch()
     assert (first.content(), second.content()) == ({"text": "0"}, {"text": "1"})
     assert queue.next_batch() is None

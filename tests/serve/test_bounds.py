@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albertkit.inference.loading import load_pipeline
+from albertkit.pipelines.load import load_pipeline
 from albertkit.serve import bounds, service
 from albertkit.serve.bounds import check_expansion
 from albertkit.serve.refusals import ServiceError

@@ -6,9 +6,8 @@ from starlette.testclient import TestClient
 from albertkit.serve.app import make_app
 from albertkit.serve.connection import Connection
 from albertkit.serve.gate import Visitors
-from albertkit.serve.models import Models
 from albertkit.serve.options import ServeOptions
-from albertkit.serve.service import Service
+from albertkit.serve.service import Models, Service
 
 OWN = {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"}
 

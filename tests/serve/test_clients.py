@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from huggingface_hub import InferenceClient
 
-from albertkit.inference.loading import load_pipeline
+from albertkit.pipelines.load import load_pipeline
 
 TEXTS = ["the quick fox", "a lazy dog"]
 

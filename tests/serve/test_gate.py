@@ -13,12 +13,12 @@ import pytest
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.serve import bounds
 from albertkit.serve.logs import REQUESTS, JsonFormatter, PlainFormatter, log_to_stderr
-from albertkit.serve.models import Models
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.processes import named_folders
 from albertkit.serve.reading import check_shape, read_body
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.schemas import ClassifyRequest, EmbeddingsRequest
+from albertkit.serve.service import Models
 
 JSON = {"Content-Type": "application/json"}
 LONG = {"texts": "fox [MASK] " * 60}

@@ -10,9 +10,8 @@ from starlette.testclient import TestClient
 
 from albertkit.serve import gate, routes
 from albertkit.serve.app import make_app
-from albertkit.serve.models import Models
 from albertkit.serve.options import ServeOptions
-from albertkit.serve.service import Service
+from albertkit.serve.service import Models, Service
 
 TEXTS = b'{"texts": ["a"]}'
 VIDEO = {"file": ("a.mp4", bytes(2_000_000))}

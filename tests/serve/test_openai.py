@@ -6,7 +6,7 @@ import numpy as np
 import openai
 import pytest
 
-from albertkit.inference.loading import load_pipeline
+from albertkit.pipelines.load import load_pipeline
 
 
 @pytest.fixture(scope="module")

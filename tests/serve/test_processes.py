@@ -13,7 +13,7 @@ import uvloop
 
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.processes import WorkerProcess
-from albertkit.serve.protocol import Alive, Start, packed
+from albertkit.serve.protocol import Alive, StartMessage, packed
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
@@ -22,7 +22,7 @@ LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 def start(monkeypatch):
     """Return the first message of a worker whose process ends at once."""
     monkeypatch.setattr(sys, "executable", shutil.which("true"))
-    return Start({}, ServeOptions(["model"]))
+    return StartMessage({}, ServeOptions(["model"]))
 
 
 @pytest.mark.parametrize("loop_factory", LOOPS)
@@ -49,9 +49,9 @@ def test_a_worker_does_not_know_the_key(start, monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", lambda *a, **options: started.update(options) or popen(*a, **options))
     options = ServeOptions(["model"])
     assert options.api_key == "a-secret"
-    WorkerProcess(Start({}, options)).kill()
+    WorkerProcess(StartMessage({}, options)).kill()
     assert "a-secret" not in started["env"].values()
-    assert b"a-secret" not in packed(Start({}, options))
+    assert b"a-secret" not in packed(StartMessage({}, options))
     assert pickle.loads(pickle.dumps(options)) == options
 
 

@@ -11,18 +11,17 @@ import numpy as np
 import pytest
 from jumping_clock import JumpingLoop
 
-from albertkit.data.features import Features
+from albertkit.batches.features import Features
 from albertkit.errors import CheckpointError, MachineError
 from albertkit.serve import supervisor as module
-from albertkit.serve.admission import Sender
-from albertkit.serve.batching import Job, Pace, Queue
 from albertkit.serve.observing import Metrics
-from albertkit.serve.protocol import Alive, Done, Facts, Failed, Ready, Work
+from albertkit.serve.protocol import Alive, Done, Failed, LoadedModel, Ready, WorkMessage
+from albertkit.serve.queue import PipelineSpeed, Queue, RequestJob, Sender
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.supervisor import Supervisor
 
 KEY = ("model", "embed")
-READY = Ready({"model": Facts("fp32", ())})
+READY = Ready({"model": LoadedModel("fp32", ())})
 NUMBERS = count()  # of requests, which are all different
 RATE = 1000  # tokens a second of the worker
 TIMEOUT = 60
@@ -55,14 +54,14 @@ class Worker:
         self.connected = True
 
     def send(self, message):
-        if isinstance(message, Work | Alive):
+        if isinstance(message, WorkMessage | Alive):
             self._inbox.put_nowait(message)
 
     async def receive(self):
         message, loop = await self._inbox.get(), asyncio.get_running_loop()
         if loop.time() >= self._stops_at or (self._batches == 0 and self._then == "hangs"):
             await asyncio.sleep(1e9)
-        if not isinstance(message, Work):
+        if not isinstance(message, WorkMessage):
             return message
         if self._batches == 0:
             return None
@@ -91,7 +90,7 @@ def play(monkeypatch, scene, *makers, batch_tokens=512):
     """Run a scene with a supervisor of these workers; what it returns."""
 
     async def run():
-        queue = Queue(batch_tokens, Pace(batch_tokens))
+        queue = Queue(batch_tokens, PipelineSpeed(batch_tokens))
         workers = [make() for make in makers or (Worker,)]
         for worker, following in pairwise([*workers, None]):
             worker.following = following
@@ -111,7 +110,7 @@ def play(monkeypatch, scene, *makers, batch_tokens=512):
 def job_of(lengths, **times):
     """A request of sequences of these lengths."""
     features = Features.of([(np.zeros(length, np.int32), length) for length in lengths], range(len(lengths)))
-    return Job(KEY, features, asyncio.get_running_loop().create_future(), **times)
+    return RequestJob(KEY, features, asyncio.get_running_loop().create_future(), **times)
 
 
 # --- workers that die, hang or never start ----------------------------------------------------------------------------
@@ -174,7 +173,7 @@ def test_a_restart_that_fails_is_tried_again(monkeypatch):
 
 def test_no_worker_is_used_that_loaded_other_files_than_the_service(monkeypatch):
     """The second one would compute ids of the first one's tokenizer; the third one has the files of the first again."""
-    old, new = (Ready({"model": Facts("fp32", (), digest)}) for digest in ("old", "new"))
+    old, new = (Ready({"model": LoadedModel("fp32", (), digest)}) for digest in ("old", "new"))
 
     async def scene(supervisor, workers):
         jobs = [job_of([64]) for _ in range(3)]

@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
 
-from albertkit.inference.loading import load_pipeline
+from albertkit.pipelines.load import load_pipeline
 from albertkit.tokenizer import AlbertTokenizer
 
 TEXT, PAIR = "the quick fox", ["the quick fox", "a lazy dog"]

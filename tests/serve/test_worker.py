@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from albertkit.engines.fused import lacking
+from albertkit.engines.cpu.engine import lacking
 from albertkit.errors import AlbertKitError, DataError
-from albertkit.inference.comparison import Comparison
+from albertkit.pipelines.compare_precision import PrecisionComparison
 from albertkit.serve import worker
 from albertkit.serve.options import ServeOptions
-from albertkit.serve.protocol import Start
+from albertkit.serve.protocol import StartMessage
 from albertkit.serve.worker import _at_most
 
 
@@ -42,10 +42,12 @@ def test_int8_that_disagrees(folders, monkeypatch, force):
 
     def disagreeing(model, *, precision):
         asked.append((model, precision))
-        return Comparison(precision, "text", 1, 0.5, 0.1)
+        return PrecisionComparison(precision, "text", 1, 0.5, 0.1)
 
     monkeypatch.setattr(worker, "compare_precision", disagreeing)
-    start = Start({"one": str(folders["classify"])}, ServeOptions((), precision="int8", device="cpu", force=force))
+    start = StartMessage(
+        {"one": str(folders["classify"])}, ServeOptions((), precision="int8", device="cpu", force=force)
+    )
     if force:
         assert "one" in worker._load(start)[0]
     else:

@@ -19,10 +19,10 @@ from albertkit.model import (
     PackedBatch,
 )
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.adapters import add_lora, freeze_encoder, merge_lora
-from albertkit.training.display import Display
-from albertkit.training.distributed import World
-from albertkit.training.loop import LoopSettings, LossPart, Recipe, train
+from albertkit.tasks.finetune import add_lora, freeze_encoder, merge_lora
+from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, train
+from albertkit.training.monitor import Display
+from albertkit.training.processes import World
 
 from .conftest import OneBatch
 
@@ -170,7 +170,7 @@ class Objective:
 
 
 def run_training(lora: PretrainedAlbert, run: Path, steps: int, resume: bool = False) -> None:
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         model=lora,
         objective=Objective(lora),
         stream=OneBatch(BATCH),

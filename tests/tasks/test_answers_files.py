@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
-from albertkit.tasks.answers.questions import Answer, QuestionExample, find_files, read_questions
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, find_question_files, read_questions
 
 CONTEXT = "Rain fell in May. More rain fell in June, and in May of the next year."
 RECORDS: list[dict[str, Any]] = [
@@ -73,8 +73,10 @@ def test_texts_of_records_that_are_not_read_are_said_at_training(tmp_path: Path,
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same(tmp_path: Path, form: str) -> None:
     expected = [
-        QuestionExample("a", "When did it rain?", CONTEXT, (Answer("in May", 10),), article="Weather"),
-        QuestionExample("b", "And then?", CONTEXT, (Answer("in June", 33), Answer("June", 36)), article="Weather"),
+        QuestionExample("a", "When did it rain?", CONTEXT, (AnnotatedAnswer("in May", 10),), article="Weather"),
+        QuestionExample(
+            "b", "And then?", CONTEXT, (AnnotatedAnswer("in June", 33), AnnotatedAnswer("June", 36)), article="Weather"
+        ),
         QuestionExample("c", "Why?", CONTEXT, (), True, "Weather"),
     ]
     assert read(tmp_path, FORMS[form])[0] == expected
@@ -120,16 +122,16 @@ def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(
     examples, bad_rows = read(tmp_path, one(answers=[{"text": "in May", "answer_start": start}]))
     example = examples[0]
     assert [": 1 question with" in note for note in bad_rows.notes] == [True] * repaired
-    assert example.answers == (Answer("in May", found),)
+    assert example.answers == (AnnotatedAnswer("in May", found),)
     assert example.repaired is repaired
-    assert example.target == Answer("in May", found)
+    assert example.target == AnnotatedAnswer("in May", found)
 
 
 def test_of_several_answers_the_first_that_the_text_holds_is_learned(tmp_path: Path) -> None:
     answers = [{"text": "in May, perhaps", "answer_start": 10}, {"text": "June", "answer_start": 36}]
     example = read(tmp_path, one(answers=answers))[0][0]
-    assert example.answers == (Answer("in May, perhaps", -1), Answer("June", 36))
-    assert example.target == Answer("June", 36)
+    assert example.answers == (AnnotatedAnswer("in May, perhaps", -1), AnnotatedAnswer("June", 36))
+    assert example.target == AnnotatedAnswer("June", 36)
     assert not example.repaired
 
 
@@ -257,19 +259,19 @@ def test_a_file_that_is_none(tmp_path: Path, content: str | bytes, slug: str) ->
 def test_files_of_a_folder(tmp_path: Path, names: list[str], version: int, found: dict[str, int]) -> None:
     for name in names:
         (tmp_path / name).touch()
-    assert find_files(tmp_path, version) == {split: tmp_path / names[place] for split, place in found.items()}
+    assert find_question_files(tmp_path, version) == {split: tmp_path / names[place] for split, place in found.items()}
 
 
 def test_a_folder_that_leaves_it_open_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not-found"):
-        find_files(tmp_path / "nowhere", 1)
+        find_question_files(tmp_path / "nowhere", 1)
     with pytest.raises(DataError, match="missing-file"):
-        find_files(tmp_path, 1)
+        find_question_files(tmp_path, 1)
     for name in ("train-a.json", "train-b.json"):
         (tmp_path / name).touch()
     with pytest.raises(DataError, match="several files"):
-        find_files(tmp_path, 1)
-    assert find_files(tmp_path / "train-a.json", 1) == {"train": tmp_path / "train-a.json"}
+        find_question_files(tmp_path, 1)
+    assert find_question_files(tmp_path / "train-a.json", 1) == {"train": tmp_path / "train-a.json"}
 
 
 def test_a_question_of_a_document_is_named_by_its_id(tmp_path: Path) -> None:

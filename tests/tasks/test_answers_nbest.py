@@ -11,11 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.tasks.answers.questions import QuestionExample, read_questions
-from albertkit.tasks.answers.scoring import best_threshold, gold_pairs
-from albertkit.tasks.answers.windows import answer_features
-from albertkit.tasks.metrics.squad import question_scores, squad_scores
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tasks.answers import answer_features, best_threshold, gold_pairs
+from albertkit.tasks.metrics import question_scores, squad_scores
 from albertkit.tasks.nbest import (
     NO_CANDIDATE,
     TextWindow,
@@ -27,6 +25,7 @@ from albertkit.tasks.nbest import (
     text_window,
     top_spans,
 )
+from albertkit.tasks.questions import QuestionExample, read_questions
 from albertkit.tokenizer import AlbertTokenizer
 
 SETTINGS = {"s384": (384, 128), "s128": (128, 32)}

@@ -10,18 +10,18 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
+from albertkit.batches.features import Features, LabelledBatch
 from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForBeamQuestionAnswering, AlbertForQuestionAnswering, PackedBatch
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tasks.answers import Answer, AnswerTask, QuestionExample
-from albertkit.tasks.answers.questions import read_questions
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.heads import outside_text
-from albertkit.tasks.metrics.squad import squad_scores
-from albertkit.tasks.prediction import run_model
+from albertkit.tasks.metrics import squad_scores
+from albertkit.tasks.models import run_model
+from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, read_questions
 from albertkit.tokenizer import AlbertTokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
@@ -53,7 +53,7 @@ def questions(version: int = 2) -> list[QuestionExample]:
             found.append(QuestionExample(f"q{number}", "Where does Clara live?", context, (), True, f"a{number % 5}"))
         else:
             start = context.index(wanted)
-            answer = (Answer(wanted, start),)
+            answer = (AnnotatedAnswer(wanted, start),)
             found.append(
                 QuestionExample(f"q{number}", f"Where does {name} live?", context, answer, False, f"a{number % 5}")
             )
@@ -315,7 +315,7 @@ def test_a_model_that_learned_nothing_is_said() -> None:
 
 def test_a_cut_question_is_counted(tokenizer: AlbertTokenizer) -> None:
     task = task_of("spans")
-    examples = [QuestionExample("a", "Where, oh where, " * 20, "Here.", (Answer("Here", 0),)), *questions()]
+    examples = [QuestionExample("a", "Where, oh where, " * 20, "Here.", (AnnotatedAnswer("Here", 0),)), *questions()]
     features = task.features(examples, tokenizer, labelled=False)
     found = task.predictions(examples, features, run_model(tiny_model(task), task, features, 1000))
     assert [r["id"] for r in found if r.get("question_cut")] == ["a"]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.features import Features
-from albertkit.tasks.answers.questions import Answer, QuestionExample, read_questions
-from albertkit.tasks.answers.windows import Paragraph, answer_features, count_reasons, unrecoverable, windows
+from albertkit.batches.features import Features
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tasks.answers import Paragraph, answer_features, context_windows, count_reasons, unrecoverable
+from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, read_questions
 from albertkit.tokenizer import AlbertTokenizer
 
 SETTINGS = {"s384": (384, 128, 64), "s128": (128, 32, 64), "s96q12": (96, 48, 12)}
@@ -184,8 +184,8 @@ def made(
 
 
 def test_a_question_longer_than_the_window_is_cut_and_said(tokenizer: AlbertTokenizer) -> None:
-    long = QuestionExample("a", "why " * 500, "Because of the rain.", (Answer("the rain", 11),))
-    short = QuestionExample("b", "Why?", "Because of the rain.", (Answer("the rain", 11),))
+    long = QuestionExample("a", "why " * 500, "Because of the rain.", (AnnotatedAnswer("the rain", 11),))
+    short = QuestionExample("b", "Why?", "Because of the rain.", (AnnotatedAnswer("the rain", 11),))
     features = made(tokenizer, long, short)
     assert features.per_sequence["question_cut"].tolist() == [True, False]
     assert features.lengths.max() <= 64
@@ -195,7 +195,7 @@ def test_a_question_longer_than_the_window_is_cut_and_said(tokenizer: AlbertToke
 def test_a_text_of_fifty_thousand_words(tokenizer: AlbertTokenizer) -> None:
     words = [f"word{number}" for number in range(50_000)]
     context = " ".join(words)
-    answer = Answer(words[43_210], context.index(words[43_210]))
+    answer = AnnotatedAnswer(words[43_210], context.index(words[43_210]))
     example = QuestionExample("a", "Which?", context, (answer,))
     features = made(tokenizer, example, length=384, stride=128)
     assert not list(unrecoverable([example], features))
@@ -207,7 +207,7 @@ def test_a_text_of_fifty_thousand_words(tokenizer: AlbertTokenizer) -> None:
 
 @pytest.mark.parametrize(("pieces", "room", "stride"), [(0, 10, 5), (1, 10, 5), (10, 10, 5), (11, 10, 5), (99, 10, 40)])
 def test_windows_leave_nothing_out(pieces: int, room: int, stride: int) -> None:
-    cut = windows(pieces, room, stride)
+    cut = context_windows(pieces, room, stride)
     assert len(cut) >= 1
     assert {p for w in cut for p in range(w.start, w.stop)} == set(range(pieces))
     assert sum(int(w.is_best.sum()) for w in cut) == pieces
@@ -233,7 +233,7 @@ def test_every_piece_is_in_a_window_whatever_the_length_and_the_stride(
 
 
 def test_a_text_without_a_piece_has_a_window(tokenizer: AlbertTokenizer) -> None:
-    example = QuestionExample("a", "What?", "\u200b\u200b", (Answer("\u200b", 0),))
+    example = QuestionExample("a", "What?", "\u200b\u200b", (AnnotatedAnswer("\u200b", 0),))
     features = made(tokenizer, example)
     assert features.num_sequences == 1
     assert features.input_ids[-2:].tolist() == [tokenizer.sep_id] * 2

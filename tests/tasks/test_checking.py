@@ -10,20 +10,19 @@ from typing import Any
 
 import pytest
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import Columns
 from albertkit.errors import AlbertKitError
-from albertkit.frame.rendering import to_terminal
-from albertkit.tasks.answers import AnswerTask, QuestionExample
-from albertkit.tasks.checking import CheckReport, check_data, check_task
+from albertkit.output.render import to_terminal
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
+from albertkit.tasks.answers import AnswerTask
+from albertkit.tasks.check import DataCheckReport, check_data, check_task, label_findings
 from albertkit.tasks.choices import ChoiceExample, choice_task
-from albertkit.tasks.data import _hold_out, read_data
-from albertkit.tasks.findings import label_findings
-from albertkit.tasks.overlap import Overlap, measure_overlap
+from albertkit.tasks.data import Overlap, _hold_out, measure_overlap, read_data
+from albertkit.tasks.questions import QuestionExample
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.tagging import TaggedExample, tagging_task
-from albertkit.tasks.texts.classes import official_task, table_task
-from albertkit.tasks.texts.task import TextExample
+from albertkit.tasks.tagging import tagging_task
+from albertkit.tasks.tagging_files import TaggedExample
+from albertkit.tasks.texts import TextExample, official_task, table_task
 from albertkit.tokenizer import AlbertTokenizer
 
 from .conftest import read_examples
@@ -36,12 +35,12 @@ def check(
     kind: str = "classification",
     pair: str | None = None,
     **settings: Any,
-) -> CheckReport:
+) -> DataCheckReport:
     task = table_task(kind, "mine", Columns(text="text", pair=pair, label="label"), **settings)
     return check_data(task, {"train": train, "dev": dev}, tokenizer)
 
 
-def shown(report: CheckReport) -> str:
+def shown(report: DataCheckReport) -> str:
     """The report as a terminal shows it."""
     stream = io.StringIO()
     to_terminal(report.sections(), stream)

@@ -15,16 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from albertkit.batches.features import Features
 from albertkit.conversion.convert import convert
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import Columns
-from albertkit.data.features import Features
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMultipleChoice
-from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_task
-from albertkit.tasks.choices.reading import read_choices
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
+from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_task, read_choices
 from albertkit.tasks.heads import choice_loss
-from albertkit.tasks.prediction import run_model
+from albertkit.tasks.models import run_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import AlbertTokenizer
 

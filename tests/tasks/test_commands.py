@@ -12,10 +12,10 @@ import pytest
 
 from albertkit.cli import main
 from albertkit.conversion.tensorflow.records import example, frame
-from albertkit.data.columns import Columns
 from albertkit.errors import AlbertKitError
-from albertkit.frame.rendering import to_terminal
-from albertkit.tasks.checking import check_task
+from albertkit.output.render import to_terminal
+from albertkit.tables.columns import Columns
+from albertkit.tasks.check import check_task
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 
@@ -45,7 +45,7 @@ def test_evaluate_predict_and_score_agree_with_the_run(
 ) -> None:
     folder, printed = run
     assert printed["accuracy"] == printed["value"] > 0.9
-    monkeypatch.setattr("albertkit.frame.progress._LINE_SECONDS", 0)
+    monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0)
     shown = run_command("evaluate", folder, table).err
     assert re.search(r"^evaluating: (\d+) of \1 sequences, ", shown, re.MULTILINE)
     shown = run_command("predict", folder, table / "dev.tsv", "--out", tmp_path / "shown.jsonl").err

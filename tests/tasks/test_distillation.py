@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from albertkit.batches.features import Features, LabelledBatch
 from albertkit.config import AlbertConfig
-from albertkit.data import IGNORED
-from albertkit.data.features import Features, LabelledBatch
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
@@ -21,14 +20,15 @@ from albertkit.model import (
     PackedBatch,
     SummedLoss,
 )
-from albertkit.model.losses import class_loss, multi_label_loss, regression_loss, span_loss
+from albertkit.model.heads import class_loss, multi_label_loss, regression_loss, span_loss
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tables import IGNORED
 from albertkit.tasks.distillation import DistillationLosses, load_teacher, teacher_layer
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.training.display import Display
-from albertkit.training.distributed import World
-from albertkit.training.loop import LoopSettings, Recipe, train
+from albertkit.training.loop import LoopSettings, TrainingRecipe, train
+from albertkit.training.monitor import Display
+from albertkit.training.processes import World
 
 from .conftest import OneBatch
 
@@ -228,7 +228,7 @@ def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path: Pa
         losses, student, _, batch = pair("classification", hidden_weight=1.0)
         objective = SimpleNamespace(counts=losses.counts, losses=losses.losses, flops=lambda batch: 1.0)
         settings = LoopSettings(steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2)
-        recipe = Recipe(
+        recipe = TrainingRecipe(
             model=losses,
             objective=objective,
             stream=OneBatch(batch),

@@ -13,23 +13,15 @@ from scipy.stats import entropy
 import albertkit
 from albertkit.engines import load_engine
 from albertkit.engines.early_exit import entropy_share
-from albertkit.engines.engine import pooled
+from albertkit.engines.engine import pooler_output
 from albertkit.errors import AlbertKitError
-from albertkit.inference.loading import load_pipelines
 from albertkit.model import AlbertForSequenceClassification, AlbertModel
 from albertkit.model.padded import Trace
-from albertkit.tasks.early_exit import (
-    EXITS,
-    EarlyExit,
-    ExitHeads,
-    ExitLosses,
-    ExitRule,
-    exit_curve,
-)
-from albertkit.tasks.loading import load_task_model
+from albertkit.pipelines.load import load_pipelines
+from albertkit.tasks.early_exit import EXITS, EarlyExit, ExitHeads, ExitLosses, ExitRule, exit_curve
+from albertkit.tasks.models import load_task_model
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.texts import TextClassification
-from albertkit.tasks.texts.task import TextExample
+from albertkit.tasks.texts import TextClassification, TextExample
 from albertkit.tokenizer import AlbertTokenizer
 
 WORDS = {"good": ["quick", "strong", "calm"], "bad": ["lazy", "old", "potions"]}
@@ -76,7 +68,9 @@ def logits_by_layer(model, exits: ExitHeads, batch) -> list[torch.Tensor]:
     with torch.no_grad():
         last = model.packed_logits(batch.packed, trace)
         states = enumerate(trace.hidden_states[1:-1], start=1)
-        first = [exits(pooled(model.albert, s[batch.packed.starts]), torch.full((len(TEXTS),), n)) for n, s in states]
+        first = [
+            exits(pooler_output(model.albert, s[batch.packed.starts]), torch.full((len(TEXTS),), n)) for n, s in states
+        ]
     return [*first, last]
 
 

@@ -15,21 +15,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from albertkit.batches.features import Features
+from albertkit.batches.streams import ExampleStream
 from albertkit.config import AlbertConfig
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import Columns
-from albertkit.data.features import Features
-from albertkit.data.stream import ExampleStream
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.inference.predict import predict
 from albertkit.model import AlbertForSequenceClassification
+from albertkit.pipelines.predict import predict
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_split
-from albertkit.tasks.evaluation import evaluate_task
-from albertkit.tasks.finetune import Evaluator, FinetuneResult, _class_weights, finetune
-from albertkit.tasks.loading import load_encoder, load_task_model
+from albertkit.tasks.evaluate import evaluate_task
+from albertkit.tasks.finetune import FinetuneResult, TaskEvaluator, _class_weights, finetune
+from albertkit.tasks.models import load_encoder, load_task_model
 from albertkit.tasks.registry import TASKS, find_task, task_from_dict
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.training.distributed import World
+from albertkit.training.processes import World
 
 from .conftest import read_records
 
@@ -104,14 +104,14 @@ def test_rows_that_cannot_be_used_are_named_or_left_out(learned, tmp_path):
 def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkeypatch):
     settings = replace(SETTINGS, epochs=3, eval_every=4, dropout=0.1)
     finetune("classify", start, table, tmp_path / "whole", settings, columns=COLUMNS)
-    scores, evaluations = Evaluator.scores, itertools.count(1)
+    scores, evaluations = TaskEvaluator.scores, itertools.count(1)
 
     def stopping(evaluator, model):
         if next(evaluations) in (1, 4, 9):
             os.kill(os.getpid(), signal.SIGTERM)
         return scores(evaluator, model)
 
-    monkeypatch.setattr(Evaluator, "scores", stopping)
+    monkeypatch.setattr(TaskEvaluator, "scores", stopping)
     results = [
         finetune("classify", start, table, tmp_path / "cut", settings, columns=COLUMNS, resume=resume)
         for resume in (False, True, True, True)
@@ -289,7 +289,7 @@ def test_two_processes_learn_what_one_does(start, table, tmp_path):
     script.write_text(
         "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
         "from albertkit.tasks.finetune import finetune\n"
-        "from albertkit.data.columns import Columns\n"
+        "from albertkit.tables.columns import Columns\n"
         "from albertkit.tasks.settings import FinetuneSettings\n"
         "start, table, run, toml = map(Path, sys.argv[1:5])\n"
         "finetune('classify', start, table, run, FinetuneSettings(**FinetuneSettings.read(toml)),\n"

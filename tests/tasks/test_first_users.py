@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from albertkit.data.columns import Columns
 from albertkit.errors import ConfigError, DataError
-from albertkit.frame.rendering import to_terminal
-from albertkit.tasks.checking import check_task
-from albertkit.tasks.evaluation import evaluate_task
+from albertkit.output.render import to_terminal
+from albertkit.tables.columns import Columns
+from albertkit.tasks.check import check_task
+from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.registry import find_task
-from albertkit.tasks.scoring import score_file
+from albertkit.tasks.score import score_file
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.texts import TextExample
 from albertkit.training.results import result_sections

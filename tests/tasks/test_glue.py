@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
-from albertkit.tasks.texts.classes import OFFICIAL, official_task
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tasks.texts import OFFICIAL, official_task
 
 from .conftest import read_examples
 

@@ -8,8 +8,8 @@ import pytest
 
 import albertkit.tasks
 from albertkit.cli import app
-from albertkit.data.bad_rows import BadRows
 from albertkit.errors import DataError
+from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.registry import find_task
 
 TASKS = Path(albertkit.tasks.__file__).parent

@@ -10,10 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
-from albertkit.tasks.metrics.classification import class_scores, class_scores_of, class_table, confusion, label_scores
-from albertkit.tasks.metrics.regression import regression_scores, regression_scores_of
-from albertkit.tasks.metrics.tagging import span_counts, span_scores, span_scores_of, span_table, spans
+from albertkit.tasks.metrics import (
+    bootstrap_intervals,
+    class_scores,
+    class_scores_of,
+    class_table,
+    confusion,
+    label_scores,
+    regression_scores,
+    regression_scores_of,
+    span_counts,
+    span_scores,
+    span_scores_of,
+    span_table,
+    spans,
+)
 
 THEIR_NAMES = {
     "accuracy": "accuracy", "matthews_corrcoef": "matthews_correlation", "f1_macro": "f1_macro", "f1_label_1": "f1",

@@ -11,14 +11,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import Columns
-from albertkit.data.given import as_files, listed, with_added_columns
 from albertkit.errors import AlbertKitError, ConfigError, DataError
-from albertkit.inference.asking import ask
-from albertkit.inference.predict import predict
-from albertkit.tasks.checking import check_task
-from albertkit.tasks.evaluation import evaluate_task
+from albertkit.pipelines.predict import ask, predict
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
+from albertkit.tables.records import as_files, rows_of, with_added_columns
+from albertkit.tasks.check import check_task
+from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
@@ -204,7 +203,7 @@ def test_predictions_of_rows_in_memory_come_back_as_what_was_given(sst2, expecte
     found = predict(sst2, given, precision="fp32").predictions
     assert type(found) is type(given)
     assert library != "pandas" or list(found.index) == ["a", "b", "c"]
-    rows = listed(found)
+    rows = rows_of(found)
     assert [list(row) for row in rows] == [["sentence", "stars", "prediction", "probability"]] * 3
     assert [(row["sentence"], row["stars"]) for row in rows] == list(zip(TEXTS, range(3), strict=True))
     assert [row["prediction"] for row in rows] == [record["label"] for record in expected]
@@ -440,7 +439,7 @@ def test_a_file_of_another_task_is_told_by_its_columns(start, tmp_path):
 
 def test_lines_from_standard_input(sst2, expected, tmp_path, monkeypatch, capfd):
     (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
-    monkeypatch.setattr("albertkit.data.given.STANDARD_INPUT", tmp_path / "lines.txt")
+    monkeypatch.setattr("albertkit.tables.records.STANDARD_INPUT", tmp_path / "lines.txt")
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     predict(sst2, "-", precision="fp32")
     assert answers([json.loads(line) for line in capfd.readouterr().out.splitlines()]) == answers(expected)

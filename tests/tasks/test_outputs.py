@@ -7,7 +7,7 @@ import pytest
 
 from albertkit.errors import AlbertKitError, ConfigError
 from albertkit.files import check_page_file
-from albertkit.inference.predict import predict
+from albertkit.pipelines.predict import predict
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.data.columns import Columns
-from albertkit.engines import making
-from albertkit.engines.fused import lacking
+from albertkit.engines import load
+from albertkit.engines.cpu.engine import lacking
 from albertkit.errors import ConfigError
-from albertkit.inference.predict import predict
-from albertkit.tasks.evaluation import evaluate_task
+from albertkit.pipelines.predict import predict
+from albertkit.tables.columns import Columns
+from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.finetune import finetune
-from albertkit.tasks.loading import load_task_model
-from albertkit.tasks.prediction import run_model
+from albertkit.tasks.models import load_task_model, run_model
 from albertkit.tasks.settings import FinetuneSettings
 
 from .conftest import WORDS, read_examples, read_records
@@ -80,7 +79,7 @@ def test_dev_scores_of_a_bf16_training_are_those_of_an_evaluation(start, tmp_pat
 
 
 def test_what_the_engine_fell_back_from_is_said(untrained, table, tmp_path, monkeypatch):
-    monkeypatch.setattr(making, "_fused", lambda model, precision, notes=(): (None, f"no {precision} here"))
+    monkeypatch.setattr(load, "_fused", lambda model, precision, notes=(): (None, f"no {precision} here"))
     report = predict(untrained, table / "dev.tsv", tmp_path / "out.jsonl", precision="int8")
     assert report.notes[0] == "not int8: no int8 here"
     assert report.to_dict()["notes"] == report.notes

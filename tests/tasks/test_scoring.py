@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from sklearn.metrics import f1_score
 
-from albertkit.data.bad_rows import BadRows
 from albertkit.errors import AlbertKitError
+from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.choices import choice_task
-from albertkit.tasks.scoring import score_file, show
+from albertkit.tasks.score import score_file, show_scores
 from albertkit.tasks.tagging import tagging_task
-from albertkit.tasks.texts.classes import official_task
+from albertkit.tasks.texts import official_task
 
 from .conftest import read_examples
 
@@ -282,7 +282,7 @@ def test_the_class_of_f1_is_named_and_can_be_chosen(
     scores = score_file("classify", tmp_path / "p.csv", tmp_path / "g.csv", label="label", positive_class=chosen)
     assert scores["f1"] == pytest.approx(f1_score(gold, predicted, pos_label=expected))
     assert scores["positive_class"] == expected
-    show(scores)
+    show_scores(scores)
     assert f"f1 ({expected})" in capsys.readouterr().out
     with pytest.raises(AlbertKitError, match="conflicting-options"):
         score_file("mrpc", tmp_path / "p.csv", tmp_path / "g.csv", positive_class="1")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from albertkit.errors import DataError
-from albertkit.tasks.metrics.squad import exact_match, f1, normalize_answer, squad_scores
+from albertkit.tasks.metrics import exact_match, f1, normalize_answer, squad_scores
 
 Gold = list[tuple[str, list[str]]]
 

@@ -9,9 +9,9 @@ import subprocess
 import pytest
 import zstandard
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.tables import Table
 from albertkit.errors import DataError
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.table import Table
 
 ROWS = [
     {"id": "7", "sentence": 'He said "no", twice', "label": "0"},

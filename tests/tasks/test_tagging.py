@@ -17,15 +17,21 @@ from seqeval.scheme import IOB2
 from sklearn.metrics import f1_score
 
 from albertkit.config import AlbertConfig
-from albertkit.data import IGNORED
-from albertkit.data.bad_rows import BadRows
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForTokenClassification
-from albertkit.tasks.prediction import run_model
-from albertkit.tasks.tagging import TaggingTask, tagging_task
-from albertkit.tasks.tagging.features import find_places, spread, windows
-from albertkit.tasks.tagging.sentences import Layout, TaggedExample, read_tagged
-from albertkit.tasks.tagging.task import LABELS, klue_scores
+from albertkit.tables import IGNORED
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tasks.models import run_model
+from albertkit.tasks.tagging import (
+    LABELS,
+    TaggingTask,
+    find_places,
+    klue_scores,
+    sentence_windows,
+    spread,
+    tagging_task,
+)
+from albertkit.tasks.tagging_files import TagFileLayout, TaggedExample, read_tagged
 from albertkit.tokenizer import AlbertTokenizer
 
 from .conftest import read_examples
@@ -106,7 +112,7 @@ def test_words_without_a_piece_of_their_own() -> None:
 @settings(deadline=None)
 @given(st.integers(0, 3000), st.integers(1, 60))
 def test_windows_tag_every_piece_once_with_the_most_context(num_pieces: int, size: int) -> None:
-    starts, window_of = windows(num_pieces, size)
+    starts, window_of = sentence_windows(num_pieces, size)
     pieces = np.arange(num_pieces)
     left, right = pieces - starts[window_of], starts[window_of] + size - 1 - pieces
     assert len(window_of) == num_pieces
@@ -297,7 +303,7 @@ def test_written_predictions_are_read_again(tmp_path: Path) -> None:
     ]
     written = task.write(tmp_path / "out", records, split="dev")
     assert [path.name for path in written] == ["predictions.jsonl", "predictions.conll"]
-    examples = list(read_tagged(written[1], Layout(characters=True), labelled=True, bad_rows=BadRows()))
+    examples = list(read_tagged(written[1], TagFileLayout(characters=True), labelled=True, bad_rows=BadRows()))
     assert [(list(e.words), list(e.tags)) for e in examples] == [(r["words"], r["tags"]) for r in records]
     assert [json.loads(line) for line in written[0].read_text(encoding="utf-8").splitlines()] == records
 

@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import Columns
 from albertkit.errors import ConfigError, DataError
-from albertkit.tasks.metrics.tagging import spans
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
+from albertkit.tasks.metrics import spans
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.tagging import TaggingTask
-from albertkit.tasks.tagging.sentences import SCHEMES, Layout, TaggedExample, read_tagged, write_tags
+from albertkit.tasks.tagging_files import SCHEMES, TagFileLayout, TaggedExample, read_tagged, write_tags
 
-WORDS = Layout()
+WORDS = TagFileLayout()
 
 
 def read(
-    file: Path, text: str | bytes, layout: Layout = WORDS, labelled: bool = True
+    file: Path, text: str | bytes, layout: TagFileLayout = WORDS, labelled: bool = True
 ) -> tuple[list[TaggedExample], BadRows]:
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     bad_rows = BadRows("skip")
@@ -35,7 +35,7 @@ def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path: Path
     file = tmp_path / "train.jsonl"
     file.write_text(json.dumps(record) + "\n")
     said = "`train.jsonl`: 2 fields hold texts that are not read: {}; name those to read with --text-column and --label-column"
-    for layout, fields in ((WORDS, "`fine_tags`, `note`"), (Layout(tags_field="fine_tags"), "`tags`, `note`")):
+    for layout, fields in ((WORDS, "`fine_tags`, `note`"), (TagFileLayout(tags_field="fine_tags"), "`tags`, `note`")):
         for strict in (True, False):
             bad_rows = BadRows("stop")
             assert len(list(read_tagged(file, layout, labelled=True, bad_rows=bad_rows, strict=strict))) == 1
@@ -55,7 +55,7 @@ def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path: Path
 )
 def test_wnut(data: Path, name: str, sentences: int, words: int, entities: int) -> None:
     bad_rows = BadRows()
-    examples = list(read_tagged(data / "ner/wnut17" / name, Layout(), labelled=True, bad_rows=bad_rows))
+    examples = list(read_tagged(data / "ner/wnut17" / name, TagFileLayout(), labelled=True, bad_rows=bad_rows))
     assert len(examples) == sentences
     assert sum(len(example.words) for example in examples) == words
     assert sum(len(spans(example.tags)) for example in examples) == entities
@@ -74,7 +74,7 @@ def annotated(sentence: str) -> tuple[str, list[tuple[str, int, int]]]:
 
 def test_klue_agrees_with_its_own_comments(data: Path) -> None:
     file = data / "korean/klue/klue-ner-v1.1_dev.tsv"
-    examples = list(read_tagged(file, Layout(characters=True), labelled=True, bad_rows=BadRows()))
+    examples = list(read_tagged(file, TagFileLayout(characters=True), labelled=True, bad_rows=BadRows()))
     comments = re.findall(r"^## (klue-ner\S+)\t(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
     assert [example.id for example in examples] == [name for name, _ in comments]
     differing = [e.id for e, (_, s) in zip(examples, comments, strict=True) if (e.text, spans(e.tags)) != annotated(s)]
@@ -132,7 +132,7 @@ def test_a_mixture_of_schemes_is_not_guessed(tmp_path: Path) -> None:
         (10, "`I-X` at the start of a sentence is not IOB2, as the file's other tags are: `B-X` would be"),
     ]
     with pytest.raises(DataError, match="line 8: `I-X` after `O`"):
-        list(read_tagged(tmp_path / "a.conll", Layout(), labelled=True, bad_rows=BadRows()))
+        list(read_tagged(tmp_path / "a.conll", TagFileLayout(), labelled=True, bad_rows=BadRows()))
 
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_columns_separators_and_comments(tmp_path: Path) -> None:
         TaggedExample("2", ("Peter",), ("B-PER",)),
     ]  # fmt: skip
     assert bad_rows.found == []
-    chunks, _ = read(tmp_path / "a.txt", text, Layout(tag_column=2))
+    chunks, _ = read(tmp_path / "a.txt", text, TagFileLayout(tag_column=2))
     assert [example.tags for example in chunks] == [("B-NP", "B-VP"), ("B-NP",), ("B-NP",)]
     assert examples[0].text == "EU rejects"
 
@@ -165,10 +165,10 @@ def test_odd_characters_are_no_line_ends(tmp_path: Path) -> None:
 
 def test_klue_characters(tmp_path: Path) -> None:
     text = "## 주석 : ##\n## klue-0\t<박:PS> 씨#\n박\tB-PS\n \tO\n씨\tO\n#\tO\n\n## klue-1\t가\n가\tO\n\t\n나\tO\n"
-    examples, bad_rows = read(tmp_path / "a.tsv", text, Layout(characters=True))
+    examples, bad_rows = read(tmp_path / "a.tsv", text, TagFileLayout(characters=True))
     assert [(example.id, example.text) for example in examples] == [("klue-0", "박 씨#"), ("klue-1", "가"), ("2", "나")]
     assert (examples[0].tags, examples[0].spaces, bad_rows.found) == (("B-PS", "O", "O", "O"), False, [])
-    unlabelled, _ = read(tmp_path / "b.tsv", "박\n \n씨\n\n가\n", Layout(characters=True), labelled=False)
+    unlabelled, _ = read(tmp_path / "b.tsv", "박\n \n씨\n\n가\n", TagFileLayout(characters=True), labelled=False)
     assert [example.text for example in unlabelled] == ["박 씨", "가"]
 
 
@@ -233,9 +233,9 @@ def test_bad_records(tmp_path: Path, line: str, reason: str) -> None:
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
     _, bad_rows = read(tmp_path / "a.conll", "a\nb\n")
     assert bad_rows.found[0].reason == "one column alone, so there is no tag"
-    _, bad_rows = read(tmp_path / "a.conll", "a O\n", Layout(tag_column=3))
+    _, bad_rows = read(tmp_path / "a.conll", "a O\n", TagFileLayout(tag_column=3))
     assert bad_rows.found[0].reason == "there is no column 3 (counted from 0) among 2"
-    _, bad_rows = read(tmp_path / "a.tsv", "ab\tO\n", Layout(characters=True))
+    _, bad_rows = read(tmp_path / "a.tsv", "ab\tO\n", TagFileLayout(characters=True))
     assert bad_rows.found[0].reason == "`ab` is not one character"
 
 
@@ -246,7 +246,7 @@ def test_nothing_in_it(tmp_path: Path, text: str) -> None:
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
-        list(read_tagged(tmp_path / "a.conll", Layout(), labelled=True, bad_rows=BadRows()))
+        list(read_tagged(tmp_path / "a.conll", TagFileLayout(), labelled=True, bad_rows=BadRows()))
 
 
 @pytest.mark.parametrize(
@@ -372,5 +372,8 @@ def test_a_second_column_of_tags_is_reported(tmp_path: Path) -> None:
     assert [example.tags for example in examples] == [("O", "O", "B-LOC"), ("O",)]
     assert "column 3 has tags of the same types as column 4, the last, which is read" in bad_rows.notes[-1]
     assert f"cut -f 1-3 {tmp_path / 'a.tsv'}" in bad_rows.notes[-1]
-    for text, layout in (("EU NNP B-NP B-ORG\nran VBD B-VP O\n", WORDS), ("EU B-ORG B-ORG\n", Layout(tag_column=1))):
+    for text, layout in (
+        ("EU NNP B-NP B-ORG\nran VBD B-VP O\n", WORDS),
+        ("EU B-ORG B-ORG\n", TagFileLayout(tag_column=1)),
+    ):
         assert read(tmp_path / "b.conll", text, layout)[1].notes == []

@@ -10,14 +10,21 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score
 from word_tokenizer import WordTokenizer
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import Columns
-from albertkit.data.given import as_files
 from albertkit.errors import AlbertKitError, ConfigError, DataError
-from albertkit.tasks.metrics.classification import label_scores_of
-from albertkit.tasks.texts import TextClassification, TextExample, TextRegression
-from albertkit.tasks.texts.classes import OFFICIAL, MultiLabelClassification, official_task, table_task
-from albertkit.tasks.texts.features import text_features
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
+from albertkit.tables.records import as_files
+from albertkit.tasks.metrics import label_scores_of
+from albertkit.tasks.texts import (
+    OFFICIAL,
+    MultiLabelClassification,
+    TextClassification,
+    TextExample,
+    TextRegression,
+    official_task,
+    table_task,
+    text_features,
+)
 
 from .conftest import read_examples
 

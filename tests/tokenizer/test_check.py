@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from albertkit.tokenizer import SentencePieceTokenizer, WordPieceTokenizer, check_tokenizer, rules
-from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
+from albertkit.tokenizer.readings import HARD_SENTENCES
 
 VOCABULARY = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [
     prefix + chr(code) for prefix in ("", "##") for code in [*range(33, 127), *range(0xAC00, 0xAC40)]

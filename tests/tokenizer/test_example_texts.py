@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from albertkit.tokenizer import train_tokenizer
-from albertkit.tokenizer.example_texts import ENGLISH, KOREAN, ExampleTexts, example_texts
+from albertkit.tokenizer.texts import ENGLISH, KOREAN, ExampleTexts, example_texts
 
 EN = ["the quick brown fox jumps over a lazy dog while seven wizards brew strong potions near calm rivers"] * 20
 KO = [

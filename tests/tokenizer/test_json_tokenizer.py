@@ -10,7 +10,7 @@ import pytest
 
 from albertkit.errors import AlbertKitError
 from albertkit.tokenizer import AlbertTokenizer, JsonTokenizer
-from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
+from albertkit.tokenizer.readings import HARD_SENTENCES
 
 tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip("transformers")

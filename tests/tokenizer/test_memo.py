@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, batch, rules
-from albertkit.tokenizer.characters import characters
+from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, rules
+from albertkit.tokenizer import sentencepiece as batch
 from albertkit.tokenizer.sentencepiece_model import read_facts
-from albertkit.tokenizer.unigram_tables import fits
+from albertkit.tokenizer.unigram_engine import characters, is_supported_by_engine
 
 
 @pytest.fixture(autouse=True)
@@ -101,10 +101,10 @@ def test_more_words_than_the_table_holds(data: Path, monkeypatch: pytest.MonkeyP
 
 def test_models_it_is_not_for(golden: Path, data: Path) -> None:
     facts = read_facts((data / "albert" / "30k-clean.model").read_bytes())
-    assert fits(facts)
+    assert is_supported_by_engine(facts)
     for change in ({"whitespace_as_suffix": True}, {"model_type": 2}, {"dummy_prefix": False}, {"one_space": False}):
-        assert not fits(type(facts)(**{**vars(facts), **change}))
-    assert not fits(type(facts)(**{**vars(facts), "pieces": [*facts.pieces, ("of▁the", -5.0, 1)]}))
+        assert not is_supported_by_engine(type(facts)(**{**vars(facts), **change}))
+    assert not is_supported_by_engine(type(facts)(**{**vars(facts), "pieces": [*facts.pieces, ("of▁the", -5.0, 1)]}))
 
 
 def test_bpe_models_work_without_it() -> None:

@@ -19,10 +19,17 @@ from albertkit.tokenizer import (
     rules,
     train_tokenizer,
 )
-from albertkit.tokenizer.model_file import rebuilt_model, with_unused
 from albertkit.tokenizer.morphemes import ANALYSERS, find_analyser
-from albertkit.tokenizer.report import measure_fit
-from albertkit.tokenizer.sentencepiece_model import BYTE, CONTROL, NORMAL, UNUSED, read_facts
+from albertkit.tokenizer.sentencepiece_model import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNUSED,
+    read_facts,
+    rebuilt_model,
+    with_unused,
+)
+from albertkit.tokenizer.train import measure_fit
 
 SENTENCE = "서울에서는 2023년 3.14 iPhone을 샀다 😀문서를 읽었다(한국)"
 

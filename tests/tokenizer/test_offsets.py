@@ -98,4 +98,4 @@ def test_decomposed_hangul_keeps_its_characters(golden: Path) -> None:
 
 def test_unknown_rules_are_named() -> None:
     with pytest.raises(ConfigError, match=r"(?s)unknown-name.*googel.*did you mean `google`"):
-        rules.check("googel")
+        rules.check_rules_name("googel")

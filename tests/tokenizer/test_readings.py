@@ -12,12 +12,11 @@ from tokenizers import Tokenizer
 
 from albertkit.errors import CheckpointError
 from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, check_tokenizer, rules, train_tokenizer
+from albertkit.tokenizer.check import fix_tokenizer
 from albertkit.tokenizer.extend import extend_tokenizer
-from albertkit.tokenizer.fast import hard_lines
-from albertkit.tokenizer.fixing import fix_tokenizer
-from albertkit.tokenizer.model_file import rebuilt_model
 from albertkit.tokenizer.options import SearchSettings
-from albertkit.tokenizer.sentencepiece_model import UNUSED, read_facts
+from albertkit.tokenizer.sentencepiece_model import UNUSED, read_facts, rebuilt_model
+from albertkit.tokenizer.tokenizer_json import hard_lines
 
 SPACES = ["  two  spaces ", " a", "\r\n a\r\nb", "a\u3000b\u00a0c", "▁ a ▁b ▁", "\t"]
 MARKS = ["Ａ\u0300 ①\u0301 ｶ\u3099 X\u0301", "\u1112\u1161\u11ab글", "\u0301a", "e\u0323\u0302 o\u0302"]

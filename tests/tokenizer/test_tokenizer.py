@@ -12,8 +12,7 @@ import sentencepiece
 
 from albertkit.errors import AlbertKitError
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.digit_comma import digit_comma_rule
-from albertkit.tokenizer.sentencepiece_model import read_facts
+from albertkit.tokenizer.sentencepiece_model import digit_comma_rule, read_facts
 
 
 def test_the_whole_table_of_the_digit_comma_rule(data: Path) -> None:

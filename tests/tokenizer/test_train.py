@@ -16,7 +16,7 @@ from albertkit.errors import AlbertKitError, CheckpointError
 from albertkit.tokenizer import AlbertTokenizer, rules, train_tokenizer
 from albertkit.tokenizer.options import GOOGLE_SYMBOLS
 from albertkit.tokenizer.sentencepiece_model import CONTROL, SPECIAL_PIECES, UNKNOWN, USER_DEFINED, read_facts
-from albertkit.tokenizer.text_files import read_lines
+from albertkit.tokenizer.texts import read_lines
 
 
 def sentences(number: int = 400, seed: int = 0) -> list[str]:

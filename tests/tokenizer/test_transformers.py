@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, fast, rules
+from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, rules, tokenizer_json
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 
 transformers = pytest.importorskip("transformers")
@@ -23,8 +23,8 @@ def written(tokenizer: AlbertTokenizer, folder: Path):
 
 
 def test_all_combining_marks_are_where_they_are_looked_for() -> None:
-    assert not any(map(unicodedata.combining, map(chr, range(fast._AFTER_THE_MARKS, sys.maxunicode + 1))))
-    assert "\u0300-" in fast._combining_class()
+    assert not any(map(unicodedata.combining, map(chr, range(tokenizer_json._AFTER_THE_MARKS, sys.maxunicode + 1))))
+    assert "\u0300-" in tokenizer_json._combining_class()
 
 
 def differing(ours: AlbertTokenizer, theirs, texts: list[str]) -> list[str]:

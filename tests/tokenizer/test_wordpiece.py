@@ -12,7 +12,7 @@ import pytest
 
 from albertkit.errors import AlbertKitError
 from albertkit.tokenizer import AlbertTokenizer, JsonTokenizer, SentencePieceTokenizer, WordPieceTokenizer
-from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
+from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.wordpiece import BertRules, bert_rules, read_vocabulary
 
 HARD = [text for _, text in HARD_SENTENCES]
@@ -152,7 +152,7 @@ def test_plain_python(name: str, texts: list[str], pieces: list[str]) -> None:
 
 def test_batches(texts: list[str], pieces: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled engine gives the library's ids; so does the library before it."""
-    monkeypatch.setattr("albertkit.tokenizer.batch._CHARACTERS_A_CHUNK", 20_000)
+    monkeypatch.setattr("albertkit.tokenizer.sentencepiece._CHARACTERS_A_CHUNK", 20_000)
     draw = random.Random(0)
     letters = "aB1 ,中文한\u1112\u1161\u11abé\u0301\t\x0b\x1c\x85\u2028\u3000\u200b[]😀İΣ\u037e\ud800\x00豈\u302e\u302f\U0001d165"
     mixed = ["".join(draw.choices(letters, k=draw.randint(0, 30))) for _ in range(2000)]

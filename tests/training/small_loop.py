@@ -9,12 +9,12 @@ from functools import partial
 import torch
 from safetensors.torch import save_file
 
-from albertkit.data.packing import PackedBatch
+from albertkit.batches.packed import PackedBatch
 from albertkit.training import loop
-from albertkit.training.display import Display
-from albertkit.training.distributed import World
-from albertkit.training.loop import LoopSettings, LossPart, Recipe, TrainingResult, train
+from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, TrainingResult, train
+from albertkit.training.monitor import Display
 from albertkit.training.pace import ClockPace, Plan
+from albertkit.training.processes import World
 
 WORLD = World(0, 1, torch.device("cpu"))
 
@@ -123,7 +123,7 @@ def train_small(
 ) -> tuple[torch.nn.Module, TrainingResult]:
     """Train and return the model, and how the training ended."""
     model = model or make_model()
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         model=model,
         objective=NextPieceObjective(model),
         stream=stream or CountingStream(),

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from albertkit.data.packing import PackedBatch
-from albertkit.training.loop import LoopSettings, LossPart, Recipe
+from albertkit.batches.packed import PackedBatch
+from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe
 from albertkit.training.run import Best, Run, RunResult, open_run
 from albertkit.training.settings import EpochSettings
 
@@ -55,7 +55,7 @@ def learn_once(run: Run[EpochSettings]) -> RunResult:
     task = Successors(model)
     run = run.resolved(replace(run.settings, steps=run.settings.steps or 60, lr=run.settings.lr or 0.1, eval_every=20))
     run.check_made_from({"data": "numbers"})
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         model=model,
         objective=task,
         stream=task,

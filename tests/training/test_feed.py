@@ -8,9 +8,9 @@ import pytest
 import torch
 from small_loop import CountingStream, train_small, weights
 
-from albertkit.data.packing import PackedBatch
+from albertkit.batches.packed import PackedBatch
 from albertkit.training import loop
-from albertkit.training.feed import CudaCopies, Feed
+from albertkit.training.loop import CudaCopies, Feed
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion import names
 from albertkit.conversion.tensorflow.bundle import TensorBundle
 from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.training.loop import learning_rate
 from albertkit.training.optimizers import clip_gradients, make_optimizer
-from albertkit.training.schedules import learning_rate
 
 SLOTS = {"m": "adam_m", "v": "adam_v"}
 # The README's tolerances: 1e-4 for losses and weights, what the worst of them, the key bias, leaves; moments are closer.

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from albertkit.errors import MissingExtraError
-from albertkit.training import hardware
-from albertkit.training.hardware import bf16_peak, choose_compiled, peak_flops, repeatable
+from albertkit.training import processes
+from albertkit.training.processes import bf16_peak, choose_compiled, peak_flops, repeatable
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 
@@ -30,11 +30,11 @@ def test_the_peak_by_the_name_of_the_device(monkeypatch, name, tflops):
 
 
 def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
-    monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _: "found")
-    monkeypatch.setattr(hardware.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(processes.importlib.util, "find_spec", lambda _: "found")
+    monkeypatch.setattr(processes.shutil, "which", lambda name: f"/usr/bin/{name}")
     assert [choose_compiled(wanted, CUDA) for wanted in ("auto", "on", "off")] == [True, True, False]
     assert [choose_compiled(wanted, CPU) for wanted in ("auto", "on", "off")] == [False, True, False]
-    monkeypatch.setattr(hardware.shutil, "which", lambda name: None)
+    monkeypatch.setattr(processes.shutil, "which", lambda name: None)
     for variable in ("CC", "CXX"):
         monkeypatch.delenv(variable, raising=False)
     assert not choose_compiled("auto", CUDA)
@@ -42,13 +42,13 @@ def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
         with pytest.raises(MissingExtraError, match=missing) as caught:
             choose_compiled("on", device)
         assert caught.value.slug == "not-installed"
-    monkeypatch.setattr(hardware.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(processes.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match="triton"):
         choose_compiled("on", CUDA)
 
 
 def test_a_gpu_repeats_itself_within_the_context_only(monkeypatch):
-    monkeypatch.setattr(hardware, "_multiplies", lambda device: True)
+    monkeypatch.setattr(processes, "_multiplies", lambda device: True)
     with repeatable(CPU):
         assert not torch.are_deterministic_algorithms_enabled()
     with repeatable(CUDA):
@@ -57,17 +57,17 @@ def test_a_gpu_repeats_itself_within_the_context_only(monkeypatch):
         assert not torch.utils.deterministic.fill_uninitialized_memory
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.utils.deterministic.fill_uninitialized_memory
-    monkeypatch.setattr(hardware, "_multiplies", lambda device: False)
+    monkeypatch.setattr(processes, "_multiplies", lambda device: False)
     with pytest.warns(UserWarning, match="CUBLAS_WORKSPACE_CONFIG=:4096:8"), repeatable(CUDA):
         assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_product_that_torch_refuses(monkeypatch):
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"]  # set by importing a model
-    assert hardware._multiplies(CPU)
+    assert processes._multiplies(CPU)
 
     def refuse(*_):
         raise RuntimeError("you must set an environment variable before: CUBLAS_WORKSPACE_CONFIG=:4096:8")
 
     monkeypatch.setattr(torch, "mm", refuse)
-    assert not hardware._multiplies(CPU)
+    assert not processes._multiplies(CPU)

@@ -9,7 +9,7 @@ from torch.distributed import HashStore, TCPStore
 
 from albertkit.errors import ConfigError
 from albertkit.training import launch
-from albertkit.training.distributed import meet
+from albertkit.training.processes import meet
 
 LAUNCHED = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "RANK": "0"}
 

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 from small_loop import WORLD, CountingStream, killed, make_model, stopped, train_small, weights
 
-from albertkit.training.display import Display
+from albertkit.training.checkpoints import list_checkpoints
+from albertkit.training.launch import StopRequest, exit_status
 from albertkit.training.loop import LossPart, Meter
-from albertkit.training.state import list_checkpoints
-from albertkit.training.stopping import StopRequest, exit_status
+from albertkit.training.monitor import Display
 
 
 def run_training(folder, **how):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from albertkit.training.loop import learning_rate
 from albertkit.training.optimizers import clip_gradients, make_optimizer
-from albertkit.training.schedules import learning_rate
 
 
 def replay(arrays, optimizer_name, **options):

@@ -9,8 +9,8 @@ import torch
 from small_loop import CountingStream, killed, replay_plans, saved_plans, train_small, weights
 
 from albertkit.training import pace as pace_module
+from albertkit.training.loop import learning_rate
 from albertkit.training.pace import ClockPace, Plan
-from albertkit.training.schedules import learning_rate
 
 
 class Clock:

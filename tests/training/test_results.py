@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.frame.plots import TRAIN
-from albertkit.frame.rendering import to_markdown, to_page, to_terminal
-from albertkit.frame.values import plain
+from albertkit.output.plots import TRAIN
+from albertkit.output.render import to_markdown, to_page, to_terminal
+from albertkit.output.sections import to_json_value
 from albertkit.tasks.finetune import FinetuneResult
-from albertkit.tasks.metrics.classification import class_scores, class_table, confusion
+from albertkit.tasks.metrics import class_scores, class_table, confusion
 from albertkit.training.results import guessing_note, largest_class, result_sections, save_results
 
 image = pytest.importorskip("matplotlib.image")
@@ -88,9 +88,9 @@ def test_many_classes_show_the_most_frequent_mistakes() -> None:
 def test_undefined_scores_are_said_and_are_null_in_json(tmp_path: Path) -> None:
     results = {"pearson": float("nan"), "mse": 1.0, "intervals": {"pearson": (float("nan"), float("inf"))}}
     assert "undefined" in shown(results)
-    assert plain(results) == {"pearson": None, "mse": 1.0, "intervals": {"pearson": [None, None]}}
+    assert to_json_value(results) == {"pearson": None, "mse": 1.0, "intervals": {"pearson": [None, None]}}
     save_results(results, tmp_path)
-    assert json.loads((tmp_path / "results.json").read_text()) == plain(results)
+    assert json.loads((tmp_path / "results.json").read_text()) == to_json_value(results)
 
 
 def blue_share(picture: Path) -> float:

@@ -10,9 +10,9 @@ import torch
 from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForPreTraining, PackedBatch, attention
 from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.training.display import Display
-from albertkit.training.distributed import World
-from albertkit.training.loop import LoopSettings, Recipe, train
+from albertkit.training.loop import LoopSettings, TrainingRecipe, train
+from albertkit.training.monitor import Display
+from albertkit.training.processes import World
 
 META = torch.device("meta")
 STEPS = 4
@@ -58,7 +58,7 @@ def run(tmp_path, dtype, model=None, objective=None, processes=1, **changes):
     world = CountingWorld(rank=1, size=processes, device=META)
     object.__setattr__(world, "reads", [])
     settings = LoopSettings(**{**dict(steps=STEPS, lr=0.01, log_every=STEPS, ema_decay=0.9), **changes})
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         model=model,
         objective=(objective or PretrainingObjective)(model),
         stream=Batches(),

@@ -109,7 +109,7 @@ def test_command(korean_file: Path, tmp_path: Path, run_command) -> None:
 
 def test_lines_that_tokenizer_json_reads_otherwise_are_reported(tmp_path, monkeypatch):
     """The held-out lines are compared at the end; the comparison is what `tokenizer check` shows."""
-    from albertkit.tokenizer.comparison import FirstDifference, ReaderComparison
+    from albertkit.tokenizer.readings import FirstDifference, ReaderComparison
     from albertkit.vocabulary import train
 
     def differing(folder, tokenizer, texts):

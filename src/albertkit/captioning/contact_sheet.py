@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from albertkit.errors import MissingExtraError, listed
-from albertkit.frame.plots import GRID, INK, MUTED
+from albertkit.errors import MissingExtraError, format_list
+from albertkit.output.plots import GRID, INK, MUTED
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -45,7 +45,7 @@ def contact_sheet(frames: np.ndarray, times: np.ndarray, caption: str, *, score:
         import PIL  # noqa: F401
     except ImportError:
         raise MissingExtraError.of("pillow", "caption", "drawing a contact sheet") from None
-    caption = clean(caption)
+    caption = drawable_line(caption)
     font, missing_letters = font_for(caption + _OWN_LETTERS)
     large, small = font.font_variant(size=_CAPTION_SIZE), font.font_variant(size=_TEXT_SIZE)
     frame_width = _FEW_FRAMES_WIDTH if len(frames) <= 4 else _FRAME_WIDTH
@@ -59,7 +59,7 @@ def contact_sheet(frames: np.ndarray, times: np.ndarray, caption: str, *, score:
     if score is not None:
         parts.append(_draw_text(f"score {score:.3f}", small, MUTED, width))
     if missing_letters:
-        codes = listed([f"U+{ord(letter):04X}" for letter in missing_letters])
+        codes = format_list([f"U+{ord(letter):04X}" for letter in missing_letters])
         note = f"No known font of this machine has all letters of this caption; the one used lacks {codes}. "
         note += "Noto Sans has most scripts; Noto Sans CJK and Nanum Gothic have Hangul."
         parts.append(_draw_text(note, small, MUTED, width))
@@ -124,7 +124,7 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:04.1f}" if hours else f"{minutes}:{rest:04.1f}"
 
 
-def clean(text: str) -> str:
+def drawable_line(text: str) -> str:
     """Return a text as one line, without what cannot be drawn: control characters, half characters."""
     return " ".join("".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text).split())
 

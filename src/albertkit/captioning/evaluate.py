@@ -6,18 +6,16 @@ from typing import Any
 
 import torch
 
-from albertkit.captioning.captioner import Caption, VideoCaptioner, open_captioner
-from albertkit.captioning.data import PreparedClips
-from albertkit.captioning.data.prepared import stack_visual
-from albertkit.captioning.generation import GenerationSettings
+from albertkit.captioning.captioner import ScoredCaption, VideoCaptioner, open_captioner
 from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.captioning.options import EvaluateCaptionerOptions
+from albertkit.captioning.prepared import PreparedClips, stack_visual
+from albertkit.captioning.settings import GenerationSettings
+from albertkit.command import takes
 from albertkit.errors import CheckpointError, DataError
 from albertkit.files import check_new_file, write_lines
-from albertkit.frame.command import takes
-from albertkit.frame.result import Result
-from albertkit.frame.section import Facts, Section
-from albertkit.training.distributed import World
+from albertkit.output.sections import FactList, Result, Section
+from albertkit.training.processes import World
 
 CLIPS_AT_ONCE = 32
 
@@ -29,12 +27,12 @@ def caption_clips(
     split: str,
     settings: GenerationSettings,
     world: World | None = None,
-) -> list[list[Caption]]:
+) -> list[list[ScoredCaption]]:
     """Return captions of all clips of a split, in their order; several processes share the work and all get the whole."""
     rank, size = (world.rank, world.size) if world else (0, 1)
     count = len(clips.clips(split))
     starts = range(0, count, CLIPS_AT_ONCE)
-    own: dict[int, list[list[Caption]]] = {}
+    own: dict[int, list[list[ScoredCaption]]] = {}
     for start in starts[rank::size]:
         numbers = range(start, min(start + CLIPS_AT_ONCE, count))
         visual, mask = stack_visual([clips.visual(split, number) for number in numbers])
@@ -111,7 +109,7 @@ class CaptionEvaluation(Result):
 
     def sections(self) -> list[Section]:
         """Return the number of clips and the scores."""
-        return [Facts(self.to_dict())]
+        return [FactList(self.to_dict())]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the number of clips and the scores."""

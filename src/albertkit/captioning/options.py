@@ -6,10 +6,9 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from albertkit.captioning.generation.settings import GenerationSettings
-from albertkit.data.columns import OnError
-from albertkit.frame.command import SEVERAL, check_values
-from albertkit.frame.options import DeviceOptions
+from albertkit.captioning.settings import GenerationSettings
+from albertkit.command import SEVERAL, DeviceOptions, check_values
+from albertkit.tables.columns import OnError
 from albertkit.validation import Positive
 
 Rounding = Literal["floor", "round", "middle"]

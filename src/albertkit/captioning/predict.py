@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
-from albertkit.captioning.captioner import Caption, open_captioner
+from albertkit.captioning.captioner import ScoredCaption, open_captioner
+from albertkit.captioning.clips import Clip
 from albertkit.captioning.contact_sheet import contact_sheet
-from albertkit.captioning.data import Clip, frames_of
-from albertkit.captioning.data.reading import read_splits
 from albertkit.captioning.options import PredictCaptionsOptions
-from albertkit.captioning.video.decode import Frames
-from albertkit.data.bad_rows import BadRow, BadRows
+from albertkit.captioning.prepare import frames_of
+from albertkit.captioning.sources import read_splits
+from albertkit.captioning.video import Frames
+from albertkit.command import takes
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.files import atomic_file, check_new_file, write_lines
-from albertkit.frame.command import takes
-from albertkit.frame.result import Result
-from albertkit.frame.section import Section, Text
+from albertkit.output.sections import Paragraph, Result, Section
+from albertkit.tables.bad_rows import BadRow, BadRows
 
 LIST_SUFFIXES = (".jsonl", ".yaml", ".yml", ".json")  # these name clips; anything else is a video
 
@@ -38,7 +38,7 @@ class PredictedClip:
     """
 
     key: str
-    captions: list[Caption]
+    captions: list[ScoredCaption]
     sheet: Path | None = None
     notes: tuple[str, ...] = ()
 
@@ -57,7 +57,7 @@ class PredictedClip:
 
 
 @dataclass(frozen=True)
-class PredictReport(Result):
+class CaptionReport(Result):
     """Captions of clips, and the clips that could not be read.
 
     Attributes:
@@ -84,11 +84,11 @@ class PredictReport(Result):
         for clip in self.clips:
             lines += [clip.key, *(f"  {caption.score:8.3f}  {caption.text}" for caption in clip.captions)]
             lines += [f"            {line}" for line in (*clip.notes, *([str(clip.sheet)] if clip.sheet else []))]
-        return [Text("\n".join(lines), form="code")]
+        return [Paragraph("\n".join(lines), form="code")]
 
 
 @takes(PredictCaptionsOptions)
-def predict_captions(options: PredictCaptionsOptions) -> PredictReport:
+def predict_captions(options: PredictCaptionsOptions) -> CaptionReport:
     """Caption videos and lists of clips, one clip after the other."""
     out = options.out
     if not options.videos:
@@ -123,7 +123,7 @@ def predict_captions(options: PredictCaptionsOptions) -> PredictReport:
         raise skipped[0][1] if skipped else DataError("empty", "no clip is named", "name videos")
     if out is not None:
         write_lines(out, (clip.to_dict() for clip in predicted_clips))
-    return PredictReport(predicted_clips, skipped)
+    return CaptionReport(predicted_clips, skipped)
 
 
 def _read_clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[BadRow]]:
@@ -156,7 +156,7 @@ def sheet_name(key: str, taken: set[str]) -> str:
     return unique_name(re.sub(r"[^\w.-]+", "_", key).lstrip("._-") or "clip", taken)
 
 
-def sheet_png(frames: Frames, best: Caption) -> bytes:
+def sheet_png(frames: Frames, best: ScoredCaption) -> bytes:
     """Draw the contact sheet of a clip: its frames and its best caption."""
     png = BytesIO()
     contact_sheet(frames.pixels, frames.times, best.text, score=best.score).save(png, "PNG", optimize=True)

@@ -1,6 +1,6 @@
 """The table of commands: what is typed, the dataclass of its options, the function that runs it."""
 
-from albertkit.frame.command import Command
+from albertkit.command import Command
 
 _CAPTION = "albertkit.captioning.options"
 _TOKENIZER = "albertkit.tokenizer.options"
@@ -17,7 +17,7 @@ COMMANDS = (
     Command(
         "evaluate",
         "albertkit.tasks.options:EvaluateOptions",
-        "albertkit.inference.evaluate:run_evaluate",
+        "albertkit.pipelines.evaluate:run_evaluate",
     ),
     Command(
         "finetune",
@@ -27,37 +27,37 @@ COMMANDS = (
     Command(
         "predict",
         "albertkit.tasks.options:PredictCommandOptions",
-        "albertkit.inference.asking:run_predict",
-        show="albertkit.inference.showing:show",
+        "albertkit.pipelines.predict:run_predict",
+        show="albertkit.pipelines.predict:show_predictions",
     ),
     Command("serve", "albertkit.serve.options:ServeOptions", "albertkit.serve.server:serve", json=False),
     Command("early-exit", "albertkit.tasks.options:EarlyExitOptions", "albertkit.tasks.early_exit:exit_curve"),
     Command(
         "compare-precision",
-        "albertkit.inference.options:ComparePrecisionOptions",
-        "albertkit.inference.comparison:compare_precision",
+        "albertkit.pipelines.options:ComparePrecisionOptions",
+        "albertkit.pipelines.compare_precision:compare_precision",
     ),
     Command(
         "score",
         "albertkit.tasks.options:ScoreOptions",
-        "albertkit.tasks.scoring:score_file",
-        show="albertkit.tasks.scoring:show",
+        "albertkit.tasks.score:score_file",
+        show="albertkit.tasks.score:show_scores",
     ),
     Command(
         "doctor",
         "albertkit.report.options:DoctorOptions",
         "albertkit.report.doctor:doctor",
-        show="albertkit.report.doctor:show",
+        show="albertkit.report.doctor:show_doctor",
     ),
     Command("convert", "albertkit.conversion.options:ConvertOptions", "albertkit.conversion.convert:convert"),
     Command("inspect", "albertkit.report.options:InspectOptions", "albertkit.report.inspect:inspect"),
     Command("report", "albertkit.report.options:ReportOptions", "albertkit.report.run_page:write_run_report"),
     Command("tokenizer train", f"{_TOKENIZER}:TrainVocabularyOptions", "albertkit.vocabulary.train:train_vocabulary"),
-    Command("tokenizer encode", f"{_TOKENIZER}:EncodeLinesOptions", "albertkit.tokenizer.commands:encode_lines"),
+    Command("tokenizer encode", f"{_TOKENIZER}:EncodeLinesOptions", "albertkit.tokenizer.check:encode_lines"),
     Command(
-        "tokenizer convert", f"{_TOKENIZER}:ConvertTokenizerOptions", "albertkit.tokenizer.commands:convert_tokenizer"
+        "tokenizer convert", f"{_TOKENIZER}:ConvertTokenizerOptions", "albertkit.tokenizer.check:convert_tokenizer"
     ),
-    Command("tokenizer check", f"{_TOKENIZER}:CheckOptions", "albertkit.tokenizer.commands:check"),
+    Command("tokenizer check", f"{_TOKENIZER}:CheckOptions", "albertkit.tokenizer.check:run_tokenizer_check"),
     Command("tokenizer extend", f"{_VOCABULARY}:ExtendOptions", "albertkit.vocabulary.extend:extend_vocabulary"),
     Command("tokenizer repair", f"{_VOCABULARY}:RepairOptions", "albertkit.vocabulary.repair:repair_vocabulary"),
     Command("corpus build", "albertkit.corpus.options:BuildOptions", "albertkit.corpus.build:build_store"),
@@ -71,33 +71,33 @@ COMMANDS = (
         "albertkit.pretraining.options:ExportOptions",
         "albertkit.pretraining.export:export_records",
     ),
-    Command("embed train", f"{_EMBED}.options:EmbedTrainOptions", f"{_EMBED}.learning.train:train_embeddings"),
-    Command("embed distill", f"{_EMBED}.options:EmbedDistillOptions", f"{_EMBED}.distillation:distill_embeddings"),
-    Command("embed augment", f"{_EMBED}.options:AugmentOptions", f"{_EMBED}.silver.augment:augment"),
-    Command("embed evaluate", f"{_EMBED}.options:EmbedEvaluateOptions", f"{_EMBED}.evaluation.evaluate:run_evaluate"),
-    Command("embed encode", f"{_EMBED}.options:EncodeOptions", f"{_EMBED}.encoding:encode_file"),
-    Command("caption prepare", f"{_CAPTION}:PrepareOptions", "albertkit.captioning.data.prepare:prepare_data"),
+    Command("embed train", f"{_EMBED}.options:EmbedTrainOptions", f"{_EMBED}.train:train_embeddings"),
+    Command("embed distill", f"{_EMBED}.options:EmbedDistillOptions", f"{_EMBED}.distill:distill_embeddings"),
+    Command("embed augment", f"{_EMBED}.options:AugmentOptions", f"{_EMBED}.augment:augment"),
+    Command("embed evaluate", f"{_EMBED}.options:EmbedEvaluateOptions", f"{_EMBED}.evaluate:run_embed_evaluate"),
+    Command("embed encode", f"{_EMBED}.options:EncodeOptions", f"{_EMBED}.encode:encode_file"),
+    Command("caption prepare", f"{_CAPTION}:PrepareOptions", "albertkit.captioning.prepare:prepare_data"),
     Command(
         "caption train",
-        "albertkit.captioning.training.settings:TrainCaptionerOptions",
-        "albertkit.captioning.training.train:train_captioner",
+        "albertkit.captioning.settings:TrainCaptionerOptions",
+        "albertkit.captioning.train:train_captioner",
     ),
     Command("caption predict", f"{_CAPTION}:PredictCaptionsOptions", "albertkit.captioning.predict:predict_captions"),
     Command(
         "caption evaluate", f"{_CAPTION}:EvaluateCaptionerOptions", "albertkit.captioning.evaluate:evaluate_captioner"
     ),
-    Command("caption score", f"{_CAPTION}:ScoreCaptionsOptions", "albertkit.captioning.scoring:score_caption_files"),
-    Command("export onnx", "albertkit.export.options:ExportOnnxOptions", "albertkit.export.onnx_export:export_onnx"),
+    Command("caption score", f"{_CAPTION}:ScoreCaptionsOptions", "albertkit.captioning.score:score_caption_files"),
+    Command("export onnx", "albertkit.export.options:ExportOnnxOptions", "albertkit.export.onnx:export_onnx"),
     Command(
         "migrate swinbert",
-        "albertkit.captioning.swinbert.options:MigrateOptions",
-        "albertkit.captioning.swinbert.migrate:migrate",
-        show="albertkit.captioning.swinbert.migrate:show",
+        "albertkit.swinbert.options:MigrateOptions",
+        "albertkit.swinbert.migrate:migrate",
+        show="albertkit.swinbert.migrate:show_migration",
     ),
     Command(
         "migrate swinbert-checkpoint",
-        "albertkit.captioning.swinbert.options:ConvertSwinBertOptions",
-        "albertkit.captioning.swinbert.checkpoint:convert_swinbert",
+        "albertkit.swinbert.options:ConvertSwinBertOptions",
+        "albertkit.swinbert.checkpoints:convert_swinbert",
     ),
 )
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from albertkit.config import AlbertConfig, make_config
-from albertkit.conversion.found import FoundModel
+from albertkit.conversion.classes import FoundModel
 from albertkit.conversion.names import MAPPING_IN
 from albertkit.errors import CheckpointError
-from albertkit.files import load
+from albertkit.files import load_typed
 
 _LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
 _GROUP = "encoder.albert_layer_groups.{}.albert_layers.0."
@@ -75,7 +75,7 @@ def bridge(source: FoundModel, config_file: Path | None, lossy: bool) -> None:
     exact = source.config
     wanted = exact.replace(num_hidden_groups=1) if lossy else exact
     if config_file is not None:
-        wanted, _ = make_config(load(config_file, dict[str, Any], "model configuration"), config_file)
+        wanted, _ = make_config(load_typed(config_file, dict[str, Any], "model configuration"), config_file)
         _check_same(exact, wanted, config_file)
         wanted = exact.replace(num_hidden_groups=wanted.num_hidden_groups)
     source.tensors[f"{MAPPING_IN}weight"] = torch.eye(exact.hidden_size)

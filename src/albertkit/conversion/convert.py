@@ -2,22 +2,247 @@
 
 import shutil
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 import albertkit
-from albertkit.conversion.classes import HEADS, choose_head, fit, with_labels
+from albertkit.command import takes
+from albertkit.config import AlbertConfig
+from albertkit.conversion import names, tensorflow_weights
+from albertkit.conversion.checkpoints import open_checkpoint
+from albertkit.conversion.classes import HEADS, FoundModel, choose_head, fit, with_labels
 from albertkit.conversion.options import ConvertOptions
-from albertkit.conversion.sources import open_source
-from albertkit.conversion.targets import carry_tokenizer, check_expressible, drop_unknown_heads, write
-from albertkit.conversion.verify import compare_outputs, reread
-from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, atomic_folder, check_new_file
-from albertkit.frame.command import takes
-from albertkit.frame.rendering import to_markdown
-from albertkit.frame.result import Result
-from albertkit.frame.section import Facts, Section, Text
-from albertkit.tokenizer.folder_files import TOKENIZER_FILES
+from albertkit.conversion.tensorflow.bundle import OBJECT_GRAPH, write_bundle, write_object_graph
+from albertkit.conversion.tensorflow_weights import NPZ
+from albertkit.errors import AlbertKitError, CheckpointError, MachineError
+from albertkit.files import atomic_file, atomic_folder, check_new_file, write_json
+from albertkit.model import AlbertForMultipleChoice
+from albertkit.model.files import PREFIX, WEIGHTS, write_tensors
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.output.progress import quiet_transformers
+from albertkit.output.render import to_markdown
+from albertkit.output.sections import FactList, Paragraph, Result, Section
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.files import TOKENIZER_FILES
+
+TF1_PREFIX = "model.ckpt-best"  # as in Google's archives
+_GOOGLE_EPSILON = 1e-12  # written into its code
+# The keys that google-research/albert's AlbertConfig knows, in the order of its released files, then those it ignores.
+_GOOGLE_KEYS = """
+attention_probs_dropout_prob hidden_act hidden_dropout_prob embedding_size hidden_size initializer_range
+intermediate_size max_position_embeddings num_attention_heads num_hidden_layers num_hidden_groups net_structure_type
+layers_to_keep gap_size num_memory_blocks inner_group_num down_scale_factor type_vocab_size vocab_size
+""".split()
+
+
+def check_target_can_express(tensors: Mapping[str, Tensor], config: AlbertConfig, to: str, lossy: bool) -> None:
+    """Make sure that whoever reads the target computes what the source did."""
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    differing = [n for n in range(layers) if int(n / (layers / groups)) != int(n / layers * groups)]
+    if differing:
+        raise CheckpointError(
+            "not-expressible",
+            f"with {layers} layers in {groups} groups, transformers and google-research/albert round differently and use "
+            f"another group in layer {differing[0]}",
+        )
+    if to == "transformers":
+        return
+    if to == "tf2":
+        tensorflow_weights.check_one_block(config)
+    reasons = []
+    if config.layer_norm_eps != _GOOGLE_EPSILON:
+        reasons.append(f"layer_norm_eps {config.layer_norm_eps} (always {_GOOGLE_EPSILON})")
+    if config.hidden_act == "gelu":
+        reasons.append("hidden_act gelu, the erf (always the tanh approximation, gelu_new)")
+    if reasons and not lossy:
+        fact = f"google-research/albert cannot compute what this model does: {'; '.join(reasons)}"
+        raise CheckpointError(
+            "not-expressible", fact, "to write it all the same, with outputs that differ, add --lossy"
+        )
+    if config.embedding_size == config.hidden_size and not _is_identity(tensors):
+        raise CheckpointError(
+            "not-expressible",
+            "google-research/albert has no projection from E to H when they are equal, and this model has one that changes "
+            "the embeddings",
+        )
+
+
+def drop_unknown_heads(found: FoundModel, to: str, lossy: bool) -> None:
+    """Leave out the heads that the target has no place for, where that was asked for, and note them."""
+    unknown = tensorflow_weights.unknown_heads(found.tensors) if to == "tf2" else []
+    if not unknown:
+        return
+    heads = ", ".join(sorted({name.split(".")[0] for name in unknown}))
+    if not lossy:
+        fact = (
+            f"checkpoints of the Model Garden have no place for {heads}: they hold an encoder, or an encoder "
+            "and a masked-LM head"
+        )
+        raise CheckpointError("not-expressible", fact, "to leave them out, add --lossy; --to tf1 keeps them")
+    for name in unknown:
+        del found.tensors[name]
+    found.notes.append(f"left out, the Model Garden's checkpoints have no place for them: {heads}")
+
+
+def write_transformers(
+    folder: Path, tensors: Mapping[str, Tensor], config: AlbertConfig, model_class: type[PretrainedAlbert]
+) -> None:
+    """Write `config.json` and `model.safetensors`; every tensor is kept, also those that the class has no use for."""
+    bare = all(name.startswith(PREFIX) for name in tensors)  # the encoder alone has no prefix
+    write_tensors(folder / WEIGHTS, {name.removeprefix(PREFIX) if bare else name: t for name, t in tensors.items()})
+    foreign = {key: value for key, value in config.foreign.items() if key != "torch_dtype"}
+    foreign |= {"architectures": [model_class.__name__], "dtype": "float32"}
+    config.replace(foreign=foreign).save_pretrained(folder)
+
+
+def write(
+    to: str, folder: Path, tensors: Mapping[str, Tensor], config: AlbertConfig, model_class: type[PretrainedAlbert]
+) -> None:
+    """Write a model in the format `to` of `ConvertOptions`; Google's have an `albert_config.json`."""
+    if to == "transformers":
+        write_transformers(folder, tensors, config, model_class)
+        return
+    if to == "tf1":
+        write_bundle(folder / TF1_PREFIX, _variables(tensors, config))
+    elif to == "npz":
+        with atomic_file(folder / NPZ) as stream:
+            np.savez(stream, allow_pickle=False, **_variables(tensors, config))
+    else:  # as the Model Garden's converter writes it
+        found, values = tensorflow_weights.variables(tensors, config)
+        graph = np.array(write_object_graph(found), object)
+        write_bundle(folder / tensorflow_weights.PREFIX, {**values, OBJECT_GRAPH: graph})
+    write_json(folder / "albert_config.json", _google_values(config))
+
+
+def carry_tokenizer(found: FoundModel, target: Path) -> AlbertConfig:
+    """Save the tokenizer that lies beside the source beside the target, or copy its files if it cannot be loaded.
+
+    Google's configurations, and BERT's in part, do not know the ids of `<pad>`, `[CLS]` and `[SEP]`: the tokenizer does.
+    """
+    files = sorted({file for pattern in TOKENIZER_FILES for file in found.folder.glob(pattern)})
+    if not files:
+        found.notes.append("no tokenizer beside the source: put its spiece.model or vocab.txt into the target")
+        return found.config
+    try:
+        tokenizer = AlbertTokenizer.from_pretrained(found.folder)
+        tokenizer.save_pretrained(target)
+    except AlbertKitError as error:
+        for file in files:
+            shutil.copyfile(file, target / file.name)
+        found.notes.append(f"tokenizer copied as it is, for it does not load: {error.message}")
+        return found.config
+    doubt = (
+        "" if tokenizer.vocab_size == found.config.vocab_size else f", but the model has {found.config.vocab_size:,}"
+    )
+    found.notes.append(f"tokenizer: {tokenizer.vocab_size:,} tokens{doubt}")
+    if found.kind == "transformers folder":
+        return found.config
+    ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    return found.config.replace(**ids)
+
+
+def _variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors under TensorFlow 1's names, in its layout."""
+    variables = {}
+    for name, tensor in tensors.items():
+        if name.startswith(names.MAPPING_IN) and config.embedding_size == config.hidden_size:
+            continue
+        found = names.tf1_variable(name)
+        assert found is not None  # a source's names are the table's
+        variables[found[0]] = names.to_tf1(tensor.numpy(), found[1])
+    return variables
+
+
+def _google_values(config: AlbertConfig) -> dict[str, Any]:
+    """Return the content of `albert_config.json`, as google-research/albert reads it."""
+    values = {key: value for key, value in config.to_dict().items() if key in _GOOGLE_KEYS}
+    if config.hidden_act.startswith("gelu"):
+        values["hidden_act"] = "gelu"
+    return {key: values[key] for key in _GOOGLE_KEYS if key in values}
+
+
+def _is_identity(tensors: Mapping[str, Tensor]) -> bool:
+    weight, bias = tensors[f"{names.MAPPING_IN}weight"], tensors[f"{names.MAPPING_IN}bias"]
+    return torch.equal(weight, torch.eye(len(weight))) and not bias.any()
+
+
+_ROWS, _LENGTH = 2, 16
+_TOLERANCE = 1e-4  # of the largest output, or of 1: fp32 rounding of deep models; a wrong tensor changes far more
+
+_REPORT = "please report this with the model's configuration"
+
+
+def reread(folder: Path, tensors: Mapping[str, Tensor], model_class: type[PretrainedAlbert]) -> PretrainedAlbert | None:
+    """Read a target again, as a source, and if it is a checkpoint folder also as its class, strictly."""
+    with open_checkpoint(folder) as written:
+        if written.tensors.keys() != tensors.keys():
+            differing = sorted(written.tensors.keys() ^ tensors.keys())
+            fact = f"written and read again, these are not on both sides: {', '.join(differing)}"
+            raise MachineError("internal-error", fact, _REPORT)
+        for name, tensor in tensors.items():
+            _compare(name, written.tensors[name], tensor)
+    if not (folder / "config.json").exists():
+        return None
+    model = model_class.from_pretrained(folder, strict=True)
+    for name, tensor in model.state_dict().items():
+        _compare(name, tensor, tensors[name] if name in tensors else tensors[PREFIX + name])
+    return model
+
+
+def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None, str]:
+    """Run our model and transformers' on the same random ids, if it is installed and has such a class."""
+    name = type(ours).__name__
+    try:
+        import transformers
+    except ImportError:
+        return None, "transformers is not installed: tensors were compared, outputs were not"
+    their_class = getattr(transformers, name, None)
+    if their_class is None:
+        return None, f"transformers has no {name}: tensors were compared, outputs were not"
+    who = f"transformers {transformers.__version__}"
+    try:
+        with quiet_transformers(), warnings.catch_warnings(action="ignore"):
+            theirs = their_class.from_pretrained(folder, dtype=torch.float32).eval()
+    except Exception as error:  # whatever another program's loader raises; the tensors are compared already
+        return None, f"{who} does not load the folder, outputs were not compared: {type(error).__name__}: {error}"
+    inputs = _random_inputs(ours)
+    with torch.no_grad():
+        here, there = ours(**inputs), theirs(**inputs)
+    pairs = [(here[name], there[name]) for name in here if isinstance(there.get(name), Tensor)]
+    difference = max(float((a - b).abs().max()) for a, b in pairs)
+    largest = max(1.0, *(float(b.abs().max()) for _, b in pairs))
+    if not difference <= _TOLERANCE * largest:
+        fact = (
+            f"the same weights give outputs that differ by {difference:.2g} from those of {who} (largest {largest:.2g})"
+        )
+        raise MachineError("internal-error", fact, _REPORT)
+    return difference, f"outputs equal to those of {who} to {difference:.1e}, on random ids"
+
+
+def _compare(name: str, written: Tensor, tensor: Tensor) -> None:
+    if written.shape != tensor.shape or not torch.equal(written.view(torch.int32), tensor.view(torch.int32)):
+        same = written.shape == tensor.shape
+        difference = f"{float((written - tensor).abs().max()):.2g}" if same else f"its shape, {list(written.shape)}"
+        raise MachineError("internal-error", f"{name}, written and read again, differs by {difference}", _REPORT)
+
+
+def _random_inputs(model: PretrainedAlbert) -> dict[str, Tensor]:
+    config = model.config
+    rows = (_ROWS, 2) if isinstance(model, AlbertForMultipleChoice) else (_ROWS,)
+    shape = (*rows, min(_LENGTH, config.max_position_embeddings))
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "input_ids": torch.randint(config.vocab_size, shape, generator=generator),
+        "token_type_ids": torch.randint(config.type_vocab_size, shape, generator=generator),
+    }
+
 
 _HEADING = "## Conversion"
 _CHECKPOINT_FILES = ("config.json", "albert_config.json")  # a folder with one of these may be overwritten
@@ -69,7 +294,7 @@ class ConversionReport(Result):
             facts["outputs_max_abs_diff"] = f"{self.outputs_max_abs_diff:.1g}"
         lines = [f"{name}: {share:.1%} of its norm is lost" for name, share in self.relative_errors.items()]
         lines += [f"- {note}" for note in self.notes]
-        return [Facts(facts), Text("\n".join(lines))] if lines else [Facts(facts)]
+        return [FactList(facts), Paragraph("\n".join(lines))] if lines else [FactList(facts)]
 
 
 @takes(ConvertOptions)
@@ -93,12 +318,12 @@ def convert(options: ConvertOptions) -> ConversionReport:
 
 def _convert(source: str, target: Path, options: ConvertOptions) -> ConversionReport:
     to = options.to
-    with open_source(options.source, options.config, options.lossy) as found:
+    with open_checkpoint(options.source, options.config, options.lossy) as found:
         chosen = choose_head(found, options.head, source)
         model_class = HEADS[chosen]
         found.config = with_labels(found.config, chosen, found.tensors)
         missing = fit(found, model_class, options.allow_missing, source)
-        check_expressible(found.tensors, found.config, to, options.lossy)
+        check_target_can_express(found.tensors, found.config, to, options.lossy)
         drop_unknown_heads(found, to, options.lossy)
         with atomic_folder(target) as folder:
             found.config = carry_tokenizer(found, folder)
@@ -137,14 +362,17 @@ def _write_card(folder: Path, report: ConversionReport, original: Path) -> None:
         "tensors": f"{report.tensors}, read again and equal bit for bit",
         "skipped": report.skipped_text,
     }
-    sections: list[Section] = [Text(f"Converted by albertkit {albertkit.__version__}.", "Conversion"), Facts(rows)]
+    sections: list[Section] = [
+        Paragraph(f"Converted by albertkit {albertkit.__version__}.", "Conversion"),
+        FactList(rows),
+    ]
     why = "**Initialised afresh**, because the source does not hold them; they are random and must be trained:"
-    for heading, names in ((why, report.missing), ("Left out of the source:", report.unused)):
-        if names:
-            listed = "\n".join(f"- `{name}`" for name in names)
-            sections.append(Text(f"{heading}\n\n{listed}", form="markdown"))
+    for heading, tensors in ((why, report.missing), ("Left out of the source:", report.unused)):
+        if tensors:
+            lines = "\n".join(f"- `{name}`" for name in tensors)
+            sections.append(Paragraph(f"{heading}\n\n{lines}", form="markdown"))
     if report.notes:
-        sections.append(Text("\n".join(f"- {note}" for note in report.notes), form="markdown"))
+        sections.append(Paragraph("\n".join(f"- {note}" for note in report.notes), form="markdown"))
     with atomic_file(folder / "README.md", "w") as stream:
         stream.write(f"{text}\n\n{to_markdown(sections)}")
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 
+from albertkit.command import takes
 from albertkit.config import AlbertConfig
 from albertkit.conversion.options import InitOptions
 from albertkit.errors import ConfigError
-from albertkit.files import atomic_file, atomic_folder, check_new_folder, load
-from albertkit.frame.command import takes
-from albertkit.frame.result import Result
-from albertkit.frame.section import Facts, Section
+from albertkit.files import atomic_file, atomic_folder, check_new_folder, load_typed
 from albertkit.model import AlbertForPreTraining
+from albertkit.output.sections import FactList, Result, Section
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.weights_file import count_parts
 
@@ -48,7 +47,7 @@ class InitReport(Result):
     def sections(self) -> list[Section]:
         """Return the parameters of each part and of what is loaded."""
         loaded = {"of these, encoder alone": self.encoder, "of these, masked LM alone": self.masked_lm}
-        return [Facts({"model": self.model, "tokens": self.vocab_size, **self.parts, "total": self.total, **loaded})]
+        return [FactList({"model": self.model, "tokens": self.vocab_size, **self.parts, "total": self.total, **loaded})]
 
 
 @takes(InitOptions)
@@ -130,7 +129,7 @@ def config_for(file: str | Path, vocab_size: int, ids: Mapping[str, int]) -> Alb
     """Read a configuration, a file or its folder, with a tokenizer's vocabulary and special ids, which the file may leave out."""
     path = Path(file) / "config.json" if Path(file).is_dir() else Path(file)
     made = AlbertConfig.from_pretrained(path)  # first: it says what is wrong with the file
-    stated = load(path, dict[str, Any], "model configuration")
+    stated = load_typed(path, dict[str, Any], "model configuration")
     if stated.get("vocab_size", vocab_size) != vocab_size:
         raise ConfigError(
             "wrong-tokenizer",

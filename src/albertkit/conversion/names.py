@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Layout(Enum):
+class TensorLayout(Enum):
     """Layouts of TensorFlow for what torch holds as [out, in] or [out]; N heads of width D, H = N·D."""
 
     AS_IS = auto()  # as torch does
@@ -27,7 +27,7 @@ class Layout(Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class ParameterRow:
     """A parameter.
 
     Attributes:
@@ -40,18 +40,18 @@ class Row:
     name: str
     tf1: str
     tf2: tuple[str, ...]
-    layout: Layout
+    layout: TensorLayout
 
 
 # How many dimensions a variable may have; the last says that its heads are split. And which dimension then counts them.
 _RANKS = {
-    Layout.AS_IS: (1, 2), Layout.TRANSPOSED: (2,), Layout.TO_HEADS: (2, 3), Layout.HEADS_BIAS: (1, 2),
-    Layout.FROM_HEADS: (2, 3),
+    TensorLayout.AS_IS: (1, 2), TensorLayout.TRANSPOSED: (2,), TensorLayout.TO_HEADS: (2, 3), TensorLayout.HEADS_BIAS: (1, 2),
+    TensorLayout.FROM_HEADS: (2, 3),
 }  # fmt: skip
-_HEAD_DIMENSION = {Layout.TO_HEADS: 1, Layout.HEADS_BIAS: 0, Layout.FROM_HEADS: 0}
+_HEAD_DIMENSION = {TensorLayout.TO_HEADS: 1, TensorLayout.HEADS_BIAS: 0, TensorLayout.FROM_HEADS: 0}
 
-_AS_IS, _TRANSPOSED = Layout.AS_IS, Layout.TRANSPOSED
-_TO_HEADS, _HEADS_BIAS, _FROM_HEADS = Layout.TO_HEADS, Layout.HEADS_BIAS, Layout.FROM_HEADS
+_AS_IS, _TRANSPOSED = TensorLayout.AS_IS, TensorLayout.TRANSPOSED
+_TO_HEADS, _HEADS_BIAS, _FROM_HEADS = TensorLayout.TO_HEADS, TensorLayout.HEADS_BIAS, TensorLayout.FROM_HEADS
 
 MAPPING_IN = "albert.encoder.embedding_hidden_mapping_in."  # absent from TensorFlow's files when E = H
 
@@ -132,7 +132,7 @@ _PARTS: tuple[tuple[tuple[str, str, str], tuple[tuple[Any, ...], ...]], ...] = (
 )  # fmt: skip
 
 ROWS = tuple(
-    Row(ours + name, theirs + tf1, tuple(garden + variable for variable in tf2.split()), layout)
+    ParameterRow(ours + name, theirs + tf1, tuple(garden + variable for variable in tf2.split()), layout)
     for (ours, theirs, garden), rows in _PARTS
     for name, tf1, tf2, layout in rows
 )
@@ -150,21 +150,21 @@ _SLOT = re.compile(
 _TF2_OPTIMIZER = re.compile(r"(?:^|/)_?optimizer/|/\.OPTIMIZER_SLOT/")
 
 
-def of_variable(variable: str) -> tuple[str, Layout] | None:
+def of_variable(variable: str) -> tuple[str, TensorLayout] | None:
     """Return transformers' name of a variable of TensorFlow 1 or 2, and its layout; None for one that is not in the table."""
     pattern, (group, inner) = _without_numbers(_HUB_MODULE.sub("", variable), _TF1_BLOCK, "group_{g}/inner_group_{i}/")
     row = _BY_VARIABLE.get(pattern)
     return None if row is None else (row.name.format(g=group, i=inner), row.layout)
 
 
-def tf1_variable(name: str) -> tuple[str, Layout] | None:
+def tf1_variable(name: str) -> tuple[str, TensorLayout] | None:
     """Return TensorFlow 1's name of a parameter, and its layout; None for one that is not in the table."""
     pattern, (group, inner) = _without_numbers(name, _BLOCK, "albert_layer_groups.{g}.albert_layers.{i}.")
     row = _BY_NAME.get(pattern)
     return None if row is None else (row.tf1.format(g=group, i=inner), row.layout)
 
 
-def row_of(name: str) -> Row:
+def row_of(name: str) -> ParameterRow:
     """Return the row of a parameter that the table is known to have."""
     return _BY_NAME[_without_numbers(name, _BLOCK, "albert_layer_groups.{g}.albert_layers.{i}.")[0]]
 
@@ -185,44 +185,44 @@ def optimizer_slot(key: str) -> str | None:
     return "optimizer" if _TF2_OPTIMIZER.search(key) else None
 
 
-def from_tensorflow(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+def from_tensorflow(values: NDArray[Any], layout: TensorLayout) -> NDArray[Any]:
     """Return a variable as torch lays it out, [out, in] or [out]."""
     match layout:
-        case Layout.TRANSPOSED:
+        case TensorLayout.TRANSPOSED:
             return values.T
-        case Layout.TO_HEADS:
+        case TensorLayout.TO_HEADS:
             return values.reshape(len(values), -1).T
-        case Layout.FROM_HEADS:
+        case TensorLayout.FROM_HEADS:
             return values.reshape(-1, values.shape[-1]).T
-        case Layout.HEADS_BIAS:
+        case TensorLayout.HEADS_BIAS:
             return values.reshape(-1)
     return values
 
 
-def to_tf1(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+def to_tf1(values: NDArray[Any], layout: TensorLayout) -> NDArray[Any]:
     """Return a parameter as TensorFlow 1 lays it out, in memory of its own order."""
-    return values if layout in (Layout.AS_IS, Layout.HEADS_BIAS) else np.ascontiguousarray(values.T)
+    return values if layout in (TensorLayout.AS_IS, TensorLayout.HEADS_BIAS) else np.ascontiguousarray(values.T)
 
 
-def to_tf2(values: NDArray[Any], layout: Layout, num_heads: int) -> NDArray[Any]:
+def to_tf2(values: NDArray[Any], layout: TensorLayout, num_heads: int) -> NDArray[Any]:
     """Return a parameter as the Model Garden lays it out: as TensorFlow 1, its heads split."""
     values = to_tf1(values, layout)
     match layout:
-        case Layout.TO_HEADS:
+        case TensorLayout.TO_HEADS:
             return values.reshape(len(values), num_heads, -1)
-        case Layout.FROM_HEADS:
+        case TensorLayout.FROM_HEADS:
             return values.reshape(num_heads, -1, values.shape[-1])
-        case Layout.HEADS_BIAS:
+        case TensorLayout.HEADS_BIAS:
             return values.reshape(num_heads, -1)
     return values
 
 
-def well_shaped(shape: tuple[int, ...], layout: Layout) -> bool:
+def well_shaped(shape: tuple[int, ...], layout: TensorLayout) -> bool:
     """Return whether a variable's shape can be laid out as torch does; sizes are checked elsewhere."""
     return len(shape) in _RANKS[layout] and 0 not in shape
 
 
-def heads_of(shape: tuple[int, ...], layout: Layout) -> int | None:
+def heads_of(shape: tuple[int, ...], layout: TensorLayout) -> int | None:
     """Return how many attention heads a well-shaped variable shows; None if it leaves no trace of them."""
     place = _HEAD_DIMENSION.get(layout)
     return None if place is None or len(shape) < _RANKS[layout][-1] else shape[place]

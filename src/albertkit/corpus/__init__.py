@@ -4,13 +4,13 @@ from importlib import import_module
 from typing import Any
 
 _WHERE = {
-    "BuildReport": "albertkit.corpus.report",
+    "BuildReport": "albertkit.corpus.build",
     "BuildSettings": "albertkit.corpus.options",
-    "Document": "albertkit.corpus.readers",
+    "Document": "albertkit.corpus.documents",
     "TokenStore": "albertkit.corpus.store",
     "build_store": "albertkit.corpus.build",
     "builtin_documents": "albertkit.corpus.builtin",
-    "read_documents": "albertkit.corpus.readers",
+    "read_documents": "albertkit.corpus.documents",
     "split_sentences": "albertkit.corpus.sentences",
     "write_builtin_corpus": "albertkit.corpus.builtin",
 }

@@ -19,13 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.corpus.encoding import EncodedBatch, encode_documents
+from albertkit.corpus.documents import WHOLE_FORMATS
+from albertkit.corpus.encode import (
+    BuildInputs,
+    CorpusPosition,
+    DocumentBatch,
+    EncodedBatch,
+    InputPart,
+    encode_documents,
+    read_batches,
+)
 from albertkit.corpus.options import BuildSettings
-from albertkit.corpus.ranges import WHOLE_FORMATS
-from albertkit.corpus.reading import BuildInputs, CorpusPosition, DocumentBatch, InputPart, read_batches
-from albertkit.data.inputs import InputFile
 from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
-from albertkit.tokenizer.batch import available_cores
+from albertkit.tables.files import InputFile
+from albertkit.tokenizer.sentencepiece import available_cores
 
 # Parts sent for each core: one in its hands, and one that waits for a core or, finished, for its turn to be written.
 _SENT = 2

@@ -5,8 +5,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from albertkit.command import SEVERAL, check_values
 from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL, check_values
 from albertkit.validation import Range
 
 Errors = Literal["strict", "replace"]

@@ -1,20 +1,269 @@
 """Read a token store: memory-mapped shards of tokens with the boundaries of sentences and documents (`store_format`)."""
 
+import json
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
-from albertkit.corpus.remote import fetch_store
-from albertkit.corpus.store_format import FORMAT_VERSION, MANIFEST, UNFINISHED, is_signed, shard_file
-from albertkit.errors import DataError, near_path
-from albertkit.files import read_json, sha256_file
-from albertkit.model_folder import model_kind
+from albertkit.errors import CheckpointError, DataError, near_path
+from albertkit.files import (
+    atomic_file,
+    cache_folder,
+    json_bytes,
+    read_json,
+    remove_leftovers,
+    sha256_bytes,
+    sha256_file,
+)
+from albertkit.job import Job
+from albertkit.model_paths import file_system, model_kind, reaching
 from albertkit.tokenizer import AlbertTokenizer
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+UNFINISHED = ".build"  # in the folder of a store: what a build works in
+KINDS = ("tokens", "sentences", "documents")
+
+
+def shard_file(kind: str, shard: int) -> str:
+    """Return the name of a shard's file; kind is tokens, sentences or documents."""
+    return f"{kind}-{shard:05d}.bin"
+
+
+def token_dtype(vocab_size: int) -> str:
+    """Return the smallest type that holds every id: "uint16" or "uint32"."""
+    return "uint16" if vocab_size <= 1 << 16 else "uint32"
+
+
+def signed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest with the sha256 of itself."""
+    return {**manifest, "sha256": sha256_bytes(json.dumps(manifest).encode())}
+
+
+def is_signed(manifest: Any) -> bool:
+    """Return True if a manifest has the sha256 of itself."""
+    if not isinstance(manifest, dict):
+        return False
+    rest = {name: value for name, value in manifest.items() if name != "sha256"}
+    return signed(rest)["sha256"] == manifest.get("sha256")
+
+
+_PARTIAL = ".partial-"
+_NAME = re.compile(rf"(?:(?:{'|'.join(KINDS)})-\d{{5,}}\.bin|tokenizer/[\w.-]+)\Z")
+
+
+def working_folder(url: str) -> Path:
+    """Return where a store is built before it is uploaded to an address; always the same, so that a build goes on."""
+    return cache_folder() / "builds" / f"{_last_name(url)}-{sha256_bytes(url.rstrip('/').encode())[:16]}"
+
+
+def _last_name(url: str) -> str:
+    return re.sub(r"[^\w.-]", "_", url.rstrip("/").rsplit("/", 1)[-1]) or "store"
+
+
+# --- up -----------------------------------------------------------------------------------------------------------------
+
+
+def remote_manifest(url: str) -> bytes | None:
+    """Return the manifest of the store at an address; None if there is no store."""
+    system, root = file_system(url)
+    with reaching(url):
+        with suppress(FileNotFoundError):
+            return system.cat_file(f"{root}/{MANIFEST}")
+        with suppress(FileNotFoundError):
+            foreign = [name for name in _names(system, root) if not _NAME.match(name) and _PARTIAL not in name]
+            if foreign:
+                raise CheckpointError(
+                    "exists",
+                    f"`{url}` holds other files and no store, such as `{foreign[0]}`",
+                    "choose a new folder for --out",
+                )
+    return None
+
+
+def _names(system: Any, root: str) -> list[str]:
+    start = system._strip_protocol(root).rstrip("/") + "/"
+    return [name.removeprefix(start) for name in system.find(root)]
+
+
+def upload_store(folder: Path, url: str, progress: bool) -> None:
+    """Upload a whole store to an address. A store that lies there loses its manifest first and is replaced.
+
+    The files that have been uploaded are noted next to the folder, for the next call after an interruption.
+    """
+    system, root = file_system(url)
+    files = read_json(folder / MANIFEST)["files"]
+    key = {"store": sha256_file(folder / MANIFEST)}
+    with (
+        Job(
+            folder.parent / "upload",
+            key,
+            overwrite=True,
+            title=f"uploading to {url}",
+            total=len(files),
+            unit="files",
+            progress=progress,
+        ) as job,
+        reaching(url),
+    ):
+        system.invalidate_cache()
+        if system.exists(f"{root}/{MANIFEST}"):
+            system.rm_file(f"{root}/{MANIFEST}")
+        system.makedirs(f"{root}/tokenizer", exist_ok=True)
+        there = set(_names(system, root))
+        for name in there - set(files):  # of a larger store that lay there, or cut off
+            if _NAME.match(name) or _PARTIAL in name:
+                system.rm_file(f"{root}/{name}")
+        for name in files:
+            if name in there and job.is_done(name):
+                continue
+            system.put_file(str(folder / name), f"{root}/{name}")
+            job.mark(name)
+            job.progress.update(job.progress.done + 1)
+        system.put_file(str(folder / MANIFEST), f"{root}/{_PARTIAL}{MANIFEST}")
+        system.mv(f"{root}/{_PARTIAL}{MANIFEST}", f"{root}/{MANIFEST}")
+
+
+# --- down ---------------------------------------------------------------------------------------------------------------
+
+
+def fetch_store(url: str) -> Path:
+    """Return the local copy of a store at an address, fetched if it is not there yet, every file checked by its sha256.
+
+    A copy is found by the manifest, which is read every time: a store that was replaced at its address is fetched again.
+    Of several processes that ask at once, one fetches and the others wait.
+    """
+    system, root = file_system(url)
+    try:
+        with reaching(url):
+            data = system.cat_file(f"{root}/{MANIFEST}")
+    except DataError as error:
+        if error.slug != "not-found":
+            raise
+        raise DataError(
+            "wrong-kind", f"`{url}` holds no {MANIFEST}", f"make a store with `albertkit corpus build … --out {url}`"
+        ) from None
+    files = _files_of(data, url)
+    folder = cache_folder() / "stores" / f"{_last_name(url)}-{sha256_bytes(data)[:16]}"
+    if not (folder / MANIFEST).is_file():
+        (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not (folder / MANIFEST).is_file():
+                remove_leftovers(folder)
+                remove_leftovers(folder / "tokenizer")
+                for name, entry in files.items():
+                    _fetch(system, f"{root}/{name}", folder / name, entry, f"{url.rstrip('/')}/{name}")
+                with atomic_file(folder / MANIFEST) as stream:
+                    stream.write(data)
+    return folder
+
+
+def _files_of(data: bytes, url: str) -> dict[str, dict[str, Any]]:
+    try:
+        files = json.loads(data)["files"]
+        for name, entry in files.items():
+            if not _NAME.match(name) or not isinstance(entry["bytes"], int) or len(entry["sha256"]) != 64:
+                raise ValueError(name)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(
+            "wrong-kind", f"`{url}/{MANIFEST}` is not the manifest of a store", "check the address"
+        ) from None
+    return files
+
+
+def _fetch(system: Any, remote: str, target: Path, entry: dict[str, Any], url: str) -> None:
+    if target.is_file() and target.stat().st_size == entry["bytes"]:
+        return  # it took its name after its check
+    partial = target.parent / f"{_PARTIAL}{target.name}"
+    try:
+        with reaching(url):
+            system.get_file(remote, str(partial))
+        if sha256_file(partial) != entry["sha256"]:
+            raise DataError(
+                "corrupt",
+                f"`{url}` is corrupted: sha256 mismatch",
+                "run it again if the store was being replaced; else upload it again, or rebuild it with --overwrite",
+            )
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+class StoreWriter:
+    """Appends documents to shards, which are files of a job; `shards` are their counts at its last commit.
+
+    A shard takes no document that would carry it beyond `shard_tokens`; a longer document has its own shard.
+    """
+
+    def __init__(self, job: Job, vocab_size: int, shard_tokens: int, shards: list[dict[str, int]]) -> None:
+        self._job = job
+        self.dtype = np.dtype(token_dtype(vocab_size)).newbyteorder("<")
+        self.shard_tokens = shard_tokens
+        self.shards = [dict(shard) for shard in shards]
+
+    def append(self, tokens: NDArray[Any], sentence_lengths: NDArray[Any], document_sentences: NDArray[Any]) -> None:
+        """Add D documents of S sentences of T tokens; no sentence and no document is empty."""
+        sentence_ends = np.concatenate([[0], np.cumsum(sentence_lengths, dtype=np.int64)])
+        document_ends = np.concatenate([[0], np.cumsum(document_sentences, dtype=np.int64)])
+        token_ends = sentence_ends[document_ends]  # [D + 1] tokens before each document
+        done, total = 0, len(document_sentences)
+        while done < total:
+            room = self.shard_tokens - (self.shards[-1]["tokens"] if self.shards else self.shard_tokens)
+            fitting = int(np.searchsorted(token_ends, token_ends[done] + room, "right")) - 1
+            if fitting <= done or not self.shards:
+                self._next_shard()
+                fitting = int(np.searchsorted(token_ends, token_ends[done] + self.shard_tokens, "right")) - 1
+                fitting = max(fitting, done + 1)
+            self._write(tokens, sentence_ends, document_ends, done, fitting)
+            done = fitting
+
+    def _next_shard(self) -> None:
+        if self.shards:
+            self._job.close(*(shard_file(kind, len(self.shards) - 1) for kind in KINDS))
+        self.shards.append(dict.fromkeys(KINDS, 0))
+        self._put("tokens", b"")
+        for kind in ("sentences", "documents"):
+            self._put(kind, np.zeros(1, "<u4").tobytes())
+
+    def _put(self, kind: str, content: bytes) -> None:
+        self._job.write(shard_file(kind, len(self.shards) - 1), content)
+
+    def _write(
+        self, tokens: NDArray[Any], sentence_ends: NDArray[Any], document_ends: NDArray[Any], first: int, last: int
+    ) -> None:
+        shard = self.shards[-1]
+        sentences = slice(document_ends[first], document_ends[last] + 1)
+        ends = sentence_ends[sentences]
+        in_tokens = shard["tokens"] + ends[1:] - ends[0]
+        in_sentences = shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
+        self._put("tokens", tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False).tobytes())
+        self._put("sentences", in_tokens.astype("<u4").tobytes())
+        self._put("documents", in_sentences.astype("<u4").tobytes())
+        shard["tokens"], shard["sentences"] = int(in_tokens[-1]), int(in_sentences[-1])
+        shard["documents"] += last - first
+
+    def totals(self) -> dict[str, int]:
+        """Return the numbers of documents, sentences and tokens in all shards."""
+        return {kind: sum(shard[kind] for shard in self.shards) for kind in reversed(KINDS)}
+
+
+def write_store_manifest(job: Job, shards: list[dict[str, int]], facts: dict[str, Any]) -> None:
+    """Write the manifest of the committed shards and of `tokenizer/`: after it only `Job.publish` is left to do."""
+    tokenizer = sorted(f"tokenizer/{file.name}" for file in (job.folder / "tokenizer").iterdir() if file.is_file())
+    job.add(*tokenizer)
+    names = [shard_file(kind, number) for number in range(len(shards)) for kind in KINDS] + tokenizer
+    files = {name: job.files[name]._asdict() for name in names}
+    manifest = signed({"albertkit_store": FORMAT_VERSION, **facts, "shards": shards, "files": files})
+    with job.part(MANIFEST) as stream:
+        stream.write(json_bytes(manifest))
 
 
 def document_hash(seed: int, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -5,11 +5,11 @@ from typing import Any
 
 _WHERE = {
     "SentenceEncoder": "albertkit.embeddings.encoder",
-    "augment": "albertkit.embeddings.silver.augment",
-    "distill_embeddings": "albertkit.embeddings.distillation",
-    "encode_file": "albertkit.embeddings.encoding",
-    "evaluate_embeddings": "albertkit.embeddings.evaluation.evaluate",
-    "train_embeddings": "albertkit.embeddings.learning.train",
+    "augment": "albertkit.embeddings.augment",
+    "distill_embeddings": "albertkit.embeddings.distill",
+    "encode_file": "albertkit.embeddings.encode",
+    "evaluate_embeddings": "albertkit.embeddings.evaluate",
+    "train_embeddings": "albertkit.embeddings.train",
 }
 
 __all__ = list(_WHERE)

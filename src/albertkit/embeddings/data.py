@@ -1,30 +1,32 @@
-"""Examples of sentence embeddings: texts, pairs and triplets, read from files of lines and from tables.
+"""Examples to train sentence embeddings on: E examples of K texts each, with scores, classes or nothing.
 
-What a column must be is checked here: names, numbers, addresses and licences are no sentences.
+A kind of data is one of four, or a task that is one: see `KINDS`.
 """
 
 import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.columns import IDS, Columns
-from albertkit.data.given import DataFile, DataFiles, quoted_name
-from albertkit.data.inputs import ByteStream, InputFile, find_file
-from albertkit.data.lines import NOT_UTF8, has_half_characters, lines, not_utf8
-from albertkit.data.tables import EXTENSIONS, Table
-from albertkit.errors import ConfigError, DataError, listed
+from albertkit.embeddings.options import EmbedTrainOptions
+from albertkit.errors import ConfigError, DataError, format_list, near_miss
+from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tables.columns import IDS, Columns
+from albertkit.tables.files import ByteStream, InputFile, find_input_file
+from albertkit.tables.records import DataFile, DataFiles, Records, SplitRecords, as_source, file_name, quoted_name
+from albertkit.tables.table import EXTENSIONS, Table
+from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, lines, not_utf8
+from albertkit.tasks.data import left_out_line, read_split
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
-from albertkit.tasks.texts import table_task
-from albertkit.tokenizer.text_files import check_is_running_text, read_lines
+from albertkit.tasks.texts import TextExample, TextTask, table_task
+from albertkit.tokenizer.texts import check_is_running_text, read_lines
 
 TABLES = {"scores": "regression", "nli": "classification"}  # kinds that are tables
 # Official layouts of scored pairs, and the column that says where a pair is from.
@@ -117,7 +119,7 @@ def _read_table(
         unread = [name for name in table.columns if name not in text_columns and (name in hard or not columns.text)]
         if unread:
             bad_rows.note(
-                f"{quoted_name(file)}: read: {listed(_quoted(text_columns))}; not read: {listed(_quoted(unread))}"
+                f"{quoted_name(file)}: read: {format_list(_quoted(text_columns))}; not read: {format_list(_quoted(unread))}"
             )
         if count is not None and len(text_columns) != count and (not pair or text_columns != [*pair, *hard]):
             hint = "name those to read: --text FIRST --pair SECOND, and --columns for all of a file without a header"
@@ -140,7 +142,7 @@ def _read_table(
     if first_line and _is_header(first_line, rows[1:]):
         hint = f"if it names columns: {' '.join(_naming_options(first_line))}"
         bad_rows.note(
-            f"{quoted_name(file)}: the first line ({listed(_quoted(first_line))}) is read as a row of texts; {hint}"
+            f"{quoted_name(file)}: the first line ({format_list(_quoted(first_line))}) is read as a row of texts; {hint}"
         )
     if columns.text is None and rows and (count is None or not pair):
         refuse_other_columns(file, text_columns, rows)
@@ -294,7 +296,7 @@ _SPLIT_SEED = 0  # which examples are held out does not change with the seed of 
 
 
 @dataclass(frozen=True)
-class Examples:
+class TextExamples:
     """Holds E examples of K texts each."""
 
     texts: Sequence[tuple[str, ...]]
@@ -303,13 +305,13 @@ class Examples:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def take(self, indices: Sequence[int]) -> "Examples":
+    def take(self, indices: Sequence[int]) -> "TextExamples":
         """Return the examples of some indices."""
         targets = None if self.targets is None else self.targets[list(indices)]
-        return Examples([self.texts[index] for index in indices], targets)
+        return TextExamples([self.texts[index] for index in indices], targets)
 
 
-def triplets_of(pairs: Examples) -> tuple[Examples, int]:
+def triplets_of(pairs: TextExamples) -> tuple[TextExamples, int]:
     """Return triplets (text, entailed, contradicting), the same with the first two exchanged, and how many first texts have none.
 
     Of each first text every entailed and every contradicting text is used, with the other ones in turn.
@@ -331,10 +333,10 @@ def triplets_of(pairs: Examples) -> tuple[Examples, int]:
             positive = entailed_texts[n % len(entailed_texts)]
             negative = contradicting_texts[n % len(contradicting_texts)]
             triplets += [(text, positive, negative), (positive, text, negative)]
-    return Examples(triplets), len({text for text, _ in pairs.texts}) - num_complete
+    return TextExamples(triplets), len({text for text, _ in pairs.texts}) - num_complete
 
 
-def entailed(pairs: Examples) -> Examples:
+def entailed(pairs: TextExamples) -> TextExamples:
     """Return the entailed pairs, of each first text and of each second one the first: pairs to find again among each other."""
     assert pairs.targets is not None
     firsts: set[str] = set()
@@ -345,10 +347,10 @@ def entailed(pairs: Examples) -> Examples:
             firsts.add(text)
             seconds.add(pair)
             kept.append((text, pair))
-    return Examples(kept)
+    return TextExamples(kept)
 
 
-def hold_out(train: Examples, share: float, data: DataFiles) -> tuple[Examples, Examples]:
+def hold_out(train: TextExamples, share: float, data: DataFiles) -> tuple[TextExamples, TextExamples]:
     """Keep a share as dev; see `held_out_rows`."""
     kept, held = held_out_rows([texts[0] for texts in train.texts], share, data)
     return train.take(kept), train.take(held)
@@ -377,7 +379,7 @@ def held_out_rows(firsts: Sequence[str], share: float, data: DataFiles) -> tuple
 # --- texts of a file of any size ----------------------------------------------------------------------------------------
 
 
-class Text(NamedTuple):
+class FileText(NamedTuple):
     """Holds a text of a file."""
 
     number: int  # place in the file, from 0; texts that cannot be read are counted
@@ -406,7 +408,7 @@ class TextInput:
 
     def found(self) -> InputFile:
         """Return the file, with size and time of the last change."""
-        found = find_file(self.file)
+        found = find_input_file(self.file)
         if "://" not in found.path and not os.path.isfile(found.path):
             raise DataError(
                 "wrong-kind",
@@ -415,11 +417,11 @@ class TextInput:
             )
         return found
 
-    def texts(self, bad_rows: BadRows) -> Iterator[Text]:
+    def texts(self, bad_rows: BadRows) -> Iterator[FileText]:
         """Yield the texts, in order; bad rows are added to `bad_rows`."""
         return self._of_table(bad_rows) if self.is_table else self._of_lines(bad_rows)
 
-    def _of_lines(self, bad_rows: BadRows) -> Iterator[Text]:
+    def _of_lines(self, bad_rows: BadRows) -> Iterator[FileText]:
         file = self.found()
         with ByteStream(file) as stream:
             for number, line in lines(stream):
@@ -428,12 +430,218 @@ class TextInput:
                 elif has_half_characters(line):
                     bad_rows.add(file.path, number, NOT_UTF8, not_utf8(file.path))
                 else:
-                    yield Text(number - 1, None, line)
+                    yield FileText(number - 1, None, line)
 
-    def _of_table(self, bad_rows: BadRows) -> Iterator[Text]:
+    def _of_table(self, bad_rows: BadRows) -> Iterator[FileText]:
         text = self.text or "text"
         with Table(self.file, quoted=self.quoted, bad_rows=bad_rows) as table:
             if self.columns is not None:
                 table.without_header([name.strip() for name in self.columns.split(",")])
             for row in table.rows([text] if self.id is None else [text, self.id]):
-                yield Text(row.number, None if self.id is None else row.values[self.id], row.values[text])
+                yield FileText(row.number, None if self.id is None else row.values[self.id], row.values[text])
+
+
+Kind = Literal["scores", "nli", "pairs", "texts"]
+KINDS: dict[str, Kind] = {
+    "stsb": "scores", "korsts": "scores", "klue-sts": "scores", "scores": "scores",
+    "mnli": "nli", "klue-nli": "nli", "kornli": "nli", "nli": "nli", "pairs": "pairs", "texts": "texts",
+}  # fmt: skip
+
+_NO_GOLD = "-"
+_SILVER = Columns(text="text", pair="pair", label="score")  # what `embed augment` writes
+
+
+@dataclass(frozen=True)
+class EmbeddingData:
+    """Holds what a training reads."""
+
+    kind: Kind
+    train: TextExamples  # texts and targets as the loss wants them
+    dev: TextExamples  # choose the best model: with scores, or pairs without
+    notes: list[str]
+
+
+def kind_of(name: str) -> Kind:
+    """Return the kind that a name stands for."""
+    if name not in KINDS:
+        raise ConfigError("unknown-name", f"there is no kind of data `{name}`", near_miss(name, KINDS))
+    return KINDS[name]
+
+
+def read_scored(name: str, path: Path, bad_rows: BadRows) -> TextExamples:
+    """Read scored pairs of an official task, with scores as they stand there: a file, or the dev file of a folder."""
+    scored = [known for known, kind in KINDS.items() if kind == "scores" and known not in TABLES]
+    if name not in scored:
+        raise ConfigError("unknown-name", f"`{name}` is not a format with scores", f"use {', '.join(scored)}")
+    source = _ExampleReader(name, "scores", Columns(), bad_rows)
+    return source.read(source.dev_file(path), "dev")
+
+
+def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: BadRows) -> EmbeddingData:
+    """Read the examples of a training; `triplets`: inference pairs become triplets, else they are pairs with classes."""
+    kind, data = kind_of(options.kind), as_source(options.data)
+    if options.silver is not None and kind != "scores":
+        fact = f"silver pairs have scores, `{options.kind}` has none"
+        raise ConfigError("conflicting-options", fact, "leave --silver out")
+    if options.dev_kind is not None and options.dev is None:
+        raise ConfigError("conflicting-options", "--dev-kind is given, but no --dev", "name the dev file with --dev")
+    source = _ExampleReader(options.kind, kind, options.columns, bad_rows)
+    dev_source = source  # columns are those of DATA: a dev file of another kind has the form that its task has
+    if options.dev_kind not in (None, options.kind):
+        dev_source = _ExampleReader(options.dev_kind, kind_of(options.dev_kind), Columns(), bad_rows)
+    files = source.files(data)
+    train = source.read(files["train"], "train")
+    if options.dev is None:
+        own = next((file for split, file in files.items() if split.startswith("dev")), None)
+    else:
+        own = dev_source.dev_file(as_source(options.dev))
+    if own is not None:
+        dev, where = dev_source.read(own, "dev"), f"`{file_name(own)}`"
+    elif kind == "texts":
+        raise DataError(
+            "too-little-data",
+            "single texts do not say which model is better",
+            "name pairs that do: --dev FILE --dev-kind korsts (or stsb, klue-sts, scores, pairs)",
+        )
+    else:
+        train, dev = hold_out(train, options.settings.held_out, data)
+        where = f"{options.settings.held_out:.0%} of the training examples, held out: there is no dev file"
+    if dev_source.kind == "texts":
+        raise ConfigError("conflicting-options", "single texts cannot be a dev set", "use scores, nli or pairs")
+    notes: list[str] = []
+    if kind == "scores":
+        silver = None
+        if options.silver is not None:
+            silver_source = _ExampleReader("scores", "scores", _SILVER, bad_rows)
+            silver = silver_source.read(silver_source.files(as_source(options.silver))["train"], "train")
+        train, notes = _scaled(train, silver, options.kind not in TABLES)
+    if dev_source.kind == "nli":
+        dev = entailed(dev)
+    elif dev_source.kind == "pairs" and len(dev.texts[0]) > 2:
+        dev = TextExamples(list(dict.fromkeys((first, second) for first, second, *_ in dev.texts)))
+    learned, said = _learned(kind, train, triplets, data)
+    pair = "pair" if len(learned.texts[0]) == 2 else "triplet"
+    if len(learned.texts[0]) > 3:
+        said += f" and {len(learned.texts[0]) - 2} negatives each"
+        pair = "pair"
+    what = {"scores": "scored pair", "texts": "text"}.get(kind, pair)
+    notes.insert(0, f"data: {counted(len(learned), what)}{said}; dev: {len(dev):,}, {where}")
+    trained = {frozenset(row[:2]) for row in train.texts}
+    if repeated := sum(frozenset(row[:2]) in trained for row in dev.texts):
+        fact = f"{repeated:,} of {len(dev):,} dev pairs stand in the training examples, too: their scores are too good"
+        notes.append(f"dev: {fact}")
+    if bad_rows.found:
+        notes.append(left_out_line(bad_rows.found))
+    return EmbeddingData(kind, learned, dev, [*notes, *bad_rows.notes])
+
+
+@dataclass(frozen=True)
+class _ExampleReader:
+    """Reads files of a kind."""
+
+    name: str
+    kind: Kind
+    columns: Columns
+    bad_rows: BadRows
+
+    @property
+    def task(self) -> Task:
+        return pair_task(self.name, self.columns)
+
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
+        if self.kind not in ("scores", "nli") and not isinstance(data, SplitRecords):
+            return {"train": data}
+        found = data if isinstance(data, SplitRecords) else self.task.files(data)
+        if "train" not in found:
+            raise DataError(
+                "missing-file",
+                f"there is no training file in {quoted_name(data)} (found: {', '.join(sorted(found))})",
+                "name the training file itself as DATA, and another with --dev",
+            )
+        return found
+
+    def dev_file(self, data: DataFiles) -> DataFile:
+        """Return a dev file, or that of a folder or of rows by split."""
+        if isinstance(data, Path) and (not data.is_dir() or self.kind not in ("scores", "nli")):
+            return data
+        if isinstance(data, Records):
+            return data
+        found = data if isinstance(data, SplitRecords) else self.task.files(data)
+        split = next((split for split in found if split.startswith("dev")), None)
+        if split is None:
+            raise DataError(
+                "too-little-data",
+                f"{quoted_name(data)} has no dev file (found: {', '.join(sorted(found))})",
+                "name the file itself",
+            )
+        return found[split]
+
+    def read(self, file: DataFile, split: str) -> TextExamples:
+        """Read the rows of a file: pairs with scores as they stand there, pairs with classes, pairs, or texts."""
+        if self.kind in ("pairs", "texts"):
+            count = 2 if self.kind == "pairs" else 1
+            return TextExamples(read_texts(file, self.columns, count, self.bad_rows, negatives=True))
+        rows: list[TextExample] = read_split(self.task, file, split, self.bad_rows)
+        if self.kind == "nli":
+            rows = self._with_gold_labels(file, split, rows)
+        texts = [(row.text, row.pair or "") for row in rows]
+        labels: list[Any] = [row.label for row in rows]
+        if self.kind == "scores":
+            return TextExamples(texts, np.array(labels, np.float32))
+        if unknown := set(labels) - set(CLASSES):
+            raise DataError(
+                "bad-label",
+                f"{quoted_name(file)} has the class `{min(unknown)}`; pairs are {', '.join(CLASSES)}",
+                "rename the classes, or name another column with --label",
+            )
+        return TextExamples(texts, np.array([CLASSES.index(label) for label in labels], np.int64))
+
+    def _with_gold_labels(self, file: DataFile, split: str, rows: list[TextExample]) -> list[TextExample]:
+        """Return the rows without those whose annotators did not agree, which SNLI labels `-`; they are bad rows."""
+        if all(row.label != _NO_GOLD for row in rows):
+            return rows
+        numbered = cast(TextTask, self.task).rows(file, split=split, labelled=True, bad_rows=BadRows("skip"))
+        for example, row in numbered:
+            if example.label == _NO_GOLD:
+                self.bad_rows.add(file, row.line, f"label `{_NO_GOLD}`: there is no gold label")
+        return [row for row in rows if row.label != _NO_GOLD]
+
+
+def _learned(kind: Kind, train: TextExamples, triplets: bool, data: DataFiles) -> tuple[TextExamples, str]:
+    """Return the examples as losses want them, and say how they were made."""
+    if kind == "texts":
+        return TextExamples([(text, text) for (text,) in train.texts]), ", each with itself"
+    if kind != "nli" or not triplets:
+        return train, ""
+    made, alone = triplets_of(train)
+    if not made.texts:
+        raise DataError(
+            "too-little-data",
+            f"{quoted_name(data)} has no text with both an entailed and a contradicting one",
+            "use --loss softmax, which learns the classes of pairs",
+        )
+    return made, f" of {len(train):,} pairs ({alone:,} first texts have no entailed or no contradicting text)"
+
+
+def _scaled(train: TextExamples, silver: TextExamples | None, official: bool) -> tuple[TextExamples, list[str]]:
+    """Scale scores to 0 to 1, those of silver pairs after the others and by the same rule, and say how."""
+    assert train.targets is not None
+    low, high = score_range(train.targets, official)
+    if low == high:
+        raise DataError(
+            "too-little-data", f"all {len(train):,} training pairs have the score {low:g}", "name the right --label"
+        )
+    notes = [f"scores: {low:g} to {high:g} in training, made 0 to 1"]
+    if official:
+        notes = [
+            "scores: 0 to 5, divided by 5" if high > 1 else "scores: 0 to 1, where the published files have 0 to 5"
+        ]
+    texts, scores = train.texts, train.targets
+    if silver is not None:
+        assert silver.targets is not None
+        texts, scores = [*texts, *silver.texts], np.concatenate([scores, silver.targets])
+        found = f"{silver.targets.min():.2f} to {silver.targets.max():.2f}"
+        notes.append(
+            f"silver: {counted(len(silver), 'pair')} beside {len(train):,}, with scores of {found} on their scale"
+        )
+    return TextExamples(texts, np.clip((scores - low) / (high - low), 0, 1).astype(np.float32)), notes

@@ -15,29 +15,88 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertkit.batches.features import Features
+from albertkit.batches.streams import cut_by_tokens
 from albertkit.config import AlbertConfig
-from albertkit.data.features import Features
-from albertkit.data.stream import cut_by_tokens
 from albertkit.embeddings.folder import (
     SENTENCE_EMBEDDING,
     SPECIAL_NAMES,
     EncoderParts,
+    Poolings,
+    Projection,
+    check_pooling,
     has_vectors,
+    pool,
+    pooled_positions,
     read_encoder,
+    similarity_matrix,
     write_encoder,
 )
-from albertkit.embeddings.pooling import Poolings, Projection, check_pooling, pool, pooled_positions
-from albertkit.embeddings.similarity import similarities
 from albertkit.engines import Engine, load_engine
 from albertkit.engines.engine import Precision, unpackable
-from albertkit.engines.onnx_model import OnnxModel
-from albertkit.errors import ConfigError, near_miss
-from albertkit.frame.progress import Progress
+from albertkit.engines.onnx import OnnxModel
+from albertkit.errors import ConfigError, DataError, near_miss
 from albertkit.model import AlbertModel, PackedBatch
-from albertkit.tasks.texts.features import text_features
+from albertkit.output.progress import ProgressBar
+from albertkit.tables.columns import Columns
+from albertkit.tasks.texts import text_features
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.named_specials import NamedSpecials, lower
-from albertkit.training.distributed import find_device
+from albertkit.training.processes import find_device
+
+MOST_UNKNOWN = 0.2  # of the words of a column, for a student to learn anything from them
+LOOKED_AT = 10_000  # texts of a column
+
+
+def unknown_shares(texts: Sequence[str], tokenizer: AlbertTokenizer) -> tuple[float, float]:
+    """Return the share of the words with an unknown token, and of the unknown tokens, in up to 10,000 texts from all over."""
+    sample = texts[:: max(1, len(texts) // LOOKED_AT)]
+    words = [word for text in sample for word in text.split()]
+    if not words:
+        return 0.0, 0.0
+    ids, offsets = tokenizer.encode_batch(words)
+    before = np.concatenate([[0], np.cumsum(ids == tokenizer.unk_id)])
+    unknown = np.diff(before[offsets])
+    return float(np.mean(unknown > 0)), float(before[-1] / max(len(ids), 1))
+
+
+def unknown_note(texts: Sequence[str], tokenizer: AlbertTokenizer) -> list[str]:
+    """Warn of texts of which the tokenizer does not know more than `MOST_UNKNOWN` of the words; nothing otherwise."""
+    words, _ = unknown_shares(texts, tokenizer)
+    if words <= MOST_UNKNOWN:
+        return []
+    return [
+        f"the tokenizer does not know {words:.0%} of the words: their vectors say little",
+        "`albertkit tokenizer extend` adds the tokens of another language",
+    ]
+
+
+def column_names(columns: Columns | None, count: int) -> list[str]:
+    """Return the names of the columns of texts: as they were given, or by their places."""
+    names = [name for name in (columns.text, columns.pair) if name is not None] if columns else []
+    return [f"column `{name}`" for name in names] or [f"column {n}" for n in range(1, count + 1)]
+
+
+def known_words(
+    rows: Sequence[tuple[str, ...]],
+    tokenizer: AlbertTokenizer,
+    student: str | Path,
+    force: bool,
+    names: Sequence[str] | None = None,
+) -> str:
+    """Say how much of each of K columns the student's tokenizer does not know; refuse too much, unless `force`."""
+    shares = [unknown_shares([row[k] for row in rows], tokenizer) for k in range(len(rows[0]))]
+    summary = "; ".join(
+        f"{name}: {words:.1%} of words, {tokens:.1%} of tokens"
+        for name, (words, tokens) in zip(names or column_names(None, len(shares)), shares, strict=True)
+    )
+    if max(words for words, _ in shares) > MOST_UNKNOWN and not force:
+        raise DataError(
+            "doubtful",
+            f"too much is unknown to the tokenizer of `{student}`, more than {MOST_UNKNOWN:.0%} of words: {summary}",
+            "add tokens with `albertkit tokenizer extend --model`, choose another student, or train anyway with --force",
+        )
+    return f"unknown to the tokenizer: {summary}"
 
 
 class SentenceEncoder(nn.Module):
@@ -246,7 +305,7 @@ class SentenceEncoder(nn.Module):
                 f"{features.num_truncated:,} of {len(listed):,} texts are longer than {self.max_length} tokens and were cut",
                 stacklevel=2,
             )
-        with Progress("encoding", len(listed), "texts", show_progress or bool(show_progress_bar)) as progress:
+        with ProgressBar("encoding", len(listed), "texts", show_progress or bool(show_progress_bar)) as progress:
             vectors: Any = encoder.vectors_of(
                 features,
                 engine,
@@ -305,7 +364,7 @@ class SentenceEncoder(nn.Module):
         normalize: bool = False,
         *,
         batch_size: int | None = None,
-        progress: Progress | None = None,
+        progress: ProgressBar | None = None,
     ) -> np.ndarray:
         """Return the vectors of E sequences, fp32 [E, dimension]. Arguments as `encode`; `progress` counts texts."""
         vectors = np.empty((features.num_sequences, self.kept(dimension)), np.float32)
@@ -359,7 +418,7 @@ class SentenceEncoder(nn.Module):
         Returns:
             fp32 [A, B]; see `similarities`.
         """
-        return similarities(a, b, self.settings.get("similarity_fn_name") or "cosine")
+        return similarity_matrix(a, b, self.settings.get("similarity_fn_name") or "cosine")
 
     def digest(self) -> str:
         """Return the SHA-256 of all that decides the vectors: weights, tokenizer and settings."""

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertkit.tasks.metrics.bootstrap import bootstrap_intervals
-from albertkit.tasks.metrics.regression import regression_scores, regression_scores_of
+from albertkit.tasks.metrics import bootstrap_intervals, regression_scores, regression_scores_of
 from albertkit.tokenizer.ragged import RaggedIds
 
 if TYPE_CHECKING:

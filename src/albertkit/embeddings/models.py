@@ -12,17 +12,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from albertkit.embeddings.encoder import SentenceEncoder, choose_prompt, runs_of_like_length
-from albertkit.embeddings.folder import MODULES
+from albertkit.embeddings.encoder import SentenceEncoder, choose_prompt, runs_of_like_length, unknown_note
+from albertkit.embeddings.folder import MODULES, check_pooling
 from albertkit.embeddings.metrics import unit_vectors
-from albertkit.embeddings.pooling import check_pooling
-from albertkit.embeddings.unknown_words import unknown_note
 from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
 from albertkit.files import read_json, sha256_bytes, sha256_file
-from albertkit.frame.progress import Progress
-from albertkit.frame.quiet import quiet_transformers
-from albertkit.model_folder import local_folder
+from albertkit.model_paths import local_folder
+from albertkit.output.progress import ProgressBar, quiet_transformers
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 
@@ -38,7 +35,7 @@ class Compute(Protocol):
         dimension: int | None = None,
         normalize: bool = False,
         batch_tokens: int = 8192,
-        progress: Progress | None = None,
+        progress: ProgressBar | None = None,
     ) -> tuple[np.ndarray, int]:
         """Return fp32 [E, dimension] and the number of texts that were truncated."""
 
@@ -125,7 +122,7 @@ def load_embedding_model(
         dimension: int | None = None,
         normalize: bool = False,
         batch_tokens: int = 8192,
-        progress: Progress | None = None,
+        progress: ProgressBar | None = None,
     ) -> tuple[np.ndarray, int]:
         features = encoder.features(texts)
         vectors = encoder.vectors_of(features, engine, batch_tokens, dimension, normalize, progress=progress)
@@ -236,7 +233,7 @@ def open_other(
         dimension: int | None = None,
         normalize: bool = False,
         batch_tokens: int = 8192,
-        progress: Progress | None = None,
+        progress: ProgressBar | None = None,
     ) -> tuple[np.ndarray, int]:
         dimension = full_dimension if dimension is None else dimension
         lengths = np.array([len(text) for text in texts], np.int64)

@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from albertkit.data.given import Data
+from albertkit.command import SEVERAL, BadRowOptions, BatchOptions, DeviceOptions, Precision, TableOptions, check_values
 from albertkit.embeddings.settings import DistillSettings, EmbedSettings
 from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL, check_values
-from albertkit.frame.options import BadRowOptions, BatchOptions, DeviceOptions, Precision, TableOptions
+from albertkit.tables.records import Data
 from albertkit.validation import Positive, Range
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
-from albertkit.tasks.presets import default_rate
+from albertkit.tasks.settings import default_rate
 from albertkit.training.settings import EpochSettings
 from albertkit.validation import NotNegative, Range, Share
 
@@ -16,7 +16,7 @@ TeacherLoss = Literal["mse", "cosine"]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SettingsDefaults:
     """Holds defaults of the settings."""
 
     losses: tuple[EmbeddingLoss, ...]  # that fit, the default first; those of a distillation are `TeacherLoss`
@@ -29,11 +29,11 @@ class Recipe:
 
 _KOREAN = "the recipe of the Korean ALBERT sentence models"
 RECIPES = {
-    "scores": Recipe(("cosent", "cosine", "angle"), 10, 32, 1e-4, _KOREAN),
-    "nli": Recipe(("mnrl", "softmax"), 3, 64, 3e-5, _KOREAN),
-    "pairs": Recipe(("mnrl",), 3, 64, 3e-5, "as for nli"),
-    "texts": Recipe(("mnrl",), 1, 64, 3e-5, "SimCSE's, table A.1", dropout=0.1),
-    "distil": Recipe((), 10, 128, 5e-5, _KOREAN),
+    "scores": SettingsDefaults(("cosent", "cosine", "angle"), 10, 32, 1e-4, _KOREAN),
+    "nli": SettingsDefaults(("mnrl", "softmax"), 3, 64, 3e-5, _KOREAN),
+    "pairs": SettingsDefaults(("mnrl",), 3, 64, 3e-5, "as for nli"),
+    "texts": SettingsDefaults(("mnrl",), 1, 64, 3e-5, "SimCSE's, table A.1", dropout=0.1),
+    "distil": SettingsDefaults((), 10, 128, 5e-5, _KOREAN),
 }
 _WARMUP = 0.1
 _SCALED = ("mnrl", "cosent", "angle")  # losses that multiply cosines
@@ -85,7 +85,9 @@ class EncoderSettings(EpochSettings):
             problems.append(f"matryoshka must be whole numbers above 0, such as 256,128,64, it is {self.matryoshka}")
         return problems
 
-    def _resolved(self, recipe: Recipe, config: AlbertConfig, length: int, num_examples: int) -> tuple[Self, list[str]]:
+    def _resolved(
+        self, recipe: SettingsDefaults, config: AlbertConfig, length: int, num_examples: int
+    ) -> tuple[Self, list[str]]:
         """Return the settings with every default a number, and where each is from; `length` is what the model is used with."""
         config.check_length(self.length or 0)
         batch_size, epochs = self.batch_size or recipe.batch_size, self.epochs or recipe.epochs

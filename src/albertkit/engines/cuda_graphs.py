@@ -16,9 +16,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from albertkit.data.packing import PackedBatch
+from albertkit.batches.packed import PackedBatch
 from albertkit.engines.engine import ModelEngine, Precision, evaluating, walk
-from albertkit.model.outputs import PackedOutput
+from albertkit.model.padded import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Shape:
         return cls(tokens, sequences, wanted, max(LONGEST, _power_of_two(max(batch.longest, behind))))
 
 
-class Graph:
+class RecordedPass:
     """A forward pass recorded for one shape.
 
     Args:
@@ -117,7 +117,7 @@ class GraphEngine(ModelEngine):
         self._recorded_from = structure
         self._casting = copy.copy(self._model)
         self._casting.compute_dtype = self._dtype
-        self._graphs: OrderedDict[Shape, Graph | None] = OrderedDict()  # None: it came once
+        self._graphs: OrderedDict[Shape, RecordedPass | None] = OrderedDict()  # None: it came once
         self._pool = torch.cuda.graph_pool_handle()
 
     def _structure(self) -> list[tuple]:
@@ -143,7 +143,7 @@ class GraphEngine(ModelEngine):
             self._done.record(stream)
             return output
 
-    def _graph(self, batch: PackedBatch, positions: Tensor | None) -> Graph | None:
+    def _graph(self, batch: PackedBatch, positions: Tensor | None) -> RecordedPass | None:
         """Return the graph that computes a batch; None for a large one, for the first of a shape, and where there are hooks."""
         if not self._recording or batch.num_tokens > MOST_TOKENS:
             return None
@@ -158,10 +158,10 @@ class GraphEngine(ModelEngine):
             self._graphs.popitem(last=False)
         return graph
 
-    def _record(self, shape: Shape) -> Graph | None:
+    def _record(self, shape: Shape) -> RecordedPass | None:
         """Record a graph; where that fails, say so once and go on without."""
         try:
-            return Graph(self._casting, shape, self._pool)
+            return RecordedPass(self._casting, shape, self._pool)
         except RuntimeError as error:  # a module that waits for the GPU, too little memory
             self._recording = False
             generator = torch.cuda.default_generators[self._model.device.index]

@@ -2,17 +2,18 @@
 
 import os
 
-from albertkit.data.packing import PackedBatch
-from albertkit.model.albert import AlbertForMaskedLM, AlbertForPreTraining
+from albertkit.batches.packed import PackedBatch
 from albertkit.model.beam import AlbertForBeamQuestionAnswering
-from albertkit.model.outputs import PretrainingLosses, SummedLoss
-from albertkit.model.pretrained import AlbertModel
-from albertkit.model.tasks import (
+from albertkit.model.classes import (
+    AlbertForMaskedLM,
     AlbertForMultipleChoice,
+    AlbertForPreTraining,
     AlbertForQuestionAnswering,
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
+from albertkit.model.padded import PretrainingLosses, SummedLoss
+from albertkit.model.pretrained import AlbertModel
 
 # cuBLAS repeats itself to the bit with a workspace that is named, and torch asks for it once, at the first product on a GPU.
 # 32 MiB, as much as torch takes on an H100 anyway.

@@ -30,8 +30,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from albertkit.data.packing import PackedBatch
-from albertkit.model import loops
+from albertkit.batches.packed import PackedBatch
+from albertkit.model import cpu_loops
 from albertkit.model.padded import PaddedBatch
 
 _VARLEN_DEVICES = ("cuda",)
@@ -82,9 +82,11 @@ def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: i
     if isinstance(batch, PaddedBatch):
         return _masked_attention(qkv.view(*batch.mask.shape, -1), batch.mask, num_heads, dropout).flatten(0, 1)
     if qkv.device.type == "cpu" and not torch.compiler.is_compiling():
-        cheapest = _cheapest(batch.lengths, num_heads, qkv.dtype, with_loops=not dropout and loops.fits(qkv))
+        cheapest = _cheapest(
+            batch.lengths, num_heads, qkv.dtype, with_loops=not dropout and cpu_loops.is_supported_by_loops(qkv)
+        )
         if cheapest == "loops":
-            return loops.short_attention(qkv, batch.lengths, num_heads)
+            return cpu_loops.short_attention(qkv, batch.lengths, num_heads)
         if cheapest == "even":
             return _even_attention(qkv, batch, num_heads, dropout)
         return _SequenceAttention.apply(qkv, batch.lengths, num_heads, dropout)

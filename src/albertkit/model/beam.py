@@ -9,13 +9,12 @@ from typing import NamedTuple, Unpack
 import torch
 from torch import Tensor, nn
 
+from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
-from albertkit.data.packing import PackedBatch
-from albertkit.model.losses import multi_label_loss, span_loss
-from albertkit.model.outputs import BeamQuestionAnsweringOutput, SummedLoss
-from albertkit.model.padded import PaddedPass, PassOptions
+from albertkit.model.heads import multi_label_loss, span_loss
+from albertkit.model.layers import as_head_input, layer_norm, linear
+from albertkit.model.padded import BeamQuestionAnsweringOutput, PaddedPass, PassOptions, SummedLoss
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
-from albertkit.model.projections import as_head_input, layer_norm, linear
 
 _FORBIDDEN = -1e30  # the logit of a place where no answer may lie
 

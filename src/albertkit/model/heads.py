@@ -6,14 +6,66 @@ P predictions, E embedding, H hidden, V vocabulary.
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from albertkit.config import AlbertConfig
-from albertkit.model import loops
-from albertkit.model.encoder import ACTIVATIONS
-from albertkit.model.losses import class_loss
-from albertkit.model.projections import as_head_input, layer_norm, linear
+from albertkit.model import cpu_loops
+from albertkit.model.layers import ACTIVATIONS, as_head_input, layer_norm, linear
+from albertkit.model.padded import SummedLoss
+from albertkit.tables import IGNORED
+
+
+def class_loss(logits: Tensor, labels: Tensor) -> SummedLoss:
+    """Return the cross-entropy of logits [M, C] where labels [M] are not -100."""
+    logits = _exact(logits)
+    there = labels != IGNORED
+    loss_sum = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+    return SummedLoss(loss_sum, ((logits.argmax(-1) == labels) & there).sum(), there.sum())
+
+
+def regression_loss(values: Tensor, targets: Tensor) -> SummedLoss:
+    """Return the squared error of values [M, C] against targets [M, C], or [M] where C is 1; each of the M·C counts."""
+    values = _exact(values)
+    targets = targets.reshape(values.shape).to(values.dtype)
+    return SummedLoss(F.mse_loss(values, targets, reduction="sum"), None, _count(values))
+
+
+def multi_label_loss(logits: Tensor, labels: Tensor) -> SummedLoss:
+    """Return the binary cross-entropy of logits [M, C] against labels [M, C], 0 or 1; each of the M·C decisions counts."""
+    logits = _exact(logits)
+    loss_sum = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+    return SummedLoss(loss_sum, ((logits > 0) == (labels > 0.5)).sum(), _count(logits))
+
+
+def span_loss(logits: Tensor, positions: Tensor) -> SummedLoss:
+    """Return the cross-entropy over the places of each row.
+
+    Args:
+        logits: [N, S], one logit a place.
+        positions: int64 [N] or [N, 1]. S and above have no target: the answer lies outside what was read. Below 0 means 0,
+            as in transformers.
+    """
+    width = logits.shape[1]
+    positions = positions.reshape(-1).clamp(0, width)
+    return class_loss(logits, torch.where(positions < width, positions, IGNORED))
+
+
+def ragged_log_softmax(logits: Tensor, groups: Tensor) -> Tensor:
+    """Return the log-softmax of logits [M] within groups, int64 [M], from 0, ascending; the host does not wait for the device."""
+    top = torch.full_like(logits, -torch.inf).scatter_reduce(0, groups, logits.detach(), "amax")
+    shifted = logits - top[groups]
+    return shifted - torch.zeros_like(logits).index_add(0, groups, shifted.exp())[groups].log()
+
+
+def _exact(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _count(values: Tensor) -> Tensor:
+    return torch.full((), values.numel(), dtype=torch.int64, device=values.device)
+
 
 # Logits at a time. CPU: 666 rows of 30,000, 40 MB in bf16, so that a usual batch multiplies the table once. 600 predictions of
 # H 256 with gradients, ms on two cores with AMX: 47 (8 million logits at a time 63, 32 million 52; 128 rows, with sums and
@@ -110,14 +162,14 @@ def top_on_accelerator(logits: Tensor, label_logits: Tensor, target: Tensor) -> 
     return top, (best.squeeze(1) == target).sum()
 
 
-def exponentials_in_place(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def exponentials_with_torch(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Replace logits [P, V] by exp(logit - largest of its row), computed and summed in fp32, then rounded to their own dtype.
 
     Returns:
         Row sums [P, 1]; sum of the cross-entropies, 0-d; number of right predictions, 0-d.
     """
-    if loops.fits(logits):
-        return loops.exponentials_in_place(logits, target)
+    if cpu_loops.is_supported_by_loops(logits):
+        return cpu_loops.exponentials_in_place(logits, target)
     on_cpu = logits.device.type == "cpu"
     rows = max(1, _IN_CACHE // logits.shape[1] if on_cpu else len(logits))
     totals, losses, right = [], [], []
@@ -157,7 +209,7 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
         for start in range(0, len(labels), rows):
             chunk, target = hidden[start : start + rows], labels[start : start + rows]
             exponentials = torch.addmm(offset, chunk, weight.t())
-            total, chunk_loss, right = exponentials_in_place(exponentials, target)
+            total, chunk_loss, right = exponentials_with_torch(exponentials, target)
             loss += chunk_loss
             correct += right
             if wanted:

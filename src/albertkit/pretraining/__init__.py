@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import Any
 
 _WHERE = {
-    "BatchStream": "albertkit.pretraining.stream",
-    "EvaluationStream": "albertkit.pretraining.stream",
+    "BatchStream": "albertkit.pretraining.batches",
+    "EvaluationStream": "albertkit.pretraining.batches",
     "ExampleSettings": "albertkit.pretraining.examples",
     "MaskSettings": "albertkit.pretraining.masking",
     "PretrainSettings": "albertkit.pretraining.settings",

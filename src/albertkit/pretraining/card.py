@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from albertkit.frame.card import Card, code, hub_fields, literal, settings_sections
-from albertkit.frame.section import Facts, Section, Table, Text
-from albertkit.frame.values import nats, percent
-from albertkit.tokenizer.example_texts import ENGLISH
-from albertkit.training.metrics import number_or_nan, wilson_interval
+from albertkit.output.card import Card, code, hub_fields, literal, settings_sections
+from albertkit.output.sections import FactList, Paragraph, Section, TableSection, nats, percent
+from albertkit.tokenizer.texts import ENGLISH
+from albertkit.training.monitor import number_or_nan, wilson_interval
 
 
 @dataclass(frozen=True)
@@ -166,25 +165,25 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
     order = " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
     place = {"place": literal(facts.place), "example": f'"{facts.example}"'}
     sections: list[Section] = [
-        Text(f"An ALBERT model, pretrained with albertkit on masked language modelling{order}."),
+        Paragraph(f"An ALBERT model, pretrained with albertkit on masked language modelling{order}."),
         *(_results(facts, rows) if rows else []),
         code(_ALBERTKIT.format_map(place), title="Loading it"),
         code(_TRANSFORMERS.format_map(place)),
-        Text("Use the path of this folder, or the model's name once it is on a hub."),
+        Paragraph("Use the path of this folder, or the model's name once it is on a hub."),
         *_architecture(facts),
-        Facts(facts.corpus, "Training data"),
+        FactList(facts.corpus, "Training data"),
         *settings_sections(facts.settings, facts.versions),
     ]
     return Card(name, hub_fields("fill-mask"), sections)
 
 
-def measures_table(rows: Sequence[Measure], title: str = "") -> Table:
+def measures_table(rows: Sequence[Measure], title: str = "") -> TableSection:
     """Return the four numbers, their intervals, and what a model without learning would score."""
     cells = []
     for row in rows:
         baseline = f"{row.baseline_text} ({row.baseline_name})" if row.baseline_text else None
         cells.append([row.name, row.value_text, row.interval_text, baseline])
-    return Table(["", "this model", "95% interval", "without learning"], cells, title)
+    return TableSection(["", "this model", "95% interval", "without learning"], cells, title)
 
 
 def _results(facts: PretrainingFacts, rows: Sequence[Measure]) -> list[Section]:
@@ -192,12 +191,12 @@ def _results(facts: PretrainingFacts, rows: Sequence[Measure]) -> list[Section]:
     listed = ", ".join(counts)
     on = f"On held-out documents ({listed})." if counts else "On held-out documents."
     note = "Losses are in nats; an interval is Wilson's at 95%, predictions taken as independent."
-    sections: list[Section] = [Text(f"{on} {note}", "Results"), measures_table(rows)]
+    sections: list[Section] = [Paragraph(f"{on} {note}", "Results"), measures_table(rows)]
     times = times_more_probable(facts.results.get("masked_lm_loss"), facts.results.get("unigram_loss"))
     if times is not None:
         factor = f"{times:.1f}" if times >= 1 else f"{times:.3f}"
         sections.append(
-            Text(f"A hidden token is on average {factor} times as probable to the model as by its bare frequency.")
+            Paragraph(f"A hidden token is on average {factor} times as probable to the model as by its bare frequency.")
         )
     return sections
 
@@ -208,5 +207,5 @@ def _architecture(facts: PretrainingFacts) -> list[Section]:
     said = [f"{facts.parameters:,} parameters, heads included."] if facts.parameters else []
     said += [_SHARED.format(part=part, layers=facts.config["num_hidden_layers"])] if part else []
     if not said:
-        return [Facts(values, "Architecture", exact=True)]
-    return [Text(" ".join(said), "Architecture"), Facts(values, exact=True)]
+        return [FactList(values, "Architecture", exact=True)]
+    return [Paragraph(" ".join(said), "Architecture"), FactList(values, exact=True)]

@@ -14,18 +14,17 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from albertkit.frame.command import takes
-from albertkit.frame.result import Result
-from albertkit.frame.section import Facts, Section
+from albertkit.command import takes
 from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.output.sections import FactList, Result, Section
 from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
 from albertkit.pretraining.options import PretrainCommandOptions, PretrainOptions
 from albertkit.pretraining.preparation import prepare_run
 from albertkit.pretraining.run import PretrainResult, pretrain
-from albertkit.training.distributed import join_world
 from albertkit.training.launch import resumes
 from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
+from albertkit.training.processes import join_world
 from albertkit.training.run import Run
 
 TIMED_STEPS = 3
@@ -75,7 +74,7 @@ class Estimate(Result):
 
     def sections(self) -> list[Section]:
         """Return the same values for the reader."""
-        return [Facts(self.to_dict())]
+        return [FactList(self.to_dict())]
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import torch
 
 from albertkit.corpus import TokenStore
 from albertkit.errors import DataError
-from albertkit.frame.result import Result
 from albertkit.jit import compiled
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.pretraining.examples import foreign_id, plain
+from albertkit.output.sections import Result
+from albertkit.pretraining.examples import foreign_id, without_memmap
 from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.training.distributed import World
-from albertkit.training.metrics import wilson_interval
+from albertkit.training.monitor import wilson_interval
+from albertkit.training.processes import World
 
 _GUESSES = 512  # enough to see that all are one token; 61 MB of logits with 30,000 tokens
 
@@ -102,7 +102,7 @@ class Unigram:
 
 def _count(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     counts = np.zeros(vocab_size, np.int64)
-    if (foreign := int(_add_counts(plain(tokens), counts))) >= 0:
+    if (foreign := int(_add_counts(without_memmap(tokens), counts))) >= 0:
         raise foreign_id(foreign, vocab_size)
     return counts
 

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from albertkit.batches.packed import PackedBatch
+from albertkit.command import takes
 from albertkit.conversion.tensorflow.records import example, frame
 from albertkit.corpus import TokenStore
-from albertkit.data.packing import PackedBatch
-from albertkit.files import check_other_files, json_bytes, load
-from albertkit.frame.command import takes
-from albertkit.frame.job import Job, check_made_from
-from albertkit.frame.result import Result
-from albertkit.pretraining.assembly import Assembler
+from albertkit.files import check_other_files, json_bytes, load_typed
+from albertkit.job import Job, check_made_from
+from albertkit.output.sections import Result
+from albertkit.pretraining.batches import Assembler
 from albertkit.pretraining.examples import EpochPlan, plan_epoch
 from albertkit.pretraining.options import ExportOptions, ExportSettings
 from albertkit.pretraining.records import UNFINISHED
@@ -35,7 +35,7 @@ _CHUNK = 256  # examples assembled at a time
 
 
 @dataclass(frozen=True)
-class ExportReport(Result):
+class RecordsReport(Result):
     """Report of an export.
 
     Attributes:
@@ -58,7 +58,7 @@ class ExportReport(Result):
 
 
 @dataclass
-class _Place:
+class _ExportPosition:
     """The next example to write; examples and records before it."""
 
     epoch: int = 0
@@ -67,7 +67,7 @@ class _Place:
 
 
 @takes(ExportOptions)
-def export_records(options: ExportOptions) -> ExportReport:
+def export_records(options: ExportOptions) -> RecordsReport:
     """Write the examples of a store as TFRecords that the original's run_pretraining.py trains on.
 
     The folder comes to hold `records-00000-of-00004.tfrecord` and so on, `tokenizer/`, `SHA256SUMS`, and `export.json` with
@@ -77,7 +77,7 @@ def export_records(options: ExportOptions) -> ExportReport:
     began, folder, settings = time.monotonic(), Path(options.out), options.settings
     store = options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
     made = _Made(store.fingerprint, store.tokenizer_fingerprint, asdict(settings))
-    examples = _Examples(store, settings)
+    examples = _ExportedExamples(store, settings)
     with Job(
         folder / UNFINISHED,
         made.key,
@@ -91,15 +91,15 @@ def export_records(options: ExportOptions) -> ExportReport:
         if not job.resumed and not options.overwrite and any(file.name != UNFINISHED for file in folder.iterdir()):
             if not (folder / REPORT).exists():
                 check_other_files(folder, [UNFINISHED], "exported records")
-            check_made_from(folder, load(folder / REPORT, _Made).key, job.key)
-            return load(folder / REPORT, _Report).report
+            check_made_from(folder, load_typed(folder / REPORT, _Made).key, job.key)
+            return load_typed(folder / REPORT, _Report).report
         if not job.finished:
             names = [f"records-{k:05d}-of-{settings.files:05d}.tfrecord" for k in range(settings.files)]
             examples.write(job, names)
             examples.tokenizer.save_pretrained(job.folder / "tokenizer")
             job.add(*(f"tokenizer/{file.name}" for file in sorted((job.folder / "tokenizer").iterdir())))
-            report = ExportReport(
-                instances=job.state(_Place).instances,
+            report = RecordsReport(
+                instances=job.state(_ExportPosition).instances,
                 files=len(names),
                 bytes=sum(job.files[name].bytes for name in names),
                 max_seq_length=settings.length,
@@ -111,7 +111,7 @@ def export_records(options: ExportOptions) -> ExportReport:
                 stream.write(json_bytes({**asdict(made), "report": report.to_dict()}))
             job.add_checksums()
         job.publish(REPORT, ["records-*.tfrecord", "tokenizer/*"])
-    return load(folder / REPORT, _Report).report
+    return load_typed(folder / REPORT, _Report).report
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,10 @@ class _Made:
 class _Report:
     """The report in `export.json`."""
 
-    report: ExportReport
+    report: RecordsReport
 
 
-class _Examples:
+class _ExportedExamples:
     """All examples of an export, in their order."""
 
     def __init__(self, store: TokenStore, settings: ExportSettings) -> None:
@@ -155,7 +155,7 @@ class _Examples:
 
     def write(self, job: Job, names: Sequence[str]) -> None:
         """Write all records that are left, in turn to the files of these names."""
-        place = job.state(_Place)
+        place = job.state(_ExportPosition)
         job.progress.resume(place.instances)
         while place.epoch < self._settings.dupe_factor:
             plan = self._plan(place.epoch)

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from albertkit.command import takes
 from albertkit.corpus import TokenStore
-from albertkit.frame.command import takes
-from albertkit.frame.result import Result
-from albertkit.frame.section import Bar, Bars, Facts, Panel, Section, Span, Text, Tone
-from albertkit.pretraining.assembly import Assembled, Assembler
+from albertkit.output.sections import Bar, Bars, FactList, MarkedSpan, Panel, Paragraph, Result, Section, Tone
+from albertkit.pretraining.batches import Assembled, Assembler
 from albertkit.pretraining.examples import (
     KINDS,
     LABELS,
@@ -59,13 +58,13 @@ class Sample:
         ):
             first, last = where["first_sentence"], where["last_sentence"]
             sentences = f"sentence {first}" if first == last else f"sentences {first}–{last}"
-            texts.append(Text(_text(self, begin, end), f"{name} · document {where['document']:,}, {sentences}"))
+            texts.append(Paragraph(_text(self, begin, end), f"{name} · document {where['document']:,}, {sentences}"))
         size = f"{len(self.pieces)} tokens, {len(self.masked)} predicted"
         return Panel(texts, f"example {self.number} · {self.kind}, {label} · {size}")
 
 
 @dataclass(frozen=True)
-class Inspection(Result):
+class StoreInspection(Result):
     """Examples and counts of a store; shares are of 1.
 
     Attributes:
@@ -99,9 +98,13 @@ class Inspection(Result):
     def sections(self) -> list[Section]:
         """Return the samples as readable text, then what the whole is like; nothing depends on colours."""
         originals = {"[MASK]": "original", "random token": "original", "kept": "="}
-        legend = [Span("predicted: ")]
+        legend = [MarkedSpan("predicted: ")]
         for (shown, was), tone in zip(originals.items(), _TONES.values(), strict=True):
-            legend += [Span(shown, tone), Span(f"‹{was}›", "muted"), Span(" · " if shown != "kept" else "")]
+            legend += [
+                MarkedSpan(shown, tone),
+                MarkedSpan(f"‹{was}›", "muted"),
+                MarkedSpan(" · " if shown != "kept" else ""),
+            ]
         skipped = f" ({self.skipped_documents:,} skipped: nothing to put in order)" if self.skipped_documents else ""
         fates = ", ".join(f"{share:.1%} {'[MASK]' if name == 'mask' else name}" for name, share in self.fates.items())
         facts = {
@@ -115,16 +118,16 @@ class Inspection(Result):
         lengths = [Bar(name.replace("-", "–"), share) for name, share in self.length["shares"].items()]
         spans = [Bar(name, share) for name, share in self.ngrams.items()]
         return [
-            Text(legend),
+            Paragraph(legend),
             *(sample.section() for sample in self.samples),
-            Facts(facts),
+            FactList(facts),
             Bars(lengths, "length in tokens"),
             Bars(spans, "words masked together"),
         ]
 
 
 @takes(InspectStoreOptions)
-def inspect_examples(options: InspectStoreOptions) -> Inspection:
+def inspect_examples(options: InspectStoreOptions) -> StoreInspection:
     """Look at the first epoch of a store."""
     how = ExampleSettings(max_length=options.length, pair_task=options.pair_task, sop_pairs=options.sop_pairs)
     masks = MaskSettings(masked_lm_prob=options.masked_lm_prob)
@@ -137,7 +140,7 @@ def inspect_store(
     seed: int = 0,
     examples: ExampleSettings | None = None,
     masks: MaskSettings | None = None,
-) -> Inspection:
+) -> StoreInspection:
     """Plan the first epoch of a store, mask it, and count; `number` examples are kept to be shown."""
     examples, masks = examples or ExampleSettings(max_length=128), masks or MaskSettings()
     sentences = [np.diff(np.asarray(offsets)) for offsets in store.document_offsets]
@@ -153,7 +156,7 @@ def inspect_store(
     tokenizer = store.tokenizer()
     fates = _fates(made, tokenizer.mask_id)
     accepted = made.ngrams[made.ngrams[:, 2] > 0, 2]
-    return Inspection(
+    return StoreInspection(
         documents=sum(map(len, sentences)),
         sentences=int(sum(counts.sum() for counts in sentences)),
         tokens=sum(len(tokens) for tokens in store.tokens),
@@ -221,17 +224,17 @@ def _where(store: Store, example: Any, segment: str) -> dict[str, int]:
     return {"document": earlier + local, "first_sentence": int(first) - begin, "last_sentence": int(last) - begin}
 
 
-def _text(sample: Sample, begin: int, end: int) -> list[Span]:
+def _text(sample: Sample, begin: int, end: int) -> list[MarkedSpan]:
     """Return a segment as running text; a predicted token is followed by its ‹original›."""
     masked = {entry["position"]: entry for entry in sample.masked}
     spans = []
     for position in range(begin, end):
         shown, entry = sample.pieces[position], masked.get(position)
         original = entry["original"] if entry else shown
-        spans.append(Span(" " if original.startswith("▁") and position > begin else ""))
+        spans.append(MarkedSpan(" " if original.startswith("▁") and position > begin else ""))
         if entry is None:
-            spans.append(Span(shown.removeprefix("▁")))
+            spans.append(MarkedSpan(shown.removeprefix("▁")))
             continue
         was = "=" if entry["fate"] == "kept" else original.removeprefix("▁") or "▁"
-        spans += [Span(shown.removeprefix("▁") or "▁", _TONES[entry["fate"]]), Span(f"‹{was}›", "muted")]
+        spans += [MarkedSpan(shown.removeprefix("▁") or "▁", _TONES[entry["fate"]]), MarkedSpan(f"‹{was}›", "muted")]
     return spans

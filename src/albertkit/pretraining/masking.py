@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albertkit.jit import compiled
+from albertkit.pretraining.examples import SINGLE
 from albertkit.pretraining.randomness import below, bits, subkey, uniform
-from albertkit.pretraining.segments import SINGLE
 from albertkit.validation import Positive, Share, check_fields
 
 # Columns of the n-gram log: sequence, drawn, accepted, units, tokens, across_sep. `accepted` is the n used after shortening, or

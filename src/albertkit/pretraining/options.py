@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from albertkit.frame.command import check_values
-from albertkit.frame.options import DeviceOptions
+from albertkit.command import DeviceOptions, check_values
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
 from albertkit.validation import Positive, Range, Share
 

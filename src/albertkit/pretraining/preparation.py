@@ -5,29 +5,197 @@ A dry run does the same, so that nothing fails later which it could have said.
 
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
+from albertkit.config import AlbertConfig
+from albertkit.conversion.initial import special_ids
+from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, MachineError
-from albertkit.files import load
+from albertkit.files import load_typed, sha256_file
 from albertkit.model import AlbertForPreTraining
-from albertkit.model.folder import NEW_ROWS_FROM, PROVENANCE
+from albertkit.model.files import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS, read_tensors
+from albertkit.model_paths import local_folder
+from albertkit.pretraining.batches import EpochStream
 from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.objective import check_start_layers, trained_part
 from albertkit.pretraining.options import PretrainOptions
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import HeldOut, Source, open_source
-from albertkit.pretraining.start import START, Start, begin_run, seen_before
-from albertkit.pretraining.stream import EpochStream
-from albertkit.pretraining.text_start import fits, start_from_text, token_dimensions
-from albertkit.training.distributed import World
-from albertkit.training.hardware import choose_compiled
+from albertkit.pretraining.sources import HeldOut, PretrainingData, open_pretraining_data
+from albertkit.pretraining.text_start import start_from_text, text_start_obstacle, token_dimensions
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.checkpoints import check_model, list_checkpoints
 from albertkit.training.loop import LoopSettings
-from albertkit.training.run import Run, place
-from albertkit.training.state import check_model, list_checkpoints
+from albertkit.training.processes import World, choose_compiled
+from albertkit.training.run import Run, place_model
+
+START = "start"  # in the folder of a run that continues a model: that model, with what was added to it
+
+_NOISE = 0.1  # of the old rows' standard deviation
+# What a checkpoint may lack: a base encoder has no heads, a masked-LM model no pooler.
+_MAY_BE_FRESH = ("predictions", "sop_classifier", "albert.pooler.weight", "albert.pooler.bias")
+# What configurations of fine-tuned models say of their task.
+_TASK_KEYS = frozenset(
+    ["id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params"]
+)
+
+
+@dataclass(frozen=True)
+class InitialModel:
+    """A model to train.
+
+    Attributes:
+        model: On the CPU.
+        continued: What `provenance.json` says of the model that is continued; empty for initialised weights.
+        notes: Lines for the user.
+    """
+
+    model: AlbertForPreTraining
+    continued: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def initialise(settings: PretrainSettings, vocab_size: int, ids: Mapping[str, int] | None = None) -> InitialModel:
+    """Initialise a model from the seed alone, the same in every process."""
+    config = settings.model_config(vocab_size, ids)
+    torch.manual_seed(settings.seed)
+    return InitialModel(AlbertForPreTraining(config))
+
+
+def resume_start(folder: Path) -> InitialModel:
+    """Return the model that a run which continues another saved at its beginning."""
+    continued = load_typed(folder / PROVENANCE, dict[str, Any])["continued"]
+    return InitialModel(AlbertForPreTraining.from_pretrained(folder, strict=True), continued)
+
+
+def begin_run(
+    run: Path | None, tokenizer: AlbertTokenizer, settings: PretrainSettings, start: str | Path | None, resume: bool
+) -> InitialModel:
+    """Return the model that a run begins with; the loop puts what is trained of a resumed run back to its checkpoint.
+
+    A resumed run has its own copy of the model that it continues, and needs no `start`.
+    """
+    if run is not None and resume and (run / START).exists():
+        return resume_start(run / START)
+    if start is not None:
+        return continue_model(start, tokenizer, settings)
+    return initialise(settings, tokenizer.vocab_size, special_ids(tokenizer))
+
+
+def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: PretrainSettings) -> InitialModel:
+    """Return a checkpoint of any class to train further: heads that it lacks are initialised, rows for new tokens are added.
+
+    The tokenizer is that of the data; its first tokens must be those of the model, at the same ids. A new row is the mean of
+    the old ones and noise, since equal rows would differ by training only; its bias in the prediction is the least of
+    the old ones. `albertkit tokenizer extend --model` makes better rows, each of the tokens that the old vocabulary writes it
+    with.
+    """
+    path = local_folder(source)
+    config = AlbertConfig.from_pretrained(path)
+    config.check_length(settings.length, f"`{source}`")
+    before = own_tokenizer(path, config, source)
+    notes = _check_vocabulary(source, before, tokenizer)
+    own = {key: value for key, value in config.foreign.items() if key not in _TASK_KEYS}
+    torch.manual_seed(settings.seed)
+    model, matched = AlbertForPreTraining.from_tensors(
+        config.replace(foreign=own), read_tensors(path), _MAY_BE_FRESH, str(path)
+    )
+    fresh = sorted({_part(name) for name in matched.fresh})
+    if fresh:
+        notes.append(f"not in `{source}`, initialised: {', '.join(fresh)}")
+    if matched.left_out:
+        notes.append(f"in `{source}`, of no use here: {', '.join(sorted({_part(name) for name in matched.left_out}))}")
+    if tokenizer.vocab_size > before.vocab_size:
+        _add_rows(model, before.vocab_size, tokenizer.vocab_size)
+    facts = _facts(path)
+    grown_before = facts.get("provenance", {}).get(NEW_ROWS_FROM, before.vocab_size)
+    continued = {
+        "model": str(source),
+        "class": next(iter(config.foreign.get("architectures") or []), None),
+        "tokens": before.vocab_size,
+        NEW_ROWS_FROM: before.vocab_size if tokenizer.vocab_size > before.vocab_size else grown_before,
+        "initialised": fresh,
+        **facts,
+    }
+    return InitialModel(model, continued, notes)
+
+
+def seen_before(continued: dict[str, Any], store: str, settings: PretrainSettings) -> list[str]:
+    """Say whether the model that is continued was trained on documents that are held out now; `store` is a fingerprint."""
+    before = continued.get("provenance", {})
+    same = (before.get("held_out"), before.get("seed")) == (settings.held_out, settings.seed)
+    if before.get("store") != store or same:
+        return []
+    return [
+        f"`{continued['model']}` was trained on documents of this very store that are held out now, so evaluations flatter: "
+        f"use --held-out {before['held_out']} --seed {before['seed']}"
+    ]
+
+
+def _check_vocabulary(source: str | Path, before: AlbertTokenizer, now: AlbertTokenizer) -> list[str]:
+    """Refuse data in which an id of the model means something else; return notes about what else differs."""
+    if before.fingerprint == now.fingerprint:
+        return []
+    remedy = (
+        f"build the store with a tokenizer made by `albertkit tokenizer extend {source}`, or with that in `{source}`"
+    )
+    if now.vocab_size < before.vocab_size:
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"the data's tokenizer has {now.vocab_size:,} tokens, `{source}` {before.vocab_size:,}",
+            remedy,
+        )
+    for number in range(before.vocab_size):
+        if before.id_to_piece(number) != now.id_to_piece(number):
+            raise CheckpointError(
+                "wrong-tokenizer",
+                f"id {number} is `{before.id_to_piece(number)}` in `{source}` and `{now.id_to_piece(number)}` in the data's "
+                "tokenizer",
+                remedy,
+            )
+    notes = []
+    if before.text_rules != now.text_rules:
+        notes.append(f"text rules: {before.text_rules} in `{source}`, {now.text_rules} in the data")
+    if now.vocab_size > before.vocab_size:
+        notes.append(
+            f"new tokens: {now.vocab_size - before.vocab_size:,}, each begins as the mean of the {before.vocab_size:,} old rows "
+            "and noise; `albertkit tokenizer extend --model` makes better ones"
+        )
+    return notes
+
+
+@torch.no_grad()
+def _add_rows(model: AlbertForPreTraining, before: int, now: int) -> None:
+    """Add rows for the ids from `before` up to `now`; spare ones that the model had are replaced, too."""
+    if now > model.config.vocab_size:
+        model.resize_token_embeddings(now)
+    words = model.get_input_embeddings().weight
+    old = words[:before]
+    words[before:now] = old.mean(0) + _NOISE * old.std(0) * torch.randn_like(words[before:now])
+    model.predictions.bias[before:now] = model.predictions.bias[:before].min()
+
+
+def _part(name: str) -> str:
+    """Return the head or part that a parameter belongs to."""
+    return name.removeprefix("albert.").split(".")[0]
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """Return the checksum of the weights, and the provenance that the model has."""
+    facts: dict[str, Any] = {}
+    for name in (WEIGHTS, OLD_WEIGHTS):
+        if (path / name).exists():
+            facts["weights_sha256"] = sha256_file(path / name)
+            break
+    if (path / PROVENANCE).exists():
+        facts["provenance"] = load_typed(path / PROVENANCE, dict[str, Any])
+    return facts
+
 
 FEW_PREDICTIONS = 1_000
 _PAIR_HEAD = ("albert.pooler", "sop_classifier")  # beginnings of the names of its parameters
@@ -35,7 +203,7 @@ _SPREAD = 2.5  # nats: standard deviation of the loss of one masked token, about
 
 
 @dataclass
-class Prepared:
+class PreparedRun:
     """A run that could begin.
 
     Attributes:
@@ -56,11 +224,11 @@ class Prepared:
     settings: PretrainSettings
     continued: bool
     world: World
-    source: Source
+    source: PretrainingData
     stream: EpochStream
     held_out: HeldOut
     unigram: Unigram
-    began: Start
+    began: InitialModel
     model: AlbertForPreTraining
     trained: nn.Module
     notes: list[str]
@@ -93,12 +261,12 @@ class Prepared:
         return (self.settings.keep + 1) * checkpoint + (3 + self.continued) * model
 
 
-def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSettings] | None) -> Prepared:
+def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSettings] | None) -> PreparedRun:
     """Do all that comes before a run writes its first file; `run` is None where there will be none, as in an estimate."""
     settings, start = options.settings, options.start
     folder = None if run is None else run.folder
     resume = run is not None and run.resume
-    source = open_source(
+    source = open_pretraining_data(
         options.store, settings.as_started(folder) if folder and resume else settings, options.tokenizer
     )
     continued = start is not None or (resume and folder is not None and (folder / START).exists())
@@ -109,7 +277,7 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     stream = source.training(world)
     notes.append(source.describe(stream))  # raises at once if no example can be made
     began = begin_run(folder, source.tokenizer, settings, start, resume)
-    model = prepare(began.model, settings, world)
+    model = prepare_model(began.model, settings, world)
     check_start_layers(settings, model.config)
     trained = trained_part(model, settings, began.continued.get(NEW_ROWS_FROM, 0))
     if continued:
@@ -125,7 +293,7 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     notes.append(f"unknown tokens: {unknown:.2%} of the training text")
     held_out = source.evaluation(world)
     notes.append(describe_held_out(held_out, settings.held_out))
-    made = Prepared(
+    made = PreparedRun(
         settings, continued, world, source, stream, held_out, unigram, began, model, trained, notes, seconds
     )
     if folder is not None and not resume:
@@ -133,9 +301,9 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     return made
 
 
-def _start_from_text(model: AlbertForPreTraining, source: Source, unigram: Unigram, world: World) -> str:
+def _start_from_text(model: AlbertForPreTraining, source: PretrainingData, unigram: Unigram, world: World) -> str:
     """Let a new model start from its text, counted once in a launch; return a line about it."""
-    if reason := fits(model.config):
+    if reason := text_start_obstacle(model.config):
         raise ConfigError("bad-value", f"initial_weights text: {reason}", "leave --initial-weights out")
     size = token_dimensions(model.config)
     vectors = world.first(source.cooccurrence(size) if world.is_main else None)
@@ -147,9 +315,9 @@ def _start_from_text(model: AlbertForPreTraining, source: Source, unigram: Unigr
     return f"initial weights: from text, in which {known:,} of {len(vectors):,} tokens co-occur with others"
 
 
-def prepare(model: AlbertForPreTraining, settings: PretrainSettings, world: World) -> AlbertForPreTraining:
+def prepare_model(model: AlbertForPreTraining, settings: PretrainSettings, world: World) -> AlbertForPreTraining:
     """Put a model where it is trained, and decide how it computes."""
-    place(model, settings, world)
+    place_model(model, settings, world)
     model.compiled = choose_compiled(settings.compile, world.device)
     return model
 
@@ -167,13 +335,13 @@ def describe_held_out(batches: HeldOut, share: float) -> str:
     return f"{line}: few, their mean loss is uncertain by about {_SPREAD / predictions**0.5:.2f} nats; {remedy}"
 
 
-def _check_run(run: Run[PretrainSettings], source: Source, start: str | Path | None) -> None:
+def _check_run(run: Run[PretrainSettings], source: PretrainingData, start: str | Path | None) -> None:
     """Make sure that the folder is either new or the run to resume, which was made from this data and this model."""
     if not run.check_made_from({"store": source.fingerprint}):
         return
     copy = run.folder / START
     check_model(copy)
-    before = load(copy / PROVENANCE, dict[str, Any])["continued"]["model"] if copy.exists() else None
+    before = load_typed(copy / PROVENANCE, dict[str, Any])["continued"]["model"] if copy.exists() else None
     if start is not None and str(start) != before:
         begun = f"`{before}`" if before else "initialised weights"
         fact = f"`{run.folder}` was started with {begun}, now `{start}`"
@@ -181,7 +349,7 @@ def _check_run(run: Run[PretrainSettings], source: Source, start: str | Path | N
         raise CheckpointError("changed", fact, hint)
 
 
-def _check_space(run: Path, made: Prepared) -> None:
+def _check_space(run: Path, made: PreparedRun) -> None:
     """Make sure that the checkpoints of a new run fit on its disk."""
     there = next(folder for folder in (run, *run.absolute().parents) if folder.exists())
     free = shutil.disk_usage(there).free

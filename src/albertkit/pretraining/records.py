@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from albertkit.batches.packed import PackedBatch
 from albertkit.conversion.tensorflow.records import RecordFile, read_example
 from albertkit.corpus.store import document_hash
-from albertkit.data.inputs import is_record_name
-from albertkit.data.packing import PackedBatch
 from albertkit.errors import DataError
 from albertkit.files import sha256_bytes
+from albertkit.pretraining.batches import Batching, EpochStream
 from albertkit.pretraining.randomness import ORDER, make_key, shuffle_rows
-from albertkit.pretraining.stream import Batching, EpochStream
+from albertkit.tables.files import is_record_name
 
 UNFINISHED = ".export"  # stands in the folder of an export from its first moment to its last
 

@@ -10,37 +10,34 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from albertkit.command import takes
 from albertkit.config import AlbertConfig
 from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
-from albertkit.files import atomic_folder, load, write_checksums
-from albertkit.frame.card import versions
-from albertkit.frame.command import takes
-from albertkit.frame.progress import Progress
-from albertkit.frame.section import Commands, Facts, Section
+from albertkit.files import atomic_folder, load_typed, write_checksums
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, PackedBatch
-from albertkit.model.folder import PROVENANCE
-from albertkit.model_folder import describe_model, local_folder, or_model_of_run, write_selected
+from albertkit.model.files import PROVENANCE
+from albertkit.model_paths import describe_model, local_folder, or_model_of_run, write_selected
+from albertkit.output.card import versions
+from albertkit.output.progress import ProgressBar
+from albertkit.output.sections import Commands, FactList, Section
+from albertkit.pretraining.batches import check_budget
 from albertkit.pretraining.card import PretrainingFacts, model_card
 from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
 from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
 from albertkit.pretraining.options import EvaluatePretrainedOptions, PretrainOptions
-from albertkit.pretraining.preparation import Prepared, prepare_run
+from albertkit.pretraining.preparation import START, PreparedRun, prepare_run
 from albertkit.pretraining.records import RecordEvaluation, TrainingRecords
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import held_out_stream, is_records
-from albertkit.pretraining.start import START
-from albertkit.pretraining.stream import check_budget
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.example_texts import KOREAN, example_texts
-from albertkit.training.curves import plot_run
-from albertkit.training.distributed import World, join_world
-from albertkit.training.hardware import choose_precision, describe
-from albertkit.training.loop import Recipe
-from albertkit.training.metrics import read_metrics
+from albertkit.tokenizer.texts import KOREAN, example_texts
+from albertkit.training.checkpoints import TrainingState
+from albertkit.training.loop import TrainingRecipe
+from albertkit.training.monitor import plot_run, read_metrics
+from albertkit.training.processes import World, choose_precision, describe, join_world
 from albertkit.training.run import Run, RunResult, open_run
-from albertkit.training.state import TrainingState
 
 _CONSTANT = 0.99  # share of equal guesses from which the outputs are called constant
 _REMEMBERED = ("held_out", "seed", "length", "pair_task", "masked_lm_prob")
@@ -87,7 +84,7 @@ class PretrainResult(RunResult):
 
     def sections(self) -> list[Section]:
         """Return what was trained and scored, and what to try next."""
-        return [Facts(self.to_dict()), *([Commands(self.next)] if self.next else [])]
+        return [FactList(self.to_dict()), *([Commands(self.next)] if self.next else [])]
 
 
 @takes(PretrainOptions)
@@ -146,7 +143,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
         return replace(result, model=final, next=next_commands(options.store, options.out, made.source.tokenizer))
 
 
-def _recipe(run: Run[PretrainSettings], made: Prepared) -> Recipe[PackedBatch]:
+def _recipe(run: Run[PretrainSettings], made: PreparedRun) -> TrainingRecipe[PackedBatch]:
     """Return what is trained, and how."""
     settings, model = made.settings, made.model
     provenance = {"store": made.source.fingerprint, **{name: getattr(settings, name) for name in _REMEMBERED}}
@@ -158,7 +155,7 @@ def _recipe(run: Run[PretrainSettings], made: Prepared) -> Recipe[PackedBatch]:
         use_layers(model, None)
         return evaluate_batches(model, made.held_out, made.unigram, run.world).numbers()
 
-    return Recipe(
+    return TrainingRecipe(
         model=made.trained,
         objective=PretrainingObjective(model),
         stream=made.stream,
@@ -178,7 +175,7 @@ def _recipe(run: Run[PretrainSettings], made: Prepared) -> Recipe[PackedBatch]:
 
 def _write_card(
     run: Run[PretrainSettings],
-    made: Prepared,
+    made: PreparedRun,
     name: str,
     folder: Path,
     evaluation: dict[str, float],
@@ -260,7 +257,7 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     missing = ("sop_classifier", "albert") if without_order else ()  # the pooler is of the encoder
     model = AlbertForPreTraining.from_pretrained(folder, strict=True, allow_missing=missing).to(world.device)
     model.compute_dtype = choose_precision(options.precision, world.device)
-    trained = load(folder / PROVENANCE, _Trained) if (folder / PROVENANCE).exists() else _Trained()
+    trained = load_typed(folder / PROVENANCE, _Trained) if (folder / PROVENANCE).exists() else _Trained()
     if without_order:
         trained = replace(trained, pair_task="none")
     if not isinstance(options.store, TokenStore) and is_records(options.store):
@@ -283,7 +280,7 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     batches = held_out_stream(store, settings, documents, world)
     # With no document left to count, the frequencies are those of the evaluated text itself: a harder baseline.
     unigram = Unigram(store, documents if share < 1 else None, world)
-    with Progress("evaluating", 0, "sequences", options.progress and not world.rank) as progress:
+    with ProgressBar("evaluating", 0, "sequences", options.progress and not world.rank) as progress:
         return evaluate_batches(model, _counting(batches, progress), unigram, world)
 
 
@@ -324,11 +321,11 @@ def _evaluate_records(
     )
     unigram = Unigram.of_counts(records.count_tokens(numbers if numbers.all() else ~numbers))
     total = -(-int(numbers.sum()) // world.size)
-    with Progress("evaluating", total, "records", options.progress and not world.rank) as progress:
+    with ProgressBar("evaluating", total, "records", options.progress and not world.rank) as progress:
         return evaluate_batches(model, _counting(batches, progress), unigram, world)
 
 
-def _counting(batches: Iterable[PackedBatch], progress: Progress) -> Iterator[PackedBatch]:
+def _counting(batches: Iterable[PackedBatch], progress: ProgressBar) -> Iterator[PackedBatch]:
     """Yield batches, and show how many sequences of them were scored."""
     done = 0
     for batch in batches:

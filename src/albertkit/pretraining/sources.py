@@ -11,22 +11,22 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from albertkit.addresses import is_remote
+from albertkit.batches.packed import PackedBatch
 from albertkit.conversion.tensorflow.records import begins_with_record
 from albertkit.corpus import TokenStore
 from albertkit.corpus.cooccurrence import cooccurrence_vectors, documents_of
-from albertkit.corpus.store_format import MANIFEST
-from albertkit.data.inputs import is_record_name
-from albertkit.data.packing import PackedBatch
+from albertkit.corpus.store import MANIFEST
 from albertkit.errors import ConfigError, DataError
+from albertkit.model_paths import is_remote
+from albertkit.pretraining.batches import Batching, BatchStream, EpochStream, EvaluationStream
 from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.examples import ExampleSettings, blocks_of, tokens_used, used_text
 from albertkit.pretraining.masking import MaskSettings
 from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, holds_records
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
-from albertkit.pretraining.stream import Batching, BatchStream, EpochStream, EvaluationStream
+from albertkit.tables.files import is_record_name
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.training.distributed import World
+from albertkit.training.processes import World
 
 # Bytes of a store that are read and compared with its checksums before a run: 4 s. A larger store would keep every run
 # waiting; `albertkit doctor STORE` reads all of it.
@@ -48,7 +48,7 @@ class HeldOut(Protocol):
     def __iter__(self) -> Iterator[PackedBatch]: ...
 
 
-class Source(ABC):
+class PretrainingData(ABC):
     """The data of a run.
 
     Attributes:
@@ -103,9 +103,9 @@ class Source(ABC):
         )
 
 
-def open_source(
+def open_pretraining_data(
     data: str | Path | TokenStore, settings: PretrainSettings, tokenizer: str | Path | None = None
-) -> Source:
+) -> PretrainingData:
     """Open what a run is to train on: a token store, its folder or address (`s3://…`); or TFRecords.
 
     A store has its own tokenizer, and another one is refused; that of records lies beside them unless it is named.
@@ -131,7 +131,7 @@ def is_pretraining_data(data: str) -> bool:
     return holds_records(path) and (path.is_dir() or is_record_name(path.name))
 
 
-class _StoreSource(Source):
+class _StoreSource(PretrainingData):
     """A token store: segments and masks are drawn again in every epoch."""
 
     def __init__(self, store: TokenStore, settings: PretrainSettings) -> None:
@@ -184,7 +184,7 @@ class _StoreSource(Source):
         }
 
 
-class _RecordSource(Source):
+class _RecordSource(PretrainingData):
     """Records: segments, masks and length are as they were written; the order is drawn again in every epoch."""
 
     def __init__(self, path: Path, settings: PretrainSettings, tokenizer: str | Path | None) -> None:

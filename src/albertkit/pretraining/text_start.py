@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForPreTraining
-from albertkit.model.encoder import AlbertLayer
+from albertkit.model.layers import AlbertLayer
 
 _OFFSETS = (-1, 1, -2, 2, -3, 3, -4, 4)  # tokens from the query to the key that a head looks for, head by head
 _POSITION_SHARE = 3 / 8  # of the embedding's dimensions
@@ -38,7 +38,7 @@ _SEGMENT_SHARPNESS = 0.75  # of the first token's score of the segment that a he
 _LIFT = 0.5  # bias before the prediction's gelu, which cuts what is below 0
 
 
-def fits(config: AlbertConfig) -> str:
+def text_start_obstacle(config: AlbertConfig) -> str:
     """Return why a model of this shape cannot start from text; empty if it can."""
     if config.hidden_size < config.embedding_size:
         return f"hidden_size {config.hidden_size} is below embedding_size {config.embedding_size}"
@@ -50,14 +50,14 @@ def fits(config: AlbertConfig) -> str:
 
 
 @dataclass(frozen=True)
-class _Places:
+class _Dimensions:
     """The dimensions of an embedding: the token's, two marks (of the first token and of segments), `2 * waves` of position."""
 
     size: int
     waves: int
 
     @classmethod
-    def of(cls, config: AlbertConfig) -> "_Places":
+    def of(cls, config: AlbertConfig) -> "_Dimensions":
         head = config.hidden_size // config.num_attention_heads
         return cls(config.embedding_size, min(int(_POSITION_SHARE * config.embedding_size), head - 1) // 2)
 
@@ -81,7 +81,7 @@ class _Places:
 
 def token_dimensions(config: AlbertConfig) -> int:
     """Return how many numbers of an embedding the vector of a token takes."""
-    return _Places.of(config).tokens
+    return _Dimensions.of(config).tokens
 
 
 @torch.no_grad()
@@ -94,7 +94,7 @@ def start_from_text(model: AlbertForPreTraining, vectors: Tensor, log_frequencie
         log_frequencies: [V], the bias of the prediction.
         first_id: The token that begins every sequence.
     """
-    places = _Places.of(model.config)
+    places = _Dimensions.of(model.config)
     embeddings, encoder, head = model.albert.embeddings, model.albert.encoder, model.predictions
     words = embeddings.word_embeddings.weight
     vectors = vectors.to(words)
@@ -123,7 +123,7 @@ def start_from_text(model: AlbertForPreTraining, vectors: Tensor, log_frequencie
     head.bias.copy_(log_frequencies)
 
 
-def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, places: _Places) -> None:
+def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, places: _Dimensions) -> None:
     """Let each head look a fixed distance away and pass on the token vector that it finds; the feed-forward adds nothing yet.
 
     A head compares sines: sin(f·p) and cos(f·p) of the query with those of the key's position less the offset, so that the

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from albertkit.command import takes
 from albertkit.errors import ConfigError, MissingExtraError
-from albertkit.frame.command import takes
-from albertkit.frame.rendering import to_markdown, to_terminal
-from albertkit.frame.result import Result
-from albertkit.frame.section import Cell, Facts, Section, Table, Text
+from albertkit.output.render import to_markdown, to_terminal
+from albertkit.output.sections import Cell, FactList, Paragraph, Result, Section, TableSection
 from albertkit.report.options import DoctorOptions
 
 GIB = 1 << 30
@@ -95,14 +94,14 @@ class Examination(Result):
                 installs.append(state["install"])
         problems: list[Section] = []
         for problem in self.problems:
-            problems.append(Text(problem["fact"], tone="bad" if problem["fatal"] else "warning"))
-            problems.append(Text(f"hint: {problem['hint']}"))
+            problems.append(Paragraph(problem["fact"], tone="bad" if problem["fatal"] else "warning"))
+            problems.append(Paragraph(f"hint: {problem['hint']}"))
         return [
-            Facts(self._machine(), "albertkit doctor"),
-            Table(["package", "installed", "needed", "state"], packages),
-            Table(["extra", "state"], extras),
-            Text("\n".join(installs), form="code"),  # whole lines, so that they can be copied
-            *(problems or [Text("the core is complete", tone="good")]),
+            FactList(self._machine(), "albertkit doctor"),
+            TableSection(["package", "installed", "needed", "state"], packages),
+            TableSection(["extra", "state"], extras),
+            Paragraph("\n".join(installs), form="code"),  # whole lines, so that they can be copied
+            *(problems or [Paragraph("the core is complete", tone="good")]),
         ]
 
     def _machine(self) -> dict[str, str | list[str] | None]:
@@ -133,17 +132,17 @@ def doctor(options: DoctorOptions) -> Result:
     if options.warm:
         if options.folder is not None:
             raise ConfigError("conflicting-options", "--warm and a folder cannot be combined", "leave the folder out")
-        from albertkit.report.warming import warm  # imports torch
+        from albertkit.report.warm import warm  # imports torch
 
         return warm()
     if options.folder is not None:
-        from albertkit.verify import verify_files  # imports torch
+        from albertkit.report.verify import verify_files  # imports torch
 
         return verify_files(options.folder)
     return examine(options.markdown)
 
 
-def show(result: Result) -> None:
+def show_doctor(result: Result) -> None:
     """Print the result: as Markdown for an issue where that was asked for, else as sections."""
     if getattr(result, "markdown", False):
         print(as_markdown(result), end="")
@@ -302,14 +301,12 @@ def torch_details() -> dict[str, Any]:
         import torch
     except Exception as error:  # a broken binary raises OSError, a clash with numpy anything
         return {"error": f"{type(error).__name__}: {error}"}
-    from albertkit.engines import processor
-    from albertkit.training.hardware import bf16_peak
+    from albertkit.engines import engine
+    from albertkit.training.processes import bf16_peak
 
     cpu = torch.device("cpu")
     packed = [
-        precision
-        for precision, instructions in processor.FUSED_INSTRUCTIONS.items()
-        if all(map(processor.has, instructions))
+        precision for precision, instructions in engine.FUSED_INSTRUCTIONS.items() if all(map(engine.has, instructions))
     ]
     devices = []
     if torch.cuda.is_available():
@@ -331,9 +328,9 @@ def torch_details() -> dict[str, Any]:
         "error": None,
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "cpu_instructions": list(filter(processor.has, CPU_INSTRUCTIONS)),
-        "native_bf16": processor.native_bf16(cpu),
-        "faster_bf16": processor.faster_bf16(cpu),
+        "cpu_instructions": list(filter(engine.has, CPU_INSTRUCTIONS)),
+        "native_bf16": engine.native_bf16(cpu),
+        "faster_bf16": engine.faster_bf16(cpu),
         "packed_precisions": packed,
         "cuda_build": torch.version.cuda,
         "cuda_devices": devices,

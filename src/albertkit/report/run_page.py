@@ -1,33 +1,47 @@
 """`albertkit report`: one page about any run, as far as it has come."""
 
+import json
 import math
 import re
 import shlex
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from albertkit.errors import AlbertKitError, MissingExtraError
+from albertkit.command import takes
+from albertkit.errors import AlbertKitError, DataError, MissingExtraError, near_path
 from albertkit.files import check_page_file
-from albertkit.frame.command import takes
-from albertkit.frame.rendering import write_page
-from albertkit.frame.result import Result
-from albertkit.frame.section import Commands, Facts, Figure, Highlight, Highlights, Section, Text
-from albertkit.frame.values import bytes_text, count_text, duration_text
+from albertkit.model_paths import MODELS, numbered_folders, runs_inside
+from albertkit.output.render import write_page
+from albertkit.output.sections import (
+    Bar,
+    Bars,
+    Commands,
+    FactList,
+    Figure,
+    Highlight,
+    Highlights,
+    MarkedSpan,
+    Panel,
+    Paragraph,
+    Result,
+    Section,
+    bytes_text,
+    count_text,
+    duration_text,
+)
 from albertkit.pretraining.card import measures, measures_table, times_more_probable
-from albertkit.report.examples import dev_examples
 from albertkit.report.inspect import inspect_folder
 from albertkit.report.options import ReportOptions
-from albertkit.report.run_folder import RunFolder, numbers, read_run
-from albertkit.training.curves import is_drawable, run_svgs
-from albertkit.training.metrics import RunMetrics
+from albertkit.training.monitor import METRICS_FILE, RunMetrics, is_drawable, number_or_nan, read_metrics, run_svgs
 from albertkit.training.results import (
     Details,
-    class_table,
+    class_scores_section,
     confusion_table,
     number,
     scatter,
@@ -35,6 +49,320 @@ from albertkit.training.results import (
     score_table,
     scores_of,
 )
+
+MAX_BYTES = 256_000_000  # of a file that is read
+_MAX_STEP = 10**12  # a larger one is no step, and has no place on an axis
+# Of what is shown.
+_MAX_DEPTH = 6
+_MAX_ITEMS = 100_000
+_MAX_CHARACTERS = 2_000
+
+# A setting that only this kind of training has.
+_KINDS = {
+    "pair_task": "pretraining", "video_attention": "captioning", "threshold_from": "fine-tuning",
+    "projection": "sentence embeddings",
+}  # fmt: skip
+_MARKS = {"task.json": "fine-tuning", "captioner.json": "captioning", "modules.json": "sentence embeddings"}
+
+
+@dataclass
+class RunFolder:
+    """A run folder, as far as it could be read.
+
+    Attributes:
+        folder: The folder.
+        attempt: Where the curve and the settings are: the folder itself, its best seed or its last retry.
+        kind: pretraining, fine-tuning, sentence embeddings, captioning; or training where nothing says which.
+        finished: Whether it came to its end.
+        model: The model to use, if there is one.
+        settings: Of `run.toml`.
+        metrics: Of `metrics.jsonl`.
+        results: Of `results.json`.
+        state: Of the newest checkpoint: step, tokens, seconds, skipped, threads.
+        seeds: With several seeds, the name of each with its value, None while it is unfinished.
+        card: The model's README.
+        notes: What could not be read, and why.
+    """
+
+    folder: Path
+    attempt: Path
+    kind: str = "training"
+    finished: bool = False
+    model: Path | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    metrics: RunMetrics = field(default_factory=RunMetrics)
+    results: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    seeds: dict[str, float | None] = field(default_factory=dict)
+    card: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def read(self, path: Path, parse: Callable[[str], Any]) -> Any:
+        """Read a file of the run with `parse`; None if it is missing, or cannot be read: then a note says why."""
+        if not self.holds(path):
+            return None
+        name = path.relative_to(self.folder)
+        try:
+            if not path.is_file():
+                raise ValueError("it is a folder, a pipe or a device")
+            if path.stat().st_size > MAX_BYTES:
+                raise ValueError(f"larger than {MAX_BYTES / 1e6:.0f} MB")
+            return parse(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            self.notes.append(f"{name} cannot be read: {error}")
+            return None
+
+    def holds(self, path: Path) -> bool:
+        """Return whether there is such a file or folder; a link that leads out of the run is not followed, and noted."""
+        if not path.exists():
+            return False
+        if path.resolve().is_relative_to(self.folder.resolve()):
+            return True
+        self.notes.append(f"{path.relative_to(self.folder)} lies outside of the run, and was not read")
+        return False
+
+    def table(self, path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
+        """Read a file that holds names and values; empty if it does not."""
+        value = self.read(path, parse)
+        if value is not None and not isinstance(value, dict):
+            self.notes.append(f"{path.relative_to(self.folder)} holds no names and values")
+        return shorten_value(value) if isinstance(value, dict) else {}
+
+
+def read_run(folder: str | Path) -> RunFolder:
+    """Read a run."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise DataError("not-found", f"no run folder at `{path}`", near_path(path, "name the folder that --out made"))
+    seeds = numbered_folders(path, "seed")
+    if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
+        runs = runs_inside(path)
+        hint = f"name a run inside it: {runs[0]}" if runs else "name the folder that --out made"
+        raise DataError("missing-file", f"`{path}` is not a run: it has neither run.toml nor {METRICS_FILE}", hint)
+    run = RunFolder(path, path)
+    run.results = run.table(path / "results.json")
+    for seed in seeds:
+        value = numbers(run.table(seed / "results.json")).get("value")
+        run.seeds[seed.name] = value if value is not None and value == value else None
+    run.attempt = _attempt(run, seeds)
+    run.settings = run.table(run.attempt / "run.toml", tomllib.loads)
+    run.metrics = _metrics(run)
+    run.model = next((path / name for name in MODELS if run.holds(path / name / "config.json")), None)
+    run.kind = _kind(run)
+    run.finished = bool(run.results) or (path / "final" / "config.json").exists()
+    checkpoints = numbered_folders(run.attempt / "checkpoints", "step")
+    run.state = run.table(checkpoints[-1] / "training_state.json") if checkpoints else {}
+    if run.model:
+        run.card = run.read(run.model / "README.md", str) or ""
+        if run.kind == "pretraining" and not run.card:  # `best/` has none
+            run.card = run.read(path / "final" / "README.md", str) or ""
+    return run
+
+
+def shorten_value(value: Any, depth: int = 0) -> Any:
+    """Return a value cut to what is readable: not too deep, too many or too long."""
+    if depth > _MAX_DEPTH:
+        return "…"
+    if isinstance(value, dict):
+        return {
+            str(key)[:_MAX_CHARACTERS]: shorten_value(part, depth + 1) for key, part in list(value.items())[:_MAX_ITEMS]
+        }
+    if isinstance(value, list):
+        return [shorten_value(part, depth + 1) for part in value[:_MAX_ITEMS]]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return str(value)[:_MAX_CHARACTERS]
+
+
+def _attempt(run: RunFolder, seeds: list[Path]) -> Path:
+    """Return the folder of the attempt that made `best/`: the best of several seeds, the last of its retries."""
+    attempt = run.folder
+    if seeds:
+        finished_seeds = [seed for seed in seeds if run.seeds[seed.name] is not None]
+        attempt = max(finished_seeds, key=lambda seed: run.seeds[seed.name] or 0.0) if finished_seeds else seeds[-1]
+    retries = [retry for retry in numbered_folders(attempt, "retry") if (retry / METRICS_FILE).exists()]
+    return retries[-1] if retries else attempt
+
+
+def _metrics(run: RunFolder) -> RunMetrics:
+    file = run.attempt / METRICS_FILE
+    if not run.holds(file):
+        return RunMetrics()
+    try:
+        metrics = read_metrics(file)
+    except (AlbertKitError, OSError, RecursionError) as error:
+        run.notes.append(f"{METRICS_FILE} cannot be read: {getattr(error, 'message', error)}")
+        return RunMetrics()
+    for name in ("steps", "evaluations"):
+        records = [record for record in getattr(metrics, name) if 0 <= record["step"] <= _MAX_STEP]
+        setattr(metrics, name, [{**numbers(record), "step": int(record["step"])} for record in records])
+    return metrics
+
+
+def numbers(record: dict[str, Any]) -> dict[str, float]:
+    """Return the values that are numbers, as floats; NaN where none was recorded."""
+    return {
+        name: _float(value)
+        for name, value in record.items()
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    }
+
+
+def _float(value: Any) -> float:
+    try:
+        return number_or_nan(value)
+    except OverflowError:  # a whole number beyond every float
+        return float("nan")
+
+
+def _kind(run: RunFolder) -> str:
+    for name, kind in _KINDS.items():
+        if name in run.settings:
+            return kind
+    marks = [kind for name, kind in _MARKS.items() if run.model and (run.model / name).exists()]
+    return marks[0] if marks else "training"
+
+
+MASK = "[MASK]"
+WORD_START = "▁"  # SentencePiece's mark
+MAX_EXAMPLES = 6
+MAX_GUESSES = 4  # of each
+MAX_CHARACTERS = 600  # of a text
+WORST = "Its worst predictions on dev, the most confident mistakes first."
+FIRST = "The first examples of dev, not chosen."
+
+
+def filled_masks(examples: Iterable[Mapping[str, Any]]) -> list[Section]:
+    """Return a panel for each example: `text` with `[MASK]`, `answer`, and `predictions`, pairs of token and probability."""
+    panels = []
+    for example in examples:
+        answer = str(example.get("answer", ""))
+        has_marks = any(str(token).startswith(WORD_START) for token, _ in example["predictions"])
+        bars, is_predicted = [], False
+        for token, probability in example["predictions"]:
+            token = str(token)
+            is_right = answer != "" and answer in (token, token.removeprefix(WORD_START))
+            is_predicted = is_predicted or is_right
+            share = min(max(float(probability), 0.0), 1.0)
+            bars.append(Bar(_readable_token(token, has_marks), share, "good" if is_right else ""))
+        parts = re.split(f"({re.escape(MASK)})", str(example["text"]))
+        sections: list[Section] = [
+            Paragraph([MarkedSpan(part, "strong" if part == MASK else "") for part in parts]),
+            Bars(bars),
+        ]
+        if answer and not is_predicted:
+            word = _readable_token(answer, has_marks and answer.startswith(WORD_START))
+            sections.append(Paragraph([MarkedSpan("In the text: "), MarkedSpan(word, "strong")], tone="muted"))
+        panels.append(Panel(sections))
+    note = "An ellipsis marks a token that goes on with a word; ✓ is what the text has."
+    return [Paragraph("", "Masks filled in"), *panels, Paragraph(note, tone="muted")] if panels else []
+
+
+def _readable_token(token: str, has_marks: bool) -> str:
+    """Return a token without SentencePiece's mark; one that goes on with a word begins with an ellipsis."""
+    if token.startswith(WORD_START):
+        return token.removeprefix(WORD_START) or "(space)"
+    return f"…{token}" if has_marks else token
+
+
+def dev_examples(run: RunFolder) -> list[Section]:
+    """Return panels of a run's predictions on dev: mistakes first, then examples that were not chosen."""
+    folder = run.attempt / "dev" if (run.attempt / "dev").exists() else run.folder / "dev"
+    records = _read_records(run, folder / "examples.jsonl")
+    panels: list[Panel | None]
+    mistakes: list[Panel | None] = []
+    if records:
+        mistakes = list(map(_prediction_panel, _read_records(run, folder / "errors.jsonl")))
+        panels = list(map(_prediction_panel, records))
+    else:
+        questions = list(run.table(folder / "nbest_predictions.json").items())[:MAX_EXAMPLES]
+        if questions:  # known by their numbers alone: the file has no text of them
+            panels = [Panel(_bars(_pairs(nbest)), name) for name, nbest in questions if isinstance(nbest, list)]
+        else:
+            panels = list(map(_prediction_panel, _read_records(run, folder / "predictions.jsonl")))
+        if not any(panels):
+            panels = list(_captions(run.results.get("examples")))
+    sections: list[Section] = []
+    for title, group in ((WORST, mistakes), (FIRST, panels)):
+        shown_panels = [panel for panel in group if panel is not None]
+        if shown_panels:
+            sections += [Paragraph(title, tone="muted"), *shown_panels]
+    return [Paragraph("", "Predictions"), *sections] if sections else []
+
+
+def _read_records(run: RunFolder, file: Path) -> list[dict[str, Any]]:
+    records = run.read(file, lambda text: [json.loads(line) for line in text.split("\n")[:MAX_EXAMPLES] if line]) or []
+    return [shorten_value(record) for record in records if isinstance(record, dict)]
+
+
+def _prediction_panel(record: dict[str, Any]) -> Panel | None:
+    """Return a prediction, with the texts and the label where the run kept them."""
+    words, entities, shares, nbest = (record.get(key) for key in ("words", "entities", "probabilities", "nbest"))
+    texts = record.get("texts")
+    sections: list[Section] = []
+    if isinstance(texts, list):
+        sections += [Paragraph(_shortened(text)) for text in texts if isinstance(text, str)]
+    value = numbers({"value": record.get("value")}).get("value")
+    if isinstance(words, list) and isinstance(entities, list):
+        sections.append(Paragraph(list(_entity_spans(" ".join(map(str, words)), entities))))
+    elif isinstance(nbest, list):
+        sections += _bars(_pairs(nbest))
+    elif isinstance(shares, dict):
+        sections += _bars(list(shares.items()))
+    elif value is not None and value == value and sections:
+        sections.append(Paragraph([MarkedSpan("Prediction: "), MarkedSpan(f"{value:.3f}", "strong")], tone="muted"))
+    else:
+        return None
+    label = record.get("gold")
+    if isinstance(label, str) and label:
+        sections.append(_label(label))
+    return Panel(sections, str(record.get("id", "")))
+
+
+def _captions(examples: Any) -> list[Panel]:
+    """Return the captions that a captioner's results hold, with the first reference of each."""
+    panels = []
+    for example in examples[:MAX_EXAMPLES] if isinstance(examples, list) else []:
+        example = example if isinstance(example, dict) else {}
+        caption, references = example.get("caption"), example.get("references")
+        if isinstance(caption, str) and isinstance(references, list):
+            labels = [_label(str(reference)) for reference in references[:1]]
+            panels.append(Panel([Paragraph(_shortened(caption)), *labels], str(example.get("key", ""))))
+    return panels
+
+
+def _label(text: str) -> Paragraph:
+    return Paragraph([MarkedSpan("Label: "), MarkedSpan(text, "strong")], tone="muted")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+
+
+def _pairs(guesses: list[Any]) -> list[tuple[Any, Any]]:
+    return [(guess.get("text"), guess.get("probability")) for guess in guesses if isinstance(guess, dict)]
+
+
+def _bars(pairs: list[tuple[Any, Any]]) -> list[Section]:
+    """Return bars of the likeliest texts, best first; what has no share between 0 and 1 is left out."""
+    shares = [(str(text), numbers({"share": share}).get("share", -1.0)) for text, share in pairs]
+    possible = [(text, share) for text, share in shares if 0 <= share <= 1]
+    best = sorted(possible, key=lambda pair: -pair[1])[:MAX_GUESSES]
+    return [Bars([Bar(text or "(no answer)", share) for text, share in best])] if best else []
+
+
+def _entity_spans(text: str, entities: list[Any]) -> Iterator[MarkedSpan]:
+    """Yield the text in parts, each entity with its type."""
+    position = 0
+    for entity in entities:
+        start, end = (entity.get(key) if isinstance(entity, dict) else None for key in ("start", "end"))
+        if not (isinstance(start, int) and isinstance(end, int) and position <= start < end <= len(text)):
+            continue
+        yield MarkedSpan(text[position:start])
+        yield MarkedSpan(text[start:end], "strong", str(entity.get("type", "")) or "entity")
+        position = end
+    yield MarkedSpan(text[position:])
+
 
 REPORT = "report.html"
 MEASURED = (
@@ -81,13 +409,13 @@ def write_run_report(options: ReportOptions) -> RunReport:
         *curve,
         *dev_examples(run),
         *results[1:],
-        Facts(_training_facts(run), "Training"),
+        FactList(_training_facts(run), "Training"),
         *model,
-        Facts(_file_sizes(run), "Files"),
-        Facts(_versions_and_threads(run), "Made with"),
-        Facts(run.settings, "Settings", exact=True),
+        FactList(_file_sizes(run), "Files"),
+        FactList(_versions_and_threads(run), "Made with"),
+        FactList(run.settings, "Settings", exact=True),
         Commands(_next_commands(run), "What to try next"),
-        Text(run.card, "The model card", form="source"),
+        Paragraph(run.card, "The model card", form="source"),
     ]
     subtitle = [run.kind, f"{parameters:,} parameters" if parameters else "", run.metrics.extent if curve else ""]
     warnings = [*_unfinished_warning(run), *run.notes, *failures]
@@ -109,7 +437,7 @@ def curve_sections(metrics: RunMetrics, baselines: Mapping[str, Any], metric: st
         wide, narrow = run_svgs(metrics, baselines, metric)
     except MissingExtraError as error:
         missing = f"There is no picture: {error.message}. Install it and write the report again:"
-        return [Text(missing, "Curve"), Text(error.hint, form="code")]
+        return [Paragraph(missing, "Curve"), Paragraph(error.hint, form="code")]
     return [Figure(wide, "Curve", caption, narrow)]
 
 
@@ -186,9 +514,9 @@ def _task_sections(run: RunFolder, details: Details, scores: Mapping[str, float]
         table = score_table(scores, details.intervals, details.metric, "Results on dev", details.positive_class)
         sections.append(table)
     seeds = {name: "unfinished" if value is None else number(value) for name, value in run.seeds.items()}
-    sections += [Facts(seeds, "Seeds")] if seeds else []
+    sections += [FactList(seeds, "Seeds")] if seeds else []
     for kind, rows in (("class", details.classes), ("type", details.types)):
-        sections += [class_table(rows, kind)] if rows else []
+        sections += [class_scores_section(rows, kind)] if rows else []
     if details.confusion and details.confusion.names:
         sections.append(confusion_table(details.confusion))
     return sections + scatter(details.pairs)
@@ -264,7 +592,7 @@ def _model_sections(run: RunFolder) -> tuple[int | None, list[Section]]:
     run.notes += inspection.problems
     sections: list[Section] = []
     for section in inspection.sections():
-        if isinstance(section, Facts) and section.title not in _LEFT_OUT:
+        if isinstance(section, FactList) and section.title not in _LEFT_OUT:
             sections.append(replace(section, title=section.title[:1].upper() + section.title[1:]))
     return inspection.parameters["total"], sections
 

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from albertkit.inference.pipeline import Pipeline
-from albertkit.inference.pretrained import MASK, FillMask
+from albertkit.pipelines.pipeline import Pipeline
+from albertkit.pipelines.text_pipelines import MASK, FillMask
 from albertkit.serve.refusals import ServiceError
 
 MOST_TEXTS = 2048  # of a request, as OpenAI's

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from albertkit.serve.admission import Sender, Space, client_of
 from albertkit.serve.bounds import MOST_HELD, MOST_REQUESTS, MOST_UPLOADS
 from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
+from albertkit.serve.queue import Sender, Space, client_of
 from albertkit.serve.refusals import ServiceError, refusal
 
 OPEN = {"/", "/health", "/ready", "/openapi.json"}  # without a key: they hold nothing about models and texts
@@ -52,7 +52,7 @@ class Gate:
         most = self._most_upload if is_upload else self._most
         host, port = scope.get("client") or ("", 0)
         sender = Sender(client_of(host), port, (path, headers.get(b"content-length")))
-        body = _Body(receive, most, self._uploads if is_upload else self._bodies, headers, sender)
+        body = _BodyMeter(receive, most, self._uploads if is_upload else self._bodies, headers, sender)
         begin = asyncio.get_running_loop().time()
         scope.setdefault("state", {})["deadline"] = begin + self._timeout
         error = self._refused(scope["method"], path, headers) or _too_long(headers, most)
@@ -106,7 +106,7 @@ class Gate:
         is_open = path.startswith(PAGE) or (path in OPEN and method != "POST")  # POST / computes
         return self._visitors.refuse(method, path, headers) or (None if is_open else self._without_key(headers))
 
-    def _no_room(self, sender: Sender, body: "_Body") -> ServiceError | None:
+    def _no_room(self, sender: Sender, body: "_BodyMeter") -> ServiceError | None:
         """Return the error for a request for which there is no place, or no memory for its body."""
         fact = f"{MOST_REQUESTS:,} requests are being answered"
         wait = self._places.refuse(sender, 1, asyncio.get_running_loop().time())
@@ -126,7 +126,7 @@ class Gate:
         fact = "the API key is not the right one" if key else "this service asks for an API key"
         return ServiceError("not-allowed", fact, "send the header `Authorization: Bearer KEY`", status=401)
 
-    def _too_late(self, body: "_Body") -> ServiceError:
+    def _too_late(self, body: "_BodyMeter") -> ServiceError:
         if not body.is_read:
             fact = f"the body had not come after {self._timeout:g} seconds"
             return ServiceError("busy", fact, "send it faster, or less", status=408)
@@ -171,7 +171,7 @@ class Visitors:
         return not origin or origin.partition("://")[2] == host
 
 
-class _Body:
+class _BodyMeter:
     """Count a request's body as it comes; `space` is that of the bytes that stay in memory or on disk.
 
     Attributes:

@@ -64,7 +64,7 @@ def log_to_stderr(level: LogLevel | None = None) -> None:
     levels = {
         "albertkit.serve": own,
         REQUESTS: requests,
-        "albertkit.model_folder": own,
+        "albertkit.model_paths": own,
         "albertkit.jit": own,
         "uvicorn": logging.WARNING,
         "asyncio": logging.ERROR,

@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from albertkit.errors import MachineError
-from albertkit.serve.batching import Batch, Queue
 from albertkit.serve.logs import REQUESTS
+from albertkit.serve.queue import Queue, RequestBatch
 from albertkit.serve.refusals import refusal
 
 log = logging.getLogger(REQUESTS)
@@ -48,7 +48,7 @@ class Metrics:
         self.batch_requests = Histogram("batch_requests", "Requests that share a batch.", buckets=_POWERS, **own)
         Gauge("queue_tokens", "Tokens that wait.", **own).set_function(lambda: sum(queue.tokens for queue in queues))
 
-    def computed(self, batch: Batch, seconds: float) -> None:
+    def computed(self, batch: RequestBatch, seconds: float) -> None:
         """Count a batch."""
         self.tokens.labels(*batch.key).inc(batch.tokens)
         self.busy.inc(seconds)

@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from albertkit.command import SEVERAL, BatchOptions, DeviceOptions, check_values
 from albertkit.errors import ConfigError
-from albertkit.frame.command import SEVERAL, check_values
-from albertkit.frame.options import BatchOptions, DeviceOptions
 
 MEGABYTE = 1_000_000
 API_KEY = "ALBERTKIT_API_KEY"  # variable of the environment

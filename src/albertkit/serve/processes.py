@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from albertkit.errors import ConfigError
-from albertkit.model_folder import is_captioner_folder, local_folder
+from albertkit.model_paths import is_captioner_folder, local_folder
 from albertkit.serve.options import API_KEY, ServeOptions
-from albertkit.serve.protocol import Start, packed, receive
+from albertkit.serve.protocol import StartMessage, packed, receive
 
 _POLL = 0.01  # seconds
 
@@ -45,7 +45,7 @@ class WorkerProcess:
         start: The models to load and the service's options.
     """
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: StartMessage) -> None:
         """Start a fresh interpreter, which inherits one end of a socket and nothing else.
 
         Threads that wait must sleep: OpenMP's spin by default, and take the cores from the front and from each other. A text
@@ -109,4 +109,4 @@ def start_workers(options: ServeOptions) -> list[WorkerProcess]:
     folders = {name: str(local_folder(folder)) for name, folder in named_folders(options.models).items()}
     captioners = {name: folder for name, folder in folders.items() if is_captioner_folder(folder)}
     texts = {name: folder for name, folder in folders.items() if name not in captioners}
-    return [WorkerProcess(Start(group, options)) for group in (texts, captioners) if group]
+    return [WorkerProcess(StartMessage(group, options)) for group in (texts, captioners) if group]

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from albertkit.data.features import Features
+from albertkit.batches.features import Features
 from albertkit.errors import AlbertKitError
 from albertkit.serve.options import ServeOptions
 
@@ -19,7 +19,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
-class Start:
+class StartMessage:
     """Tell a worker the folder of each model by name, and the service's options: the first message."""
 
     folders: dict[str, str]
@@ -27,7 +27,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Facts:
+class LoadedModel:
     """Describe a loaded model: its precision, what its engine fell back from, and the digest of its files."""
 
     precision: str
@@ -39,7 +39,7 @@ class Facts:
 class Ready:
     """Answer `Start` with the facts of each model by name."""
 
-    models: dict[str, Facts]
+    models: dict[str, LoadedModel]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Alive:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class WorkMessage:
     """Hand over a batch for one pipeline, or a call (caption, passes) with arguments.
 
     Attributes:

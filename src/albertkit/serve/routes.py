@@ -13,13 +13,12 @@ import numpy as np
 from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from starlette.concurrency import run_in_threadpool
 
-from albertkit.data.features import Features
+from albertkit.batches.features import Features
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.serve import schemas
 from albertkit.serve.bounds import check_ids, check_numbers
-from albertkit.serve.models import PASSES
 from albertkit.serve.reading import StrictRoute
-from albertkit.serve.service import Proceed, Service, answer_of, encoded, features_in_parts
+from albertkit.serve.service import PASSES, Proceed, Service, answer_of, encoded, features_in_parts
 
 router = APIRouter(route_class=StrictRoute, responses=schemas.refusals(), tags=["models"])
 
@@ -47,7 +46,7 @@ def _add(kind: str, body: type, result: type, values: Callable[[Any], list[Any]]
 
     endpoint.__annotations__["body"] = body
     endpoint.__name__, endpoint.__doc__ = kind.replace("-", "_"), summary
-    answer = schemas.Answer[result]  # type: ignore[valid-type]
+    answer = schemas.AnswerResponse[result]  # type: ignore[valid-type]
     router.post(f"/{kind}", response_model=answer, response_model_exclude_none=kind == "classify")(endpoint)
 
 
@@ -73,7 +72,7 @@ async def passes(body: schemas.PassesRequest, request: Request) -> Response:
     return Response(encoded({"model": name})[:-1] + b"," + found[1:], media_type="application/json")
 
 
-@router.post("/caption", response_model=schemas.Answer[schemas.Captioned])
+@router.post("/caption", response_model=schemas.AnswerResponse[schemas.Captioned])
 async def caption(
     request: Request,
     file: Annotated[UploadFile, File(description="A video.")],

@@ -56,7 +56,7 @@ _CUT = "Cut a text that is longer than the model reads. Default: refuse it, with
 Truncate = Annotated[bool, Field(description=_CUT)]
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     """Fields of every request."""
 
     model_config = ConfigDict(extra="forbid")
@@ -68,7 +68,7 @@ def _example(example: dict[str, Any], extra: Literal["forbid", "ignore"] = "forb
     return ConfigDict(extra=extra, json_schema_extra={"examples": [example]})
 
 
-class FillMaskRequest(Body):
+class FillMaskRequest(RequestBody):
     """Texts with `[MASK]` where tokens are missing."""
 
     model_config = _example({"texts": ["The following example shows how to use the [MASK]."], "top": 3})
@@ -77,7 +77,7 @@ class FillMaskRequest(Body):
     top: int = Field(5, ge=1, le=50, description="Guesses for each mask.")
 
 
-class SentenceOrderRequest(Body):
+class SentenceOrderRequest(RequestBody):
     """Pairs of texts."""
 
     model_config = _example({"pairs": [["The kettle boiled.", "She poured the tea."]]})
@@ -86,7 +86,7 @@ class SentenceOrderRequest(Body):
     truncate: Truncate = False
 
 
-class ClassifyRequest(Body):
+class ClassifyRequest(RequestBody):
     """Texts, or pairs of texts."""
 
     model_config = _example({"texts": ["A pleasure from the first page to the last."]})
@@ -95,7 +95,7 @@ class ClassifyRequest(Body):
     truncate: Truncate = False
 
 
-class TagRequest(Body):
+class TagRequest(RequestBody):
     """Texts, or lists of words."""
 
     model_config = _example({"texts": ["Ada Lovelace was born in London.", ["She", "lived", "there", "."]]})
@@ -112,7 +112,7 @@ class Question(BaseModel):
     context: FilledText
 
 
-class AnswerRequest(Body):
+class AnswerRequest(RequestBody):
     """Questions."""
 
     model_config = _example(
@@ -134,7 +134,7 @@ class Choices(BaseModel):
     context: Text = ""
 
 
-class ChooseRequest(Body):
+class ChooseRequest(RequestBody):
     """Questions with choices."""
 
     model_config = _example(
@@ -149,7 +149,7 @@ class ChooseRequest(Body):
     truncate: Truncate = False
 
 
-class CompareRequest(Body):
+class CompareRequest(RequestBody):
     """Texts that are compared with others, or among themselves."""
 
     model_config = _example({"texts": ["A man plays the guitar.", "Someone is making music."]})
@@ -159,7 +159,7 @@ class CompareRequest(Body):
     truncate: Truncate = False
 
 
-class PassesRequest(Body):
+class PassesRequest(RequestBody):
     """A text to look inside with."""
 
     model_config = _example({"text": "The old clock in the [MASK] has stopped again."})
@@ -173,7 +173,7 @@ Direction = Literal["right", "Right"]
 _SIDE = "Texts are cut at their end; no other direction is computed."
 
 
-class Options(Body):
+class Options(RequestBody):
     """Fields of every request for vectors. The names, here and below, are those of text-embeddings-inference."""
 
     truncate: Truncate | None = None
@@ -206,7 +206,7 @@ class Sentences(BaseModel):
     sentences: list[Text] = Several
 
 
-class SentenceSimilarityRequest(Body):
+class SentenceSimilarityRequest(RequestBody):
     """A sentence and others for their cosines."""
 
     model_config = _example(
@@ -254,7 +254,7 @@ class PredictParameters(BaseModel):
     top_k: int | None = Field(None, ge=1, description="Labels that are answered.")
 
 
-class PredictRequest(Body):
+class PredictRequest(RequestBody):
     """A text, a pair as a list of two, or a list of lists of one or two texts."""
 
     model_config = _example({"inputs": [["A pleasure from the first page to the last."], ["Dull.", "Never again."]]})
@@ -269,7 +269,7 @@ class PredictRequest(Body):
     parameters: PredictParameters | None = None
 
 
-class RerankRequest(Body):
+class RerankRequest(RequestBody):
     """A query and texts; for models that give a number to a pair."""
 
     model_config = _example({"query": "Who plays?", "texts": ["A man plays the guitar.", "It rained all night."]})
@@ -282,7 +282,7 @@ class RerankRequest(Body):
     return_text: bool = Field(False, description="Put each text into its result.")
 
 
-class TokenizeRequest(Body):
+class TokenizeRequest(RequestBody):
     """Texts to split into tokens."""
 
     model_config = _example({"inputs": "A man plays the guitar."})
@@ -292,7 +292,7 @@ class TokenizeRequest(Body):
     prompt_name: None = Field(None, description="Not read: put the prompt before the text.")
 
 
-class DecodeRequest(Body):
+class DecodeRequest(RequestBody):
     """Ids to put into text."""
 
     model_config = _example({"ids": [[5, 6, 7]]})
@@ -385,7 +385,7 @@ class Tagged(BaseModel):
     entities: list[Entity]
 
 
-class Span(BaseModel):
+class AnswerSpan(BaseModel):
     """A candidate; `start` and `end` in characters, null for "no answer"."""
 
     text: str
@@ -401,7 +401,7 @@ class Answered(_Read):
     score: float
     start: int | None = None
     end: int | None = None
-    nbest: list[Span]
+    nbest: list[AnswerSpan]
 
 
 class Chosen(_Read):
@@ -412,7 +412,7 @@ class Chosen(_Read):
     probabilities: dict[str, float]
 
 
-class Caption(BaseModel):
+class CaptionResponse(BaseModel):
     """A caption."""
 
     text: str
@@ -423,11 +423,11 @@ class Caption(BaseModel):
 class Captioned(BaseModel):
     """Captions of a video, best first."""
 
-    captions: list[Caption]
+    captions: list[CaptionResponse]
     sheet: str | None = Field(None, description="PNG in base64: the frames and the caption.")
 
 
-class Answer(BaseModel, Generic[ResultT]):
+class AnswerResponse(BaseModel, Generic[ResultT]):
     """One result for each text, pair or question, in their order; of similarities a row for each text."""
 
     model: str
@@ -435,7 +435,7 @@ class Answer(BaseModel, Generic[ResultT]):
 
 
 class PassesAnswer(BaseModel):
-    """Answer of `albertkit.inference.layers.look_inside`: L layers of A heads over S tokens."""
+    """Answer of `albertkit.pipelines.layers.look_inside`: L layers of A heads over S tokens."""
 
     model: str
     tokens: list[str]

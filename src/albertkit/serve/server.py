@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from albertkit.command import takes
 from albertkit.errors import ConfigError, MachineError, MissingExtraError
-from albertkit.frame.command import takes
 from albertkit.serve.logs import log_to_stderr
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.processes import WorkerProcess, start_workers
-from albertkit.training.stopping import stop_signals
+from albertkit.training.launch import stop_signals
 
 if TYPE_CHECKING:
     from albertkit.serve.connection import Server
@@ -61,8 +61,7 @@ def _run(options: ServeOptions, listener: socket.socket, workers: Sequence[Worke
     from albertkit.engines.engine import check_precision
     from albertkit.serve.app import make_app
     from albertkit.serve.connection import Connection, Server
-    from albertkit.serve.models import Models
-    from albertkit.serve.service import Service
+    from albertkit.serve.service import Models, Service
     from albertkit.tasks.early_exit import ExitRule
 
     check_precision(options.precision)

@@ -3,28 +3,129 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import Request, Response
 from pydantic_core import to_json
 
-from albertkit.data.features import Features
-from albertkit.errors import AlbertKitError, DataError
-from albertkit.inference.pipeline import Pipeline, check_finite
-from albertkit.serve.admission import Sender, client_of
-from albertkit.serve.batching import CALL_TOKENS, Job, Key, Queue
+from albertkit.batches.features import Features
+from albertkit.engines.onnx import is_onnx_folder
+from albertkit.errors import AlbertKitError, CheckpointError, DataError
+from albertkit.model_paths import is_captioner_folder, loading_digest
+from albertkit.pipelines.captions import CaptionPipeline
+from albertkit.pipelines.load import load_pipelines
+from albertkit.pipelines.pipeline import Pipeline, check_finite
 from albertkit.serve.bounds import MOST_TAGGED, check_expansion, check_ids, check_request, check_results
-from albertkit.serve.models import Models
 from albertkit.serve.observing import Metrics
 from albertkit.serve.options import MEGABYTE, ServeOptions
 from albertkit.serve.processes import WorkerProcess
-from albertkit.serve.protocol import Facts
+from albertkit.serve.protocol import LoadedModel
+from albertkit.serve.queue import CALL_TOKENS, Key, Queue, RequestJob, Sender, client_of
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.supervisor import Supervisor
+from albertkit.tasks.early_exit import EXITS
+
+PASSES = "passes"  # a look inside; any model of text can be looked into
+
+
+class Models:
+    """Pipelines of every model, by name and kind.
+
+    Attributes:
+        folders: Folder of each model, by name.
+        digests: Digest of the files that were loaded, by name of the model; without captioners, which the front does not load.
+    """
+
+    def __init__(self, folders: dict[str, str], exits: str | None = None) -> None:
+        self.folders = folders
+        self._without_exits: set[str] = set()
+        if exits is not None:
+            self._without_exits = {name for name, one in self.folders.items() if not (Path(one) / EXITS).exists()}
+            if len(self._without_exits) == len(folders):
+                fact = f"{', '.join(f'`{folder}`' for folder in folders.values())}: trained without exits"
+                hint = "leave out --exits, or train with them: albertkit finetune … --exits"
+                raise CheckpointError("wrong-model", fact, hint)
+        self._pipelines: dict[str, dict[str, Pipeline | None]] = {}
+        self.digests: dict[str, str] = {}
+        for name, folder in self.folders.items():
+            if is_captioner_folder(folder):
+                self._pipelines[name] = {CaptionPipeline.kind: None}
+            else:
+                with loading_digest(folder) as self.digests[name]:
+                    pipelines = load_pipelines(folder, device="meta")
+                exported = is_onnx_folder(Path(folder))  # it runs as a whole: it shows no states
+                self._pipelines[name] = {**pipelines, **({} if exported else {PASSES: None})}
+
+    def warm_up(self) -> None:
+        """Load what tokenizes: loops are compiled when they are first called, engines loaded after ten million characters."""
+        for pipelines in self._pipelines.values():
+            for pipeline in filter(None, pipelines.values()):
+                pipeline.tokenizer.start_engine()
+                with suppress(AlbertKitError):
+                    pipeline.features([pipeline.parse(pipeline.example)])
+
+    def find(self, kind: str, name: str | None) -> tuple[str, Any]:
+        """Find the model of that name, or the first one that has a kind, and its pipeline, None for calls."""
+        name = self._chosen(self.names(kind), kind, name)
+        return name, self._pipelines[name][kind]
+
+    def _chosen(self, able: list[str], kind: str, name: str | None) -> str:
+        if name is None and able:
+            return able[0]
+        if name is not None and name in able:
+            return name
+        fact = f"no model here can {kind}" if name is None else f"there is no model `{name[:80]}` that can {kind}"
+        listed = ", ".join(able) if able else f"none; models here: {', '.join(self.folders)}"
+        raise ServiceError("unknown-name", fact, f"these can: {listed}", status=404)
+
+    def tokenizer(self, name: str | None) -> tuple[str, Any]:
+        """Find the model of that name, or the first one that reads text, and its tokenizer."""
+        found = {name: [one for one in pipelines.values() if one] for name, pipelines in self._pipelines.items()}
+        name = self._chosen([name for name, pipelines in found.items() if pipelines], "tokenize", name)
+        return name, found[name][0].tokenizer
+
+    def names(self, kind: str) -> list[str]:
+        """Return the names of the models that have a kind."""
+        return [name for name, pipelines in self._pipelines.items() if kind in pipelines]
+
+    def _notes(self, name: str, facts: Mapping[str, LoadedModel]) -> list[str]:
+        own = ["trained without exits: all layers are run"] if name in self._without_exits else []
+        return [*(facts[name].notes if name in facts else ()), *own]
+
+    def description(self, name: str, facts: Mapping[str, LoadedModel]) -> dict[str, Any]:
+        """Return what `/info` answers of a model, in the words of text-embeddings-inference."""
+        pipelines: dict[str, Any] = {kind: one for kind, one in self._pipelines[name].items() if one is not None}
+        model_type: dict[str, Any] = {}
+        length = None
+        if (embed := pipelines.get("embed")) is not None:
+            model_type, length = {"embedding": {"pooling": embed.encoder.pooling}}, embed.encoder.max_length
+        for kind, their_kind in (("classify", "classifier"), ("score", "reranker")):
+            if (pipeline := pipelines.get(kind)) is not None:
+                labels = pipeline.model.config.id2label
+                model_type = {their_kind: {"id2label": labels, "label2id": {label: i for i, label in labels.items()}}}
+                length = pipeline.task.length
+        precision = facts[name].precision if name in facts else None
+        return {"model_id": name, "model_type": model_type, "model_dtype": precision, "max_input_length": length}
+
+    def listing(self, facts: Mapping[str, LoadedModel]) -> list[dict[str, Any]]:
+        """Return what `/models` answers of each model. `precision` is None while it is being loaded."""
+        return [
+            {
+                "name": name,
+                "kinds": list(pipelines),
+                "precision": facts[name].precision if name in facts else None,
+                "notes": self._notes(name, facts),
+                "examples": {kind: one.example for kind, one in pipelines.items() if one is not None},
+            }
+            for name, pipelines in self._pipelines.items()
+        ]
+
 
 T = TypeVar("T")
 Proceed = Callable[
@@ -64,7 +165,7 @@ class Service:
         return all(one.is_ready for one in self.supervisors)
 
     @property
-    def facts(self) -> dict[str, Facts]:
+    def facts(self) -> dict[str, LoadedModel]:
         """Return the facts of each model that is loaded, by name."""
         return {name: facts for one in self.supervisors for name, facts in (one.facts or {}).items()}
 
@@ -230,7 +331,7 @@ class Service:
         deadline, sender = request.state.deadline, sender_of(request)
         supervisor.check_time(sender, key, tokens, deadline)
         loop = asyncio.get_running_loop()
-        job = Job(key, content, loop.create_future(), deadline, loop.time(), sender)
+        job = RequestJob(key, content, loop.create_future(), deadline, loop.time(), sender)
         supervisor.submit(job)
         try:
             outputs = await job.future
@@ -310,7 +411,7 @@ def _encoded_whole(value: Any) -> bytes:
     return to_json(value, inf_nan_mode="null", fallback=_plain)
 
 
-def shortened(values: np.ndarray) -> np.ndarray:
+def shorten_floats(values: np.ndarray) -> np.ndarray:
     """Return fp32 as fp64 that JSON writes with the nine digits that tell one fp32 from another, in place of 17."""
     wide = values.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -332,7 +433,7 @@ def _too_long(left_out: np.ndarray, features: Features) -> DataError:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return (shortened(value) if value.dtype == np.float32 else value).tolist()
+        return (shorten_floats(value) if value.dtype == np.float32 else value).tolist()
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} has no JSON")

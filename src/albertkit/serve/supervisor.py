@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 
 from albertkit.errors import AlbertKitError, CheckpointError, MachineError
-from albertkit.serve.admission import Admission, Room, Sender, Waiting
-from albertkit.serve.batching import ALONE, BACKLOG, Batch, Job, Key, Queue
 from albertkit.serve.observing import Metrics
 from albertkit.serve.processes import WorkerProcess
-from albertkit.serve.protocol import Alive, Done, Facts, Failed, Ready, Work
+from albertkit.serve.protocol import Alive, Done, Failed, LoadedModel, Ready, WorkMessage
+from albertkit.serve.queue import ALONE, BACKLOG, Admission, Key, Queue, RequestBatch, RequestJob, Room, Sender, Waiting
 from albertkit.serve.refusals import ServiceError
 
 log = logging.getLogger(__name__)
@@ -44,12 +43,12 @@ class Supervisor:
         digests: Mapping[str, str] | None = None,
         queue_tokens: int = 262_144,
     ) -> None:
-        self.facts: dict[str, Facts] | None = None
+        self.facts: dict[str, LoadedModel] | None = None
         self.failure: AlbertKitError | None = None
         self.changed: list[str] = []
         self._digests = {**(digests or {})}  # of what the tokenizers and labels at this end were loaded from
         self._worker, self.queue, self._metrics, self._patience = worker, queue, metrics, patience
-        self._at_work: dict[int, Batch] = {}
+        self._at_work: dict[int, RequestBatch] = {}
         self._numbers = count()
         self._queue_tokens, self._admission = queue_tokens, Admission()
         self._coming: list[tuple[Sender, Key, int]] = []  # requests that are being prepared, and their tokens
@@ -133,7 +132,7 @@ class Supervisor:
         fact = f"about {seconds:.0f} seconds of work wait, more than can be done in time"
         return ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: RequestJob) -> None:
         """Let a request wait for its turn."""
         self.queue.add(job)
         self._send_batches()
@@ -232,7 +231,7 @@ class Supervisor:
         self._send_batches()
         self._watch()
 
-    def _welcome(self, models: dict[str, Facts]) -> None:
+    def _welcome(self, models: dict[str, LoadedModel]) -> None:
         """Use a worker that has loaded the files that this end has, too: ids of another tokenizer give wrong answers silently."""
         self._digests = {name: facts.digest for name, facts in models.items()} | self._digests
         self.changed = [name for name, facts in models.items() if facts.digest != self._digests[name]]
@@ -247,7 +246,7 @@ class Supervisor:
         self.facts, self._was_ready = models, True
         log.info("ready", extra={"models": {name: facts.precision for name, facts in models.items()}})
 
-    def _hand_out(self, batch: Batch, message: Done | Failed) -> None:
+    def _hand_out(self, batch: RequestBatch, message: Done | Failed) -> None:
         if isinstance(message, Failed):
             if message.trace:
                 log.error(message.error.message, extra={"slug": message.error.slug, "trace": message.trace})
@@ -271,7 +270,7 @@ class Supervisor:
             number = next(self._numbers)
             self._at_work[number] = batch
             left = min(_CALL_SECONDS, batch.parts[0].job.deadline - now) if batch.is_call else 0.0
-            self._worker.send(Work(number, *batch.key, batch.content(), left))
+            self._worker.send(WorkMessage(number, *batch.key, batch.content(), left))
         if was_idle:  # else requests that come would put off the end of a stuck worker for ever
             self._watch()
 

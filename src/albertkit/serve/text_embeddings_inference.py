@@ -12,9 +12,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from scipy.special import expit, softmax
 
-from albertkit.data.features import Features
-from albertkit.embeddings.similarity import similarities
-from albertkit.inference.pipeline import Pipeline
+from albertkit.batches.features import Features
+from albertkit.embeddings.folder import similarity_matrix
+from albertkit.pipelines.pipeline import Pipeline
 from albertkit.serve import schemas
 from albertkit.serve.bounds import MOST_COSINES, check_numbers, check_size
 from albertkit.serve.protocol import TOKEN_STATES
@@ -69,7 +69,7 @@ async def embed_all(body: schemas.EmbedAllRequest, request: Request) -> Response
     )
 
 
-@router.post("/similarity", response_model=schemas.Answer[list[float]] | list[float])
+@router.post("/similarity", response_model=schemas.AnswerResponse[list[float]] | list[float])
 async def similarity(body: schemas.SimilarityRequest, request: Request) -> Response:
     """Compare texts by the cosines of their vectors."""
     question = body.root
@@ -87,7 +87,7 @@ async def similarity(body: schemas.SimilarityRequest, request: Request) -> Respo
 
     def shaped(model: str, results: list[Any]) -> Any:
         vectors = np.stack([result["embedding"] for result in results])
-        cosines = similarities(vectors[: len(first)], vectors[len(first) :] if second else vectors)
+        cosines = similarity_matrix(vectors[: len(first)], vectors[len(first) :] if second else vectors)
         return answer_of(model, cosines) if is_pairwise else cosines[0]
 
     texts = [*first, *second]

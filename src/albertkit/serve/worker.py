@@ -17,15 +17,25 @@ from typing import Any
 import torch
 from pydantic_core import to_json
 
-from albertkit.engines.onnx_model import is_onnx_folder
-from albertkit.errors import AlbertKitError, DataError, MachineError, explain
-from albertkit.inference.comparison import compare_precision
-from albertkit.inference.loading import load_pipelines
-from albertkit.inference.pipeline import Pipeline
-from albertkit.model_folder import loading_digest
+from albertkit.engines.onnx import is_onnx_folder
+from albertkit.errors import AlbertKitError, DataError, MachineError, explain_os_error
+from albertkit.model_paths import loading_digest
+from albertkit.pipelines.compare_precision import compare_precision
+from albertkit.pipelines.load import load_pipelines
+from albertkit.pipelines.pipeline import Pipeline
 from albertkit.serve.logs import log_to_stderr
-from albertkit.serve.protocol import TOKEN_STATES, Alive, Channel, Done, Facts, Failed, Ready, Start, Work
-from albertkit.tasks.prediction import run_batches
+from albertkit.serve.protocol import (
+    TOKEN_STATES,
+    Alive,
+    Channel,
+    Done,
+    Failed,
+    LoadedModel,
+    Ready,
+    StartMessage,
+    WorkMessage,
+)
+from albertkit.tasks.models import run_batches
 
 Models = dict[str, dict[str, Any]]  # name to kind to pipeline
 
@@ -56,7 +66,7 @@ def main(descriptor: int) -> None:
             channel.send(work if isinstance(work, Alive) else _answer(models, work, options.batch_tokens))
 
 
-def _load(start: Start) -> tuple[Models, dict[str, Facts]]:
+def _load(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
     options, models, facts = start.options, {}, {}
     for name, folder in start.folders.items():
         with loading_digest(folder) as digest:
@@ -64,7 +74,7 @@ def _load(start: Start) -> tuple[Models, dict[str, Facts]]:
                 folder, precision=options.precision, device=options.device, exits=options.exits
             )
         first = next(iter(models[name].values()))
-        facts[name] = Facts(first.precision, tuple(first.notes), digest)
+        facts[name] = LoadedModel(first.precision, tuple(first.notes), digest)
         # An exported model was compared when it was exported.
         if first.precision == "int8" and not is_onnx_folder(Path(folder)):
             hint = "serve it with --precision bf16, measure it on examples (`albertkit compare-precision MODEL DATA`)"
@@ -84,7 +94,7 @@ def _warm_up(pipelines: dict[str, Any]) -> None:
                 pipeline(pipeline.example)
 
 
-def _answer(models: Models, work: Work, batch_tokens: int) -> Done | Failed:
+def _answer(models: Models, work: WorkMessage, batch_tokens: int) -> Done | Failed:
     begin = perf_counter()
     try:
         outputs = _outputs(models[work.model], work, batch_tokens)
@@ -93,7 +103,7 @@ def _answer(models: Models, work: Work, batch_tokens: int) -> Done | Failed:
     return Done(work.number, outputs, perf_counter() - begin)
 
 
-def _outputs(pipelines: dict[str, Any], work: Work, batch_tokens: int) -> list[Any]:
+def _outputs(pipelines: dict[str, Any], work: WorkMessage, batch_tokens: int) -> list[Any]:
     if not isinstance(work.content, dict):
         pipeline = pipelines["embed" if work.kind == TOKEN_STATES else work.kind]
         outputs = pipeline.token_states if work.kind == TOKEN_STATES else pipeline.outputs
@@ -101,7 +111,7 @@ def _outputs(pipelines: dict[str, Any], work: Work, batch_tokens: int) -> list[A
     if work.kind == "caption":
         with _at_most(work.seconds):
             return [pipelines["caption"](**work.content)]
-    from albertkit.inference.layers import look_inside
+    from albertkit.pipelines.layers import look_inside
 
     pipeline = next(iter(pipelines.values()))
     found = look_inside(pipeline.model, pipeline.tokenizer, **work.content)
@@ -134,7 +144,7 @@ def _failed(number: int | None, error: Exception) -> Failed:
     """Return an error as one that can be sent to the front; one that is not ours has its traceback, for the log."""
     if isinstance(error, AlbertKitError):
         return Failed(number, error)
-    if isinstance(error, OSError) and (explained := explain(error)):
+    if isinstance(error, OSError) and (explained := explain_os_error(error)):
         return Failed(number, explained)
     bug = MachineError("internal-error", f"{type(error).__name__}: {error}", "see the log of the service")
     return Failed(number, bug, "".join(traceback.format_exception(error)))

@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from albertkit.batches.features import LabelledBatch
+from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
-from albertkit.data import IGNORED
-from albertkit.data.features import LabelledBatch
-from albertkit.data.packing import PackedBatch
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
@@ -25,11 +24,12 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
-from albertkit.model.losses import ragged_log_softmax
+from albertkit.model.heads import ragged_log_softmax
+from albertkit.model.layers import linear
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model.projections import linear
-from albertkit.model_folder import local_folder
+from albertkit.model_paths import local_folder
+from albertkit.tables import IGNORED
 from albertkit.tasks.task import Task
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.loop import LossPart

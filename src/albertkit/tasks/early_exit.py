@@ -16,25 +16,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from albertkit.data.bad_rows import BadRows
-from albertkit.data.features import LabelledBatch
-from albertkit.data.given import as_files
+from albertkit.batches.features import LabelledBatch
+from albertkit.command import takes
 from albertkit.engines import load_engine, on_engine
 from albertkit.engines.early_exit import Exits
-from albertkit.engines.engine import Engine, pooled
+from albertkit.engines.engine import Engine, pooler_output
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.frame.command import takes
-from albertkit.frame.result import Result
-from albertkit.frame.section import Section, Table
 from albertkit.model import AlbertForSequenceClassification
-from albertkit.model.folder import read_tensor_file, write_tensors
-from albertkit.model.matching import match
+from albertkit.model.files import match, read_tensor_file, write_tensors
 from albertkit.model.padded import Trace
+from albertkit.output.sections import Result, Section, TableSection
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.records import as_files
 from albertkit.tasks.data import file_of, read_split
 from albertkit.tasks.distillation import answered
-from albertkit.tasks.loading import load_task_model, task_folder
+from albertkit.tasks.models import load_task_model, run_batches, task_folder
 from albertkit.tasks.options import EarlyExitOptions
-from albertkit.tasks.prediction import run_batches
 from albertkit.tasks.task import Task
 from albertkit.training.loop import LossPart
 
@@ -125,7 +122,7 @@ class ExitLosses(nn.Module):
 
     def _logits(self, first: Tensor, number: int) -> Tensor:
         layers = torch.full((len(first),), number, device=first.device)
-        return self.exits(self.model.dropout(pooled(self.model.albert, first)), layers)
+        return self.exits(self.model.dropout(pooler_output(self.model.albert, first)), layers)
 
 
 @dataclass(frozen=True)
@@ -251,7 +248,7 @@ class ExitCurve(Result):
             note = f"fastest that loses at most {self.allowed:g}: {self.best}"
         columns = ("exit at", self.metric, "change", "layers", "speed", "exited after layer 1, 2, …")
         title = f"{self.task}, {self.examples:,} examples, {self.precision}"
-        return [Table(columns, rows, title, note, best)]
+        return [TableSection(columns, rows, title, note, best)]
 
 
 @takes(EarlyExitOptions)

@@ -1,44 +1,168 @@
 """`finetune`: a task's examples and any ALBERT to the best model on dev, with its predictions, results and card."""
 
+import copy
 import dataclasses
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from albertkit.batches.features import Features, LabelledBatch
+from albertkit.batches.streams import ExampleStream
+from albertkit.command import takes
 from albertkit.config import AlbertConfig
-from albertkit.data.bad_rows import BadRows, counted
-from albertkit.data.features import Features, LabelledBatch
-from albertkit.data.stream import ExampleStream
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, MissingExtraError
 from albertkit.files import write_lines
-from albertkit.frame.command import takes
-from albertkit.frame.section import Facts, Section
-from albertkit.frame.values import plain
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_folder import local_folder
-from albertkit.tasks.adapters import add_lora, freeze_encoder, merge_lora
-from albertkit.tasks.card import task_card
-from albertkit.tasks.checking import CheckReport, check_task
+from albertkit.model_paths import local_folder
+from albertkit.output.card import Card, code, hub_fields, settings_sections, versions
+from albertkit.output.render import cell
+from albertkit.output.sections import FactList, Paragraph, Section, to_json_value
+from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tasks.check import DataCheckReport, check_task
 from albertkit.tasks.data import TaskData, configured, fingerprint, read_given
 from albertkit.tasks.distillation import DistillationLosses, load_teacher
 from albertkit.tasks.early_exit import ExitLosses
-from albertkit.tasks.loading import TaskModel, check_order, load_encoder, load_task_model, save_task_model
+from albertkit.tasks.models import TaskModel, check_order, load_encoder, load_task_model, run_model, save_task_model
 from albertkit.tasks.options import FinetuneCommandOptions, FinetuneOptions
-from albertkit.tasks.prediction import run_model
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Prediction, Task
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.training.distributed import World
-from albertkit.training.hardware import describe
-from albertkit.training.loop import LoopSettings, LossPart, Recipe, no_losses
-from albertkit.training.results import guessing_note, result_sections
+from albertkit.training.checkpoints import TrainingState
+from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, no_losses
+from albertkit.training.processes import World, describe
+from albertkit.training.results import guessing_note, result_sections, score_table
 from albertkit.training.run import Best, Run, RunResult, open_run
-from albertkit.training.state import TrainingState
+
+# The linear layers of the shared block, all of them: query and value alone did not reach full fine-tuning's quality at any rank
+# (Dettmers et al. 2023, QLoRA, section 4). Heads have layers named `dense` too, so the path is given.
+_ADAPTED = r".*\.albert_layer_groups\..*\.(query|key|value|dense|ffn|ffn_output)"
+
+
+def freeze_encoder(model: PretrainedAlbert) -> None:
+    """Let only the head be trained, with the pooler under it where there is one.
+
+    Nothing below needs a gradient any more, so torch records nothing there and keeps no activations: of a training step with
+    base only the forward pass remains. The pooler stays free because pretraining fits it to sentence order alone; of base's
+    11,685,122 parameters 592,130 are then trained for two classes, without a pooler 1,538.
+    """
+    model.encoder_model.embeddings.requires_grad_(False)
+    model.encoder_model.encoder.requires_grad_(False)
+
+
+def merge_lora(model: PretrainedAlbert) -> PretrainedAlbert:
+    """Return a plain copy in evaluation mode, the adapters added to the weights: to be saved, and faster to predict with."""
+    from peft.tuners.lora import LoraLayer
+
+    merged = copy.deepcopy(model)
+    for parent in list(merged.modules()):
+        for name, layer in parent._modules.items():
+            if isinstance(layer, LoraLayer):
+                if not layer.merged:  # one that groups share is met in each
+                    layer.merge()
+                setattr(parent, name, layer.get_base_layer())
+    vars(merged).pop("peft_config", None)
+    return merged.requires_grad_(True).eval()
+
+
+def add_lora(model: PretrainedAlbert, rank: int = 8) -> PretrainedAlbert:
+    """Put adapters into every linear layer of the encoder's block and freeze all else but the head and the pooler.
+
+    The model is changed and returned. The training loop trains and saves only what requires a gradient: to resume, load the
+    original weights and add adapters of the same rank first.
+
+    A layer W becomes W + BA with A [r, in] and B [out, r]; B starts at 0, so the model starts as it was. ALBERT's layers are
+    one, applied 12 times, and so are its adapters: one set of r·(8H + 2(H + I)) parameters, for base 110,592 at rank 8, where
+    BERT-base would have 12 sets, 1,327,104. A correction of one layer alone cannot be learned. As in the
+    paper's experiments on GLUE the update is not scaled (alpha = rank); its learning rates are about ten times as large as
+    those of full fine-tuning.
+
+    Source: Hu et al. 2021, LoRA, section 4.1 and table 9; the library peft.
+    """
+    if not 1 <= rank <= model.config.hidden_size:
+        raise ConfigError(
+            "bad-value",
+            f"LoRA's rank is {rank}, the model's hidden size {model.config.hidden_size}",
+            "choose 1 up to the hidden size, usually 4 to 64",
+        )
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise MissingExtraError.of("peft", "lora", "LoRA") from error
+    with _same_places(model):
+        inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=_ADAPTED), model)
+    trained = {parameter for parameter in model.parameters() if parameter.requires_grad}
+    model.requires_grad_(True)
+    freeze_encoder(model)
+    for parameter in trained:
+        parameter.requires_grad_(True)
+    return model
+
+
+@contextmanager
+def _same_places(model: nn.Module) -> Iterator[None]:
+    """Keep modules that stand in several places (`parameter_sharing` ffn) there, when one of them is exchanged inside."""
+    places: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
+    for parent in model.modules():
+        for name, child in parent._modules.items():
+            if child is not None:
+                places.setdefault(child, []).append((parent, name))
+    yield
+    for (parent, name), *others in places.values():
+        for other, its_name in others:
+            setattr(other, its_name, getattr(parent, name))
+
+
+# Kind of task: what the hub calls it.
+PIPELINES = {
+    "classification": "text-classification", "regression": "text-classification", "multilabel": "text-classification",
+    "tagging": "token-classification", "choice": "multiple-choice", "answers": "question-answering",
+}  # fmt: skip
+
+
+def task_card(
+    name: str,
+    data: TaskData,
+    start: str,
+    parameters: int,
+    scores: Mapping[str, float],
+    details: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> Card:
+    """Return the card of a model fine-tuned from `start`; `name` is its heading, and the folder in the example."""
+    model_class = data.task.model_class.__name__
+    transformers = ", and so does the class of that name in transformers"
+    if model_class == "AlbertForBeamQuestionAnswering":
+        transformers = "; transformers has no class for this head"
+    loading = (
+        "`task.json` says how inputs are read and what the outputs mean. In Python, albertkit's "
+        f"`{model_class}.from_pretrained` loads the model{transformers}."
+    )
+    sections = [
+        Paragraph(
+            f"An ALBERT model, fine-tuned with albertkit on the task `{data.task.name}` from `{cell(start)}`: "
+            f"{len(data.train):,} training examples, {parameters:,} parameters.",
+            form="markdown",
+        ),
+        Paragraph(
+            f"On {len(data.dev):,} dev examples, which also chose the best of the run's models. Intervals are 95%, by bootstrap "
+            "over the examples.",
+            "Results",
+        ),
+        score_table(scores, details.get("intervals", {}), positive_class=details.get("positive_class", "")),
+        code(f"albertkit predict {shlex.quote(name)} INPUT --out PREDICTIONS.jsonl", "", "Using it"),
+        Paragraph(loading, form="markdown"),
+        *settings_sections(settings, versions()),
+    ]
+    return Card(name, hub_fields(PIPELINES[data.task.kind]), sections)
+
 
 EXAMPLES, ERRORS = "examples.jsonl", "errors.jsonl"  # of dev, for readers of a run
 _MOST, _MOST_ERRORS = 20, 50
@@ -87,12 +211,12 @@ class FinetuneResult(RunResult):
     def saved(self) -> dict[str, Any]:
         """Return the content of `results.json`: also what there is of every example, for the picture of a regression."""
         pairs = self.details.get(_EVERY_EXAMPLE)
-        return self.to_dict() | ({} if pairs is None else {_EVERY_EXAMPLE: plain(pairs)})
+        return self.to_dict() | ({} if pairs is None else {_EVERY_EXAMPLE: to_json_value(pairs)})
 
     def sections(self) -> list[Section]:
         """Return the scores and where the model is."""
         shown = result_sections(self.results(), self.metric) if self.scores else []
-        return [*shown, Facts({"model": self.model})]
+        return [*shown, FactList({"model": self.model})]
 
     def results(self) -> dict[str, Any]:
         """Return what `training.results` shows: scores, intervals, classes, notes."""
@@ -137,7 +261,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         return run.of_seeds(lambda one: _finetune_once(one, examples, options.model))
 
 
-def run_finetune(options: FinetuneCommandOptions) -> CheckReport | FinetuneResult:
+def run_finetune(options: FinetuneCommandOptions) -> DataCheckReport | FinetuneResult:
     """Run `albertkit finetune`: train, or look at the data."""
     if options.check:
         return check_task(
@@ -161,7 +285,7 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
     made_from = {"task": task.name, "data": fingerprint(features)}
     run.check_made_from(made_from)
     run.place(model)
-    evaluator = Evaluator(task, data, tokenizer, settings.batch_tokens, world)
+    evaluator = TaskEvaluator(task, data, tokenizer, settings.batch_tokens, world)
     class_weights = _class_weights(task, data.train, settings, world)
     if settings.lora:
         add_lora(model, settings.lora)
@@ -205,7 +329,7 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
     if settings.lora or settings.freeze:
         trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         parameters = f"parameters: {trained:,} are trained, of {sum(p.numel() for p in model.parameters()):,}"
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         model=teaching or model,
         objective=FinetuningObjective(model, task, class_weights, teaching),
         stream=ExampleStream(
@@ -228,7 +352,7 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
     return run.fit(recipe, Best(unfinished, load, score, write))
 
 
-class Evaluator:
+class TaskEvaluator:
     """Predict and score the dev examples with a model under training; `task` has what was calibrated so far."""
 
     def __init__(self, task: Task, data: TaskData, tokenizer: AlbertTokenizer, batch_tokens: int, world: World) -> None:
@@ -332,4 +456,4 @@ def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions
     worst = sorted((n for n, error in enumerate(errors) if error > 0), key=lambda n: -errors[n])
     for name, numbers in ((EXAMPLES, list(range(min(_MOST, len(examples))))), (ERRORS, worst[:_MOST_ERRORS])):
         shown = ({**predictions[n], **task.shown(examples[n]), "error": round(errors[n], 6)} for n in numbers)
-        write_lines(folder / name, map(plain, shown))
+        write_lines(folder / name, map(to_json_value, shown))

@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertkit.data import IGNORED
-from albertkit.data.features import LabelledBatch
-from albertkit.data.packing import PackedBatch
+from albertkit.batches.features import LabelledBatch
+from albertkit.batches.packed import PackedBatch
 from albertkit.errors import ConfigError
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
@@ -19,9 +18,10 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
-from albertkit.model.losses import class_loss, ragged_log_softmax, span_loss
-from albertkit.model.outputs import SummedLoss
+from albertkit.model.heads import class_loss, ragged_log_softmax, span_loss
+from albertkit.model.padded import SummedLoss
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.tables import IGNORED
 from albertkit.tasks.nbest import TopPositions, top_beams, top_spans
 
 

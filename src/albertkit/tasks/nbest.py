@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from albertkit.data.features import Features
+from albertkit.batches.features import Features
 from albertkit.tasks.task import Prediction
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from albertkit.model.outputs import BeamQuestionAnsweringOutput
+    from albertkit.model.padded import BeamQuestionAnsweringOutput
 
 NO_CANDIDATE = 1e6  # null odds of a question without any candidate; Google's value
 

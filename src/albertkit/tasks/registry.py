@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from albertkit.data.columns import Columns, named_options
 from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.tables.columns import Columns, named_options
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import CHOICE_TASKS, ChoiceTask, choice_task
+from albertkit.tasks.official import OFFICIAL
 from albertkit.tasks.tagging import TAGGING_TASKS, TaggingTask, tagging_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import (
-    OFFICIAL,
     MultiLabelClassification,
     TextClassification,
     TextRegression,

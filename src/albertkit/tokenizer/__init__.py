@@ -1,10 +1,10 @@
 """Text to ids and back: text rules, SentencePiece with ALBERT's ids, WordPiece, training, checks, `tokenizer.json`."""
 
-from albertkit.tokenizer.check import CheckReport, check_tokenizer
-from albertkit.tokenizer.json_tokenizer import JsonTokenizer
+from albertkit.tokenizer.check import TokenizerCheckReport, check_tokenizer
 from albertkit.tokenizer.ragged import RaggedIds
-from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
+from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.tokenizer_json import JsonTokenizer
 from albertkit.tokenizer.train import train_tokenizer
 from albertkit.tokenizer.wordpiece import WordPieceTokenizer
 
@@ -12,10 +12,10 @@ AlbertTokenizer.kinds = (SentencePieceTokenizer, WordPieceTokenizer, JsonTokeniz
 
 __all__ = [
     "AlbertTokenizer",
-    "CheckReport",
     "JsonTokenizer",
     "RaggedIds",
     "SentencePieceTokenizer",
+    "TokenizerCheckReport",
     "WordPieceTokenizer",
     "check_tokenizer",
     "train_tokenizer",

@@ -1,24 +1,105 @@
 """`albertkit tokenizer check`: compare albertkit's ids with those of `tokenizer.json` and of transformers' AutoTokenizer."""
 
+import json
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeGuard
 
-from albertkit.errors import CheckpointError
-from albertkit.frame.quiet import quiet_transformers
-from albertkit.frame.result import Result
-from albertkit.frame.section import Cell, Section, Table, Text, Tone
-from albertkit.model_folder import local_folder
-from albertkit.tokenizer.comparison import FirstDifference, ReaderComparison, compare_reader
-from albertkit.tokenizer.folder_files import JSON_NAME, read_settings
-from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
-from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
+from albertkit.command import takes
+from albertkit.errors import CheckpointError, MissingExtraError
+from albertkit.model_paths import local_folder
+from albertkit.output.progress import quiet_transformers
+from albertkit.output.sections import Cell, Paragraph, Result, Section, TableSection, Tone
+from albertkit.tokenizer.files import JSON_NAME, find_model, read_settings
+from albertkit.tokenizer.options import CheckOptions, ConvertTokenizerOptions, EncodeLinesOptions
+from albertkit.tokenizer.readings import HARD_SENTENCES, FirstDifference, ReaderComparison, compare_reader
+from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
+from albertkit.tokenizer.texts import read_lines
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
+
+_COPIED_SETTINGS = ("model_max_length", "padding_side", "truncation_side")  # of the tokenizer that is replaced
+_DEFAULT_FLAGS = {"do_lower_case": True, "keep_accents": False}  # transformers' `AlbertTokenizer`
+
+
+def fix_tokenizer(source: Any) -> Any:
+    """Return transformers' tokenizer of an ALBERT with the ids, segments and offsets of the original.
+
+    What transformers 5 reads from `spiece.model` alone, or by its class `AlbertTokenizer`, takes Hangul apart, forgets the rule
+    for a digit before a comma, and gives a pair no segment ids; `albertkit tokenizer check FOLDER` shows an example.
+
+    Args:
+        source: A folder or `org/name` of the hub that holds `spiece.model`, or a tokenizer that transformers loaded from one;
+            that one is left as it is.
+
+    Returns:
+        A `PreTrainedTokenizerFast`; `save_pretrained` writes a folder that `AutoTokenizer` reads with the same ids.
+
+    Raises:
+        CheckpointError: missing-file if the SentencePiece model is unknown, not-expressible if transformers cannot read as it
+            does, and what reading it raises.
+        MissingExtraError: not-installed.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise MissingExtraError.of("transformers", "embed", "a tokenizer of transformers") from None
+    folder = _model_folder(source)
+    # Flags of the text rules that the tokenizer was loaded with, where they are not the folder's.
+    settings, loaded_flags = read_settings(folder), getattr(source, "init_kwargs", {})
+    flags = {
+        flag: loaded_flags[flag]
+        for flag, default in _DEFAULT_FLAGS.items()
+        if loaded_flags.get(flag) not in (None, settings.get(flag, default))
+    }
+    with TemporaryDirectory() as new_folder:
+        tokenizer = AlbertTokenizer.from_pretrained(folder, **flags)
+        tokenizer.tokenizer_json()  # or an error that says why there can be none
+        tokenizer.save_pretrained(new_folder)
+        fixed = AutoTokenizer.from_pretrained(new_folder)
+    fixed.name_or_path = str(folder)
+    _copy_added_tokens(source, fixed)
+    for name in _COPIED_SETTINGS:
+        setattr(fixed, name, getattr(source, name, getattr(fixed, name)))
+    return fixed
+
+
+def _model_folder(source: Any) -> Path:
+    """Return the folder that holds the SentencePiece model of a folder's name or a tokenizer."""
+    if isinstance(source, str | Path):
+        return local_folder(source, weights=False)
+    file = getattr(source, "vocab_file", None)
+    if file and Path(file).is_file():
+        return Path(file).parent
+    name = getattr(source, "name_or_path", "")
+    if name:
+        folder = local_folder(name, weights=False)
+        if find_model(folder) is not None:
+            return folder
+    raise CheckpointError(
+        "missing-file",
+        f"this {type(source).__name__} does not say where its spiece.model is",
+        "give the folder that holds it: fix_tokenizer('FOLDER')",
+    )
+
+
+def _copy_added_tokens(source: Any, fixed: Any) -> None:
+    """Give a tokenizer the tokens that its user added to another, with the same ids."""
+    ids = getattr(source, "added_tokens_decoder", {})
+    missing_tokens = {token_id: token for token_id, token in sorted(ids.items()) if token_id >= len(fixed)}
+    for token in missing_tokens.values():
+        fixed.add_tokens([token], special_tokens=token.special)
+    if any(fixed.convert_tokens_to_ids(str(token)) != token_id for token_id, token in missing_tokens.items()):
+        names = ", ".join(map(str, missing_tokens.values()))[:80]
+        fact = f"the {len(missing_tokens)} added tokens would get other ids: {names}"
+        raise CheckpointError("wrong-model", fact, "give the folder, then add them again: fix_tokenizer('FOLDER')")
+
 
 AUTO_NAME = "transformers.AutoTokenizer"
 _ADVICE = (
@@ -32,7 +113,7 @@ _MORPHEME_ADVICE = (
 
 
 @dataclass
-class CheckReport(Result):
+class TokenizerCheckReport(Result):
     """Report of `check_tokenizer`.
 
     Attributes:
@@ -74,17 +155,17 @@ class CheckReport(Result):
             f"{self.folder}  {self.kind}, rules {self.text_rules}, {self.vocab_size:,} tokens, {self.fingerprint[:12]}"
         )
         rows = [_reader_row(comparison) for comparison in self.comparisons]
-        sections: list[Section] = [Text(versions, title, "muted"), Table(["reader", "the same"], rows)]
+        sections: list[Section] = [Paragraph(versions, title, "muted"), TableSection(["reader", "the same"], rows)]
         for comparison in self.comparisons:
             if comparison.first is not None:
                 ours, theirs = comparison.first.excerpts()
                 row = [repr(comparison.first.text)[:76], Cell(ours[:90], "good"), Cell(theirs[:90], "warning")]
                 note = f"the first of {comparison.differing:,} texts that differ"
-                sections.append(Table(["text", "ours", "theirs"], [row], comparison.name, note))
+                sections.append(TableSection(["text", "ours", "theirs"], [row], comparison.name, note))
         if self.advice:
-            sections.append(Text(f"hint: {self.advice}"))
-        agreement = Text("what albertkit wrote gives the same ids")
-        return [*sections, agreement if self.ok else Text("what albertkit wrote gives other ids", tone="bad")]
+            sections.append(Paragraph(f"hint: {self.advice}"))
+        agreement = Paragraph("what albertkit wrote gives the same ids")
+        return [*sections, agreement if self.ok else Paragraph("what albertkit wrote gives other ids", tone="bad")]
 
 
 def _reader_row(comparison: ReaderComparison) -> list[Any]:
@@ -96,7 +177,7 @@ def _reader_row(comparison: ReaderComparison) -> list[Any]:
     return [comparison.name, Cell(f"{comparison.compared - comparison.differing} of {comparison.compared}", tone)]
 
 
-def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | None = None) -> CheckReport:
+def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | None = None) -> TokenizerCheckReport:
     """Compare albertkit's ids with those of `tokenizer.json` and of transformers' AutoTokenizer.
 
     Args:
@@ -118,7 +199,7 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
     for name in ("transformers", "tokenizers"):
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
-    return CheckReport(
+    return TokenizerCheckReport(
         folder=str(path),
         kind=type(tokenizer).__name__,
         text_rules=tokenizer.text_rules,
@@ -208,3 +289,43 @@ def _encode_with_names(tokenizer: AlbertTokenizer) -> Callable[[str], list[int]]
         return ids
 
     return encode
+
+
+@dataclass(frozen=True)
+class ConvertedTokenizer(Result):
+    """A tokenizer that was written in albertkit's form."""
+
+    out: Path
+    vocab_size: int
+    text_rules: str
+
+    def sections(self) -> list[Section]:
+        """Return one line on the tokenizer."""
+        return [Paragraph(f"{self.vocab_size:,} tokens in {self.out} (rules: {self.text_rules})")]
+
+
+@takes(EncodeLinesOptions)
+def encode_lines(options: EncodeLinesOptions) -> None:
+    """Print tokens and ids of each line of a text as soon as it is read."""
+    tokenizer = AlbertTokenizer.from_pretrained(options.tokenizer, options.text_rules)
+    for line in read_lines(options.file):
+        ids, pieces = tokenizer.encode(line), tokenizer.pieces(line)
+        if options.json:
+            print(json.dumps({"ids": ids, "pieces": pieces}, ensure_ascii=False))
+        else:
+            print("  ".join(f"{piece} {number}" for piece, number in zip(pieces, ids, strict=True)))
+    sys.stdout.flush()
+
+
+@takes(ConvertTokenizerOptions)
+def convert_tokenizer(options: ConvertTokenizerOptions) -> ConvertedTokenizer:
+    """Write a tokenizer as albertkit and transformers read it."""
+    tokenizer = AlbertTokenizer.from_pretrained(options.folder, options.text_rules)
+    tokenizer.save_pretrained(options.target)
+    return ConvertedTokenizer(options.target, tokenizer.vocab_size, tokenizer.text_rules)
+
+
+@takes(CheckOptions)
+def run_tokenizer_check(options: CheckOptions) -> TokenizerCheckReport:
+    """Compare the readers of a tokenizer's folder."""
+    return check_tokenizer(options.folder)

@@ -21,12 +21,20 @@ import numpy as np
 
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.tokenizer import rules
-from albertkit.tokenizer.digit_comma import SPACE, ends_in_digit_comma
-from albertkit.tokenizer.model_file import rebuilt_model, rounded_score, with_unused
 from albertkit.tokenizer.morphemes import Analyser, find_analyser
 from albertkit.tokenizer.options import SearchSettings
-from albertkit.tokenizer.sentencepiece_model import NORMAL, UNIGRAM, ModelFacts, read_facts
-from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
+from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
+from albertkit.tokenizer.sentencepiece_model import (
+    NORMAL,
+    SPACE,
+    UNIGRAM,
+    ModelFacts,
+    ends_in_digit_comma,
+    read_facts,
+    rebuilt_model,
+    rounded_score,
+    with_unused,
+)
 from albertkit.validation import check_fields
 
 _MAX_WORD_LENGTH = 32  # characters of a word that is given; SentencePiece finds none above 16

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.tokenizer.batch import filled
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 from albertkit.tokenizer.rules import encodable
+from albertkit.tokenizer.sentencepiece import fill_missing
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 
@@ -42,7 +42,7 @@ class NamedSpecials:
             others[n] = ""
         rows = [self._reader.encode(encodable(texts[n]), add_special_tokens=False).ids for n in named]
         encoded = self.tokenizer.encode_batch(others, num_threads)
-        return filled(encoded, np.array(named), ragged([np.array(row, dtype=np.int32) for row in rows]))
+        return fill_missing(encoded, np.array(named), ragged([np.array(row, dtype=np.int32) for row in rows]))
 
     @property
     def made_of(self) -> tuple[AlbertTokenizer, bool]:

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from albertkit.frame.command import SEVERAL
+from albertkit.command import SEVERAL
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 from albertkit.validation import NotNegative, Positive, Range
 

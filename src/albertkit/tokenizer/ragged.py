@@ -38,7 +38,7 @@ def ragged(rows: list[np.ndarray]) -> RaggedIds:
     return RaggedIds(np.concatenate(rows) if rows else np.zeros(0, dtype=np.int32), offsets)
 
 
-def join(parts: list[RaggedIds]) -> RaggedIds:
+def concatenate_groups(parts: list[RaggedIds]) -> RaggedIds:
     """Put groups of texts end to end."""
     if len(parts) == 1:
         return parts[0]

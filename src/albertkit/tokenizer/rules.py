@@ -20,28 +20,120 @@ In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD.
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from albertkit.errors import ConfigError, near_miss
 from albertkit.normalization import normalize
-from albertkit.tokenizer.alignment import (
-    BEYOND_ASCII,
-    AlignedText,
-    aligned,
-    collapsed,
-    composed,
-    lowered,
-    without_marks,
-)
+
+BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+class AlignedText(NamedTuple):
+    """A text after its rules, and where each of its characters comes from.
+
+    Attributes:
+        text: The text after the rules.
+        starts: For each character of `text`, the first character of the original that made it.
+        ends: One past the last such character. Characters that the rules removed belong to the one before them.
+    """
+
+    text: str
+    starts: list[int]
+    ends: list[int]
+
+
+def aligned(text: str) -> AlignedText:
+    """Return a text before its rules: every character comes from itself."""
+    return AlignedText(text, list(range(len(text))), list(range(1, len(text) + 1)))
+
+
+def respelled(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> AlignedText:
+    """Replace spans of a text, given in ascending order as (start, end, new text).
+
+    Each new character comes from the whole of its span. What a removed span comes from belongs to the character before it.
+    """
+    parts: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    position = 0
+    for first, last, new in changes:
+        parts += [old.text[position:first], new]
+        starts += old.starts[position:first] + [old.starts[first]] * len(new)
+        ends += old.ends[position:first]
+        end = old.ends[last - 1] if last > first else old.starts[first]
+        if new:
+            ends += [end] * len(new)
+        elif ends:
+            ends[-1] = end
+        position = last
+    parts.append(old.text[position:])
+    return AlignedText("".join(parts), starts + old.starts[position:], ends + old.ends[position:])
+
+
+def collapsed(text: AlignedText) -> AlignedText:
+    """Align `" ".join(text.split())`: `\\s` in a str pattern is `str.isspace`, which is what `split` uses."""
+    first, last = len(text.text) - len(text.text.lstrip()), len(text.text.rstrip())
+    inner = AlignedText(text.text[first:last], text.starts[first:last], text.ends[first:last])
+    return respelled(inner, ((*blank.span(), " ") for blank in re.finditer(r"\s+", inner.text)))
+
+
+def lowered(text: AlignedText) -> AlignedText:
+    """Lower-case the text as a whole, since a final sigma depends on its neighbours. U+0130 alone becomes two."""
+    longer = ((*match.span(), match.group().lower()) for match in re.finditer("\u0130", text.text))
+    return respelled(text, longer)._replace(text=text.text.lower())
+
+
+def without_marks(text: AlignedText) -> AlignedText:
+    """Apply NFKD, and remove the characters that have a combining class.
+
+    Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
+    """
+    return respelled(text, ((*match.span(), _bases(match.group())) for match in BEYOND_ASCII.finditer(text.text)))
+
+
+def _bases(character: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
+
+
+def compose_characters(text: AlignedText) -> AlignedText:
+    """Compose the characters (NFC)."""
+    if unicodedata.is_normalized("NFC", text.text):
+        return text
+    runs = ((first, last, _nfc(text.text[first:last])) for first, last in _composing_runs(text.text))
+    return respelled(text, (run for run in runs if run[2] != text.text[run[0] : run[1]]))
+
+
+def _composing_runs(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans that NFC treats on their own: no character composes or changes places with one of another span."""
+    first = 0
+    for position in range(1, len(text)):
+        # U+0F73 has no class itself, but decomposes to marks that have one.
+        if unicodedata.combining(unicodedata.normalize("NFD", text[position])[0]):
+            continue
+        before, character = text[first:position], text[position]
+        if _nfc(before) + _nfc(character) == _nfc(before + character):
+            yield first, position
+            first = position
+    yield first, len(text)
+
+
+def _nfc(text: str) -> str:
+    return normalize("NFC", text)
+
+
+def with_spaces(text: AlignedText, positions: Sequence[int]) -> AlignedText:
+    """Insert spaces that the original does not have, each of which stands for nothing in it, at ascending positions."""
+    return respelled(text, ((position, position, " ") for position in positions))
+
 
 END = "\0"  # between texts that are worked on together: no rule looks across it
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FAR_BLANKS = tuple(c for c in map(chr, range(0x80, 0x3001)) if c.isspace())
 
 
-class Step(NamedTuple):
+class RuleStep(NamedTuple):
     """One step of some rules.
 
     Attributes:
@@ -62,12 +154,12 @@ def _strip_marks(text: str) -> str:
     return re.sub(f"[{marks}]", "", text) if marks else text
 
 
-COLLAPSE = Step(lambda text: " ".join(text.split()), collapsed)
-STRIP_MARKS = Step(_strip_marks, without_marks)
-LOWER = Step(str.lower, lowered)
-COMPOSE = Step(partial(normalize, "NFC"), composed)
+COLLAPSE = RuleStep(lambda text: " ".join(text.split()), collapsed)
+STRIP_MARKS = RuleStep(_strip_marks, without_marks)
+LOWER = RuleStep(str.lower, lowered)
+COMPOSE = RuleStep(partial(normalize, "NFC"), compose_characters)
 
-_STEPS: dict[str, tuple[Step, ...]] = {
+_STEPS: dict[str, tuple[RuleStep, ...]] = {
     "google": (COLLAPSE, STRIP_MARKS, LOWER),
     "google-cased": (COLLAPSE, STRIP_MARKS),
     "google-accents": (COLLAPSE, LOWER),
@@ -122,14 +214,14 @@ def encodable(text: str) -> str:
     return text
 
 
-def check(rules: str) -> str:
+def check_rules_name(rules: str) -> str:
     """Return the name itself, if there are rules of that name."""
     if not isinstance(rules, str) or rules not in _STEPS:  # a file may say anything
         raise ConfigError("unknown-name", f"there are no text rules `{rules}`", near_miss(str(rules), _STEPS))
     return rules
 
 
-def steps(rules: str) -> tuple[Step, ...]:
+def steps(rules: str) -> tuple[RuleStep, ...]:
     """Return the steps of the rules, in order."""
     return _STEPS[rules]
 
@@ -161,7 +253,7 @@ def _google(lower: bool, keep_accents: bool) -> str:
     return f"google{'' if lower else '-cased'}{'-accents' if keep_accents else ''}"
 
 
-def with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool | None = None) -> str:
+def rules_with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool | None = None) -> str:
     """Return the name of the rules that differ from others in transformers' flags alone; None keeps a flag."""
     lower, keep = lowers(rules), STRIP_MARKS not in _STEPS[rules]
     if do_lower_case in (None, lower) and keep_accents in (None, keep):

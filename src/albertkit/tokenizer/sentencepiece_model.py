@@ -5,12 +5,15 @@ bring that package, and its `sentencepiece_model_pb2` cannot live in one process
 ("duplicate file name sentencepiece_model.proto", 5.23).
 """
 
+import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from albertkit.errors import CheckpointError
 
@@ -165,3 +168,143 @@ def _in_place(piece: tuple[str, float, int], place: int) -> bool:
     """Return True for ALBERT's special piece of this id: called so, or a control piece whose name says nothing."""
     name, _, kind = piece
     return role_of(name) == place or (role_of(name) is None and kind == (UNKNOWN if place == 1 else CONTROL))
+
+
+Piece = tuple[str, float, int]  # text, score, type
+
+# Fields of ModelProto and TrainerSpec (sentencepiece_model.proto).
+_PIECES, _TRAINER = 1, 2
+_INPUT, _MODEL_PREFIX, _VOCAB_SIZE, _SEED_FILE = 1, 2, 4, 54
+_UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 40, 41, 42, 43
+_UNK_PIECE, _PAD_PIECE = 45, 48
+
+
+def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
+    """Return a model file with these pieces in place of its own; the first two are ALBERT's padding and unknown piece."""
+    settings: dict[int, int | str] = {
+        _VOCAB_SIZE: len(pieces),
+        _UNK_ID: 1,
+        _BOS_ID: -1,
+        _EOS_ID: -1,
+        _PAD_ID: 0,
+        _UNK_PIECE: pieces[1][0],
+        _PAD_PIECE: pieces[0][0],
+    }
+    parts = [_field(_PIECES, _piece(piece)) for piece in pieces]
+    for number, content, span in fields(model):
+        if number == _TRAINER:
+            parts.append(_field(_TRAINER, _with_settings(content, settings)))
+        elif number != _PIECES:
+            parts.append(model[span])
+    return b"".join(parts)
+
+
+def rounded_score(score: float) -> float:
+    """Round the score of a new piece so that sums are exact in single precision up to 65,536, which is thousands of tokens.
+
+    Then "0" before "00" and "00" before "0" have one score, and the order of the search, which is the same in every reader,
+    decides between them; rounding would decide otherwise in each.
+    """
+    return round(score * 256) / 256
+
+
+def with_unused(model: bytes, number: int) -> bytes:
+    """Return the model with so many more pieces at its end that no text matches."""
+    pieces = read_facts(model).pieces
+    vocabulary = {piece for piece, _, _ in pieces}
+    names = (name for name in map("[unused{}]".format, itertools.count()) if name not in vocabulary)
+    return rebuilt_model(model, [*pieces, *((name, 0.0, UNUSED) for name in itertools.islice(names, number))])
+
+
+def _with_settings(trainer: bytes, settings: Mapping[int, int | str]) -> bytes:
+    """Return the trainer's section with other settings, and without paths."""
+    removed = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}
+    parts = [trainer[span] for number, _, span in fields(trainer) if number not in removed]
+    return b"".join([*parts, *(_setting(number, value) for number, value in settings.items())])
+
+
+def _piece(piece: Piece) -> bytes:
+    text, score, kind = piece
+    content = _field(1, text.encode()) + b"\x15" + struct.pack("<f", score)
+    return content if kind == NORMAL else content + _setting(3, kind)
+
+
+def _setting(number: int, value: int | str) -> bytes:
+    if isinstance(value, str):
+        return _field(number, value.encode())
+    return _varint(number << 3) + _varint(value & 0xFFFFFFFFFFFFFFFF)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+SPACE = "\u2581"  # how SentencePiece writes the space before a word
+
+
+class DigitCommaRule(NamedTuple):
+    """Table of the rule: row `id` of the flat arrays `ids` and `widths` is at `starts[id]`, `counts[id]` long.
+
+    Attributes:
+        counts: int64 [V]. Number of ids that a piece becomes; 1 for all pieces that the rule leaves alone.
+        starts: int64 [V]. Row of a piece.
+        ids: int32 [sum of counts]. The ids.
+        widths: int64 [sum of counts]. Their characters, the mark of the space not counted.
+    """
+
+    counts: np.ndarray
+    starts: np.ndarray
+    ids: np.ndarray
+    widths: np.ndarray
+
+    def rewrite(self, ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Apply the rule to the ids of many texts, int32 [T], and where each text begins among them, int64 [N+1]."""
+        counts = self.counts[ids]
+        if int(counts.sum()) == len(ids):
+            return ids, offsets
+        ends = np.cumsum(counts)
+        within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+        new_ids = self.ids[np.repeat(self.starts[ids], counts) + within]
+        return new_ids, np.concatenate(([0], ends))[offsets]
+
+
+def digit_comma_rule(processor: Any) -> DigitCommaRule | None:
+    """Return the table for a SentencePiece processor; None if no token ends in a digit and a comma."""
+    pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
+    rewritten = {
+        number: without_comma(processor, piece) for number, piece in enumerate(pieces) if ends_in_digit_comma(piece)
+    }
+    if not rewritten:
+        return None
+    counts = np.ones(len(pieces), dtype=np.int64)
+    counts[list(rewritten)] = [len(row) for row in rewritten.values()]
+    starts = np.cumsum(counts) - counts
+    ids = np.repeat(np.arange(len(pieces), dtype=np.int32), counts)
+    widths = np.zeros(len(ids), dtype=np.int64)
+    for number, row in rewritten.items():
+        rows = slice(starts[number], starts[number] + counts[number])
+        ids[rows], widths[rows] = zip(*row, strict=True)
+    return DigitCommaRule(counts, starts, ids, widths)
+
+
+def ends_in_digit_comma(piece: str) -> bool:
+    """Return True for the pieces that the rule takes apart."""
+    return piece.endswith(",") and piece[-2:-1].isdigit()
+
+
+def without_comma(processor: Any, piece: str) -> list[tuple[int, int]]:
+    """Return (id, characters) of the pieces that such a piece becomes. The rule looks at each piece once only."""
+    again = processor.encode(piece[:-1].replace(SPACE, ""), out_type=str)
+    if piece[0] != SPACE and again[0][0] == SPACE:
+        # The encoder put a space before the number; there was none.
+        again = again[1:] if again[0] == SPACE else [again[0][1:], *again[1:]]
+    return [(processor.piece_to_id(p), len(p.removeprefix(SPACE))) for p in [*again, ","]]

@@ -9,24 +9,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from albertkit.errors import CheckpointError, ConfigError, listed
+from albertkit.errors import CheckpointError, ConfigError, format_list
 from albertkit.files import atomic_file, write_json
 from albertkit.folder_facts import AddedToken, FolderFacts
-from albertkit.model_folder import local_folder
-from albertkit.tokenizer.digit_comma import SPACE
-from albertkit.tokenizer.folder_agreement import warn_of_other_reading
-from albertkit.tokenizer.folder_files import (
+from albertkit.model_paths import local_folder
+from albertkit.tokenizer.files import (
     CONFIG_NAME,
     JSON_NAME,
     NO_LIMIT,
     SPECIAL_ROLES,
     VOCAB_NAME,
     make_room,
+    settings_with_flags,
     tokenizer_config,
-    with_flags,
+    warn_of_other_reading,
 )
-from albertkit.tokenizer.model_inputs import InputSettings, TokenizedTexts, model_inputs, pad_inputs
+from albertkit.tokenizer.inputs import InputSettings, TokenizedTexts, model_inputs, pad_inputs
 from albertkit.tokenizer.ragged import RaggedIds
+from albertkit.tokenizer.sentencepiece_model import SPACE
 
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _INSIDE_WORDS = _PUNCTUATION.union("abcdefghijklmnopqrstuvwxyz")
@@ -131,7 +131,7 @@ class AlbertTokenizer(ABC):
         settings = dict(facts.tokenizer)
         settings.update({f"{role}_token": name for role, name in names.items()})
         if flags:
-            settings.update(with_flags(folder, settings, text_rules, flags))
+            settings.update(settings_with_flags(folder, settings, text_rules, flags))
         only_json = facts.reads_json_first and text_rules is None and not flags
         tokenizer = cls._of_kind(folder, settings, text_rules, only_json)
         for role, name in names.items():
@@ -145,7 +145,9 @@ class AlbertTokenizer(ABC):
         added = [token for token in facts.added_tokens().values() if not tokenizer.matches_added(token)]
         if added:
             if text_rules is not None or flags:
-                fact = f"`{folder}` adds {len(added)} tokens to its rules ({listed([t.content for t in added], 5)})"
+                fact = (
+                    f"`{folder}` adds {len(added)} tokens to its rules ({format_list([t.content for t in added], 5)})"
+                )
                 raise CheckpointError("wrong-tokenizer", fact, "other rules cannot be chosen for it: leave them out")
             tokenizer = cls.with_added(folder, tokenizer, added)
         elif not only_json:

@@ -12,26 +12,130 @@ import io
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
+from albertkit.command import takes
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
 from albertkit.files import atomic_folder, check_new_file, check_other_files, check_writable
-from albertkit.frame.command import takes
+from albertkit.output.sections import Paragraph, Section, TableSection
 from albertkit.tokenizer import rules
-from albertkit.tokenizer.batch import available_cores
-from albertkit.tokenizer.digit_comma import SPACE, ends_in_digit_comma
-from albertkit.tokenizer.folder_files import TOKENIZER_FILES
-from albertkit.tokenizer.model_file import Piece, rebuilt_model, rounded_score, with_unused
+from albertkit.tokenizer.files import TOKENIZER_FILES
 from albertkit.tokenizer.morphemes import Analyser, find_analyser
 from albertkit.tokenizer.options import TokenizerSettings, TrainTokenizerOptions
-from albertkit.tokenizer.sentencepiece_model import NORMAL, SPECIAL_PIECES, read_facts, role_of
-from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
-from albertkit.tokenizer.text_files import check_is_running_text, even_sample, read_lines
+from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer, available_cores
+from albertkit.tokenizer.sentencepiece_model import (
+    NORMAL,
+    SPACE,
+    SPECIAL_PIECES,
+    Piece,
+    ends_in_digit_comma,
+    read_facts,
+    rebuilt_model,
+    role_of,
+    rounded_score,
+    with_unused,
+)
+from albertkit.tokenizer.texts import check_is_running_text, even_sample, read_lines
 from albertkit.validation import check_fields
+
+
+@dataclass(frozen=True)
+class TextFit:
+    """Fit of a vocabulary to some lines of text.
+
+    Attributes:
+        lines, words, pieces: Numbers; a word ends at a space of the text. Spaces that an analyser puts between morphemes end
+            none, so that vocabularies with and without them can be compared.
+        unknown_rate: Share of the tokens that are the unknown token.
+        unknown_words: Share of the words that have an unknown character.
+        pieces_a_word: Tokens per word.
+        character_coverage: Share of the characters, spaces left out, that have a token.
+        unknown_characters: The most frequent characters without a token.
+        round_trip: Share of the lines whose ids decode to the line as the rules and the model's normaliser leave it.
+    """
+
+    lines: int
+    words: int
+    pieces: int
+    unknown_rate: float
+    unknown_words: float
+    pieces_a_word: float
+    character_coverage: float
+    unknown_characters: list[str]
+    round_trip: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, for JSON."""
+        return asdict(self)
+
+
+def fit_sections(fits: Mapping[str, TextFit | None]) -> list[Section]:
+    """Return how vocabularies fit lines of text, a column each."""
+    known = {name: fit for name, fit in fits.items() if fit is not None}
+    if not known:
+        return [Paragraph("the text is too short to hold lines out and measure on them")]
+    shown: dict[str, Callable[[TextFit], str]] = {
+        "lines": lambda fit: f"{fit.lines:,}",
+        "tokens a word": lambda fit: f"{fit.pieces_a_word:.3f}",
+        "unknown tokens": lambda fit: f"{fit.unknown_rate:.3%}",
+        "words with an unknown character": lambda fit: f"{fit.unknown_words:.3%}",
+        "characters with a token": lambda fit: f"{fit.character_coverage:.3%}",
+        "unknown characters": lambda fit: "".join(fit.unknown_characters[:10]),
+        "lines that decode to themselves": lambda fit: f"{fit.round_trip:.2%}",
+    }
+    return [TableSection(["", *known], [[name, *map(text, known.values())] for name, text in shown.items()])]
+
+
+def reading_section(compared: int, differing: int) -> Section:
+    """Return how many lines `tokenizer.json` reads as its tokenizer does."""
+    if not compared:
+        return Paragraph("there is no tokenizer.json: transformers cannot open the folder")
+    differ = f"{differing:,} differ" if differing else "none differs"
+    return Paragraph(f"tokenizer.json, as transformers loads it: {compared:,} lines compared, {differ}")
+
+
+def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> TextFit:
+    """Encode lines that the vocabulary was not trained on, and count."""
+    encoded = tokenizer.encode_batch(lines)
+    normalized = [tokenizer.normalized(line) for line in lines]
+    words = [word for line in normalized for word in line.split(SPACE) if word]
+    characters = Counter(character for word in words for character in word)
+    unknown = {c: n for c, n in characters.items() if tokenizer.piece_to_id(c) == tokenizer.unk_id}
+    back = sum(
+        tokenizer.decode(ids.tolist()) == line.replace(SPACE, " ").strip()
+        for ids, line in zip(encoded.texts(), normalized, strict=True)
+    )
+    pieces = len(encoded.ids)
+    number = (
+        sum(len(rules.apply(tokenizer.text_rules, line).split()) for line in lines)
+        if tokenizer.analyser
+        else len(words)
+    )
+    return TextFit(
+        lines=len(lines),
+        words=number,
+        pieces=pieces,
+        unknown_rate=int(np.count_nonzero(encoded.ids == tokenizer.unk_id)) / max(pieces, 1),
+        unknown_words=sum(not unknown.keys().isdisjoint(word) for word in words) / max(len(words), 1),
+        pieces_a_word=pieces / max(number, 1),
+        character_coverage=1 - sum(unknown.values()) / max(characters.total(), 1),
+        unknown_characters=sorted(unknown, key=unknown.__getitem__, reverse=True)[:20],
+        round_trip=back / max(len(lines), 1),
+    )
+
+
+def longest_pieces(tokenizer: SentencePieceTokenizer, number: int = 10) -> list[str]:
+    """Return the longest tokens of a vocabulary, by characters; a look at them shows what does not belong there."""
+    pieces = (piece for piece, _, kind in read_facts(tokenizer.model).pieces if kind == NORMAL)
+    return sorted(pieces, key=len, reverse=True)[:number]
+
 
 _MAX_SEED_LENGTH = 16  # characters, as in SentencePiece
 _MAX_SEEDS = 1_000_000  # as in SentencePiece
@@ -93,7 +197,7 @@ def train_on(
 
 def _check_settings(settings: TokenizerSettings, vocab_size: int) -> None:
     check_fields(settings)
-    rules.check(settings.text_rules)
+    rules.check_rules_name(settings.text_rules)
     names = list(settings.special_pieces)
     misplaced = any(not name.strip() or role_of(name) not in (None, role) for role, name in enumerate(names))
     if len(names) != len(SPECIAL_PIECES) or len(set(names)) < len(names) or misplaced:

@@ -20,8 +20,7 @@ import numpy as np
 
 from albertkit.errors import CheckpointError
 from albertkit.files import read_json, read_text, sha256_bytes
-from albertkit.tokenizer.batch import available_cores, filled, in_chunks
-from albertkit.tokenizer.folder_files import (
+from albertkit.tokenizer.files import (
     CONFIG_NAME,
     JSON_NAME,
     SPECIAL_ROLES,
@@ -30,8 +29,9 @@ from albertkit.tokenizer.folder_files import (
     special_names,
     vocabularies,
 )
-from albertkit.tokenizer.json_tokenizer import JsonTokenizer
 from albertkit.tokenizer.ragged import RaggedIds
+from albertkit.tokenizer.sentencepiece import available_cores, fill_missing, in_chunks
+from albertkit.tokenizer.tokenizer_json import JsonTokenizer
 
 if TYPE_CHECKING:
     from albertkit.tokenizer.wordpiece_engine import WordPieceEngine
@@ -176,7 +176,11 @@ class WordPieceTokenizer(JsonTokenizer):
         assert self._engine is not None
         encoded, refused = self._engine.encode(texts)
         left = np.flatnonzero(refused)
-        return filled(encoded, left, super().encode_batch([texts[n] for n in left.tolist()])) if len(left) else encoded
+        return (
+            fill_missing(encoded, left, super().encode_batch([texts[n] for n in left.tolist()]))
+            if len(left)
+            else encoded
+        )
 
     def _piece(self, piece_id: int) -> str:
         return self._vocabulary[piece_id]

@@ -28,7 +28,7 @@ _UNSEEN, _REFUSED = 255, 254  # in place of a count
 _START, _INSIDE = 0, 1  # roots of the trie
 
 
-class Characters(NamedTuple):
+class WordPieceCharacters(NamedTuple):
     """Tables of characters.
 
     Attributes:
@@ -69,7 +69,7 @@ class WordPieceEngine:
         self._orders_marks = orders_marks
         self._unknown = unknown
         self._trie = _trie(pieces)
-        self._characters = Characters(
+        self._characters = WordPieceCharacters(
             np.full(0x110000, _UNSEEN, np.uint8), np.zeros(0x110000, np.int32), np.zeros(0, np.int32)
         )
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class WordPieceEngine:
             begins[new] = len(forms) + np.cumsum([0, *widths])[:-1]
             added = np.array([c for form in found for c in form or []], np.int32)
             # Other threads look at the counts first: these are set when all that they promise is there.
-            self._characters = Characters(counts, begins, np.concatenate([forms, added]))
+            self._characters = WordPieceCharacters(counts, begins, np.concatenate([forms, added]))
             counts[new] = [_REFUSED if form is None else width for form, width in zip(found, widths, strict=True)]
 
     def _form(self, character: str) -> list[int] | None:

@@ -6,24 +6,178 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from albertkit.errors import MachineError
 from albertkit.files import write_json
-from albertkit.model.folder import PROVENANCE
-from albertkit.training.display import Display
-from albertkit.training.distributed import World
-from albertkit.training.feed import AnyBatch, Batch, Feed, Stream
-from albertkit.training.hardware import peak_flops
+from albertkit.model.files import PROVENANCE
+from albertkit.training.checkpoints import ExportedWeights, TrainingState, load_state, remove_old, save_best, save_state
+from albertkit.training.launch import StopRequest, stopped_by
+from albertkit.training.monitor import Display
 from albertkit.training.optimizers import clip_gradients, gradient_norm, make_optimizer
-from albertkit.training.pace import ClockPace, Pace, Plan
-from albertkit.training.schedules import learning_rate
+from albertkit.training.pace import ClockPace, Plan, TrainingProgress
+from albertkit.training.processes import World, peak_flops
 from albertkit.training.settings import EpochSettings, LoopOptions
-from albertkit.training.state import ExportedWeights, TrainingState, load_state, remove_old, save_best, save_state
-from albertkit.training.stopping import StopRequest, stopped_by
+
+
+def learning_rate(
+    step: int,
+    *,
+    peak: float,
+    total_steps: int = 1,
+    progress: float | None = None,
+    warmup_steps: int = 0,
+    warmup_share: float = 0.0,
+    schedule: str = "polynomial",
+    end_lr: float = 0.0,
+    power: float = 1.0,
+    start_warmup_step: int = 0,
+) -> float:
+    """Return the learning rate of update `step`, counted from 0, as Google's and Model Garden's optimization.py compute it.
+
+    The decay runs from step 0, not from the end of the warm-up, so with the paper's settings the rate drops from
+    0.00176 to 0.001716 where the warm-up ends. The first update of a warm-up has rate 0.
+
+    `start_warmup_step` is an argument of the original that its scripts leave at this default; it is here to be compared with
+    it and no setting of a run reaches it. Before `start_warmup_step` the rate is negative, as there.
+
+    Args:
+        step: Number of updates made before this one.
+        peak: Rate that the warm-up aims at.
+        total_steps: Steps after which the rate is `end_lr` (polynomial, cosine).
+        progress: Share of the decay that is done, 0 to 1. Default: `step / total_steps`.
+        warmup_steps: Length of the linear warm-up; 0 for none.
+        warmup_share: Share of the decay in which a warm-up ends at the latest: the learning rate rises with the updates made or
+            with `progress`, whichever is further. 0 for no such bound; without `warmup_steps` it alone is the warm-up.
+        schedule: "polynomial", "cosine" or "constant".
+        end_lr: Where the decay ends; Model Garden's `end_lr`.
+        power: Exponent of the polynomial decay.
+        start_warmup_step: Step at which the warm-up begins; it ends at `start_warmup_step + warmup_steps`.
+
+    Returns:
+        The learning rate as a float.
+    """
+    if progress is None:
+        progress = min(step, total_steps) / total_steps
+    if warmup_share:
+        risen = max(step / warmup_steps if warmup_steps else 0.0, progress / warmup_share)
+        if risen < 1:
+            return peak * risen
+    elif warmup_steps and step - start_warmup_step < warmup_steps:
+        return peak * (step - start_warmup_step) / warmup_steps
+    if schedule == "constant":
+        return peak
+    remaining = 0.5 * (1 + math.cos(math.pi * progress)) if schedule == "cosine" else (1 - progress) ** power
+    return end_lr + (peak - end_lr) * remaining
+
+
+class MicroBatch(Protocol):
+    """A micro-batch: a `PackedBatch`, or one with labels beside it."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Real tokens; 0 of an empty one."""
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> Self:
+        """Return the batch on a device."""
+
+    def pin_memory(self) -> Self:
+        """Return the batch in page-locked memory."""
+
+
+AnyBatch = TypeVar("AnyBatch", bound=MicroBatch)
+Given = TypeVar("Given", bound=MicroBatch, covariant=True)
+
+
+class Stream(Protocol[Given]):
+    """Endless batches whose position is a few integers.
+
+    Each process gets its own micro-batches of an update, at least one; at the end of an epoch that may be an empty one.
+    """
+
+    def __next__(self) -> Sequence[Given]: ...
+
+    def state(self) -> dict[str, Any]:
+        """Return where the next batches start: a few plain values, saved with every checkpoint."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go where `state` was taken."""
+
+
+class Copies(Protocol):
+    """Copying of batches to a device while it computes."""
+
+    def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
+        """Begin to copy; what is computed after the function returned was called finds the copies complete."""
+
+    def reuse(self) -> None:
+        """Note that nothing after the work asked of the device so far reads copies that were let go."""
+
+
+class Feed(Generic[AnyBatch]):
+    """A stream's batches on the device where they are computed, copied ahead to a CUDA device; itself a stream of the same."""
+
+    def __init__(self, stream: Stream[AnyBatch], device: torch.device, copies: Copies | None = None) -> None:
+        self._stream, self._device = stream, device
+        self._copies = copies or (CudaCopies(device) if device.type == "cuda" else None)
+        self._ahead: tuple[list[AnyBatch], Callable[[], None]] | None = None
+        self._before: dict[str, Any] = {}  # the stream's state before the batches that are ahead
+        self._given: list[AnyBatch] = []  # held until `reuse` is called
+
+    def __next__(self) -> list[AnyBatch]:
+        """Return the next update's micro-batches, on the device."""
+        if self._copies is None:
+            return [batch.to(self._device) for batch in next(self._stream)]
+        self.send_next()
+        assert self._ahead is not None
+        (self._given, arrive), self._ahead = self._ahead, None
+        self._copies.reuse()
+        arrive()
+        return self._given
+
+    def send_next(self) -> None:
+        """Begin to copy the next update's batches, if they are copied ahead and that has not begun."""
+        if self._copies is not None and self._ahead is None:
+            self._before = self._stream.state()
+            self._ahead = self._copies.send(next(self._stream))
+
+    def state(self) -> dict[str, Any]:
+        """Return where the batches that `next` gives start."""
+        return self._stream.state() if self._ahead is None else self._before
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go where `state` was taken."""
+        self._ahead = None
+        self._stream.restore(state)
+
+
+class CudaCopies:
+    """Copies from page-locked memory on a CUDA stream of their own.
+
+    The copies' memory belongs to that stream: torch may give it to the next copies as soon as a batch is let go, which the
+    device may still be reading. So every copy waits for what was asked of the device when the last batches were let go.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._read = torch.cuda.Event()
+        self.reuse()
+
+    def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
+        self._stream.wait_event(self._read)
+        with torch.cuda.stream(self._stream):
+            sent = [batch.pin_memory().to(self._device, non_blocking=True) for batch in batches]
+            arrived = torch.cuda.Event()
+            arrived.record()
+        return sent, lambda: torch.cuda.current_stream(self._device).wait_event(arrived)
+
+    def reuse(self) -> None:
+        self._read.record(torch.cuda.current_stream(self._device))
+
 
 MAX_SKIPPED = 5  # consecutive updates without a finite gradient before the run is given up
 
@@ -48,7 +202,7 @@ def no_losses(counts: dict[str, int], device: torch.device) -> dict[str, LossPar
     return {name: LossPart(torch.zeros((), device=device), 0) for name in counts}
 
 
-Taken = TypeVar("Taken", bound=Batch, contravariant=True)
+Taken = TypeVar("Taken", bound=MicroBatch, contravariant=True)
 
 
 class Objective(Protocol[Taken]):
@@ -105,7 +259,7 @@ class LoopSettings(LoopOptions):
 
 
 @dataclass(kw_only=True)
-class Recipe(Generic[AnyBatch]):
+class TrainingRecipe(Generic[AnyBatch]):
     """The model to train, and how it is evaluated and saved.
 
     Attributes:
@@ -200,7 +354,7 @@ class Meter:
 
 
 def train(
-    recipe: Recipe[AnyBatch], run: Path, world: World, display: Display, *, resume: bool = False
+    recipe: TrainingRecipe[AnyBatch], run: Path, world: World, display: Display, *, resume: bool = False
 ) -> TrainingResult:
     """Train until `steps` updates are made, the time is up, patience ends or a signal asks to stop.
 
@@ -400,16 +554,16 @@ def _count_targets(
     )
 
 
-def _pace(settings: LoopSettings, state: TrainingState) -> Pace:
+def _pace(settings: LoopSettings, state: TrainingState) -> TrainingProgress:
     """Return the pace: by the number of updates or by the clock."""
     if settings.minutes is not None:
         plans = [Plan(**plan) for plan in state.plans]
         return ClockPace(60 * settings.minutes, plans, state.clock, settings.steps, settings.eval_every)
     assert settings.steps is not None
-    return Pace(settings.steps)
+    return TrainingProgress(settings.steps)
 
 
-def _plan(pace: Pace, step: int, wanted: bool, world: World, display: Display) -> Plan | None:
+def _plan(pace: TrainingProgress, step: int, wanted: bool, world: World, display: Display) -> Plan | None:
     """Plan again what is left, if it is time to: the first process decides for all."""
     if not (wanted or pace.must_plan(step)):
         return None

@@ -41,7 +41,7 @@ class Plan:
     evaluate: bool = False
 
 
-class Pace:
+class TrainingProgress:
     """Progress of a training of a known number of updates."""
 
     def __init__(self, steps: int) -> None:
@@ -90,7 +90,7 @@ class Pace:
         yield
 
 
-class ClockPace(Pace):
+class ClockPace(TrainingProgress):
     """A pace that ends with a time budget. Evaluations and checkpoints are paid for from it.
 
     It follows the last plan that was adopted; before the first its progress is 0. Progress is continuous: a plan begins with

@@ -20,9 +20,8 @@ from typing import Any
 
 from albertkit.errors import MissingExtraError
 from albertkit.files import write_json
-from albertkit.frame.plots import plot_confusion, plot_regression, scatter_svgs
-from albertkit.frame.section import Cell, Figure, Section, Table, Text
-from albertkit.frame.values import plain
+from albertkit.output.plots import plot_confusion, plot_regression, scatter_svgs
+from albertkit.output.sections import Cell, Figure, Paragraph, Section, TableSection, to_json_value
 
 MOST_CLASSES = 12  # a wider matrix cannot be read; the most frequent mistakes are listed instead
 MOST_MISTAKES = 10
@@ -72,7 +71,7 @@ class Details:
 
 def result_sections(results: Mapping[str, Any], metric: str | None = None) -> list[Section]:
     """Return what is shown of results: scores with their intervals, `metric` first, classes, confusion matrix, notes."""
-    sections: list[Section] = [Text(results["heading"], tone="muted")] if results.get("heading") else []
+    sections: list[Section] = [Paragraph(results["heading"], tone="muted")] if results.get("heading") else []
     positive_class = results.get("positive_class") or ""
     table = score_table(scores_of(results), results.get("intervals") or {}, metric, positive_class=positive_class)
     if "accuracy" in results and (largest := largest_class(results)):  # what a model that learned nothing reaches
@@ -82,10 +81,10 @@ def result_sections(results: Mapping[str, Any], metric: str | None = None) -> li
     sections.append(table)
     for key, title in (("classes", "class"), ("types", "type")):
         if results.get(key):
-            sections.append(class_table([ClassScores(**row) for row in results[key]], title))
+            sections.append(class_scores_section([ClassScores(**row) for row in results[key]], title))
     if results.get("confusion"):
         sections.append(confusion_table(Confusion(**results["confusion"])))
-    return sections + [Text(note, tone="warning") for note in results.get("notes") or ()]
+    return sections + [Paragraph(note, tone="warning") for note in results.get("notes") or ()]
 
 
 def largest_class(results: Mapping[str, Any]) -> tuple[str, float] | None:
@@ -140,7 +139,7 @@ def score_table(
     metric: str | None = None,
     title: str = "",
     positive_class: str = "",
-) -> Table:
+) -> TableSection:
     """Return scores with their 95 % intervals, the one that counts first."""
     names = sorted(scores, key=lambda name: name != metric)
     columns = ["", "score", "95% interval"] if intervals else ["", "score"]
@@ -148,7 +147,7 @@ def score_table(
     for name in names:
         interval = [" to ".join(map(number, intervals[name])) if name in intervals else None] if intervals else []
         rows.append([score_name(name, positive_class), number(scores[name]), *interval])
-    return Table(columns, rows, title, strong=0 if metric in scores else None)
+    return TableSection(columns, rows, title, strong=0 if metric in scores else None)
 
 
 def number(value: float | None) -> str:
@@ -158,13 +157,13 @@ def number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.{2 if abs(value) >= 10 else 4}f}"
 
 
-def class_table(rows: Sequence[ClassScores], kind: str) -> Table:
+def class_scores_section(rows: Sequence[ClassScores], kind: str) -> TableSection:
     """Return precision, recall and F1 of every class, or of every type of entity."""
     cells = [[row.name, number(row.precision), number(row.recall), number(row.f1), row.support] for row in rows]
-    return Table([kind, "precision", "recall", "f1", "examples"], cells, f"By {kind}")
+    return TableSection([kind, "precision", "recall", "f1", "examples"], cells, f"By {kind}")
 
 
-def confusion_table(confusion: Confusion) -> Table:
+def confusion_table(confusion: Confusion) -> TableSection:
     """Return labels down, predictions across; of more than `MOST_CLASSES` classes the most frequent mistakes."""
     names, counts = confusion.names, confusion.counts
     if len(names) > MOST_CLASSES:
@@ -176,7 +175,7 @@ def confusion_table(confusion: Confusion) -> Table:
         ]
         wrong.sort(key=lambda mistake: -mistake[0])
         rows = [[label, predicted, count] for count, label, predicted in wrong[:MOST_MISTAKES]]
-        return Table(["label", "predicted as", "times"], rows, "Most frequent mistakes")
+        return TableSection(["label", "predicted as", "times"], rows, "Most frequent mistakes")
     heads = labels = list(names)
     if max(map(len, names), default=0) > NAME_WIDTH:  # long names go by numbers
         heads = [str(place) for place in range(1, len(names) + 1)]
@@ -188,13 +187,13 @@ def confusion_table(confusion: Confusion) -> Table:
         cells = [Cell(count or "·", tone, count / total) for count, tone in zip(line, tones, strict=True)]  # type: ignore[arg-type]
         rows.append([label, *cells])
     legend = "Stronger is a larger share of the label's examples."
-    return Table(["label ↓  predicted →", *heads], rows, "Labels and predictions", legend=legend)
+    return TableSection(["label ↓  predicted →", *heads], rows, "Labels and predictions", legend=legend)
 
 
 def save_results(results: Mapping[str, Any], folder: str | os.PathLike[str], title: str = "") -> list[Path]:
     """Write `results.json`, and with the extra `report` a picture, `confusion.png` or `regression.png`; return the files."""
     folder = Path(folder)
-    write_json(folder / "results.json", plain(results))
+    write_json(folder / "results.json", to_json_value(results))
     written = [folder / "results.json"]
     try:
         if results.get("confusion"):

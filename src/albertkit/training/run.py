@@ -25,21 +25,17 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from albertkit.errors import CheckpointError, MachineError
-from albertkit.files import atomic_folder, load, only_writer, remove_leftovers
-from albertkit.frame.result import Result
-from albertkit.frame.values import plain
-from albertkit.model.folder import PROVENANCE
+from albertkit.files import atomic_folder, load_typed, only_writer, remove_leftovers
+from albertkit.model.files import PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.training.display import Display
-from albertkit.training.distributed import World, join_world
-from albertkit.training.feed import AnyBatch
-from albertkit.training.hardware import choose_precision, repeatable
-from albertkit.training.launch import resumes
-from albertkit.training.loop import Recipe, TrainingResult, train
+from albertkit.output.sections import Result, to_json_value
+from albertkit.training.checkpoints import TrainingState, check_model, newest_checkpoint
+from albertkit.training.launch import exit_status, resumes, stop_again
+from albertkit.training.loop import AnyBatch, TrainingRecipe, TrainingResult, train
+from albertkit.training.monitor import Display
+from albertkit.training.processes import World, choose_precision, join_world, repeatable
 from albertkit.training.results import save_results
 from albertkit.training.settings import ComputeOptions, EpochSettings
-from albertkit.training.state import TrainingState, check_model, newest_checkpoint
-from albertkit.training.stopping import exit_status, stop_again
 
 _LOWER = 1 / 3  # of the learning rate, for a retry
 
@@ -94,7 +90,7 @@ class RunResult(Result):
             rest["retries"] = list(self.retries)
         if self.seeds:
             rest["seeds"] = {str(seed): value for seed, value in self.seeds.items()}
-        return plain({**own, **self.scores, **self.extras(), **rest})
+        return to_json_value({**own, **self.scores, **self.extras(), **rest})
 
     def saved(self) -> dict[str, Any]:
         """Return the content of `results.json`."""
@@ -172,14 +168,14 @@ class Run(Generic[AnySettings]):
 
     def place(self, model: PretrainedAlbert) -> None:
         """Put a model where it is trained, and decide how it computes."""
-        place(model, self.settings, self.world)
+        place_model(model, self.settings, self.world)
 
     def check_made_from(self, provenance: Mapping[str, Any]) -> bool:
         """Refuse a folder that does not hold this very run, made from the same; return whether it holds it."""
         continues = self.settings.continues(self.folder, self.resume)
         checkpoint = newest_checkpoint(self.folder) if continues else None
         if checkpoint is not None:
-            before = load(checkpoint / PROVENANCE, dict[str, Any], "provenance")
+            before = load_typed(checkpoint / PROVENANCE, dict[str, Any], "provenance")
             found = [_difference(n, before.get(n), now) for n, now in provenance.items() if before.get(n) != now]
             if found:
                 raise CheckpointError(
@@ -189,7 +185,7 @@ class Run(Generic[AnySettings]):
                 )
         return continues
 
-    def train(self, recipe: Recipe[AnyBatch], prepare: Callable[[], None] | None = None) -> TrainingResult:
+    def train(self, recipe: TrainingRecipe[AnyBatch], prepare: Callable[[], None] | None = None) -> TrainingResult:
         """Begin the folder, show the notes and train; `prepare` writes what must lie in the folder before there is a run."""
         self.world.barrier()  # every process has checked the folder: none may find a run that another has just begun
         if self.world.is_main:
@@ -205,7 +201,7 @@ class Run(Generic[AnySettings]):
         with repeatable(self.world.device) if recipe.repeatable else nullcontext():
             return train(recipe, self.folder, self.world, self.display, resume=self.resume)
 
-    def fit(self, recipe: Recipe[AnyBatch], best: Best[Model, AnyResult]) -> AnyResult:
+    def fit(self, recipe: TrainingRecipe[AnyBatch], best: Best[Model, AnyResult]) -> AnyResult:
         """Train, then load the best model from its folder, score it, and write its results and card."""
         trained = self.train(recipe)
         extent: dict[str, Any] = {"steps": trained.state.step, "seconds": trained.state.seconds}
@@ -273,7 +269,7 @@ class Run(Generic[AnySettings]):
             if last or not why:
                 result = dataclasses.replace(result, retries=whys)
                 return result if attempt is self else self._promoted(result, ("best", "dev"))
-            rate = load(attempt.folder / "run.toml", dict[str, Any])["lr"]
+            rate = load_typed(attempt.folder / "run.toml", dict[str, Any])["lr"]
             whys = (*whys, f"learning rate {rate:g}: {why}")
 
     def _inside(self, name: str, settings: AnySettings, retries: tuple[str, ...] = ()) -> "Run[AnySettings]":
@@ -321,7 +317,7 @@ def open_run(
         yield Run(folder, settings, title, world, resume)
 
 
-def place(model: PretrainedAlbert, settings: ComputeOptions, world: World) -> None:
+def place_model(model: PretrainedAlbert, settings: ComputeOptions, world: World) -> None:
     """Put a model where it is trained, and decide how it computes."""
     model.to(world.device)
     model.compute_dtype = choose_precision(settings.precision, world.device)

@@ -5,28 +5,126 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from albertkit.command import takes
 from albertkit.conversion.own_tokenizer import check_vocabulary
-from albertkit.errors import CheckpointError, listed
+from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
+from albertkit.errors import CheckpointError, DataError, format_list
 from albertkit.files import read_json, write_json
-from albertkit.frame.command import takes
-from albertkit.frame.result import Result
-from albertkit.frame.section import Section, Text
-from albertkit.model.folder import NEW_ROWS_FROM, PROVENANCE
-from albertkit.model_folder import local_folder
+from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE
+from albertkit.model_paths import local_folder
+from albertkit.output.sections import Paragraph, Result, Section
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.extend import Extension, UnigramPieces, extend_tokenizer
-from albertkit.tokenizer.folder_files import find_model
-from albertkit.tokenizer.report import TextFit, fit_sections, measure_fit, reading_section
-from albertkit.tokenizer.sentencepiece_model import read_facts
-from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
-from albertkit.tokenizer.text_files import even_sample, read_lines
-from albertkit.vocabulary.model import VocabularyModel, new_folder, open_model
+from albertkit.tokenizer.files import find_model
+from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
+from albertkit.tokenizer.sentencepiece_model import SPACE, read_facts
+from albertkit.tokenizer.texts import even_sample, read_lines
+from albertkit.tokenizer.train import TextFit, fit_sections, measure_fit, reading_section
+from albertkit.vocabulary.model import VocabularyModel, new_folder, open_vocabulary_model
 from albertkit.vocabulary.options import ExtendOptions
-from albertkit.vocabulary.rows import RowMaker, new_biases
-from albertkit.vocabulary.train import HoldingOut, read_text
+from albertkit.vocabulary.train import HoldingOut, read_text_lines
+
+_NOISE = 0.1  # of the old rows' standard deviation: rows that are exactly the mean would all be the same
+_FREQUENT = 20  # occurrences of an old token that vectors are turned by
+
+
+class RowMaker:
+    """Makes embeddings for the tokens that `new` has after those of `old`; `old_VE` float32 are the embeddings of the
+    old ones.
+    """
+
+    def __init__(
+        self, old_VE: Tensor, old: SentencePieceTokenizer, new: SentencePieceTokenizer, generator: torch.Generator
+    ) -> None:
+        self._old_VE = old_VE
+        self._pieces = UnigramPieces(read_facts(old.model), old.unk_id)
+        self._unknown = old.unk_id
+        self._tokenizer = new
+        self._new = [new.id_to_piece(number) for number in range(old.vocab_size, new.vocab_size)]
+        self._generator = generator
+
+    def make(self, how: str, std: float, texts: Sequence[str] = ()) -> Tensor:
+        """Return rows for the new tokens, float32 [new tokens, E].
+
+        "subword-mean": the mean of the rows of the tokens that the old vocabulary cut it into, unknown ones left out; where only
+        unknown ones are left, as "mean". "mean": the mean of all old tokens and a tenth of their standard deviation in noise.
+        "normal": as at the start of a training, of standard deviation `std`. "zero". "cooccurrence": from the tokens that stand
+        beside it in `texts`; where there are none, as "subword-mean".
+        """
+        shape = (len(self._new), self._old_VE.shape[1])
+        if how == "zero":
+            return torch.zeros(shape)
+        noise = torch.randn(shape, generator=self._generator)
+        if how == "normal":
+            return noise.clamp_(-2, 2) * std
+        ordinary_VE = self._old_VE[list(self._pieces.ids.values())]
+        rows = ordinary_VE.mean(0) + noise * (_NOISE * ordinary_VE.std(0))
+        if how in ("subword-mean", "cooccurrence"):
+            for place, piece in enumerate(self._new):
+                if ids := self._known(piece):
+                    rows[place] = self._old_VE[ids].mean(0)
+        if how == "cooccurrence":
+            vectors = self._aligned(texts)
+            occurring = vectors.any(1)
+            rows[occurring] = vectors[occurring]
+        return rows
+
+    def _aligned(self, texts: Sequence[str]) -> Tensor:
+        """Return vectors of co-occurrence of the new tokens, turned to where old tokens have their rows; 0 without neighbours.
+
+        Both sets of vectors are known up to a rotation only: it is the one that brings the old tokens of the text nearest to
+        their rows (Schönemann 1966), after which their lengths are made the same, too.
+        """
+        width = self._old_VE.shape[1]
+        encoded = self._tokenizer.encode_batch(texts)
+        counts = np.bincount(encoded.ids, minlength=self._tokenizer.vocab_size)
+        shared = [number for number in self._pieces.ids.values() if counts[number] >= _FREQUENT]
+        if len(shared) < width:
+            raise DataError(
+                "too-little-data",
+                f"only {len(shared):,} of the old tokens occur {_FREQUENT} times in the text: too few to align {width} numbers",
+                "add text in the language of the old tokens to the files, or use --rows subword-mean",
+            )
+        documents = Documents(encoded.ids, encoded.offsets[:-1], encoded.offsets[1:])
+        seed = int(torch.randint(2**31, (), generator=self._generator))
+        vectors = cooccurrence_vectors([documents], counts, width, seed)
+        here, there = vectors[shared], self._old_VE[shared]
+        left, _, right = torch.linalg.svd((here - here.mean(0)).T @ (there - there.mean(0)))
+        scale = (there - there.mean(0)).norm() / (here - here.mean(0)).norm()
+        new = vectors[len(vectors) - len(self._new) :]
+        turned = scale * (new - here.mean(0)) @ left @ right + there.mean(0)
+        return torch.where(new.any(1, keepdim=True), turned, 0.0)
+
+    def taken_over(self, rows: Tensor, donor_VE: Tensor, donor: SentencePieceTokenizer) -> int:
+        """Replace the rows of tokens that another model has by that model's; return how many were replaced."""
+        places = [(place, donor.piece_to_id(piece)) for place, piece in enumerate(self._new)]
+        known = [(place, number) for place, number in places if number != donor.unk_id]
+        for place, number in known:
+            rows[place] = donor_VE[number]
+        return len(known)
+
+    def _known(self, piece: str) -> list[int]:
+        """Return the old tokens in a new one. Beside an unknown one, the space before it says nothing of the token."""
+        _, ids = self._pieces.best(piece)
+        known = [number for number in ids if number != self._unknown]
+        return known if len(known) == len(ids) or known != [self._pieces.ids.get(SPACE)] else []
+
+
+def new_biases(bias_V: Tensor, scores: Sequence[float], ordinary: Sequence[int], frequencies: np.ndarray) -> Tensor:
+    """Return biases of the masked-LM head for new tokens, float32 [new tokens], within the range of the old ones.
+
+    A trained bias goes with the logarithm of a token's frequency, but neither its slope nor its level is that of the
+    logarithm itself. The old tokens' scores are such logarithms, so a line through their biases says both. `ordinary` are the
+    ids of the old tokens that are no special ones, `frequencies` the share of each new token in its text.
+    """
+    old = bias_V[list(ordinary)].double().numpy()
+    slope, level = np.polyfit(np.array(scores)[list(ordinary)], old, 1)
+    return torch.tensor(np.clip(level + slope * np.log(frequencies), old.min(), old.max()), dtype=torch.float32)
 
 
 @dataclass(frozen=True)
@@ -70,7 +168,7 @@ class ExtensionReport(Result):
         counts = f"{self.characters:,} characters, {self.words:,} given, {self.found:,} found, {self.unused:,} unused"
         lines = [f"{self.vocab_size:,} tokens in {self.out}, {self.old_size:,} of them as before", f"new: {counts}"]
         if self.requested_words:
-            lines.append(f"given: {listed(self.requested_words)}")
+            lines.append(f"given: {format_list(self.requested_words)}")
         lines += [f"left out, {reason}: {' '.join(words)}" for reason, words in self.left_out.items()]
         if self.model_class:
             other = f", {self.taken_over:,} from another model" if self.taken_over else ""
@@ -78,7 +176,7 @@ class ExtensionReport(Result):
                 f"{self.model_class} with rows for them ({self.rows}{other}); old rows are the same bit for bit"
             )
         return [
-            Text("\n".join(lines)),
+            Paragraph("\n".join(lines)),
             *fit_sections({"before": self.before, "after": self.after}),
             reading_section(self.compared, self.differing),
         ]
@@ -101,7 +199,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         model = local_folder(model) if model.is_dir() else model
         _check_own_tokenizer(model, tokenizer)
     words = _read_words(options.words)
-    reading = HoldingOut(read_text(options.files, options.format, options.field, options.errors), options.seed)
+    reading = HoldingOut(read_text_lines(options.files, options.format, options.field, options.errors), options.seed)
     with new_folder(out) as folder:
         sample = even_sample(reading, options.max_lines, options.seed)
         extension = extend_tokenizer(tokenizer, sample, options, words)
@@ -110,7 +208,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         if model is None:
             extended.save_pretrained(folder)
         else:
-            with open_model(model) as grown:
+            with open_vocabulary_model(model) as grown:
                 taken = _grow(grown, tokenizer, extension, options, sample)
                 model_class = grown.model_class.__name__
                 grown.write(folder, out.name, extended, _change(extension, options.rows))
@@ -182,7 +280,7 @@ def _grow(
     new = maker.make(options.rows, model.found.config.initializer_range, texts)
     taken = 0
     if options.rows_from is not None:
-        with open_model(Path(options.rows_from)) as donor:
+        with open_vocabulary_model(Path(options.rows_from)) as donor:
             if donor.words_VE.shape[1] != words_VE.shape[1]:
                 raise CheckpointError(
                     "wrong-tokenizer",

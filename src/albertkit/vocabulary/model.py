@@ -7,14 +7,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from albertkit.conversion.classes import HEADS, choose_head, fit, with_labels
-from albertkit.conversion.found import FoundModel
-from albertkit.conversion.sources import open_source
-from albertkit.conversion.targets import write_transformers
-from albertkit.conversion.verify import reread
+from albertkit.conversion.checkpoints import open_checkpoint
+from albertkit.conversion.classes import HEADS, FoundModel, choose_head, fit, with_labels
+from albertkit.conversion.convert import reread, write_transformers
 from albertkit.files import atomic_file, atomic_folder, check_new_folder
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tokenizer.sentencepiece_tokenizer import SentencePieceTokenizer
+from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
 
 _WORDS, _BIAS = "albert.embeddings.word_embeddings.weight", "predictions.bias"
 _HEADING = "## Vocabulary"
@@ -58,9 +56,9 @@ class VocabularyModel:
 
 
 @contextmanager
-def open_model(source: str | Path) -> Iterator[VocabularyModel]:
+def open_vocabulary_model(source: str | Path) -> Iterator[VocabularyModel]:
     """Read any checkpoint with all its heads."""
-    with open_source(source) as found:
+    with open_checkpoint(source) as found:
         head = choose_head(found, None, str(source))
         found.config = with_labels(found.config, head, found.tensors)
         fit(found, HEADS[head], (), str(source))

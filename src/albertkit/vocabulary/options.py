@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from albertkit.frame.command import SEVERAL
+from albertkit.command import SEVERAL
 from albertkit.tokenizer.options import ReadingOptions, SearchSettings
 
 

@@ -9,16 +9,130 @@ from pathlib import Path
 
 import torch
 
+from albertkit.command import takes
 from albertkit.conversion.own_tokenizer import check_vocabulary
-from albertkit.errors import ConfigError, MachineError
-from albertkit.frame.command import takes
-from albertkit.frame.result import Result
-from albertkit.frame.section import Section, Table, Text
-from albertkit.model_folder import local_folder
-from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
-from albertkit.tokenizer.renumbering import Renumbering, renumbered
-from albertkit.vocabulary.model import new_folder, open_model
+from albertkit.errors import CheckpointError, ConfigError, MachineError, format_list
+from albertkit.model_paths import local_folder
+from albertkit.output.sections import Paragraph, Result, Section, TableSection
+from albertkit.tokenizer import rules
+from albertkit.tokenizer.files import SPECIAL_ROLES, added_tokens, find_model, read_settings, special_names
+from albertkit.tokenizer.readings import HARD_SENTENCES
+from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
+from albertkit.tokenizer.sentencepiece_model import (
+    CONTROL,
+    SPECIAL_PIECES,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    Piece,
+    read_facts,
+    rebuilt_model,
+    role_of,
+)
+from albertkit.vocabulary.model import new_folder, open_vocabulary_model
 from albertkit.vocabulary.options import RepairOptions
+
+_USUAL_NAMES = (("[PAD]", "<pad>"), (), ("[CLS]", "<cls>"), ("[SEP]", "<sep>"), ("[MASK]", "<mask>"))
+
+
+@dataclass(frozen=True)
+class Renumbering:
+    """A tokenizer with ALBERT's ids, and where its pieces come from.
+
+    Attributes:
+        tokenizer: With the new ids.
+        old_ids: For each new id the old one.
+        old_model: Content of the old model file.
+    """
+
+    tokenizer: SentencePieceTokenizer
+    old_ids: list[int]
+    old_model: bytes
+
+    @property
+    def moved(self) -> dict[str, tuple[int, int]]:
+        """Return the special tokens: name to old and new id."""
+        return {self.tokenizer.id_to_piece(new): (self.old_ids[new], new) for new in range(len(SPECIAL_PIECES))}
+
+
+def renumbered(folder: Path) -> Renumbering:
+    """Put the special tokens of a folder's model at 0 to 4, and all others after them in their order.
+
+    The unknown token is the one SentencePiece gives for unknown text, whatever else is called [UNK]: the row that the model
+    learned for unknown text is that token's. Other tokens with such names match no text afterwards. The names of the special
+    tokens are read from `tokenizer_config.json`; where it says nothing, they have their usual names.
+    """
+    from sentencepiece import SentencePieceProcessor
+
+    file = find_model(folder)
+    if file is None:
+        raise CheckpointError(
+            "no-tokenizer", f"no *.model in `{folder}`", "only SentencePiece models can be renumbered"
+        )
+    model, settings = file.read_bytes(), read_settings(folder)
+    try:
+        SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        raise CheckpointError("bad-file", f"`{file}` is not a SentencePiece model", "fetch it again") from None
+    pieces = read_facts(model).pieces
+    pieces = [*pieces, *_pieces_of_added_tokens(folder, len(pieces))]
+    special_ids = _find_special_ids(pieces, special_names(settings), file)
+    old_ids = [*special_ids, *(piece_id for piece_id in range(len(pieces)) if piece_id not in set(special_ids))]
+    special_kinds = dict.fromkeys(special_ids, CONTROL) | {special_ids[1]: UNKNOWN}
+    renumbered_pieces = []
+    for piece_id in old_ids:
+        piece, score, kind = pieces[piece_id]
+        if kind == USER_DEFINED and role_of(piece) is not None:
+            kind = UNUSED
+        renumbered_pieces.append((piece, score, special_kinds.get(piece_id, kind)))
+    new_model = rebuilt_model(model, renumbered_pieces)
+    tokenizer = SentencePieceTokenizer(new_model, rules.named_by(settings), source=file)
+    return Renumbering(tokenizer, old_ids, model)
+
+
+def _pieces_of_added_tokens(folder: Path, size: int) -> list[Piece]:
+    """Return the tokens behind the last piece, in the order of their ids."""
+    ids = added_tokens(folder, read_settings(folder))
+    tokens = sorted((token for token, token_id in ids.items() if token_id >= size), key=ids.__getitem__)
+    without_gap = [ids[token] for token in tokens] == list(range(size, size + len(tokens)))
+    if not without_gap or any(role_of(token) is None for token in tokens):
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"`{folder}` adds {len(tokens)} tokens to {size:,} others ({format_list(tokens, 5)}); only "
+            "special tokens that follow the last one without a gap can become part of it",
+            "load it with transformers, which matches such tokens itself",
+        )
+    return [(token, 0.0, CONTROL) for token in tokens]
+
+
+def _find_special_ids(pieces: list[Piece], configured_names: dict[str, str], file: Path) -> list[int]:
+    """Return the old ids of padding, unknown, start, separation and mask."""
+    # Of a piece that occurs twice, the first counts.
+    ids = {piece: piece_id for piece_id, (piece, _, _) in reversed(list(enumerate(pieces)))}
+    special_ids: list[int] = []
+    for role, usual_names in zip(SPECIAL_ROLES, _USUAL_NAMES, strict=True):
+        if role == "unk":
+            special_ids.append(next(piece_id for piece_id, (_, _, kind) in enumerate(pieces) if kind == UNKNOWN))
+            continue
+        names = [*usual_names]
+        if role in configured_names:
+            names.insert(0, configured_names[role])
+        name = next((name for name in names if name in ids), None)
+        if name is None:
+            raise CheckpointError(
+                "wrong-tokenizer",
+                f"`{file}` has no token for {role}: none is called {' or '.join(names)}",
+                f"name it as `{role}_token` in the tokenizer_config.json of the same folder",
+            )
+        special_ids.append(ids[name])
+    if len(set(special_ids)) < len(special_ids):
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"one token of `{file}` has two roles: {', '.join(pieces[piece_id][0] for piece_id in special_ids)}",
+            "give each role a token of its own in the tokenizer_config.json of the same folder",
+        )
+    return special_ids
+
 
 # What the two tokenizers treat differently on purpose: names of special tokens, and numbers before a comma.
 _ON_PURPOSE = re.compile(r"\d[,，٫]|\[\w+\]|<\w+>")
@@ -49,7 +163,7 @@ class RepairReport(Result):
         if self.model_class:
             lines.append(f"{self.model_class}: its rows moved with their tokens")
         title = f"{self.vocab_size:,} tokens in {self.out}"
-        return [Table(["token", "old id", "new id"], moved, title), Text("\n".join(lines))]
+        return [TableSection(["token", "old id", "new id"], moved, title), Paragraph("\n".join(lines))]
 
 
 @takes(RepairOptions)
@@ -68,7 +182,7 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
         with new_folder(out) as target:
             change.tokenizer.save_pretrained(target)
             return _report(out, change, None)
-    with open_model(folder) as model, new_folder(out) as target:
+    with open_vocabulary_model(folder) as model, new_folder(out) as target:
         pad_id = model.found.config.pad_token_id
         if change.old_ids == sorted(change.old_ids) and pad_id == change.tokenizer.pad_id:
             raise _nothing_wrong(folder)

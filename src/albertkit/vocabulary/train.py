@@ -5,17 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from albertkit.command import takes
+from albertkit.corpus.documents import read_documents
 from albertkit.corpus.options import Format
-from albertkit.corpus.readers import read_documents
-from albertkit.frame.command import takes
-from albertkit.frame.progress import Progress
-from albertkit.frame.result import Result
-from albertkit.frame.section import Section, Text
+from albertkit.output.progress import ProgressBar
+from albertkit.output.sections import Paragraph, Result, Section
 from albertkit.tokenizer.check import compare_json
-from albertkit.tokenizer.hard_sentences import HARD_SENTENCES
 from albertkit.tokenizer.options import TrainVocabularyOptions
-from albertkit.tokenizer.report import TextFit, fit_sections, longest_pieces, measure_fit, reading_section
-from albertkit.tokenizer.train import train_on
+from albertkit.tokenizer.readings import HARD_SENTENCES
+from albertkit.tokenizer.train import TextFit, fit_sections, longest_pieces, measure_fit, reading_section, train_on
 
 _HELD_OUT_SHARE = 0.01
 _MOST_HELD_OUT = 2000
@@ -54,8 +52,8 @@ class TrainingReport(Result):
     def sections(self) -> list[Section]:
         """Return the size, the longest tokens, and how it fits held-out lines."""
         return [
-            Text(f"{self.vocab_size:,} tokens in {self.out} (text rules: {self.text_rules})"),
-            Text(f"longest: {' '.join(self.longest_pieces)}"),
+            Paragraph(f"{self.vocab_size:,} tokens in {self.out} (text rules: {self.text_rules})"),
+            Paragraph(f"longest: {' '.join(self.longest_pieces)}"),
             *fit_sections({"held out": self.held_out}),
             reading_section(self.compared, self.differing),
         ]
@@ -68,8 +66,8 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
     Raises:
         AlbertKitError: What `train_tokenizer` and `corpus.read_documents` raise.
     """
-    with Progress("reading text", 0, "lines", options.progress) as progress:
-        read = read_text(options.files, options.format, options.field, options.errors)
+    with ProgressBar("reading text", 0, "lines", options.progress) as progress:
+        read = read_text_lines(options.files, options.format, options.field, options.errors)
         lines = HoldingOut(_counted(read, progress), options.seed)
         tokenizer = train_on(lines, Path(options.out), options.vocab_size, options)
     comparison = compare_json(Path(options.out), tokenizer, [*(text for _, text in HARD_SENTENCES), *lines.held_out])
@@ -94,7 +92,7 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
     )
 
 
-def read_text(files: Sequence[str | Path], format: Format | None, field: str, errors: str) -> Iterator[str]:
+def read_text_lines(files: Sequence[str | Path], format: Format | None, field: str, errors: str) -> Iterator[str]:
     """Return every line of some files that is not blank; see `corpus.readers.read_documents`."""
     for document in read_documents(files, format, field, errors):
         yield from filter(str.strip, document.text.split("\n"))
@@ -122,7 +120,7 @@ class HoldingOut:
                 self.held_out[place] = line
 
 
-def _counted(lines: Iterator[str], progress: Progress) -> Iterator[str]:
+def _counted(lines: Iterator[str], progress: ProgressBar) -> Iterator[str]:
     """Pass lines on and count them; the training begins when they end."""
     number = size = 0
     for number, line in enumerate(lines, 1):

@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from albertkit.captioning.backbones.kinds import PixelValues, read_preprocessing
-from albertkit.captioning.backbones.registry import load_backbone
+from albertkit.captioning.backbone import PixelValues, read_preprocessing
+from albertkit.captioning.backbones import load_backbone
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, MissingExtraError
 
 STANDARD = PixelValues((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -39,8 +39,8 @@ def _change(file: Path, **changes: Any) -> None:
 
 def test_importing_the_package_imports_no_transformers() -> None:
     code = (
-        "import sys, albertkit.captioning.backbones, albertkit.captioning.backbones.registry, "
-        "albertkit.captioning.backbones.transformers_backbone; print('transformers' in sys.modules)"
+        "import sys, albertkit.captioning.backbones, albertkit.captioning.backbones, "
+        "albertkit.captioning.transformers_backbone; print('transformers' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from albertkit.captioning.backbones.backbone import Grid, pool_grid, pooled_grid
+from albertkit.captioning.backbone import Grid, pool_grid, pooled_grid
 from albertkit.errors import ConfigError
 
 

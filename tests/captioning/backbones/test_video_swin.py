@@ -10,9 +10,8 @@ import torch
 from safetensors.torch import load_file
 from swinbert_writer import published_state
 
-from albertkit.captioning.backbones.registry import load_backbone
-from albertkit.captioning.backbones.video_swin import VideoSwinBackbone
-from albertkit.captioning.backbones.video_swin_checkpoint import PREFIX
+from albertkit.captioning.backbones import load_backbone
+from albertkit.captioning.video_swin import PREFIX, VideoSwinBackbone
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 
 FOLDERS = ("a_small_window", "b_published_window", "c_uneven_no_patch_norm")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertkit.captioning.backbones.backbone import Backbone, Grid
+from albertkit.captioning.backbone import Backbone, Grid
 
 
 def write_video(path: Path, colours: list[tuple[int, int, int]], repeat: int = 2, size: int = 32) -> Path:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.manifest import write_manifest
-from albertkit.captioning.data.prepared import PreparedClips
+from albertkit.captioning.clips import Clip, write_clip_manifest
+from albertkit.captioning.prepared import PreparedClips
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def prepare(run_command: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_prepare(tmp_path: Path, videos: list[Path], prepare: Callable[..., Any]) -> None:
     data, out = tmp_path / "train.jsonl", tmp_path / "out"
-    write_manifest(data, [Clip(key=file.stem, source=file, captions=("x",)) for file in videos])
+    write_clip_manifest(data, [Clip(key=file.stem, source=file, captions=("x",)) for file in videos])
     with open(data, "a") as stream:
         stream.write('{"video": "none.mp4"}\n')
     videos[1].write_bytes(b"broken")

@@ -15,15 +15,12 @@ import torch
 from safetensors.numpy import save_file
 from swinbert_writer import write_swinbert
 
-from albertkit.captioning.backbones.backbone import Grid
-from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.items import item_file
-from albertkit.captioning.data.manifest import write_manifest
-from albertkit.captioning.data.prepare import prepare, prepare_data
-from albertkit.captioning.data.prepared import PreparedClips
-from albertkit.captioning.data.swinbert_files import read_swinbert
-from albertkit.captioning.video.decode import sample_frames
-from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.captioning.backbone import Grid
+from albertkit.captioning.clips import Clip, write_clip_manifest
+from albertkit.captioning.prepare import prepare_clips, prepare_data
+from albertkit.captioning.prepared import PreparedClips, item_file
+from albertkit.captioning.swinbert_files import read_swinbert
+from albertkit.captioning.video import FrameSampling, sample_frames
 from albertkit.errors import DataError
 
 SAMPLING = FrameSampling(num_frames=4, size=16)
@@ -41,7 +38,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 def test_features(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
-    report = prepare({"train": clips[:3], "dev": clips[3:]}, tmp_path / "out", quarters, SAMPLING, batch_size=2)
+    report = prepare_clips({"train": clips[:3], "dev": clips[3:]}, tmp_path / "out", quarters, SAMPLING, batch_size=2)
     assert (report.kind, report.clips, report.captions, report.tokens) == ("features", {"train": 3, "dev": 2}, 10, 16)
     assert (report.computed, report.reused, report.skipped) == (5, 0, ())
     assert quarters.batches == [2, 2, 1]
@@ -63,8 +60,8 @@ def test_features(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
 
 
 def test_pooled(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
-    prepare(clips, tmp_path / "whole", quarters, SAMPLING)
-    report = prepare(clips, tmp_path / "pooled", quarters, SAMPLING, max_tokens=8)
+    prepare_clips(clips, tmp_path / "whole", quarters, SAMPLING)
+    report = prepare_clips(clips, tmp_path / "pooled", quarters, SAMPLING, max_tokens=8)
     whole, pooled = (PreparedClips.open(tmp_path / name) for name in ("whole", "pooled"))
     assert report.tokens == 8
     assert pooled.grid == Grid(4, 1, 2)
@@ -73,7 +70,7 @@ def test_pooled(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
 
 
 def test_frames_for_a_backbone_that_is_trained(tmp_path: Path, clips: list[Clip], trained: Any) -> None:
-    prepare(clips, tmp_path / "out", trained, SAMPLING, max_tokens=1)
+    prepare_clips(clips, tmp_path / "out", trained, SAMPLING, max_tokens=1)
     prepared = PreparedClips.open(tmp_path / "out")
     assert (prepared.kind, prepared.grid, prepared.backbone) == ("frames", Grid(4, 2, 2), "quarters")
     assert trained.batches == []
@@ -83,10 +80,10 @@ def test_frames_for_a_backbone_that_is_trained(tmp_path: Path, clips: list[Clip]
 
 
 def test_a_second_run_does_nothing(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
-    prepare(clips, tmp_path / "out", quarters, SAMPLING)
+    prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     times = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")}
     calls = len(quarters.batches)
-    report = prepare(clips, tmp_path / "out", quarters, SAMPLING)
+    report = prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     assert (report.computed, report.reused, len(quarters.batches)) == (0, 5, calls)
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")} == times
 
@@ -95,13 +92,13 @@ def test_by_content(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
     copy = tmp_path / "videos" / "copy.mp4"
     copy.write_bytes(clips[0].source.read_bytes())
     same = [*clips, Clip(key="copy", source=copy), Clip(key="part", source=copy, end=0.5)]
-    report = prepare(same, tmp_path / "out", quarters, SAMPLING)
+    report = prepare_clips(same, tmp_path / "out", quarters, SAMPLING)
     assert report.computed == 6  # the copy is clip 0, the part of it is not
     before = PreparedClips.open(tmp_path / "out").clips("train")
     assert before[0].item == before[5].item != before[6].item
     clips[1].source.write_bytes(clips[2].source.read_bytes())
     copy.write_bytes(clips[3].source.read_bytes())
-    report = prepare(same, tmp_path / "out", quarters, SAMPLING)
+    report = prepare_clips(same, tmp_path / "out", quarters, SAMPLING)
     after = PreparedClips.open(tmp_path / "out").clips("train")
     assert report.computed == 1  # the part of a file that has changed; the other changed files are clips 2 and 3
     assert (after[1].item, after[5].item) == (after[2].item, after[3].item)
@@ -110,8 +107,8 @@ def test_by_content(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
 
 def test_rows_of_frames(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
     rows = read_swinbert(write_swinbert(clips, tmp_path / "rows", "train", replace(SAMPLING, rounding="round")))
-    prepare(rows, tmp_path / "a", quarters, replace(SAMPLING, rounding="round"))
-    prepare(clips, tmp_path / "b", quarters, replace(SAMPLING, rounding="round"))
+    prepare_clips(rows, tmp_path / "a", quarters, replace(SAMPLING, rounding="round"))
+    prepare_clips(clips, tmp_path / "b", quarters, replace(SAMPLING, rounding="round"))
     a, b = (PreparedClips.open(tmp_path / name) for name in "ab")
     assert a.clips("train")[2].origin["row"] == 2
     for number in range(len(clips)):
@@ -124,7 +121,7 @@ def test_skipped_clips(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of
     clips[1].source.write_bytes(b"no video at all")
     clips[2].source.write_bytes(b"")
     clips[3].source.unlink()
-    report = prepare({"train": clips, "dev": clips[:1]}, tmp_path / "out", quarters, SAMPLING, batch_size=4)
+    report = prepare_clips({"train": clips, "dev": clips[:1]}, tmp_path / "out", quarters, SAMPLING, batch_size=4)
     assert [(clip.key, clip.slug) for clip in report.skipped] == [
         ("clip 1", "bad-file"), ("clip 2", "bad-file"), ("clip 3", "not-found"),
     ]  # fmt: skip
@@ -133,12 +130,12 @@ def test_skipped_clips(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of
     assert [set(line) for line in skipped] == [{"split", "key", "slug", "reason"}] * 3
     assert [clip.key for clip in PreparedClips.open(tmp_path / "out").clips("train")] == ["clip 0", "clip 4"]
     files, calls = everything(tmp_path / "out"), len(quarters.batches)
-    prepare({"train": clips}, tmp_path / "out", quarters, SAMPLING, batch_size=4)
+    prepare_clips({"train": clips}, tmp_path / "out", quarters, SAMPLING, batch_size=4)
     assert len(quarters.batches) == calls  # what cannot be read does not make its neighbours new
     assert everything(tmp_path / "out") == files  # the other split stays
-    assert slug_of(prepare, clips, tmp_path / "stop", quarters, SAMPLING, on_error="stop") == "not-found"
+    assert slug_of(prepare_clips, clips, tmp_path / "stop", quarters, SAMPLING, on_error="stop") == "not-found"
     with pytest.raises(DataError, match="none of the 3 clips of train") as caught:
-        prepare(clips[1:4], tmp_path / "none", quarters, SAMPLING)
+        prepare_clips(clips[1:4], tmp_path / "none", quarters, SAMPLING)
     assert caught.value.slug == "too-little-data"
     assert len((tmp_path / "none" / "skipped.jsonl").read_text().splitlines()) == 3
     assert slug_of(PreparedClips.open, tmp_path / "none") == "wrong-kind"
@@ -153,20 +150,20 @@ def test_what_was_wrong_with_a_file_is_kept(tmp_path: Path, make_video: Any, qua
     expected = sample_frames(cut, SAMPLING).notes
     assert expected
     for _ in range(2):  # computed, and found
-        prepare(clips, tmp_path / "out", quarters, SAMPLING)
+        prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
         assert [clip.notes for clip in PreparedClips.open(tmp_path / "out").clips("train")] == [(), expected]
         (tmp_path / "out" / "clips-train.jsonl").unlink()
 
 
 def test_splits_one_after_the_other(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
-    prepare({"train": clips[:3], "dev": clips[3:]}, tmp_path / "a", quarters, SAMPLING, batch_size=3)
-    prepare({"train": clips[:3]}, tmp_path / "b", quarters, SAMPLING, batch_size=3)
-    prepare({"dev": clips[3:]}, tmp_path / "b", quarters, SAMPLING, batch_size=3)
+    prepare_clips({"train": clips[:3], "dev": clips[3:]}, tmp_path / "a", quarters, SAMPLING, batch_size=3)
+    prepare_clips({"train": clips[:3]}, tmp_path / "b", quarters, SAMPLING, batch_size=3)
+    prepare_clips({"dev": clips[3:]}, tmp_path / "b", quarters, SAMPLING, batch_size=3)
     assert everything(tmp_path / "a") == everything(tmp_path / "b")
 
 
 def test_another_backbone_or_sampling_is_another_folder(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
-    prepare(clips, tmp_path / "out", quarters, SAMPLING)
+    prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     files = everything(tmp_path / "out")
     other = type(quarters)(scale=2.0)
     for backbone, sampling, tokens in (
@@ -175,13 +172,13 @@ def test_another_backbone_or_sampling_is_another_folder(tmp_path: Path, clips: l
         (quarters, SAMPLING, 4),
     ):
         with pytest.raises(DataError, match="was prepared otherwise") as caught:
-            prepare(clips, tmp_path / "out", backbone, sampling, max_tokens=tokens)
+            prepare_clips(clips, tmp_path / "out", backbone, sampling, max_tokens=tokens)
         assert caught.value.slug == "changed"
     assert everything(tmp_path / "out") == files
 
 
 def test_broken_items(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of: Any) -> None:
-    prepare(clips, tmp_path / "out", quarters, SAMPLING)
+    prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     whole = everything(tmp_path / "out")
     prepared = PreparedClips.open(tmp_path / "out")
     files = [item_file(tmp_path / "out", clip.item) for clip in prepared.clips("train")]
@@ -193,12 +190,12 @@ def test_broken_items(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of:
     files[4].write_bytes(content + b"more")
     slugs = [slug_of(prepared.visual, "train", number) for number in range(5)]
     assert slugs == ["missing-file", *["corrupt"] * 4]
-    assert prepare(clips, tmp_path / "out", quarters, SAMPLING).computed == 5
+    assert prepare_clips(clips, tmp_path / "out", quarters, SAMPLING).computed == 5
     assert everything(tmp_path / "out") == whole
 
 
 def test_folders_that_are_not_prepared(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of: Any) -> None:
-    prepare(clips, tmp_path / "out", quarters, SAMPLING)
+    prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     facts = (tmp_path / "out/prepared.json").read_text()
 
     def slug(text: str | None) -> str:
@@ -240,7 +237,7 @@ def test_features_of_somebody_else(tmp_path: Path) -> None:
         "pickle.npy",
     ]
     clips = [Clip(key=name, source=tmp_path / name, captions=("x",)) for name in names]
-    write_manifest(tmp_path / "train.jsonl", clips)
+    write_clip_manifest(tmp_path / "train.jsonl", clips)
     report = prepare_data(tmp_path / "train.jsonl", tmp_path / "out", backbone="features")
     slugs = [clip.slug for clip in report.skipped]
     assert slugs == ["bad-row", *["bad-file"] * 8], [clip.reason for clip in report.skipped]
@@ -249,19 +246,19 @@ def test_features_of_somebody_else(tmp_path: Path) -> None:
     for number, array in enumerate(arrays):
         assert np.array_equal(prepared.visual("train", number), array.astype(np.float16))
         assert prepared.grid_of("train", number) == Grid(len(array), 1, 1)
-    assert prepare(clips, tmp_path / "out", None).computed == 0
+    assert prepare_clips(clips, tmp_path / "out", None).computed == 0
 
 
 def test_clips_of_the_wrong_kind(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of: Any) -> None:
     np.save(tmp_path / "a.npy", np.ones((3, 6), np.float32))
     features = Clip(key="f", source=tmp_path / "a.npy")
     for wrong, backbone in (([features], quarters), (clips, None)):
-        assert slug_of(prepare, wrong, tmp_path / "out", backbone, SAMPLING) == "conflicting-options"
-    assert slug_of(prepare, [clips[0], clips[0]], tmp_path / "out", quarters, SAMPLING) == "bad-row"
-    assert slug_of(prepare, clips, tmp_path / "out", type(quarters)(scale=1e6), SAMPLING) == "not-finite"
+        assert slug_of(prepare_clips, wrong, tmp_path / "out", backbone, SAMPLING) == "conflicting-options"
+    assert slug_of(prepare_clips, [clips[0], clips[0]], tmp_path / "out", quarters, SAMPLING) == "bad-row"
+    assert slug_of(prepare_clips, clips, tmp_path / "out", type(quarters)(scale=1e6), SAMPLING) == "not-finite"
     for option in ("batch_size", "workers", "max_tokens"):
-        assert slug_of(prepare, clips, tmp_path / "out", quarters, SAMPLING, **{option: 0}) == "bad-value"
-    assert slug_of(prepare, {"../x": clips}, tmp_path / "out", quarters, SAMPLING) == "bad-value"
+        assert slug_of(prepare_clips, clips, tmp_path / "out", quarters, SAMPLING, **{option: 0}) == "bad-value"
+    assert slug_of(prepare_clips, {"../x": clips}, tmp_path / "out", quarters, SAMPLING) == "bad-value"
     assert not (tmp_path / "out" / "prepared.json").exists()
 
 
@@ -269,11 +266,11 @@ _KILLED = """
 import os, signal, sys, time
 from pathlib import Path
 import torch
-from albertkit.captioning.backbones.backbone import Backbone, Grid
-from albertkit.captioning.data import items, making
-from albertkit.captioning.data.prepare import prepare
-from albertkit.captioning.data.reading import read_clips
-from albertkit.captioning.video.sampling import FrameSampling
+from albertkit.captioning.backbone import Backbone, Grid
+from albertkit.captioning import prepared as items, prepare as making
+from albertkit.captioning.prepare import prepare_clips
+from albertkit.captioning.sources import read_clips
+from albertkit.captioning.video import FrameSampling
 
 class Mixing(Backbone):
     # what a clip gets depends on its batch, much more than the last bits of a real one do
@@ -302,7 +299,7 @@ def made():
 def run(out, kill_at=None):
     process = os.fork()  # imported once, no thread was started yet
     if process == 0:
-        prepare(read_clips(manifest), out, Mixing(), sampling, batch_size=4, workers=2)
+        prepare_clips(read_clips(manifest), out, Mixing(), sampling, batch_size=4, workers=2)
         os._exit(0)
     while kill_at is not None and made() < kill_at:
         time.sleep(0.002)
@@ -318,7 +315,7 @@ def test_killed_and_run_again(tmp_path: Path, make_video: Any) -> None:
     rng = np.random.default_rng(1)
     sources = [make_video(tmp_path / f"{n}.mp4", rng.integers(0, 256, (2, 3)).tolist(), repeat=1) for n in range(18)]
     sources[7].write_bytes(b"broken")
-    write_manifest(
+    write_clip_manifest(
         tmp_path / "train.jsonl", [Clip(key=str(n), source=s, captions=("x",)) for n, s in enumerate(sources)]
     )
     arguments = [sys.executable, "-c", _KILLED, *(str(tmp_path / name) for name in ("train.jsonl", "whole", "killed"))]

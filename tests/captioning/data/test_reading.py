@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.manifest import write_manifest
-from albertkit.captioning.data.reading import read_clips, read_splits
-from albertkit.data.bad_rows import BadRows
+from albertkit.captioning.clips import Clip, write_clip_manifest
+from albertkit.captioning.sources import read_clips, read_splits
 from albertkit.errors import DataError
+from albertkit.tables.bad_rows import BadRows
 
 
 def lines(*records: object) -> str:
@@ -54,7 +53,7 @@ def test_round_trip(folder: Path) -> None:
         Clip(key="f", source=folder / "f.npy", captions=("x",)),
         Clip(key="t", source=folder / "t.img.tsv", row=7),
     ]
-    write_manifest(folder / "sub" / "out.jsonl", clips)
+    write_clip_manifest(folder / "sub" / "out.jsonl", clips)
     read = read_clips(folder / "sub" / "out.jsonl")
     assert [(c.key, c.source.resolve(), c.start, c.end, c.row, c.captions) for c in read] == [
         (c.key, c.source.resolve(), c.start, c.end, c.row, c.captions) for c in clips

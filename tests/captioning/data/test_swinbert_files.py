@@ -16,14 +16,13 @@ import yaml
 from PIL import Image
 from swinbert_writer import write_swinbert, write_tsv
 
-from albertkit.captioning.data.clip import Clip
-from albertkit.captioning.data.frames import content_hash, frames_of
-from albertkit.captioning.data.reading import read_clips
-from albertkit.captioning.data.swinbert_files import read_swinbert
-from albertkit.captioning.data.tsv import TsvFile
-from albertkit.captioning.video.sampling import FrameSampling
-from albertkit.data.bad_rows import BadRows
+from albertkit.captioning.clips import Clip
+from albertkit.captioning.prepare import content_hash, frames_of
+from albertkit.captioning.sources import read_clips
+from albertkit.captioning.swinbert_files import TsvFile, read_swinbert
+from albertkit.captioning.video import FrameSampling
 from albertkit.errors import DataError
+from albertkit.tables.bad_rows import BadRows
 
 SAMPLING = FrameSampling(num_frames=4, size=16, rounding="round")
 

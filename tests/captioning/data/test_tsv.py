@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from swinbert_writer import write_tsv
 
-from albertkit.captioning.data.tsv import TsvFile
+from albertkit.captioning.swinbert_files import TsvFile
 from albertkit.errors import DataError
 
 ROWS = [["a", "x"], ["b c", "한국어 캡션"], ["ключ", '{"a": 1}', "", "z" * 300]]

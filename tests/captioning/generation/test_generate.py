@@ -6,8 +6,10 @@ import math
 import pytest
 import torch
 
-from albertkit.captioning.generation import CaptionIds, GenerationSettings, generate
-from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
+from albertkit.captioning.generate import generate
+from albertkit.captioning.layers import CaptionConfig
+from albertkit.captioning.model import AlbertForImageCaptioning
+from albertkit.captioning.settings import CaptionIds, GenerationSettings
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from benchmarks.captioning import caption_mask

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from albertkit.captioning.metrics import score_captions
-from albertkit.captioning.scoring import read_caption_file, score_caption_files
+from albertkit.captioning.score import read_caption_file, score_caption_files
 from albertkit.errors import DataError
 
 CANDIDATES = {"7": "a red ball moves left", "clip 2": "ein größerer Kreis – 한국어"}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from albertkit.captioning.metrics import ptb
-from albertkit.captioning.metrics.ptb import tokenize_captions
+from albertkit.captioning import ptb
+from albertkit.captioning.ptb import tokenize_captions
 
 
 def reference(golden: Path) -> dict[str, Any]:

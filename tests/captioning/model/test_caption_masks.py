@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.captioning.model.masks import gate_values, score_bias, sparsity
+from albertkit.captioning.layers import gate_values, score_bias, sparsity
 from albertkit.errors import ConfigError
 from benchmarks.captioning import caption_mask
 

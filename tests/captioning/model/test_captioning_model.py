@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from albertkit.captioning.backbones import Grid
-from albertkit.captioning.model import AlbertForImageCaptioning, CaptionConfig
-from albertkit.captioning.model.captioning_model import keep_easiest, smoothed_losses
-from albertkit.captioning.model.masks import gate_values
+from albertkit.captioning.backbone import Grid
+from albertkit.captioning.layers import CaptionConfig, gate_values
+from albertkit.captioning.model import AlbertForImageCaptioning, keep_easiest, smoothed_losses
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForMaskedLM

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from albertkit.captioning.training.rows import mask_caption, num_masked
+from albertkit.captioning.train import mask_caption, num_masked
 
 MASK, FIRST, LAST = 4, 5, 57  # [MASK] and the pieces of the original's vocabulary
 

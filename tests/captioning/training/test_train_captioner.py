@@ -9,18 +9,24 @@ import numpy as np
 import pytest
 import torch
 
+from albertkit.captioning import prepare
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.data import PreparedClips, prepare, read_clips
 from albertkit.captioning.evaluate import evaluate_captioner
-from albertkit.captioning.generation import GenerationSettings
-from albertkit.captioning.training import CaptionSettings, train_captioner
-from albertkit.captioning.training.objective import CaptionObjective
-from albertkit.captioning.training.rows import CaptionRows, CaptionStream, shifted
-from albertkit.captioning.training.start import start_captioner
+from albertkit.captioning.prepared import PreparedClips
+from albertkit.captioning.settings import CaptionSettings, GenerationSettings
+from albertkit.captioning.sources import read_clips
+from albertkit.captioning.train import (
+    CaptionObjective,
+    CaptionRows,
+    CaptionStream,
+    shifted,
+    start_captioner,
+    train_captioner,
+)
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.model.folder import read_tensors
+from albertkit.model.files import read_tensors
 from albertkit.tokenizer import AlbertTokenizer
 from benchmarks.moving_shapes import make_clips
 

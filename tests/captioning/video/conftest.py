@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 
-from albertkit.captioning.video.sampling import Squares
+from albertkit.captioning.video import Squares
 
 BITS = 10
 

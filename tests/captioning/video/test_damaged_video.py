@@ -15,10 +15,8 @@ import av
 import numpy as np
 import pytest
 
-import albertkit.captioning.video.file as file
-from albertkit.captioning.video.decode import sample_frames
-from albertkit.captioning.video.file import MOST_PIXELS, VideoFile
-from albertkit.captioning.video.sampling import FrameSampling
+import albertkit.captioning.video as file
+from albertkit.captioning.video import MOST_PIXELS, FrameSampling, VideoFile, sample_frames
 from albertkit.errors import AlbertKitError, DataError
 
 SAMPLING = FrameSampling(num_frames=4, size=96)
@@ -234,8 +232,8 @@ def test_8k_is_decoded_in_little_memory(tmp_path):
             container.mux(again)
     program = (
         "import resource, sys\n"
-        "from albertkit.captioning.video.decode import sample_frames\n"
-        "from albertkit.captioning.video.sampling import FrameSampling\n"
+        "from albertkit.captioning.video import sample_frames\n"
+        "from albertkit.captioning.video import FrameSampling\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "frames = sample_frames(sys.argv[1], FrameSampling(num_frames=12, size=32))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, frames.pixels.mean())\n"

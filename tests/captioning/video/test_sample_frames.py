@@ -9,9 +9,8 @@ import pytest
 from av.video.reformatter import Interpolation
 from PIL import Image, ImageOps
 
-import albertkit.captioning.video.decode as decode
-from albertkit.captioning.video.decode import sample_frames
-from albertkit.captioning.video.sampling import FrameSampling
+import albertkit.captioning.video as decode
+from albertkit.captioning.video import FrameSampling, sample_frames
 from albertkit.errors import DataError
 
 X264_OPEN = {"x264-params": "open-gop=1:bframes=3:keyint=12:min-keyint=12:scenecut=0"}

@@ -9,14 +9,13 @@ import pytest
 
 from albertkit.conversion.tensorflow.bundle import (
     TensorBundle,
+    bundle_shard_name,
     decode_strings,
     encode_strings,
-    shard_file,
     write_bundle,
 )
 from albertkit.conversion.tensorflow.encoding import MalformedError, crc32c, masked, write_varint
-from albertkit.conversion.tensorflow.index import MESSAGES
-from albertkit.conversion.tensorflow.table import read_table, write_table
+from albertkit.conversion.tensorflow.table import MESSAGES, read_table, write_table
 from albertkit.errors import AlbertKitError
 
 TF1 = (
@@ -164,7 +163,7 @@ def test_every_tensor_notices_a_flipped_bit(golden, tmp_path, slug_of):
     for source in (golden / "tf1/pretrain_c/model.ckpt-best", golden / "tf2/mg22_model/bert_model.ckpt-1"):
         for suffix in (".index", ".data-00000-of-00001"):
             shutil.copy(f"{source}{suffix}", f"{tmp_path}/x{suffix}")
-        data = Path(shard_file(f"{tmp_path}/x", 0, 1))
+        data = Path(bundle_shard_name(f"{tmp_path}/x", 0, 1))
         bundle, whole = TensorBundle.open(f"{tmp_path}/x"), data.read_bytes()
         end = 0
         for name, entry in sorted(bundle._entries.items(), key=lambda item: item[1].offset):
@@ -213,7 +212,7 @@ def test_shards(tmp_path):
 
 
 def test_a_shard_cut_short(prefix):
-    data = Path(shard_file(prefix, 0, 1))
+    data = Path(bundle_shard_name(prefix, 0, 1))
     for length in (0, 1, data.stat().st_size - 1):
         data.write_bytes(data.read_bytes()[:length])
         with pytest.raises(AlbertKitError, match=r"(?s)\[corrupt\].*cut short"):

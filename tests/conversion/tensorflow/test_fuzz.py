@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.conversion.tensorflow.bundle import TensorBundle, encode_strings, write_bundle
+from albertkit.conversion.tensorflow.bundle import (
+    OBJECT_GRAPH,
+    TensorBundle,
+    _ObjectGraph,
+    encode_strings,
+    open_saved_model,
+    write_bundle,
+)
 from albertkit.conversion.tensorflow.encoding import crc32c, masked, write_varint
-from albertkit.conversion.tensorflow.index import MESSAGES
-from albertkit.conversion.tensorflow.object_graph import OBJECT_GRAPH, _ObjectGraph
-from albertkit.conversion.tensorflow.saved_model import open_saved_model
-from albertkit.conversion.tensorflow.table import _BlockBuilder, read_table, write_table
+from albertkit.conversion.tensorflow.table import MESSAGES, _BlockBuilder, read_table, write_table
 from albertkit.errors import AlbertKitError
 
 HOSTILE_NUMBERS = (-1, 0, 1, 7, 255, 2**16, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1)

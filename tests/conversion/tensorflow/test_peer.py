@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.conversion.tensorflow.bundle import TensorBundle, write_bundle
-from albertkit.conversion.tensorflow.saved_model import open_saved_model
+from albertkit.conversion.tensorflow.bundle import TensorBundle, open_saved_model, write_bundle
 from albertkit.errors import AlbertKitError
 
 pytestmark = pytest.mark.peer

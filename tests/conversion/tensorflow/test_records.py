@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertkit.conversion.tensorflow.encoding import crc32c, masked
-from albertkit.conversion.tensorflow.records import (
-    RecordFile,
-    example,
-    frame,
-    read_example,
-)
+from albertkit.conversion.tensorflow.records import RecordFile, example, frame, read_example
 from albertkit.errors import DataError
 
 

@@ -10,9 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.conversion.tensorflow.bundle import TensorBundle, write_bundle
-from albertkit.conversion.tensorflow.object_graph import MAX_GRAPH_BYTES, OBJECT_GRAPH, _ObjectGraph
-from albertkit.conversion.tensorflow.saved_model import open_saved_model
+from albertkit.conversion.tensorflow.bundle import (
+    MAX_GRAPH_BYTES,
+    OBJECT_GRAPH,
+    TensorBundle,
+    _ObjectGraph,
+    open_saved_model,
+    write_bundle,
+)
 from albertkit.errors import AlbertKitError
 
 

@@ -4,11 +4,18 @@ The index says of every tensor what it is and where; the shards are the tensors'
 Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
 """
 
+import errno
+import gzip
 import math
 import os
 import re
 import struct
-from collections.abc import Mapping, Sequence
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,8 +23,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from albertkit.conversion.tensorflow.encoding import MalformedError, crc32c, masked, read_varint, reading, write_varint
-from albertkit.conversion.tensorflow.index import (
+from albertkit.conversion.tensorflow.encoding import (
+    MalformedError,
+    crc32c,
+    define_messages,
+    masked,
+    read_varint,
+    reading,
+    write_varint,
+)
+from albertkit.conversion.tensorflow.table import (
     MAX_INDEX_BYTES,
     MESSAGES,
     STRING,
@@ -28,11 +43,95 @@ from albertkit.conversion.tensorflow.index import (
     storage_type,
     type_name,
     type_number,
+    write_table,
 )
-from albertkit.conversion.tensorflow.object_graph import OBJECT_GRAPH, read_variable_names
-from albertkit.conversion.tensorflow.table import write_table
-from albertkit.errors import CheckpointError, DataError
+from albertkit.errors import AlbertKitError, CheckpointError, DataError
 from albertkit.files import atomic_file
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+MAX_GRAPH_BYTES = 4 << 20  # about 15,000 variables. A graph of nothing but empty nodes takes 30 times its bytes
+
+_ObjectGraph: Any = define_messages(
+    "object_graph",
+    {
+        "ObjectGraph": {"nodes": (1, "repeated Node")},
+        "Node": {
+            "children": (1, "repeated Child"), "attributes": (2, "repeated Attribute"),
+            "has_checkpoint_values": (5, "BoolValue"),
+        },
+        "Child": {"node_id": (1, "int32"), "local_name": (2, "string")},
+        "Attribute": {"name": (1, "string"), "full_name": (2, "string"), "checkpoint_key": (3, "string")},
+        "BoolValue": {"value": (1, "bool")},
+    },
+)["ObjectGraph"]  # fmt: skip
+_ATTRIBUTE = "VARIABLE_VALUE"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable in a graph of objects.
+
+    Attributes:
+        path: Names of the attributes that lead to it from the root; its key is made of them.
+        name: The variable's own name.
+        others: More paths to it.
+    """
+
+    path: tuple[str, ...]
+    name: str
+    others: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The key of its values in the checkpoint; dots and slashes in a name are escaped with a dot."""
+        escaped = (part.replace(".", "..").replace("/", ".S") for part in self.path)
+        return f"{'/'.join(escaped)}/.ATTRIBUTES/{_ATTRIBUTE}"
+
+
+def write_object_graph(variables: Iterable[Variable]) -> bytes:
+    """Make the graph of objects that a checkpoint with these variables holds, under `OBJECT_GRAPH`.
+
+    Paths with the same names lead through the same objects; two paths to a variable end at one node.
+    """
+    graph = _ObjectGraph()
+    graph.nodes.add()
+    children: list[dict[str, int]] = [{}]  # of each node: name to node
+
+    def node_at(path: tuple[str, ...], end: int | None = None) -> int:
+        node = 0
+        for place, part in enumerate(path):
+            if part not in children[node]:
+                last = place == len(path) - 1
+                following = end if last and end is not None else len(children)
+                if following == len(children):
+                    graph.nodes.add()
+                    children.append({})
+                children[node][part] = following
+                graph.nodes[node].children.add(node_id=following, local_name=part)
+            node = children[node][part]
+        return node
+
+    for variable in variables:
+        node = node_at(variable.path)
+        graph.nodes[node].attributes.add(name=_ATTRIBUTE, full_name=variable.name, checkpoint_key=variable.key)
+        for other in variable.others:
+            node_at(other, node)
+    for node in graph.nodes:
+        node.has_checkpoint_values.value = True  # every node leads to a variable
+    return graph.SerializeToString()
+
+
+def read_variable_names(graph: NDArray[Any]) -> dict[str, str]:
+    """Read the variable names by checkpoint key."""
+    if graph.shape != () or not isinstance(graph.item(), bytes):
+        raise MalformedError(f"has an object graph that is not one string but {graph.dtype} {list(graph.shape)}")
+    if len(graph.item()) > MAX_GRAPH_BYTES:
+        raise MalformedError(
+            f"has an object graph of {len(graph.item()):,} bytes; more than {MAX_GRAPH_BYTES:,} are not read"
+        )
+    nodes = _ObjectGraph.FromString(graph.item()).nodes
+    return {a.checkpoint_key: a.full_name for node in nodes for a in node.attributes if a.full_name}
+
 
 _INDEX = ".index"
 _STATE = re.compile(r'^model_checkpoint_path: "(.*)"', re.MULTILINE)  # the first line of tf.train.CheckpointState
@@ -64,7 +163,7 @@ class TensorBundle:
             num_shards, entries = read_index(index.read_bytes())
         shards = {}
         for number in sorted({entry.shard for entry in entries.values()}):
-            file = shard_file(prefix, number, num_shards)
+            file = bundle_shard_name(prefix, number, num_shards)
             shards[number] = _map(file)
             with reading(file):
                 _check_sizes(entries, number, len(shards[number]))
@@ -115,7 +214,7 @@ class TensorBundle:
         return {name: known.get(name, name) for name in self.names}
 
 
-def shard_file(prefix: str, number: int, num_shards: int) -> str:
+def bundle_shard_name(prefix: str, number: int, num_shards: int) -> str:
     """Name of a file of tensors' bytes."""
     return f"{prefix}.data-{number:05d}-of-{num_shards:05d}"
 
@@ -142,7 +241,7 @@ def write_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, NDArray[A
     table = [(b"", MESSAGES["Header"](num_shards=1, version={"producer": VERSION}).SerializeToString())]
     with (
         atomic_file(f"{prefix}.index") as index,  # renamed last: without the index there is no checkpoint
-        atomic_file(shard_file(str(prefix), 0, 1)) as shard,
+        atomic_file(bundle_shard_name(str(prefix), 0, 1)) as shard,
     ):
         offset = 0
         for name in sorted(tensors):
@@ -250,3 +349,74 @@ def encode_strings(strings: Sequence[bytes]) -> tuple[list[bytes], int]:
 
 def _fixed_width(lengths: Sequence[int]) -> bytes:
     return b"".join(length.to_bytes(4 if length < 1 << 32 else 8, "little") for length in lengths)
+
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_MAX_MEMBERS = 1000
+_MAX_EXPANSION = 20  # a SavedModel's graph packs 9 to 1, its weights 1.1 to 1, a hostile archive 1000 to 1
+_FREE_BYTES = 64 << 20
+
+
+@contextmanager
+def open_saved_model(path: str | os.PathLike[str]) -> Iterator[tuple[TensorBundle, dict[str, Path]]]:
+    """Open a SavedModel or a TF-Hub module, of TensorFlow 1 or 2."""
+    given = Path(path)
+    if given.is_dir():
+        yield TensorBundle.open(given), _assets(given)
+        return
+    if not given.is_file():
+        raise DataError("not-found", f"there is no SavedModel `{given}`", "give its folder or its .tar.gz")
+    with tempfile.TemporaryDirectory(prefix="albertkit-") as temporary:
+        with reading(given):
+            _unpack(given, temporary)
+        inside = list(Path(temporary).iterdir())
+        wrapped = len(inside) == 1 and inside[0].is_dir() and inside[0].name != "variables"
+        folder = inside[0] if wrapped else Path(temporary)  # some archives hold the folder, most what is in it
+        try:
+            yield TensorBundle.open(folder), _assets(folder)
+        except AlbertKitError as error:  # name the archive: the temporary folder is gone when this is read
+            error.message = error.message.replace(str(folder), str(given))
+            raise
+
+
+def _assets(folder: Path) -> dict[str, Path]:
+    assets = folder / "assets"
+    return {file.relative_to(assets).as_posix(): file for file in sorted(assets.rglob("*")) if file.is_file()}
+
+
+def _unpack(archive: Path, folder: str) -> None:
+    """Extract files and folders, never links or devices, never outside `folder`, and no more than a model packs to."""
+    with open(archive, "rb") as packed:
+        compressed = packed.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+        packed.seek(0)
+        stream = gzip.GzipFile(fileobj=packed) if compressed else packed
+        bounded = _BoundedStream(stream, _FREE_BYTES + _MAX_EXPANSION * archive.stat().st_size)
+        try:
+            with tarfile.open(fileobj=bounded, mode="r|") as members:  # type: ignore[call-overload]
+                for count, member in enumerate(members):
+                    if count == _MAX_MEMBERS:
+                        raise MalformedError(f"holds more than {_MAX_MEMBERS} files")
+                    if not (member.isfile() or member.isdir()) or member.issparse():
+                        raise MalformedError(f"holds `{member.name}`, which is not a plain file")
+                    members.extract(member, folder, filter="data")
+            while bounded.read(1 << 16):  # up to gzip's checksum, which assets have no other than
+                pass
+        except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise MalformedError(f"is not a complete tar archive of a SavedModel: {error}") from None
+
+
+class _BoundedStream:
+    """A stream that ends with an error when more is read than allowed: a tar header can ask for gigabytes."""
+
+    def __init__(self, stream: Any, allowance: int) -> None:
+        self._stream = stream
+        self._allowed = self._left = allowance
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise MalformedError(f"unpacks to more than {self._allowed:,} bytes")
+        return data

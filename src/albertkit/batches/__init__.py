@@ -1,0 +1,1 @@
+"""Data that flow: features of examples, packed batches, streams of updates."""

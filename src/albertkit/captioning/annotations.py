@@ -1,0 +1,378 @@
+"""Captions as MSR-VTT, COCO, VATEX, MSVD, YouCook2 and TVC publish them; the videos lie below the file's folder."""
+
+import json
+import re
+import unicodedata
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from albertkit.captioning.clips import (
+    VIDEO_ENDINGS,
+    Clip,
+    clip_key,
+    find_file_above,
+    parse_captions,
+    parse_span,
+    validate_key,
+)
+from albertkit.errors import DataError
+from albertkit.files import plain_file, read_json
+from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tables.table import Table
+
+MSVD_TEXT, _MAPPING = "AllVideoDescriptions.txt", "youtube_mapping.txt"
+_MSVD_TABLE = ("VideoID", "Start", "End", "Language", "Description")
+_JSFUSION = ("vid_key", "video_id", "sentence")
+_CLIP = re.compile(r"[\w-]{11}_\d+_\d+")  # MSVD's clips: the id of YouTube, and the seconds
+
+
+def read_caption_table(path: Path, bad_rows: BadRows) -> dict[str, list[dict[str, str]]]:
+    """Read such a file into the form of MSVD's JSON: splits, in them a row a caption; other files are empty.
+
+    MSVD's authors publish no splits. Those of the literature are taken where its `youtube_mapping.txt` lies beside the file.
+    """
+    splits = _msvd_splits(path.with_name(_MAPPING))
+    found: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for line, clip, caption in _rows(path, bad_rows):
+        if not caption.strip():
+            bad_rows.add(path, line, "a caption is empty")
+        elif splits and clip not in splits and _CLIP.fullmatch(clip):
+            bad_rows.note(f"clips that `{_MAPPING}` does not name are not used")
+        else:
+            found[splits.get(clip, "")].append({"video": clip, "caption": caption})
+    return dict(found)
+
+
+def _rows(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str, str]]:
+    """Yield line, clip and caption."""
+    with Table(plain_file(path, "annotations"), bad_rows=bad_rows, lines_unless=[("line",)]) as table:
+        if table.is_lines:
+            yield from _msvd_lines(table)
+        elif {*_JSFUSION} <= {*table.columns}:
+            for row in table.rows(_JSFUSION):
+                yield row.line, row.values["video_id"], row.values["sentence"]
+        elif {*_MSVD_TABLE} <= {*table.columns}:
+            for row in table.rows(_MSVD_TABLE):
+                video, start, end, language, caption = row.values.values()
+                if language == "English":
+                    yield row.line, f"{video}_{start}_{end}", caption
+                else:
+                    bad_rows.note("MSVD's descriptions that are not English are not used")
+
+
+def _msvd_lines(table: Table) -> Iterator[tuple[int, str, str]]:
+    """Yield the lines of MSVD's text, `CLIP CAPTION`; none if the first after the comments is another one."""
+    recognised = False
+    for row in table.rows():
+        clip, _, caption = row.values["line"].strip().partition(" ")
+        if clip and not clip.startswith("#"):
+            recognised = recognised or bool(_CLIP.fullmatch(clip))
+            if not recognised:
+                return
+            yield row.line, clip, caption
+
+
+def _msvd_splits(mapping: Path) -> dict[str, str]:
+    """Return the split of each clip: up to vid1200, up to vid1300, and the rest. Source: Venugopalan et al. 2015."""
+    if not mapping.is_file():
+        return {}
+    named = re.findall(r"^(\S+) vid(\d{1,4})\s*$", mapping.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    return {clip: ("train", "dev", "test")[bisect_left((1200, 1300), int(number))] for clip, number in named}
+
+
+LAYOUTS = "MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC"
+_SPAN = re.compile(r"(.+)_(\d{1,6})_(\d{1,6})")  # VATEX's and MSVD's clips: the video, and the seconds of the clip
+
+Report = Callable[[int, str, str], None]  # number of the record from 1, what it is called, what is wrong
+
+
+class VideoReference(NamedTuple):
+    """A clip's file, named with or without its ending, and its span in seconds."""
+
+    name: str
+    start: Any = None
+    end: Any = None
+
+
+class ClipRecord(NamedTuple):
+    """One clip as a data set names it."""
+
+    number: int
+    where: str
+    split: str
+    key: str
+    places: tuple[VideoReference, ...]  # the first that exists is taken
+    captions: list[str]
+
+
+def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
+    """Read such a file.
+
+    A video is the one file below the file's folder with the name that the annotations give it; COCO's `file_name` is looked
+    for from that folder and those above it, too. VATEX's, MSVD's and YouCook2's clips may be cut out already
+    (`ID_000010_000020.mp4`, `ID_10_20.avi`, `ID_0.mp4`) or lie in the whole video (`ID.mp4`). MSR-VTT's `start time` and
+    `end time` count in films that the files were cut from, and are not used.
+    """
+    found = read_clip_records(
+        _content(path, bad_rows),
+        lambda number, where, reason: bad_rows.add(path, number, reason, where=where),
+        bad_rows.note,
+    )
+    if found is None:
+        fact = f"`{path}` is not captions of {LAYOUTS}"
+        hint = "write a manifest instead: one JSON object a line with video and captions"
+        raise DataError("missing-file", fact, hint)
+    files = _index_videos(path.parent)
+    splits: dict[str, list[Clip]] = defaultdict(list)
+    named: Counter[str] = Counter()
+    clips: dict[str, tuple[str, int]] = {}  # of each key the split, and the clip's index in it
+    for record in found:
+        named[record.split] += 1
+        try:
+            clip = _locate_clip(record, path.parent, files)
+        except ValueError as error:
+            bad_rows.add(path, record.number, str(error), where=record.where)
+            continue
+        split, index = clips.setdefault(clip.key, (record.split, len(splits[record.split])))
+        if index == len(splits[split]):
+            splits[split].append(clip)
+            continue
+        earlier = splits[split][index]
+        if split != record.split or replace(clip, captions=()) != replace(earlier, captions=()):
+            bad_rows.add(path, record.number, f"`{clip.key}` is the name of another clip already", where=record.where)
+            continue
+        splits[split][index] = replace(earlier, captions=tuple(dict.fromkeys((*earlier.captions, *clip.captions))))
+        bad_rows.note(f"`{path}`: clips that are named several times have the captions of all their rows")
+    for split, count in named.items():
+        if split not in splits and splits:
+            bad_rows.note(
+                f"`{path}`: none of the {counted(count, 'clip')} of {split} can be used, the split is left out"
+            )
+    return dict(splits)
+
+
+def is_annotations(path: Path) -> bool:
+    """Return whether a file holds captions in a published layout; of a JSONL the first line decides."""
+    try:
+        jsonl = path.suffix.lower() == ".jsonl"
+        content = [next(_lines(path))[1]] if jsonl else _content(path, BadRows("skip"))
+    except (DataError, StopIteration):
+        return False
+    return read_clip_records(content, lambda *_: None, lambda _: None) is not None
+
+
+def _content(path: Path, bad_rows: BadRows) -> Any:
+    if path.suffix.lower() == ".jsonl":
+        return [record for _, record in _lines(path)]
+    if path.suffix.lower() in (".csv", ".txt"):
+        return read_caption_table(path, bad_rows)
+    return read_json(path, "annotations")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    with open(plain_file(path, "annotations"), "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                if line.strip():
+                    yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError("bad-file", f"`{path}`, line {number:,}: {error}", "restore the file") from None
+
+
+def _locate_clip(record: ClipRecord, folder: Path, files: dict[str, list[Path]]) -> Clip:
+    for place in record.places:
+        source = _find_video(folder, place, files)
+        if source is not None:
+            start, end = parse_span(place.start, place.end)
+            captions = tuple(record.captions)
+            return Clip(key=validate_key(record.key), source=source, start=start, end=end, captions=captions)
+    names = " or ".join(f"`{place.name}`" for place in record.places)
+    raise ValueError(f"no video {names} below `{folder}`")
+
+
+def _index_videos(folder: Path) -> dict[str, list[Path]]:
+    """Index the videos below a folder by their name, with and without ending."""
+    files: dict[str, list[Path]] = defaultdict(list)
+    for file in sorted(folder.rglob("*")):
+        if file.suffix.lower() in VIDEO_ENDINGS:
+            for name in {_composed(file.stem), _composed(file.name)}:
+                files[name].append(file)
+    return files
+
+
+def _find_video(folder: Path, place: VideoReference, files: dict[str, list[Path]]) -> Path | None:
+    if Path(place.name).suffix:
+        file = find_file_above(folder, [place.name])
+        if file is not None:
+            return file
+    matching_files = files.get(_composed(place.name), [])
+    if len(matching_files) > 1:
+        names = " and ".join(f"`{file}`" for file in matching_files)
+        raise ValueError(f"below `{folder}` one video should be called `{place.name}`, there is {names}")
+    return matching_files[0] if matching_files else None
+
+
+def _composed(name: str) -> str:
+    """Return a file's name in NFC: a Mac writes names in NFD."""
+    return unicodedata.normalize("NFC", name)
+
+
+def read_clip_records(content: Any, report: Report, note: Callable[[str], None]) -> Iterator[ClipRecord] | None:
+    """Recognise the layout of a file's content."""
+    if isinstance(content, dict):
+        lists = {name: value for name, value in content.items() if isinstance(value, list)}
+        if {"videos", "sentences"} <= lists.keys():
+            return _joined(lists["videos"], lists["sentences"], "video_id", "video_id", report)
+        if {"images", "annotations"} <= lists.keys():
+            return _joined(lists["images"], lists["annotations"], "id", "image_id", report)
+        if isinstance(content.get("database"), dict):
+            return _youcook2(content["database"], report)
+        if lists and len(lists) == len(content) and all(_has(rows, "video", "caption") for rows in lists.values()):
+            return (record for split, rows in lists.items() for record in _msvd(split, rows, report))
+    if isinstance(content, list) and _has(content, "videoID"):
+        return _vatex(content, report, note)
+    if isinstance(content, list) and _has(content, "vid_name", "ts"):
+        return _tvc(content, report)
+    return None
+
+
+def _has(rows: list[Any], *names: str) -> bool:
+    """Return whether the first row is an object with these names."""
+    return bool(rows) and isinstance(rows[0], dict) and all(name in rows[0] for name in names)
+
+
+def _get(record: Any, name: str) -> Any:
+    if not isinstance(record, dict) or record.get(name) is None:
+        raise ValueError(f"it has no `{name}`")
+    return record[name]
+
+
+def _span(record: Any, name: str) -> list[Any]:
+    span = _get(record, name)
+    if not isinstance(span, list) or len(span) != 2:
+        raise ValueError(f"{name} is {span!r}, it must be two numbers of seconds")
+    return span
+
+
+def _each(
+    rows: Iterable[Any], what: str, report: Report, read: Callable[[int, str, Any], Iterable[ClipRecord]]
+) -> Iterator[ClipRecord]:
+    """Read rows one by one and report those that cannot be read."""
+    for number, row in enumerate(rows, 1):
+        where = f"{what} {number:,}"
+        try:
+            yield from read(number, where, row)
+        except ValueError as error:
+            report(number, where, str(error))
+
+
+def _joined(videos: list[Any], sentences: list[Any], name: str, owner: str, report: Report) -> Iterator[ClipRecord]:
+    """Read the two lists of MSR-VTT and COCO: videos, and sentences that name them."""
+    known = {str(video[name]) for video in videos if isinstance(video, dict) and video.get(name) is not None}
+    captions: dict[str, list[str]] = defaultdict(list)
+    for number, sentence in enumerate(sentences, 1):
+        try:
+            video = str(_get(sentence, owner))
+            if video not in known:
+                raise ValueError(f"there is no video `{video}`")
+            captions[video] += parse_captions([sentence.get("caption")])
+        except ValueError as error:
+            report(number, f"caption {number:,}", str(error))
+
+    def read(number: int, where: str, video: Any) -> Iterator[ClipRecord]:
+        key = str(_get(video, name))
+        split = str(video.get("split", "")) if name == "video_id" else ""
+        yield ClipRecord(number, where, split, key, (VideoReference(str(video.get("file_name", key))),), captions[key])
+
+    yield from _each(videos, "video", report, read)
+
+
+def _vatex(rows: list[Any], report: Report, note: Callable[[str], None]) -> Iterator[ClipRecord]:
+    if any(isinstance(row, dict) and row.get("chCap") for row in rows):
+        note("`chCap`, VATEX's Chinese captions, is not used")
+
+    def read(number: int, where: str, row: Any) -> Iterator[ClipRecord]:
+        key = str(_get(row, "videoID"))
+        yield ClipRecord(
+            number, where, "", key, _cut_or_whole(key), _texts(row.get("enCap", []), number, where, report)
+        )
+
+    return _each(rows, "video", report, read)
+
+
+def _cut_or_whole(key: str) -> tuple[VideoReference, ...]:
+    """Return the clip's own file, and the whole video that its name tells."""
+    span = _SPAN.fullmatch(key)
+    return (
+        (VideoReference(key), VideoReference(span[1], int(span[2]), int(span[3]))) if span else (VideoReference(key),)
+    )
+
+
+def _msvd(split: str, rows: list[Any], report: Report) -> Iterator[ClipRecord]:
+    """Yield a row a caption; rows of one video belong together."""
+    clips: dict[str, ClipRecord] = {}
+
+    def read(number: int, where: str, row: Any) -> Iterator[ClipRecord]:
+        key = str(_get(row, "video"))
+        captions = _texts(_get(row, "caption"), number, where, report)
+        first = clips.setdefault(key, ClipRecord(number, where, split, key, _cut_or_whole(key), []))
+        first.captions.extend(captions)
+        return iter(())
+
+    for _ in _each(rows, f"caption of {split}" if split else "caption", report, read):
+        pass
+    yield from clips.values()
+
+
+def _youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[ClipRecord]:
+    """Read steps of whole videos; files are the videos, or the steps cut out of them as SwinBERT's data has it.
+
+    Those of the test have no captions.
+    """
+
+    def read(number: int, where: str, row: Any) -> Iterator[ClipRecord]:
+        name, video = row
+        for index, step in enumerate(_get(video, "annotations"), 1):
+            part = f"{where} (`{name}`), step {index:,}"
+            try:
+                key, span = f"{name}_{_get(step, 'id')}", _span(step, "segment")
+                captions = _texts(step.get("sentence", []), number, part, report)
+                places = (VideoReference(key), VideoReference(name, *span))
+                yield ClipRecord(number, part, str(video.get("subset", "")), key, places, captions)
+            except ValueError as error:
+                report(number, part, str(error))
+
+    return _each(videos.items(), "video", report, read)
+
+
+def _tvc(rows: list[Any], report: Report) -> Iterator[ClipRecord]:
+    """Read moments of episodes; those of the public test have no captions."""
+
+    def read(number: int, where: str, row: Any) -> Iterator[ClipRecord]:
+        name, span = str(_get(row, "vid_name")), _span(row, "ts")
+        descriptions = row.get("descs") or []
+        texts = [item.get("desc") if isinstance(item, dict) else item for item in descriptions]
+        captions = _texts(texts, number, where, report)
+        yield ClipRecord(number, where, "", clip_key(name, *span), (VideoReference(name, *span),), captions)
+
+    return _each(rows, "line", report, read)
+
+
+def _texts(values: Any, number: int, where: str, report: Report) -> list[str]:
+    """Return the captions of a list, or the one that a text is; of several, those that cannot be used are reported."""
+    captions: list[str] = []
+    errors: dict[int, ValueError] = {}
+    for index, value in enumerate(values if isinstance(values, list) else [values], 1):
+        try:
+            captions += parse_captions([value])
+        except ValueError as error:
+            errors[index] = error
+    if errors and not captions:
+        raise next(iter(errors.values()))
+    for index, reason in errors.items():
+        report(number, f"{where}, caption {index:,}", str(reason))
+    return captions

@@ -1,0 +1,257 @@
+"""`generate`: greedy decoding, sampling and beam search over a context."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from albertkit.captioning.layers import CaptionState, Context
+from albertkit.captioning.model import AlbertForImageCaptioning
+from albertkit.captioning.settings import CaptionIds, GenerationSettings
+from albertkit.errors import ConfigError
+from albertkit.model.layers import BlockWeights, for_few_rows
+
+_FEW_ROWS = 4  # see `for_few_rows`
+
+
+class CaptionReader:
+    """Reads R captions, int64 [R, P] from [CLS], of B clips word by word; row r is of clip r // (R / B)."""
+
+    def __init__(
+        self,
+        model: AlbertForImageCaptioning,
+        context: Context,
+        rows: int,
+        ids: CaptionIds,
+        settings: GenerationSettings,
+        bad_endings: Tensor,
+    ) -> None:
+        self.model, self.context, self.ids, self.settings, self.bad_endings = model, context, ids, settings, bad_endings
+        self.captions = torch.full((rows, 1), ids.start, device=model.device)
+        self._state = CaptionState()
+        self._with_mask = model.caption.objective == "mlm"
+        self._ready = model.albert.encoder.layers(context.states[0][0].dtype)
+        if rows * (1 + self._with_mask) <= _FEW_ROWS:
+            few = {weights: _for_few_rows(weights) for _, weights in self._ready}
+            self._ready = [(layer, few[weights]) for layer, weights in self._ready]
+
+    def next_log_probabilities(self) -> Tensor:
+        """Return fp32 or fp64 [R, V] for the next word; a word that must not come has -inf."""
+        last = self.captions[:, -1:]
+        length = self._state.length
+        read = torch.cat([last, torch.full_like(last, self.ids.mask)], 1) if self._with_mask else last
+        positions = torch.arange(length, length + read.shape[1], device=last.device)
+        albert = self.model.albert
+        hidden, state = albert.read(albert.embed(read, positions), self.context, self._state, ready=self._ready)
+        self._state = state.cut(length + 1)
+        logits = self.model.predictions(hidden[:, -1])
+        logits = self._with_repetitions(logits.to(torch.promote_types(logits.dtype, torch.float32)))
+        return self._allowed(logits.log_softmax(-1))
+
+    def add(self, words: Tensor, rows: Tensor | None = None) -> None:
+        """Append words, int64 [R'], to captions `rows`, int64 [R'], as many of each clip, clips in order; by default to all."""
+        if rows is not None:
+            beams = len(self.captions) // self.context.num_clips
+            clips = rows[::beams] // beams
+            if len(clips) < self.context.num_clips:
+                self.context = self.context.select(clips)
+            self.captions, self._state = self.captions[rows], self._state.reorder(rows)
+        self.captions = torch.cat([self.captions, words[:, None]], 1)
+
+    def _with_repetitions(self, logits: Tensor) -> Tensor:
+        """Penalise repeated tokens (Keskar et al. 2019, CTRL, section 4.1); negative logits are multiplied."""
+        penalty = self.settings.repetition_penalty
+        if penalty == 1:
+            return logits
+        present = logits.gather(1, self.captions)
+        return logits.scatter(1, self.captions, torch.where(present < 0, present * penalty, present / penalty))
+
+    def _allowed(self, log_probabilities: Tensor) -> Tensor:
+        """Forbid special tokens, an end after a bad ending, and all but the end where there is room for one token."""
+        if self.settings.swinbert:
+            return log_probabilities
+        log_probabilities[:, [self.ids.start, self.ids.mask, self.ids.padding]] = -torch.inf
+        if self.captions.shape[1] == self.settings.longest - 1:
+            log_probabilities[:, : self.ids.end] = log_probabilities[:, self.ids.end + 1 :] = -torch.inf
+        else:
+            bad = torch.isin(self.captions[:, -1], self.bad_endings)
+            log_probabilities[bad, self.ids.end] = -torch.inf
+        return log_probabilities
+
+
+def _for_few_rows(weights: BlockWeights) -> BlockWeights:
+    return weights._replace(
+        qkv=for_few_rows(weights.qkv),
+        attention_output=for_few_rows(weights.attention_output),
+        ffn=for_few_rows(weights.ffn),
+        ffn_output=for_few_rows(weights.ffn_output),
+    )
+
+
+class FinishedCaptions:
+    """The best finished captions of one clip; SwinBERT keeps as many as it returns, which ends its search early."""
+
+    def __init__(self, size: int, settings: GenerationSettings) -> None:
+        self.size, self._penalty, self._longest = size, settings.length_penalty, settings.longest - 1
+        # Score, log-probability, tokens without [SEP]; the best first.
+        self.found: list[tuple[float, float, Tensor]] = []
+
+    def add(self, caption: Tensor, log_probability: float) -> None:
+        """Take a caption, int64 [P] without [SEP], if it is among the best."""
+        score = log_probability / len(caption) ** self._penalty
+        self.found.append((score, log_probability, caption))
+        self.found.sort(key=lambda entry: -entry[0])
+        del self.found[self.size :]
+
+    def is_full(self, best: float) -> bool:
+        """Return whether no caption that is still going on, the likeliest with log-probability `best`, can come among them."""
+        return len(self.found) == self.size and self.found[-1][0] >= best / self._longest**self._penalty
+
+
+def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Tensor, Tensor, Tensor]:
+    """Search for B clips at once; those that are done are left out of what is computed."""
+    beams, end = settings.num_beams, reader.ids.end
+    size = settings.num_captions if settings.swinbert else beams
+    clips = reader.context.num_clips
+    finished = [FinishedCaptions(size, settings) for _ in range(clips)]
+    active = list(range(clips))
+    scores = torch.full((clips, beams), -1e9, dtype=torch.float32, device=reader.captions.device)
+    scores[:, 0] = 0.0  # all beams of a clip begin alike
+    while active:
+        log_probabilities = reader.next_log_probabilities()
+        length, vocabulary = reader.captions.shape[1], log_probabilities.shape[1]
+        last = length + 1 == settings.longest
+        candidates = (scores.view(-1, 1) + log_probabilities).view(len(active), beams * vocabulary)
+        # Twice as many as beams: if all that end are taken out, enough go on.
+        best_scores, best = candidates.topk(2 * beams, 1)
+        going: list[int] = []
+        kept: list[tuple[float, int, int]] = []
+        for place, (clip, of_clip, where) in enumerate(zip(active, best_scores.tolist(), best.tolist(), strict=True)):
+            if finished[clip].is_full(of_clip[0]):
+                continue
+            chosen: list[tuple[float, int, int]] = []
+            for score, index in zip(of_clip, where, strict=True):
+                row, word = place * beams + index // vocabulary, index % vocabulary
+                if score == -torch.inf or len(chosen) == beams:
+                    break
+                if word == end or last:
+                    finished[clip].add(reader.captions[row].clone(), score)
+                else:
+                    chosen.append((score, word, row))
+            if chosen:
+                going.append(clip)
+                kept += chosen
+                kept += [(-1e9, *chosen[0][1:])] * (beams - len(chosen))  # where fewer tokens than beams are allowed
+        active = going
+        if active:
+            kept_scores, words, rows = zip(*kept, strict=True)
+            reader.add(torch.tensor(words, device=scores.device), torch.tensor(rows, device=scores.device))
+            scores = torch.tensor(kept_scores, device=scores.device).view(len(active), beams)
+    return _stacked(finished, reader, settings)
+
+
+def _stacked(
+    finished: list[FinishedCaptions], reader: CaptionReader, settings: GenerationSettings
+) -> tuple[Tensor, Tensor, Tensor]:
+    shape = (len(finished), settings.num_captions)
+    device = reader.captions.device
+    ids = torch.full((*shape, settings.longest), reader.ids.padding, device=device)
+    totals = torch.full(shape, -torch.inf, device=device)
+    scores = totals.clone()
+    for clip, captions in enumerate(finished):
+        for place, (score, total, caption) in enumerate(captions.found[: settings.num_captions]):
+            ids[clip, place, : len(caption)] = caption
+            ids[clip, place, len(caption)] = reader.ids.end
+            totals[clip, place], scores[clip, place] = total, score
+    return ids, totals, scores
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Captions of B clips, K each, the best first.
+
+    Attributes:
+        ids: int64 [B, K, L], from [CLS] to [SEP], then padding.
+        log_probabilities: [B, K], log-probability of the whole caption.
+        scores: [B, K], log-probability over length to the power of the length penalty; the length counts [SEP] and not [CLS].
+            -inf where a search found fewer than K.
+    """
+
+    ids: Tensor
+    log_probabilities: Tensor
+    scores: Tensor
+
+
+@torch.inference_mode()
+def generate(
+    model: AlbertForImageCaptioning,
+    context: Context,
+    settings: GenerationSettings,
+    ids: CaptionIds,
+    bad_endings: Tensor | None = None,
+) -> Generated:
+    """Write captions of clips.
+
+    Args:
+        model: The captioning model, in evaluation mode.
+        context: Context of the clips, from `model.albert.encode_context`.
+        settings: Kind and limits of the search.
+        ids: The special tokens.
+        bad_endings: int64 [E], tokens after which no caption may end.
+    """
+    positions = model.config.max_position_embeddings
+    if settings.longest > positions:
+        raise ConfigError(
+            "bad-value",
+            f"max_length is {settings.longest}, the model has {positions} positions",
+            f"use {positions} or less",
+        )
+    if bad_endings is None:
+        bad_endings = torch.empty(0, dtype=torch.int64, device=model.device)
+    searching = settings.num_beams > 1 and not settings.sample
+    rows = context.num_clips * (settings.num_beams if searching else settings.num_captions)
+    reader = CaptionReader(model, context, rows, ids, settings, bad_endings)
+    if searching:
+        return Generated(*beam_search(reader, settings))
+    return _one_by_one(reader, settings)
+
+
+def _one_by_one(reader: CaptionReader, settings: GenerationSettings) -> Generated:
+    """Append the likeliest word, or a drawn one, until every caption has ended."""
+    end, padding = reader.ids.end, reader.ids.padding
+    rows = len(reader.captions)
+    generator = torch.Generator(reader.captions.device).manual_seed(settings.seed)
+    total = torch.zeros(rows, dtype=torch.float64, device=reader.captions.device)
+    going = torch.ones(rows, dtype=torch.bool, device=reader.captions.device)
+    while going.any() and reader.captions.shape[1] < settings.longest:
+        log_probabilities = reader.next_log_probabilities()
+        words = _draw(log_probabilities, settings, generator) if settings.sample else log_probabilities.argmax(-1)
+        chosen = log_probabilities.gather(1, words[:, None]).squeeze(1).double()
+        total += torch.where(going, chosen, 0.0)
+        reader.add(torch.where(going, words, padding))
+        going = going & (words != end)
+    captions = reader.captions
+    captions[going, -1] = end  # SwinBERT's: the longest length ends them
+    captions = torch.nn.functional.pad(captions, (0, settings.longest - captions.shape[1]), value=padding)
+    lengths = (captions == end).int().argmax(1)  # [CLS] stands for [SEP]
+    shape = (reader.context.num_clips, -1)
+    scores = total / lengths**settings.length_penalty
+    order = scores.view(shape).argsort(dim=1, descending=True, stable=True)
+    return Generated(
+        captions.view(*shape, settings.longest).gather(1, order[..., None].expand(-1, -1, settings.longest)),
+        total.view(shape).gather(1, order).float(),
+        scores.view(shape).gather(1, order).float(),
+    )
+
+
+def _draw(log_probabilities: Tensor, settings: GenerationSettings, generator: torch.Generator) -> Tensor:
+    """Return a word [R] each, from the likeliest tokens (Fan et al. 2018; Holtzman et al. 2020)."""
+    probabilities = (log_probabilities / settings.temperature).softmax(-1)
+    sorted_probabilities, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
+    if settings.top_k:
+        sorted_probabilities[:, settings.top_k :] = 0
+    if settings.top_p < 1:  # the token that reaches top_p still counts
+        before = sorted_probabilities.cumsum(-1) - sorted_probabilities
+        sorted_probabilities[before >= settings.top_p * sorted_probabilities.sum(-1, keepdim=True)] = 0
+    place = torch.multinomial(sorted_probabilities, 1, generator=generator)
+    return tokens.gather(1, place).squeeze(1)

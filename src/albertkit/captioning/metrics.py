@@ -1,0 +1,309 @@
+"""`score_captions`: all caption metrics of a set of clips."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albertkit.captioning.ptb import tokenize_captions
+from albertkit.errors import DataError
+from albertkit.output.sections import FactList, Result, Section
+from albertkit.tables.bad_rows import counted
+
+_BETA = 1.2  # recall weighs more than precision
+
+
+def rouge_l(candidate: str, references: Sequence[str]) -> float:
+    """Compute F of the longest common subsequence: the best precision over the references with the best recall over them.
+
+    The two may come from different references; so the original.
+    """
+    words = candidate.split(" ")
+    places: dict[str, int] = {}  # word -> bits of its places in the candidate
+    for place, word in enumerate(words):
+        places[word] = places.get(word, 0) | 1 << place
+    precision = recall = 0.0
+    for reference in references:
+        reference_words = reference.split(" ")
+        common = _longest_common_subsequence(places, len(words), reference_words)
+        precision = max(precision, common / len(words))
+        recall = max(recall, common / len(reference_words))
+    if not precision:
+        return 0.0
+    return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
+
+
+def _longest_common_subsequence(places: dict[str, int], length: int, words: Sequence[str]) -> int:
+    """Return its length, a row of the table at once in the bits of a whole number (Crochemore et al. 2001): 0 where it grows."""
+    row = (1 << length) - 1
+    for word in words:
+        same = row & places.get(word, 0)
+        row = (row + same) | (row - same)
+    return length - (row & (1 << length) - 1).bit_count()
+
+
+MAX_SIZE = 4  # BLEU-4 and CIDEr count 1-grams to 4-grams
+
+
+class NgramRows(NamedTuple):
+    """Which n-grams of one size stand in which caption, and how often."""
+
+    caption: np.ndarray  # int64 [rows], ascending
+    ngram: np.ndarray  # int64 [rows], a number for each different n-gram from 0 to `num_ngrams` - 1
+    times: np.ndarray  # int64 [rows], at least 1
+    num_ngrams: int
+
+
+@dataclass(frozen=True)
+class NgramCounts:
+    """The n-grams of all candidates and references."""
+
+    item: np.ndarray  # int64 [C + R], to which item a caption belongs
+    lengths: np.ndarray  # int64 [C + R], words of each caption
+    num_items: int  # I
+    sizes: tuple[NgramRows, ...]  # for each size from 1 to `MAX_SIZE`
+
+    @classmethod
+    def of(cls, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> "NgramCounts":
+        """Count the n-grams of captions."""
+        captions = [*candidates, *(reference for group in references for reference in group)]
+        words = [caption.split() for caption in captions]
+        item = np.arange(len(candidates))
+        return cls(
+            item=np.concatenate([item, np.repeat(item, [len(group) for group in references])]),
+            lengths=np.array([len(caption) for caption in words], np.int64),
+            num_items=len(candidates),
+            sizes=tuple(_count(words)),
+        )
+
+    def keys(self, rows: NgramRows) -> np.ndarray:
+        """Return a number for each row's pair of item and n-gram, int64 [rows]; equal in candidate and references."""
+        return self.item[rows.caption] * rows.num_ngrams + rows.ngram
+
+
+def lookup(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the values of the wanted keys, 0 where there is none; `keys` ascend and differ."""
+    if not len(keys):
+        return np.zeros(len(wanted), values.dtype)
+    place = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
+    return np.where(keys[place] == wanted, values[place], 0)
+
+
+def _count(words: Sequence[Sequence[str]]) -> list[NgramRows]:
+    vocabulary: dict[str, int] = {}
+    word_ids = np.array(
+        [vocabulary.setdefault(word, len(vocabulary)) for caption in words for word in caption], np.int64
+    )
+    caption_of = np.repeat(np.arange(len(words)), [len(caption) for caption in words])
+    starts, ngrams, rows = np.arange(len(word_ids)), word_ids, []
+    for size in range(1, MAX_SIZE + 1):
+        if size > 1:  # an n-gram is the shorter one at its start and one more word of the same caption
+            ends = starts + size - 1
+            whole = ends < len(word_ids)
+            whole[whole] = caption_of[ends[whole]] == caption_of[starts[whole]]
+            starts, ends = starts[whole], ends[whole]
+            ngrams = np.unique(ngrams[whole] * len(vocabulary) + word_ids[ends], return_inverse=True)[1]
+        num_ngrams = int(ngrams.max(initial=-1)) + 1
+        pairs, counts = np.unique(caption_of[starts] * num_ngrams + ngrams, return_counts=True)
+        rows.append(NgramRows(*np.divmod(pairs, max(num_ngrams, 1)), counts, num_ngrams))
+    return rows
+
+
+# They keep a caption without a common n-gram from being exactly 0 / 0; single items without a common 4-gram score about 1e-5.
+_TINY, _SMALL = 1e-15, 1e-9
+
+
+def bleu(counts: NgramCounts) -> tuple[np.ndarray, np.ndarray]:
+    """Return BLEU of the corpus and of each item."""
+    items = counts.num_items
+    candidate_lengths = counts.lengths[:items]
+    reference_lengths = _closest_lengths(counts)
+    right, guessed = [], []
+    for size, rows in enumerate(counts.sizes, start=1):
+        keys, of_candidate = counts.keys(rows), rows.caption < items
+        in_references, which = np.unique(keys[~of_candidate], return_inverse=True)
+        most = np.zeros(len(in_references), np.int64)
+        np.maximum.at(most, which, rows.times[~of_candidate])
+        clipped = np.minimum(rows.times[of_candidate], lookup(in_references, most, keys[of_candidate]))
+        right.append(np.bincount(rows.caption[of_candidate], clipped, items))
+        guessed.append(np.maximum(candidate_lengths - size + 1, 0))
+    each = _bleu(np.array(right), np.array(guessed), candidate_lengths, reference_lengths)
+    corpus = _bleu(np.sum(right, 1), np.sum(guessed, 1), candidate_lengths.sum(), reference_lengths.sum())
+    return corpus, each
+
+
+def _bleu(right: np.ndarray, guessed: np.ndarray, length: np.ndarray, reference_length: np.ndarray) -> np.ndarray:
+    """Compute BLEU from n-grams that are right and that were guessed, [4] or [4, I], and lengths of a corpus or of I items."""
+    sizes = np.arange(1, len(right) + 1).reshape(-1, *[1] * (right.ndim - 1))
+    precisions = np.cumprod((right + _TINY) / (guessed + _SMALL), axis=0) ** (1 / sizes)
+    ratio = (length + _TINY) / (reference_length + _SMALL)
+    return precisions * np.exp(np.minimum(1 - 1 / ratio, 0))
+
+
+def _closest_lengths(counts: NgramCounts) -> np.ndarray:
+    """Return the length of the reference nearest in length to the candidate, of two equally near the shorter, int64 [I]."""
+    items, of_item, lengths = counts.num_items, counts.item[counts.num_items :], counts.lengths[counts.num_items :]
+    distance = np.abs(lengths - counts.lengths[of_item])
+    order = np.lexsort((lengths, distance, of_item))
+    return lengths[order[np.searchsorted(of_item[order], np.arange(items))]]
+
+
+_SIGMA = 6.0  # of the penalty on differing lengths, in words
+_SCALE = 10.0
+
+
+def cider(counts: NgramCounts) -> np.ndarray:
+    """Compute CIDEr-D of each item; that of the corpus is the mean.
+
+    N-grams weigh by how few of the items' references have them, so the score of an item depends on the other items, and
+    that of a single item is 0.
+
+    Returns:
+        float64 [I], from 0 to 10.
+    """
+    items = counts.num_items
+    of_item = counts.item[items:]
+    similarity = np.mean([_similarity(counts, rows) for rows in counts.sizes], axis=0)
+    # The original's length of a caption is the number of its 2-grams.
+    lengths = np.maximum(counts.lengths - 1, 0)
+    penalty = np.exp(-((lengths[of_item] - lengths[items:]) ** 2) / (2 * _SIGMA**2))
+    return _SCALE * np.bincount(of_item, similarity * penalty, items) / np.bincount(of_item, minlength=items)
+
+
+def _similarity(counts: NgramCounts, rows: NgramRows) -> np.ndarray:
+    """Return the clipped cosine of each reference with its candidate, float64 [R], for n-grams of one size."""
+    items, keys, of_candidate = counts.num_items, counts.keys(rows), rows.caption < counts.num_items
+    items_with = np.bincount(np.unique(keys[~of_candidate]) % max(rows.num_ngrams, 1), minlength=rows.num_ngrams)
+    weights = rows.times * (np.log(items) - np.log(np.maximum(items_with, 1)))[rows.ngram]
+    norms = np.sqrt(np.bincount(rows.caption, weights**2, len(counts.item)))
+    in_reference = weights[~of_candidate]
+    in_candidate = lookup(keys[of_candidate], weights[of_candidate], keys[~of_candidate])
+    products = np.minimum(in_candidate, in_reference) * in_reference
+    dots = np.bincount(rows.caption[~of_candidate], products, len(counts.item))[items:]
+    lengths = norms[counts.item[items:]] * norms[items:]
+    return np.divide(dots, lengths, out=np.zeros(len(dots)), where=lengths > 0)
+
+
+@dataclass(frozen=True)
+class CaptionScores(Result, Mapping[str, float]):
+    """Scores of captions; as a mapping, those of the corpus: `scores["CIDEr"]`.
+
+    Names and scale are the COCO caption scorer's: `Bleu_1` to `Bleu_4` and `ROUGE_L` from 0 to 1, `CIDEr` from 0 to 10.
+    Papers print 100 times that.
+
+    Attributes:
+        corpus: Score by name.
+        each: Key of a clip to its scores by name, in the order of the candidates.
+        diversity: What shows a captioner that has collapsed: `distinct_captions` and `empty_captions`, shares of the
+            candidates after tokenising, and `mean_length`, words of a candidate.
+        num_captions: Candidates.
+        num_references: References of all of them.
+        empty_references: How many of these have no word. They are scored, as the original does.
+    """
+
+    corpus: dict[str, float]
+    each: dict[str, dict[str, float]]
+    diversity: dict[str, float]
+    num_captions: int
+    num_references: int
+    empty_references: int = 0
+
+    def __getitem__(self, name: str) -> float:
+        return self.corpus[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.corpus)
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    def sections(self) -> list[Section]:
+        """Return the scores and counts."""
+        return [FactList(self.to_dict())]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, without the scores of single clips."""
+        counts = {"captions": self.num_captions, "references": self.num_references}
+        if self.empty_references:
+            counts["empty_references"] = self.empty_references
+        return {**self.corpus, **self.diversity, **counts}
+
+
+def score_captions(
+    references: Mapping[str, Sequence[str]], candidates: Mapping[str, str], tokenize: bool = True
+) -> CaptionScores:
+    """Score one caption a clip against its references, as pycocoevalcap does.
+
+    Empty captions are scored and counted. CIDEr weighs words by how few of these clips have them: scores of different sets
+    of clips do not compare, and that of a single clip is 0.
+
+    Args:
+        references: Key of a clip to what people say of it, at least one caption.
+        candidates: Key of a clip to the caption that is scored; the same keys.
+        tokenize: Tokenise as the scorer's Java tokenizer does (`tokenize_captions`). Without it captions are tokenised
+            already, words with one blank between them.
+
+    Raises:
+        DataError: bad-label, predictions-mismatch, bad-row.
+    """
+    _check(references, candidates)
+    texts = list(candidates.values())
+    flat = [reference for key in candidates for reference in references[key]]
+    if tokenize:
+        texts, flat = tokenize_captions(texts), tokenize_captions(flat)
+    taken = iter(flat)
+    groups = [list(islice(taken, len(references[key]))) for key in candidates]
+    counts = NgramCounts.of(texts, groups)
+    bleu_corpus, bleu_each = bleu(counts)
+    each = {f"Bleu_{size}": values.tolist() for size, values in enumerate(bleu_each, start=1)}
+    each["ROUGE_L"] = [rouge_l(text, group) for text, group in zip(texts, groups, strict=True)]
+    each["CIDEr"] = cider(counts).tolist()
+    corpus = {name: float(np.mean(values)) for name, values in each.items()}
+    corpus |= {f"Bleu_{size}": value for size, value in enumerate(bleu_corpus.tolist(), start=1)}
+    lengths = counts.lengths
+    return CaptionScores(
+        corpus=corpus,
+        each={key: {name: values[place] for name, values in each.items()} for place, key in enumerate(candidates)},
+        diversity={
+            "distinct_captions": len(set(texts)) / len(texts),
+            "empty_captions": float(np.mean(lengths[: len(texts)] == 0)),
+            "mean_length": float(np.mean(lengths[: len(texts)])),
+        },
+        num_captions=len(texts),
+        num_references=len(lengths) - len(texts),
+        empty_references=int(np.sum(lengths[len(texts) :] == 0)),
+    )
+
+
+def _check(references: Mapping[str, Sequence[str]], candidates: Mapping[str, str]) -> None:
+    """Make sure that every clip has one candidate and at least one reference, and that all are texts."""
+    if not candidates or not references:
+        lacking = "references" if candidates else "captions"
+        raise DataError("bad-label", f"there are no {lacking} to score", f"name a file that holds {lacking}")
+    missing = [key for key in references if key not in candidates]
+    strange = [key for key in candidates if key not in references]
+    if missing or strange:
+        parts = [
+            f"{counted(len(keys), thing)} {what}, for example `{keys[0]}`"
+            for keys, thing, what in (
+                (missing, "clip", "without a caption"),
+                (strange, "caption", "without a reference"),
+            )
+            if keys
+        ]
+        hint = "caption the very clips that are scored"
+        if strange and len(strange) == len(candidates):
+            hint = f"no key is the same on both sides; the references have, for example, `{next(iter(references))}`"
+        raise DataError("predictions-mismatch", "; ".join(parts), hint)
+    for key, caption in candidates.items():
+        group = references[key]
+        if not isinstance(caption, str):
+            raise DataError("bad-row", f"the caption of `{key}` is a {type(caption).__name__}", "give one text a clip")
+        if isinstance(group, str) or not all(isinstance(reference, str) for reference in group):
+            raise DataError(
+                "bad-row", f"the references of `{key}` are not a list of texts", "give a list of texts a clip"
+            )
+        if not group:
+            raise DataError("bad-label", f"clip `{key}` has no reference", "leave it out on both sides")

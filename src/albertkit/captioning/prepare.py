@@ -1,0 +1,586 @@
+"""`prepare`: clips to features, or frames, on the disk, once for each content; killed anywhere, it goes on where it was."""
+
+import base64
+import binascii
+import io
+import json
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from albertkit.captioning.backbone import Backbone, Grid, pool_grid, pooled_grid
+from albertkit.captioning.backbones import load_backbone
+from albertkit.captioning.clips import FEATURE_ENDINGS, Clip
+from albertkit.captioning.options import PreparationOptions, PrepareOptions
+from albertkit.captioning.prepared import (
+    FORMAT,
+    PARSING,
+    PREPARED,
+    clips_file,
+    is_sound,
+    item_name,
+    item_shape,
+    read_notes,
+    remove_unfinished,
+    write_item,
+    write_notes,
+)
+from albertkit.captioning.sources import ReadClips, read_splits
+from albertkit.captioning.swinbert_files import TsvFile
+from albertkit.captioning.video import Frames, FrameSampling, Squares, sample_frames
+from albertkit.command import takes
+from albertkit.errors import ConfigError, DataError, MachineError, MissingExtraError, explain_os_error
+from albertkit.files import atomic_file, only_writer, plain_file, read_json, sha256_bytes, sha256_file, write_json
+from albertkit.output.progress import ProgressBar
+from albertkit.tables.bad_rows import BadRow, BadRows, first_of
+from albertkit.training.processes import join_world
+
+
+def read_features(file: Path) -> np.ndarray:
+    """Read the features of a clip.
+
+    Args:
+        file: `.npy` or `.safetensors` of floats [M, D]: M visual tokens, or frames, in their order.
+
+    Returns:
+        float16 [M, D].
+    """
+    values = _read(plain_file(file))
+    if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
+        fact = f"`{file}` holds {values.dtype} {list(values.shape)}"
+        raise DataError("bad-file", fact, "features of a clip are floats [tokens, width]")
+    with np.errstate(over="ignore"):
+        features = values.astype(np.float16)
+    if not np.isfinite(features).all():
+        fact = f"`{file}` holds numbers that are not finite in float16, or above 65,504"
+        raise DataError("bad-file", fact, "normalise the features, or make them again")
+    return features
+
+
+def _read(file: Path) -> np.ndarray:
+    hint = "make it again with np.save or safetensors"
+    try:
+        if file.suffix.lower() == ".npy":
+            if not _begins_with(file, np.lib.format.MAGIC_PREFIX):
+                raise DataError("bad-file", f"`{file}` is not a .npy file", hint)
+            with PARSING:
+                # Mapped first: a header may promise more than the file holds, and memory would be taken for it.
+                return np.array(np.load(file, mmap_mode="r", allow_pickle=False))
+        from safetensors import safe_open
+
+        with safe_open(file, "pt") as tensors:  # "np" has no bfloat16
+            names = list(tensors.keys())
+            if len(names) != 1:
+                raise DataError("bad-file", f"`{file}` holds {len(names)} tensors", "write one tensor a file")
+            return tensors.get_tensor(names[0]).float().numpy()
+    except (DataError, OSError, MemoryError):  # the machine's fault is not the file's: nothing is left out for it
+        raise
+    except Exception as error:  # what a damaged file raises is not declared by either library
+        raise DataError("bad-file", f"`{file}` cannot be read: {error}", hint) from None
+
+
+def _begins_with(file: Path, magic: bytes) -> bool:
+    with open(file, "rb") as stream:
+        return stream.read(len(magic)) == magic
+
+
+def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:
+    """Decode the frames of a clip.
+
+    Returns:
+        Frames with `pixels`, uint8 [T, S, S, 3], and `times`, [T] seconds.
+    """
+    if clip.row is None:
+        return sample_frames(clip.source, sampling, clip.start, clip.end)
+    columns = TsvFile.opened(clip.source).row(clip.row)[1:]
+    pictures = columns[1:] if columns[:1] and columns[0].startswith(b"{") else columns
+    where = f"`{clip.source}`, row {clip.row:,} (`{clip.key}`)"
+    if 1 < len(pictures) < sampling.num_frames or not pictures:
+        fact = f"{where} holds {len(pictures)} frames, {sampling.num_frames} are wanted"
+        hint = f"take --frames {max(len(pictures), 1)}, or the videos themselves; no frame is shown twice"
+        raise DataError("bad-row", fact, hint)
+    places = sampling.places(len(pictures)).tolist()
+    squares = Squares(sampling.size)
+    shown = {
+        place: _picture(pictures[place], squares, f"{where}: frame {place} of {len(pictures)}") for place in set(places)
+    }
+    times = np.full(len(places), np.nan)
+    return Frames(np.stack([shown[place] for place in places]), times)
+
+
+def _picture(column: bytes, squares: Squares, where: str) -> np.ndarray:
+    try:
+        import av
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError.of(error.name or "pillow", "caption", "reading frames") from None
+    try:
+        with Image.open(io.BytesIO(base64.b64decode(column, validate=True))) as picture:
+            pixels = np.asarray(picture.convert("RGB"))
+    except (binascii.Error, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = "it is empty" if not column else f"it is not an image: {error}"
+        raise DataError(
+            "bad-row", f"{where}: {reason}", "write the row again from its video, or leave it out"
+        ) from None
+    return squares.of(av.VideoFrame.from_ndarray(pixels, "rgb24"))
+
+
+def content_hash(clip: Clip) -> str:
+    """Hash what the visual side of a clip is made from: the bytes of its file, or the pictures of its row."""
+    if clip.row is None:
+        return sha256_file(clip.source)
+    columns = TsvFile.opened(clip.source).row(clip.row)[1:]
+    return sha256_bytes(b"\t".join(columns))
+
+
+@dataclass(frozen=True)
+class ItemRecipe:
+    """Recipe of a stored item: frames uint8 [T, S, S, 3] to be trained on, or features float16 [M, D]."""
+
+    kind: Literal["features", "frames"]
+    sampling: FrameSampling | None  # None for features computed elsewhere, as are the next two
+    backbone: Backbone | None
+    grid: Grid | None  # of the tokens of a clip, after pooling
+
+    @classmethod
+    def of(
+        cls, backbone: Backbone | None, sampling: FrameSampling | None, max_tokens: int, train_backbone: bool = False
+    ) -> "ItemRecipe":
+        """Return the recipe for a backbone; the frames themselves where it is trained along."""
+        if backbone is None:
+            return cls("features", None, None, None)
+        if sampling is None:
+            fact = f"the backbone `{backbone.name}` needs frames, no sampling is given"
+            raise ConfigError("bad-value", fact, "give a FrameSampling")
+        grid = backbone.grid(sampling.num_frames, sampling.size)
+        if backbone.trained_from_scratch or train_backbone:
+            return cls("frames", sampling, backbone, grid)
+        return cls("features", sampling, backbone.eval(), pooled_grid(grid, max_tokens))
+
+    @property
+    def dtype(self) -> str:
+        """Return the type of the items: uint8 frames or float16 features."""
+        return "uint8" if self.kind == "frames" else "float16"
+
+    def settings(self) -> dict[str, Any]:
+        """Return what `prepared.json` says of it."""
+        backbone = self.backbone
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            "backbone": "features" if backbone is None else backbone.name,
+            "backbone_fingerprint": None if backbone is None else backbone.fingerprint(),
+            "backbone_settings": {} if backbone is None else backbone.settings(),
+            "sampling": None if self.sampling is None else self.sampling.to_dict(),
+            "grid": None if self.grid is None else list(self.grid),
+        }
+
+    def check(self, clip: Clip) -> None:
+        """Refuse a clip of another kind."""
+        if (clip.source.suffix.lower() in FEATURE_ENDINGS) != (self.backbone is None):
+            what, say = ("frames", "conv3d or hf:FOLDER") if self.backbone is None else ("features", "features")
+            name = "features" if self.backbone is None else self.backbone.name
+            fact = f"the clip `{clip.key}` is a file of {what}, the backbone is `{name}`"
+            hint = f"--backbone {say}; clips of features and of videos are prepared into two folders"
+            raise ConfigError("conflicting-options", fact, hint)
+
+    def item(self, clip: Clip, settings: dict[str, Any]) -> str:
+        """Return the name of a clip's item, by the content of its file."""
+        decisive = ("format", "kind", "sampling") if self.kind == "frames" else (*settings,)
+        if settings["backbone_fingerprint"]:  # says which backbone it is, wherever it lies
+            decisive = tuple(name for name in decisive if name != "backbone")
+        own = {"content": content_hash(clip), "start": clip.start, "end": clip.end}
+        return item_name(own | {name: settings[name] for name in decisive})
+
+    def fits(self, shape: tuple[int, ...] | None) -> bool:
+        """Return whether an item of this shape can be one of its own."""
+        if shape is None or self.backbone is None or self.sampling is None or self.grid is None:
+            return shape is not None and len(shape) == 2
+        if self.kind == "frames":
+            return shape == (self.sampling.num_frames, self.sampling.size, self.sampling.size, 3)
+        return shape == (self.grid.num_tokens, self.backbone.out_dim)
+
+    def read(self, clip: Clip) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return the frames uint8 [T, S, S, 3] of a clip, or its features float16 [M, D]; and what was not as its file says."""
+        if self.sampling is None:
+            return read_features(clip.source), ()
+        frames = frames_of(clip, self.sampling)
+        return frames.pixels, frames.notes
+
+    @property
+    def is_read_only(self) -> bool:
+        """Return whether what is read are the items already."""
+        return self.backbone is None or self.kind == "frames"
+
+    def computed(self, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return clips through the backbone, pooled: B times float16 [M, D] of B times uint8 [T, S, S, 3]."""
+        assert self.backbone is not None
+        assert self.sampling is not None
+        assert self.grid is not None
+        device = next((parameter.device for parameter in self.backbone.parameters()), torch.device("cpu"))
+        with torch.inference_mode():
+            features = self.backbone(torch.from_numpy(np.stack(frames)).to(device)).float()
+            grid = self.backbone.grid(self.sampling.num_frames, self.sampling.size)
+            half = pool_grid(features, grid, self.grid.num_tokens)[0].to("cpu", torch.float16)
+        if not torch.isfinite(half).all():
+            fact = f"the backbone `{self.backbone.name}` gives numbers that are not finite in float16"
+            hint = "look at its weights; features above 65,504 need a normalisation in the backbone"
+            raise MachineError("not-finite", fact, hint)
+        return list(half.numpy())
+
+
+Group = list[tuple[str, Clip]]
+Read = tuple[np.ndarray, tuple[str, ...]]  # and notes
+
+
+def name_items(
+    recipe: ItemRecipe,
+    clips: Sequence[tuple[str, Clip]],
+    settings: dict[str, Any],
+    display: ProgressBar,
+    *,
+    workers: int,
+    stop: bool,
+) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], DataError]]:
+    """Read every file and name its item."""
+
+    def name_item(pair: tuple[str, Clip]) -> str | DataError:
+        try:
+            return recipe.item(pair[1], settings)
+        except (DataError, OSError) as error:
+            return _as_data_error(error, stop)
+
+    names: dict[tuple[str, str], str] = {}
+    errors: dict[tuple[str, str], DataError] = {}
+    with ThreadPoolExecutor(workers, thread_name_prefix="hash") as pool:
+        for (split, clip), result in zip(clips, pool.map(name_item, clips), strict=True):
+            if isinstance(result, str):
+                names[split, clip.key] = result
+            else:
+                errors[split, clip.key] = result
+            display.update(display.done + 1, _num_skipped(errors))
+    return names, errors
+
+
+def make_items(
+    recipe: ItemRecipe,
+    items: Mapping[str, Clip],
+    folder: Path,
+    display: ProgressBar,
+    *,
+    batch_size: int,
+    workers: int,
+    stop: bool,
+) -> tuple[int, dict[str, DataError]]:
+    """Make every item that is not there."""
+    num_made = 0
+    errors: dict[str, DataError] = {}
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="read")
+
+    def readable_frames(pairs: Group, readings: Sequence[Future[Read]]) -> dict[str, Read]:
+        frames = {}
+        for (name, _), reading in zip(pairs, readings, strict=True):
+            try:
+                frames[name] = reading.result()
+            except (DataError, OSError) as error:
+                errors[name] = _as_data_error(error, stop)
+        return frames
+
+    pairs = iter(items.items())
+    size = 1 if recipe.is_read_only else batch_size
+    groups = iter(lambda: list(islice(pairs, size)), [])
+    try:
+        for group, missing, readings in _read_ahead(recipe, groups, folder, pool, workers + batch_size):
+            frames = readable_frames(missing, readings)
+            new_names = set(frames)
+            if new_names and len(missing) < len(group):
+                others = [pair for pair in group if pair not in missing]
+                frames |= readable_frames(others, [pool.submit(recipe.read, clip) for _, clip in others])
+            names = [name for name, _ in group if name in frames]
+            arrays = [frames[name][0] for name in names]
+            if names and not recipe.is_read_only:
+                arrays = recipe.computed(arrays)
+            for name, array in zip(names, arrays, strict=True):
+                if name in new_names:
+                    write_notes(folder, name, frames[name][1])
+                    write_item(folder, name, array)
+            num_made += len(new_names)
+            display.update(display.done + len(group), _num_skipped(errors))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return num_made, errors
+
+
+def _read_ahead(
+    recipe: ItemRecipe, groups: Iterator[Group], folder: Path, pool: ThreadPoolExecutor, max_clips: int
+) -> Iterator[tuple[Group, Group, list[Future[Read]]]]:
+    """Yield groups, what each lacks, and the reading of it; of `max_clips` clips and one group at a time."""
+    queue: deque[tuple[Group, Group, list[Future[Read]]]] = deque()
+    for group in groups:
+        missing = [
+            (name, clip)
+            for name, clip in group
+            if not (recipe.fits(item_shape(folder, name, recipe.dtype)) and is_sound(folder, name, recipe.dtype))
+        ]
+        queue.append((group, missing, [pool.submit(recipe.read, clip) for _, clip in missing]))
+        while sum(len(readings) for _, _, readings in queue) >= max_clips or not queue[0][1]:
+            yield queue.popleft()
+            if not queue:
+                break
+    yield from queue
+
+
+def _num_skipped(errors: Mapping[Any, Any]) -> str:
+    return f"{len(errors):,} skipped" if errors else ""
+
+
+def _as_data_error(error: DataError | OSError, stop: bool) -> DataError:
+    """Return what is wrong with a file; a fault of the machine, and with `stop` any, is raised."""
+    explained = explain_os_error(error)
+    if stop or not isinstance(explained, DataError):
+        raise explained or error
+    return explained
+
+
+SKIPPED = "skipped.jsonl"
+_SHORT = ("format", "kind", "backbone", "sampling", "grid")  # settings that a message can hold
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A line of `skipped.jsonl`: a clip, or a row of the data, that could not be used."""
+
+    split: str  # "" for a bad row of data with several splits
+    key: str  # of the clip, or the place of the row
+    slug: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareReport(ReadClips):
+    """Result of `prepare`.
+
+    Attributes:
+        out: The folder.
+        kind: "features" or "frames".
+        tokens: Visual tokens of a clip; None where clips differ.
+        computed: Items made by this call; clips of the same content share one.
+        reused: Items that were there.
+        skipped: Clips that could not be used.
+    """
+
+    out: Path
+    kind: str
+    tokens: int | None
+    computed: int
+    reused: int
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Return the notes, and the first rows and clips that could not be used."""
+        clips = [f"skipped: {clip.split} `{clip.key}`: {clip.reason}" for clip in self.skipped]
+        return (*super().warnings, *first_of(clips, self.listed))
+
+    @property
+    def listed(self) -> str:
+        """Return where everything that was left out is listed."""
+        return f"all are listed in {self.out / SKIPPED}"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a terminal shows."""
+        return {**super().facts(), "skipped": len(self.skipped) or None}
+
+
+@dataclass(frozen=True)
+class ClipsToPrepare(PreparationOptions):
+    """Arguments of `prepare`.
+
+    Attributes:
+        clips: By split, or those of train.
+        out: The folder: `items/`, `clips-SPLIT.jsonl`, `skipped.jsonl` and, written last, `prepared.json`.
+        backbone: On its device; one without weights of its own is always trained along. None for clips that are features.
+        sampling: Which frames, and how large; needed with a backbone.
+        left_out: Rows of the data that are no clips, to be listed in `skipped.jsonl`, too.
+    """
+
+    clips: Mapping[str, Sequence[Clip]] | Sequence[Clip]
+    out: str | Path
+    backbone: Backbone | None
+    sampling: FrameSampling | None = None
+    _: KW_ONLY
+    left_out: Sequence[BadRow] = ()
+
+    @property
+    def splits(self) -> dict[str, list[Clip]]:
+        """Return the clips by split."""
+        splits = self.clips if isinstance(self.clips, Mapping) else {"train": self.clips}
+        return {name: list(part) for name, part in splits.items()}
+
+
+@takes(PrepareOptions)
+def prepare_data(options: PrepareOptions) -> PrepareReport:
+    """Read data, load a backbone, and prepare every split."""
+    bad_rows = BadRows(options.on_error)
+    clips = read_splits(options.data, options.split, bad_rows)
+    backbone, sampling = None, None
+    if options.backbone != "features":
+        backbone = load_backbone(options.backbone).to(join_world(options.device).device)
+        size = options.size or backbone.frame_size
+        sampling = FrameSampling(num_frames=options.frames, size=size, rounding=options.rounding)
+    common_options = {field.name: getattr(options, field.name) for field in fields(PreparationOptions)}
+    report = prepare_clips(clips, options.out, backbone, sampling, left_out=bad_rows.found, **common_options)
+    return replace(report, left_out=bad_rows.lines(), notes=tuple(bad_rows.notes))
+
+
+@takes(ClipsToPrepare)
+def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
+    """Bring the visual side of clips to the disk.
+
+    An item is named by the content of its file, the span, the sampling and the backbone: called again, it makes only what is
+    missing or has changed; killed at any moment and called again, it ends with the same bytes. Splits that are in the folder
+    already and are not among `clips` stay.
+    """
+    start_time, splits, folder = time.perf_counter(), options.splits, Path(options.out)
+    recipe = ItemRecipe.of(options.backbone, options.sampling, options.max_tokens, options.train_backbone)
+    for split, clips in splits.items():
+        if not split.replace("-", "").replace("_", "").isalnum():
+            raise ConfigError("bad-value", f"`{split}` cannot name a split", "use letters, digits, - and _")
+        for key, count in Counter(clip.key for clip in clips).items():
+            if count > 1:
+                raise DataError("bad-row", f"{count} clips of {split} have the key `{key}`", "give each its own key")
+        for clip in clips:
+            recipe.check(clip)
+    with only_writer(folder):
+        report = _prepare_splits(options, splits, folder, recipe)
+    return replace(report, seconds=round(time.perf_counter() - start_time, 3))
+
+
+def _prepare_splits(
+    options: ClipsToPrepare, splits: Mapping[str, Sequence[Clip]], folder: Path, recipe: ItemRecipe
+) -> PrepareReport:
+    settings = recipe.settings()
+    stop = options.on_error == "stop"
+    workers = options.workers or min(8, os.cpu_count() or 1)
+    existing_splits = _read_existing_splits(folder, settings)
+    remove_unfinished(folder)
+
+    pairs = [(split, clip) for split, clips in splits.items() for clip in clips]
+    with ProgressBar("looking at files", len(pairs), "clips", options.progress) as display:
+        names, errors = name_items(recipe, pairs, settings, display, workers=workers, stop=stop)
+    items = {names[split, clip.key]: clip for split, clip in pairs if (split, clip.key) in names}
+    with ProgressBar("preparing", len(items), "clips", options.progress) as display:
+        num_made, item_errors = make_items(
+            recipe, items, folder, display, batch_size=options.batch_size, workers=workers, stop=stop
+        )
+    num_reused = len(items) - num_made - len(item_errors)
+    if recipe.backbone is None:
+        readable_items = {name: clip for name, clip in items.items() if name not in item_errors}
+        item_errors |= _other_widths(readable_items, folder, recipe.dtype)
+    if item_errors and stop:
+        raise next(iter(item_errors.values()))
+    errors |= {clip_id: item_errors[name] for clip_id, name in names.items() if name in item_errors}
+
+    skipped = tuple(
+        Skipped(split, clip.key, error.slug, error.message)
+        for split, clip in pairs
+        if (error := errors.get((split, clip.key)))
+    )
+    _write_skipped(folder, list(splits), skipped, options.left_out)
+    counts = dict(existing_splits)
+    for split, clips in splits.items():
+        usable = [clip for clip in clips if (split, clip.key) not in errors]
+        if not usable:
+            raise _none_usable_error(folder, split, len(clips), [clip for clip in skipped if clip.split == split])
+        lines = [_clip_line(clip, names[split, clip.key], folder) for clip in usable]
+        _write_lines(folder / clips_file(split), lines)
+        num_captions = sum(len(clip.captions) for clip in usable)
+        counts[split] = {"clips": len(usable), "captions": num_captions, "skipped": len(clips) - len(usable)}
+    if counts != existing_splits:
+        write_json(folder / PREPARED, settings | {"splits": counts})
+    return PrepareReport(
+        clips={split: counts[split]["clips"] for split in splits},
+        captions=sum(counts[split]["captions"] for split in splits),
+        out=folder,
+        kind=recipe.kind,
+        tokens=recipe.grid and recipe.grid.num_tokens,
+        computed=num_made,
+        reused=num_reused,
+        skipped=skipped,
+    )
+
+
+def _read_existing_splits(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the splits that the folder holds, if it was prepared with the same settings."""
+    if not (folder / PREPARED).exists():
+        return {}
+    prepared = read_json(folder / PREPARED, "prepared clips")
+    differing = [name for name in settings if prepared.get(name) != settings[name]]
+    if settings["backbone_fingerprint"] and "backbone_fingerprint" not in differing:
+        differing = [name for name in differing if name != "backbone"]  # the same one, moved
+    if differing:
+        changes = [f"{name} was {prepared.get(name)}, is {settings[name]}" for name in differing if name in _SHORT]
+        changes += [name for name in differing if name not in _SHORT]
+        raise DataError("changed", f"`{folder}` was prepared otherwise: {'; '.join(changes)}", "choose another --out")
+    return dict(prepared["splits"])
+
+
+def _other_widths(items: Mapping[str, Clip], folder: Path, dtype: str) -> dict[str, DataError]:
+    """Return an error for each file of features that is not as wide as most of them."""
+    widths = {name: (item_shape(folder, name, dtype) or (0, 0))[1] for name in items}
+    usual = Counter(widths.values()).most_common(1)[0][0] if widths else 0
+    hint = "features of one model have one width"
+    return {
+        name: DataError("bad-row", f"`{items[name].source}` is {width} wide, most are {usual}", hint)
+        for name, width in widths.items()
+        if width != usual
+    }
+
+
+def _write_skipped(folder: Path, splits: list[str], skipped: Sequence[Skipped], left_out: Sequence[BadRow]) -> None:
+    """Replace the lines of these splits in `skipped.jsonl`."""
+    row_split = splits[0] if len(splits) == 1 else ""  # the data does not say which split a bad row is of
+    bad_rows = [Skipped(row_split, row.where, "bad-row", f"`{row.file}`: {row.reason}") for row in left_out]
+    new_lines = [json.dumps(asdict(clip), ensure_ascii=False) for clip in (*bad_rows, *skipped)]
+    try:
+        text = (folder / SKIPPED).read_text(encoding="utf-8") if (folder / SKIPPED).exists() else ""
+        lines = text.split("\n")[:-1]  # texts may hold what `splitlines` takes for a line end, too
+        kept_lines = [line for line in lines if json.loads(line)["split"] not in (*splits, row_split)]
+    except (ValueError, KeyError, TypeError) as error:  # bytes that are not UTF-8 are a ValueError, too
+        fact = f"`{folder / SKIPPED}` is not what `prepare` writes: {error!r}"
+        raise DataError("bad-file", fact, "delete that file; it only lists the clips that were left out") from None
+    _write_lines(folder / SKIPPED, kept_lines + new_lines)
+
+
+def _none_usable_error(folder: Path, split: str, count: int, skipped: Sequence[Skipped]) -> DataError:
+    reasons = ", ".join(f"{n:,} {slug}" for slug, n in Counter(clip.slug for clip in skipped).most_common())
+    first = f"; the first: {skipped[0].reason}" if skipped else ""
+    fact = f"none of the {count:,} clips of {split} can be used: {reasons or 'there are none'}{first}"
+    return DataError("too-little-data", fact, f"`{folder / SKIPPED}` says what is wrong with each")
+
+
+def _clip_line(clip: Clip, item: str, folder: Path) -> str:
+    """Return a line of `clips-SPLIT.jsonl`."""
+    origin = {"source": str(clip.source), "start": clip.start, "end": clip.end, "row": clip.row}
+    origin = {name: value for name, value in origin.items() if value is not None}
+    values: dict[str, Any] = {"key": clip.key, "captions": list(clip.captions), "item": item, "origin": origin}
+    notes = read_notes(folder, item)
+    if notes:
+        values["notes"] = notes
+    return json.dumps(values, ensure_ascii=False)
+
+
+def _write_lines(file: Path, lines: Sequence[str]) -> None:
+    text = "".join(line + "\n" for line in lines)
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        with atomic_file(file, "w") as stream:
+            stream.write(text)

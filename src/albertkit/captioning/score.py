@@ -1,0 +1,202 @@
+"""`score_caption_files`: captions out of anybody's files against references out of anybody's files."""
+
+import io
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
+
+from albertkit.captioning.clips import clip_key, parse_span
+from albertkit.captioning.metrics import CaptionScores, score_captions
+from albertkit.captioning.options import ScoreCaptionsOptions
+from albertkit.command import takes
+from albertkit.encodings import file_encoding_advice
+from albertkit.errors import DataError
+from albertkit.files import check_new_file, plain_file, write_lines
+from albertkit.tables.bad_rows import counted
+from albertkit.tables.files import ByteStream, find_input_file
+from albertkit.tables.text_lines import not_json
+
+File = str | os.PathLike[str]
+
+_NAMES = ("key", "video", "features", "frames", "image_id")
+_JSON = re.compile(r'\s*(?:\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$))')  # how it begins; `[UNK] man` is a caption
+
+
+class CaptionRow(NamedTuple):
+    """Captions of a clip in a file, where a message places them; the key of a plain line is its number, from 1."""
+
+    key: str
+    captions: list[str]
+    where: str
+
+
+class CaptionFile(NamedTuple):
+    """A file of captions and its rows in their order; a key may come again."""
+
+    path: File
+    layout: Literal["tsv", "json", "lines"]
+    rows: list[CaptionRow]
+
+
+@takes(ScoreCaptionsOptions)
+def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
+    """Score a file of captions, by keys that are compared as text, or line by line."""
+    predictions, details = options.predictions, options.details
+    if details is not None:
+        check_new_file(details)
+    predicted = read_caption_file(predictions)
+    reference_files = [read_caption_file(file) for file in options.references]
+    for file in reference_files:
+        if (file.layout == "lines") != (predicted.layout == "lines"):
+            keyed, plain = (file, predicted) if predicted.layout == "lines" else (predicted, file)
+            fact = f"`{keyed.path}` has keys, `{plain.path}` is plain lines"
+            raise DataError("predictions-mismatch", fact, "give keys to both, or write both as lines in the same order")
+        if predicted.layout == "lines" and len(file.rows) != len(predicted.rows):
+            fact = f"`{predictions}` has {counted(len(predicted.rows), 'line')}, `{file.path}` has {len(file.rows):,}"
+            raise DataError("predictions-mismatch", fact, "line n of one belongs to line n of the other")
+    candidates = _candidates(predicted)
+    references: dict[str, list[str]] = {}
+    for file in reference_files:
+        for row in file.rows:
+            references.setdefault(row.key, []).extend(row.captions)
+    scores = score_captions(references, candidates)
+    if details is not None:
+        each = scores.each.items()
+        write_lines(
+            details, ({"key": k, "caption": candidates[k], "references": references[k], **values} for k, values in each)
+        )
+    return scores
+
+
+def read_caption_file(file: File) -> CaptionFile:
+    """Read captions; the content says how, whatever the file is called.
+
+    - SwinBERT's TSV: key, tab, a JSON list of objects with `caption`.
+    - JSON lines: `key`, or in its place `video`, `features`, `frames` (as a manifest has them) or `image_id`; and `captions`, a
+      list, or `caption`.
+    - One JSON: a list of such objects (COCO's results), an object with `annotations` (COCO), or of keys and captions.
+    - Else plain text, a caption a line.
+    """
+    text = _read(file)
+    if not text:
+        raise DataError("empty", f"`{file}` is empty", "name a file of captions")
+    lines = [(number, line.removesuffix("\r")) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
+    filled = [(number, line) for number, line in lines if line.strip()]
+    first = filled[0][1] if filled else ""
+    if first.partition("\t")[2].lstrip().startswith("["):
+        return CaptionFile(file, "tsv", [_tsv_row(file, number, line) for number, line in filled])
+    if not _JSON.match(first):
+        return CaptionFile(
+            file, "lines", [CaptionRow(str(number), [line], f"line {number:,}") for number, line in lines]
+        )
+    if len(filled) > 1 and _is_json(first):
+        rows = [_record_row(file, f"line {number:,}", _parse_json(file, number, line)) for number, line in filled]
+        return CaptionFile(file, "json", rows)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        fact = f"`{file}` begins as JSON and is not: {error}"
+        raise DataError("bad-file", fact, "write it again; a JSON object a line, or one for the whole file") from None
+    return CaptionFile(file, "json", list(_json_rows(file, content)))
+
+
+def _read(file: File) -> str:
+    source = find_input_file(file)
+    if "://" not in source.path:
+        plain_file(source.path, "captions")  # read whole: a pipe or a device might never end
+    with ByteStream(source) as stream:
+        content = b"".join(iter(stream.read, b""))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        fact = f"`{file}` is not UTF-8, at byte {error.start:,}"
+        raise DataError("bad-encoding", fact, file_encoding_advice(io.BytesIO(content), str(file))) from None
+
+
+def _tsv_row(file: File, number: int, line: str) -> CaptionRow:
+    key, _, value = line.partition("\t")
+    records = _parse_json(file, number, value)
+    captions = [record.get("caption") if isinstance(record, dict) else record for record in _as_list(records)]
+    return _row(file, f"line {number:,}", key, captions)
+
+
+def _json_rows(file: File, content: Any) -> Iterator[CaptionRow]:
+    """Yield rows of one JSON document: a list of records, COCO's annotations, one record, or keys with captions."""
+    if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
+        for key, captions in content.items():
+            yield _row(file, f"`{key}`", key, _as_list(captions))
+        return
+    records = _as_list(content.get("annotations", content) if isinstance(content, dict) else content)
+    for number, record in enumerate(records, 1):
+        yield _record_row(file, f"record {number:,}", record)
+
+
+def _record_row(file: File, where: str, record: Any) -> CaptionRow:
+    if not isinstance(record, dict):
+        raise _bad_row_error(file, where, f"a {type(record).__name__}, not an object")
+    name = next((name for name in _NAMES if record.get(name) is not None), None)
+    if name is None:
+        raise _bad_row_error(file, where, f"it has none of {', '.join(_NAMES)}")
+    key = record[name]
+    if name in _NAMES[1:4]:  # as in a manifest: two clips of one video have different keys
+        try:
+            key = clip_key(
+                f"{key}:{record['row']}" if "row" in record else key,
+                *parse_span(record.get("start"), record.get("end")),
+            )
+        except ValueError as error:
+            raise _bad_row_error(file, where, str(error)) from None
+    captions = record.get("captions", record.get("caption"))
+    if isinstance(captions, list) and any(isinstance(caption, dict) for caption in captions):
+        captions = record.get("caption")  # of `caption predict`: the best beside all of them with scores
+    return _row(file, where, key, _as_list(captions))
+
+
+def _row(file: File, where: str, key: Any, captions: list[Any]) -> CaptionRow:
+    """Return a row, if it is one: a key of text or a whole number, and at least one caption."""
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise _bad_row_error(file, where, f"the key is {key!r}, it must be text or a whole number")
+    for caption in captions or [None]:
+        if not isinstance(caption, str):
+            raise _bad_row_error(
+                file, where, f"a caption is {caption!r}, it must be text" if captions else "it has no caption"
+            )
+    return CaptionRow(str(key), captions, where)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _parse_json(file: File, number: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _bad_row_error(file, f"line {number:,}", not_json(error)) from None
+
+
+def _is_json(text: str) -> bool:
+    with suppress(ValueError, RecursionError):
+        json.loads(text)
+        return True
+    return False
+
+
+def _bad_row_error(file: File, where: str, reason: str) -> DataError:
+    return DataError("bad-row", f"`{file}`, {where}: {reason}", "correct the row: every clip needs a key and a caption")
+
+
+def _candidates(predicted: CaptionFile) -> dict[str, str]:
+    """Return one caption a clip. The same one again is ignored: processes that share clips unevenly caption some twice."""
+    candidates: dict[str, str] = {}
+    for key, captions, where in predicted.rows:
+        if predicted.layout != "tsv" and len(captions) > 1:
+            raise DataError(
+                "bad-row", f"`{predicted.path}`, {where}: {len(captions)} captions of clip `{key}`", "leave the best"
+            )
+        if candidates.setdefault(key, captions[0]) != captions[0]:
+            raise DataError("bad-row", f"`{predicted.path}`, {where}: clip `{key}` again", "leave one caption")
+    return candidates

@@ -1,0 +1,226 @@
+"""`read_clips`: manifests, folders, SwinBERT's files and published annotations, by what lies there."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from albertkit.captioning.annotations import LAYOUTS, MSVD_TEXT, is_annotations, read_annotations
+from albertkit.captioning.clips import VIDEO_ENDINGS, Clip, parse_captions, read_manifest, validate_key
+from albertkit.captioning.swinbert_files import read_swinbert
+from albertkit.errors import DataError, near_path
+from albertkit.output.sections import FactList, Result, Section
+from albertkit.tables.bad_rows import BadRows, counted, first_of
+
+SPLITS = {
+    "train": ("train", "training"), "dev": ("dev", "val", "valid", "validation", "validate"), "test": ("test", "testing"),
+}  # fmt: skip
+_SUFFIXES = (".jsonl", ".yaml", ".yml")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadClips(Result):
+    """Counts of the clips of a data set: used, skipped.
+
+    Attributes:
+        clips: Number of usable clips by split.
+        captions: Number of their captions.
+        left_out: Rows of the data that are no clips.
+        notes: What was passed over in files.
+        seconds: It took.
+    """
+
+    clips: dict[str, int]
+    captions: int
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Return the notes, and the first rows that were left out."""
+        return (*self.notes, *first_of([f"left out: {row}" for row in self.left_out], self.listed))
+
+    @property
+    def listed(self) -> str:
+        """Return where everything that was left out is listed."""
+        return "--json lists all"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a terminal shows."""
+        splits = [f"{name} {count:,}" for name, count in self.clips.items()]
+        return {**vars(self), "clips": splits, "left_out": len(self.left_out) or None, "notes": None}
+
+    def sections(self) -> list[Section]:
+        """Return the counts."""
+        return [FactList(self.facts())]
+
+
+def read_clips(path: str | Path, split: str | None = None, bad_rows: BadRows | None = None) -> list[Clip]:
+    """Read the clips of one split.
+
+    Args:
+        path: A manifest (`.jsonl`), a SwinBERT YAML, captions as MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC publish them, a
+            folder of videos with their captions beside them (`clip.txt` of `clip.mp4`, one a line); or a folder with one of
+            these for each split: train, dev (or val), test.
+        split: Which one of them. Default: there is one only.
+        bad_rows: Collects what is no clip. Default: stop at the first.
+    """
+    splits = read_splits(path, split, bad_rows)
+    if len(splits) > 1:
+        raise DataError("ambiguous", f"`{path}` has {', '.join(splits)}", f"name one, for example {next(iter(splits))}")
+    return next(iter(splits.values()))
+
+
+def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | None = None) -> dict[str, list[Clip]]:
+    """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says."""
+    path, bad_rows = Path(path), BadRows() if bad_rows is None else bad_rows
+    if not path.exists():
+        raise DataError("not-found", f"no such file or folder: `{path}`", near_path(path, "check the path"))
+    annotations = _annotation_files(path)
+    if annotations:
+        clips_by_split = _read_annotation_files(annotations, split, bad_rows)
+        if not any(clips_by_split.values()):
+            raise _no_clips_error(path, "any split", bad_rows)
+        clips_by_split = _select_split(path, clips_by_split, split)
+    else:
+        paths = _split_paths(path) if path.is_dir() else {}
+        if not paths:
+            paths = {_split_of_name(path) or split or "train": path}
+        paths = _select_split(path, paths, split)
+        clips_by_split = {name: _read_split(split_path, bad_rows) for name, split_path in paths.items()}
+    for name, clips in clips_by_split.items():
+        if not clips:
+            raise _no_clips_error(path, name, bad_rows)
+    return clips_by_split
+
+
+def _no_clips_error(path: Path, split: str, bad_rows: BadRows) -> DataError:
+    first = next((f"; the first: {row.where}: {row.reason}" for row in bad_rows.found), "")
+    counts = f" ({len(bad_rows.found):,} bad rows)" if len(bad_rows.found) > 1 else ""
+    fact = f"`{path}` has no clip that can be used for {split}{counts}{first}"
+    return DataError("empty", fact, "correct the rows" if first else "name data with clips")
+
+
+def _annotation_files(path: Path) -> list[Path]:
+    """Return the file, or those of a folder, that hold published captions; none where there are files for each split."""
+    if path.is_file():
+        suffix = path.suffix.lower()
+        is_published = suffix in (".json", ".csv", ".txt") or (suffix == ".jsonl" and is_annotations(path))
+        return [path] if is_published else []
+    if any(split_path.is_file() for split_path in _split_paths(path).values()):
+        return []
+    suffixes = (".json", ".jsonl", ".csv")  # other texts hold the captions of a video beside them
+    files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in suffixes or file.name == MSVD_TEXT]
+    return [file for file in files if file.is_file() and is_annotations(file)]
+
+
+def _read_annotation_files(files: list[Path], split: str | None, bad_rows: BadRows) -> dict[str, list[Clip]]:
+    """Return the splits of one file or several; a file that names none is called as its own name says."""
+    clips_by_split: dict[str, list[Clip]] = {}
+    file_of_split: dict[str, Path] = {}
+    for file in files:
+        for file_split, clips in read_annotations(file, bad_rows).items():
+            name = _canonical_split(file_split) if file_split else _split_of_name(file) or split or "train"
+            if name in clips_by_split:
+                raise DataError(
+                    "ambiguous",
+                    f"`{file_of_split[name]}` and `{file}` both hold clips of {name}",
+                    "name the file itself",
+                )
+            clips_by_split[name], file_of_split[name] = clips, file
+    return clips_by_split
+
+
+def _select_split(path: Path, splits: dict[str, _T], split: str | None) -> dict[str, _T]:
+    """Return one split, or all where none is named."""
+    if split is None:
+        return splits
+    name = _canonical_split(split)
+    if name not in splits:
+        raise DataError(
+            "missing-file", f"`{path}` has no {split}, only {', '.join(splits) or 'nothing'}", "name one of these"
+        )
+    return {name: splits[name]}
+
+
+def _canonical_split(name: str) -> str:
+    """Return the standard name of a split: dev for val, validate and so on."""
+    return next((split for split, names in SPLITS.items() if name in names), name)
+
+
+def _split_of_name(path: Path) -> str | None:
+    """Return the split that a name tells: `val.jsonl`, and also `val_32frames.yaml` and `vatex_validation_v1.0.json`."""
+    parts = [path.stem] if path.is_dir() else re.split(r"[-_. ]", path.stem)
+    return next((name for name in map(_canonical_split, parts) if name in SPLITS), None)
+
+
+def _split_paths(folder: Path) -> dict[str, Path]:
+    """Return the file or folder that a folder has for each split."""
+    paths: dict[str, Path] = {}
+    for name, stems in SPLITS.items():
+        files = [folder / f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES]
+        candidates = [
+            file for file in files if file.is_file() and not (file.suffix == ".jsonl" and is_annotations(file))
+        ]
+        if not candidates:
+            candidates = [folder / stem for stem in stems if (folder / stem).is_dir()]
+        if len(candidates) > 1:
+            names = " and ".join(f"`{path.name}`" for path in candidates)
+            raise DataError("ambiguous", f"`{folder}` has {names} for {name}", "keep one, or name the file itself")
+        if candidates:
+            paths[name] = candidates[0]
+    return paths
+
+
+def _read_split(path: Path, bad_rows: BadRows) -> list[Clip]:
+    if path.is_dir():
+        return read_video_folder(path, bad_rows)
+    if path.suffix.lower() == ".jsonl":
+        return read_manifest(path, bad_rows)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return read_swinbert(path, bad_rows)
+    fact = f"`{path}` is not a supported data set of clips"
+    raise DataError("missing-file", fact, f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder")
+
+
+def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:
+    """Read the videos of a folder and those below, sorted by path; the captions of `a.mp4` are the lines of `a.txt` beside it."""
+    videos: dict[Path, list[Path]] = defaultdict(list)
+    texts: set[Path] = set()
+    for file in sorted(folder.rglob("*")):
+        if file.suffix.lower() in VIDEO_ENDINGS and not file.name.startswith("."):
+            videos[file.with_suffix("")].append(file)
+        elif file.suffix == ".txt":
+            texts.add(file)
+    for text in sorted(texts):
+        if text.with_suffix("") not in videos:
+            bad_rows.add(text, 1, "captions without a video of that name beside them")
+    clips = []
+    for stem, files in videos.items():
+        text = stem.with_suffix(".txt")
+        has_text = text in texts
+        try:
+            if len(files) > 1:
+                raise ValueError(f"{' and '.join(file.name for file in files)} have one name")
+            key = validate_key(stem.relative_to(folder).as_posix())
+            clips.append(Clip(key=key, source=files[0], captions=_read_lines(text) if has_text else ()))
+        except ValueError as error:
+            bad_rows.add(text if has_text else files[0], 1, str(error))
+    if clips and not any(clip.captions for clip in clips):
+        bad_rows.note(
+            f"`{folder}`: no text lies beside a video, so none of the {counted(len(clips), 'clip')} has a caption"
+        )
+    return clips
+
+
+def _read_lines(text: Path) -> tuple[str, ...]:
+    try:
+        captions = [line for line in text.read_bytes().decode("utf-8-sig").split("\n") if line.strip()]
+    except UnicodeDecodeError:
+        raise ValueError("bytes that are not UTF-8") from None
+    if not captions:
+        raise ValueError("no caption")
+    return parse_captions(captions)

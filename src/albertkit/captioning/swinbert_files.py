@@ -1,0 +1,283 @@
+"""SwinBERT's data sets: a YAML that names TSVs of pictures and captions. Source: src/datasets/vision_language_tsv.py, prepro/."""
+
+import json
+import reprlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+from albertkit.captioning.clips import Clip, Span, clip_key, find_file_above, parse_captions, parse_span, validate_key
+from albertkit.errors import DataError
+from albertkit.files import plain_file
+from albertkit.tables.bad_rows import BadRows
+
+_CHUNK = 1 << 24
+
+
+class TsvFile:
+    """The rows of a TSV by number, for any number of threads; its index is checked, without one its lines are searched once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = plain_file(path)
+        self._ends = _row_ends(path)
+
+    @staticmethod
+    def opened(path: Path) -> "TsvFile":
+        """Return the file, opened once as long as it stays the same."""
+        status = plain_file(path).stat()
+        return _opened(path, status.st_size, status.st_mtime_ns)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def head(self, number: int, most: int) -> tuple[list[bytes], bool]:
+        """Return the columns in the first `most` bytes of a row, and whether these are all."""
+        if not 0 <= number < len(self):
+            fact = f"`{self.path}` has {len(self):,} rows, there is no row {number:,}"
+            raise DataError("bad-row", fact, "rows are counted from 0")
+        begin, end = self._ends[number : number + 2].tolist()
+        with open(self.path, "rb") as stream:
+            stream.seek(begin)
+            line = stream.read(min(end - begin, most))
+        is_whole = end - begin <= most
+        if b"\n" in line.removesuffix(b"\n"):
+            raise _wrong(self.path, f"row {number:,} is more than one line")
+        return [column.strip() for column in line.split(b"\t")], is_whole
+
+    def row(self, number: int) -> list[bytes]:
+        """Return all columns of a row, without spaces around them."""
+        return self.head(number, 1 << 62)[0]
+
+
+_opened = lru_cache(maxsize=16)(lambda path, _size, _modified: TsvFile(path))
+
+
+def _index_files(path: Path) -> tuple[Path, Path]:
+    return path.with_suffix(".lineidx"), path.with_suffix(".lineidx.8b")
+
+
+def _row_ends(path: Path) -> np.ndarray:
+    """Return where the rows begin, and the size of the file: int64 [N+1]."""
+    size = path.stat().st_size
+    index, binary = _index_files(path)
+    found: list[tuple[Path, np.ndarray]] = []
+    try:
+        if index.is_file():
+            found.append((index, np.asarray(index.read_text().split(), np.uint64).astype(np.int64)))
+        if binary.is_file():
+            found.append((binary, np.frombuffer(binary.read_bytes(), "<u8").astype(np.int64)))
+    except (ValueError, OverflowError) as error:
+        raise _wrong(path, f"it is not a list of numbers: {error}") from None
+    if not found:
+        return np.append(_searched(path, size), size)
+    if len(found) == 2 and not np.array_equal(found[0][1], found[1][1]):
+        raise _wrong(path, f"`{index.name}` and `{binary.name}` say different things")
+    begins = found[0][1]
+    if size == 0 or len(begins) == 0:
+        if size or len(begins):
+            raise _wrong(path, f"it names {len(begins):,} rows of {size:,} bytes")
+        return np.zeros(1, np.int64)
+    if begins[0] != 0 or (begins[1:] <= begins[:-1]).any() or begins[-1] >= size:
+        raise _wrong(path, f"its numbers do not rise from 0 to below the size of the file, {size:,}")
+    content = np.memmap(path, np.uint8, "r")
+    misses = np.flatnonzero(content[begins[1:] - 1] != 10)  # 10: the end of a line
+    if len(misses):
+        raise _wrong(path, f"line {misses[0] + 2:,} says byte {begins[misses[0] + 1]:,}, where no row begins")
+    return np.append(begins, size)
+
+
+def _searched(path: Path, size: int) -> np.ndarray:
+    """Search a file for the beginnings of its lines: int64 [N]."""
+    found, place = [np.zeros(1, np.int64)], 0
+    with open(path, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            found.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + (place + 1))
+            place += len(chunk)
+    begins = np.concatenate(found)
+    return begins[begins < size]
+
+
+def _wrong(path: Path, reason: str) -> DataError:
+    index, binary = _index_files(path)
+    fact = f"the index `{index}` does not fit `{path.name}`: {reason}"
+    return DataError("bad-file", fact, f"delete `{index.name}` and `{binary.name}`: without them the file is searched")
+
+
+_KNOWN_SETTINGS = ("img", "label", "caption", "caption_linelist", "caption_coco_format", "composite")
+_MAX_PATH_BYTES = 1 << 16  # a row that is longer holds pictures, not a path
+
+CaptionNumbers = dict[tuple[int, int], list[int] | None]  # (shard, row) -> numbers of its captions; None for all
+
+
+class Shard(NamedTuple):
+    """TSVs whose rows belong together."""
+
+    images: TsvFile
+    captions: TsvFile | None
+    prefix: str  # of the keys: in a composite the name of the caption file, as SwinBERT has it
+
+
+def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Clip]:
+    """Return the clips of a SwinBERT data set.
+
+    A row of the `img` file is a path, which is looked for from the YAML's folder and the folders above it, or holds frames; then
+    the clip is a row of that file. Captions of one path that have different spans (`start`, `end`) are different clips. Where
+    there is a `caption_linelist`, it says which rows and captions are read.
+    """
+    path, bad_rows = Path(yaml), BadRows() if bad_rows is None else bad_rows
+    settings = _read_settings(path)
+    for name in settings:
+        if name not in _KNOWN_SETTINGS:
+            bad_rows.note(f"`{path}`: `{name}` is not used")
+    shards = _open_shards(path, settings)
+    clips: dict[str, Clip] = {}
+    for (shard_index, row), caption_numbers in _read_linelist(path, settings, shards, bad_rows).items():
+        shard = shards[shard_index]
+        try:
+            for clip in _read_clips(shard, row, caption_numbers, path.parent):
+                if clip.key in clips:
+                    raise ValueError(f"the key `{clip.key}` is that of another clip")
+                clips[clip.key] = clip
+        except DataError:
+            raise
+        except ValueError as error:
+            bad_rows.add(shard.images.path, row + 1, str(error))
+    return list(clips.values())
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load(plain_file(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError("bad-file", f"`{path}` is not valid YAML: {reason}", "restore it or make it again") from None
+    if not isinstance(settings, dict) or not settings.get("img"):
+        fact = f"`{path}` names no `img` file"
+        raise DataError("missing-file", fact, "a SwinBERT YAML has img, label, caption, caption_linelist")
+    return settings
+
+
+def _open_shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
+    is_composite = bool(settings.get("composite"))
+    image_names = _file_names(path, settings.get("img"))
+    caption_names = _file_names(path, settings.get("caption"))
+    if (caption_names and len(caption_names) != len(image_names)) or (len(image_names) > 1 and not is_composite):
+        fact = f"`{path}` names {len(image_names)} img and {len(caption_names)} caption files"
+        raise DataError("missing-file", fact, "one of each, or `composite: true` and as many of one as of the other")
+    shards = []
+    for index, image_name in enumerate(image_names):
+        captions = TsvFile(_resolve(path, caption_names[index])) if caption_names else None
+        prefix = ""
+        if is_composite:
+            prefix = f"{caption_names[index] if caption_names else image_name}_"
+        shards.append(Shard(TsvFile(_resolve(path, image_name)), captions, prefix))
+    for shard in shards:
+        if shard.captions is not None and len(shard.captions) != len(shard.images):
+            rows = f"{len(shard.captions):,} rows, `{shard.images.path}` {len(shard.images):,}"
+            raise DataError(
+                "missing-file", f"`{shard.captions.path}` has {rows}", "row n of one belongs to row n of the other"
+            )
+    return shards
+
+
+def _file_names(path: Path, value: Any) -> list[str]:
+    """Return a file, several, or what a file lists, as `composite` allows."""
+    if not value:
+        return []
+    names = value if isinstance(value, list) else [value]
+    if not all(isinstance(name, str) for name in names):
+        fact = f"`{path}`: {reprlib.repr(value)} names no files"
+        raise DataError("missing-file", fact, "name files from the folder of the YAML")
+    if len(names) == 1 and not names[0].endswith(".tsv"):
+        lines = _resolve(path, names[0]).read_text(encoding="utf-8").splitlines()
+        names = [line.strip() for line in lines if line.strip()]
+    return names
+
+
+def _resolve(path: Path, name: str) -> Path:
+    """Return the file that a YAML names, which lies beside it or below."""
+    file = path.parent / str(name)
+    if Path(str(name)).is_absolute() or ".." in Path(str(name)).parts:
+        fact = f"`{path}` names `{name}`, which leaves its folder"
+        raise DataError("missing-file", fact, "put the files beside the YAML, or links to them")
+    if "\0" in str(name) or not file.is_file():
+        raise DataError(
+            "not-found", f"`{path}` names `{name}`: no file `{file}`", "paths begin at the folder of the YAML"
+        )
+    return file
+
+
+def _read_linelist(path: Path, settings: Mapping[str, Any], shards: list[Shard], bad_rows: BadRows) -> CaptionNumbers:
+    name = settings.get("caption_linelist")
+    if not name:
+        return {(index, row): None for index, shard in enumerate(shards) for row in range(len(shard.images))}
+    file = _resolve(path, name)
+    width = 3 if settings.get("composite") else 2
+    caption_numbers: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for line, text in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        fields = text.split("\t")
+        if len(fields) != width or not all(field.strip().isdecimal() for field in fields):
+            bad_rows.add(file, line, f"{text[:40]!r}, not {width} numbers with tabs between")
+            continue
+        shard, row, caption = map(int, fields if width == 3 else ["0", *fields])
+        if shard >= len(shards) or row >= len(shards[shard].images):
+            bad_rows.add(file, line, f"there is no row {row:,} of file {shard}")
+            continue
+        caption_numbers[shard, row].append(caption)
+    return dict(caption_numbers)
+
+
+def _read_clips(shard: Shard, row: int, caption_numbers: list[int] | None, folder: Path) -> Iterator[Clip]:
+    columns, is_complete = shard.images.head(row, _MAX_PATH_BYTES)
+    row_key = validate_key(columns[0].decode())
+    records = [] if shard.captions is None else _read_captions(shard.captions, row, row_key, caption_numbers)
+    if not (is_complete and columns[0] == columns[-1]):  # the row holds frames, not a path
+        captions = parse_captions([record.get("caption") for record in records])
+        yield Clip(key=shard.prefix + row_key, source=shard.images.path, row=row, captions=captions)
+        return
+    video, row_span = _find_video(folder, row_key)
+    groups: dict[tuple[str | None, Span], list[Any]] = defaultdict(list)
+    for record in records:
+        name = record.get("key")
+        span = parse_span(record.get("start"), record.get("end"))
+        groups[None if name is None else validate_key(name), span].append(record.get("caption"))
+    for (name, span), texts in (groups or {(None, (None, None)): []}).items():
+        start, end = row_span if span == (None, None) else span
+        key = name or row_key
+        if name is None and len(groups) > 1:
+            key = clip_key(row_key, start, end)
+        yield Clip(key=shard.prefix + key, source=video, start=start, end=end, captions=parse_captions(texts))
+
+
+def _read_captions(file: TsvFile, row: int, key: str, caption_numbers: list[int] | None) -> list[dict[str, Any]]:
+    """Return the captions of a row, or those that the linelist names."""
+    columns = file.row(row)
+    if columns[0].decode() != key:
+        raise ValueError(f"its key is `{key}`, in `{file.path.name}` it is `{columns[0].decode()}`")
+    try:
+        records = json.loads(columns[-1])
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"`{file.path.name}` holds no JSON here: {error}") from None
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise ValueError(f"`{file.path.name}` holds no list of objects here")
+    if caption_numbers is None:
+        return records
+    if missing := [number for number in caption_numbers if number >= len(records)]:
+        raise ValueError(f"the linelist asks for caption {missing[0]}, `{key}` has {len(records)}")
+    return [records[number] for number in caption_numbers]
+
+
+def _find_video(folder: Path, name: str) -> tuple[Path, Span]:
+    """Return the video that a row names; TVC's names have `_start_end` behind them."""
+    stem, *times = name.rsplit("_", 2)
+    video = find_file_above(folder, [name])
+    if video is not None:
+        return video, (None, None)
+    if len(times) == 2 and (video := find_file_above(folder, [stem])) is not None:
+        return video, parse_span(*map(float, times))
+    raise ValueError(f"no file `{name}` in `{folder}` or a folder above it")

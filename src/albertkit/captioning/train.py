@@ -1,0 +1,602 @@
+"""`train_captioner`: prepared clips and any ALBERT to a captioner; puts rows, model, objective and run together."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from albertkit.batches.streams import EpochOrder
+from albertkit.captioning.backbone import Backbone, Grid
+from albertkit.captioning.captioner import VideoCaptioner, find_backbone, kept_backbone
+from albertkit.captioning.evaluate import CaptionEvaluator, caption_scores
+from albertkit.captioning.layers import CaptionConfig, Objective, VideoAttention
+from albertkit.captioning.model import AlbertForImageCaptioning, num_kept
+from albertkit.captioning.prepared import PreparedClips, stack_visual
+from albertkit.captioning.settings import CaptionSettings, GenerationSettings, TrainCaptionerOptions
+from albertkit.command import takes
+from albertkit.config import AlbertConfig
+from albertkit.conversion.own_tokenizer import own_tokenizer
+from albertkit.errors import ConfigError, DataError
+from albertkit.files import sha256_bytes
+from albertkit.model.files import HEADS, read_tensors
+from albertkit.model_paths import local_folder
+from albertkit.output.card import Card, code, literal, settings_sections, versions
+from albertkit.output.render import cell
+from albertkit.output.sections import FactList, Paragraph, Section, TableSection
+from albertkit.tables.bad_rows import counted
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.checkpoints import TrainingState
+from albertkit.training.launch import exit_status
+from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, no_losses
+from albertkit.training.processes import World, describe
+from albertkit.training.results import score_table
+from albertkit.training.run import Best, Run, RunResult, open_run
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionBatch:
+    """B rows, each a clip and a caption of S places, of which P are predicted."""
+
+    visual: (
+        Tensor  # features fp16 or fp32 [B, M, D], or frames uint8 [B, T, S, S, 3] for a backbone that is trained along
+    )
+    visual_mask: Tensor | None  # bool [B, M], False at padding
+    grid: Grid | Sequence[Grid] | None  # of the visual tokens, in all rows or in each; frames have the backbone's
+    input_ids: Tensor  # int64 [B, S], as the model reads them
+    places: Tensor  # int64 [P] into B * S, where tokens are predicted
+    labels: Tensor  # int64 [P], the tokens
+    num_tokens: int  # visual tokens, or frames, and tokens; without padding
+    update: int  # number of updates before this one
+
+    @classmethod
+    def empty(cls, update: int) -> "CaptionBatch":
+        """Return a batch without rows."""
+        none = torch.zeros(0, dtype=torch.int64)
+        return cls(torch.zeros(0, 0, 0), None, None, none.view(0, 0), none, none, 0, update)
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> "CaptionBatch":
+        """Return the same on a device."""
+        if device.type == "cpu":
+            return self
+        return self._map(lambda values: values.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "CaptionBatch":
+        """Return the same in page-locked memory, from which copies to a GPU do not block."""
+        return self._map(lambda values: values.pin_memory())
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "CaptionBatch":
+        tensors: dict[str, Any] = {name: change(v) for name, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **tensors)
+
+
+class CaptionObjective(nn.Module):
+    """The caption loss, and the sparsity of a learned gate."""
+
+    def __init__(self, model: AlbertForImageCaptioning, backbone: Backbone | None, sparsity_weight: float) -> None:
+        super().__init__()
+        self.model, self.backbone, self.sparsity_weight = model, backbone, sparsity_weight
+        self._sparse = model.caption.learned and sparsity_weight > 0
+
+    def counts(self, batch: CaptionBatch) -> dict[str, int]:
+        """Count the predictions; the loss of the gate is one for each micro-batch, so accumulated it is their mean."""
+        counts = {"caption": self._num_counted(batch)}
+        return counts | {"sparsity": min(1, batch.num_tokens)} if self._sparse else counts
+
+    def losses(self, batch: CaptionBatch) -> dict[str, LossPart]:
+        """Return the losses of a batch as sums."""
+        if not batch.num_tokens:
+            return no_losses(self.counts(batch), batch.input_ids.device)
+        visual, grid = self.visual(batch)
+        context = self.model.albert.encode_context(self.model.albert.project(visual, grid), batch.visual_mask)
+        hidden, _ = self.model.albert.read(self.model.albert.embed(batch.input_ids), context)
+        total, correct = self._caption_loss(hidden.flatten(0, 1)[batch.places], batch)
+        parts = {"caption": LossPart(total, self._num_counted(batch), correct)}
+        if self._sparse:
+            parts["sparsity"] = LossPart(self.sparsity_weight * self.model.albert.sparsity_loss(), 1)
+        return parts
+
+    def visual(self, batch: CaptionBatch) -> tuple[Tensor, Grid | Sequence[Grid] | None]:
+        """Return the visual tokens [B, M, D] of a batch, and their grid."""
+        if batch.visual.dim() == 3:
+            return batch.visual, batch.grid
+        assert self.backbone is not None
+        frames = batch.visual
+        return self.backbone(frames), self.backbone.grid(frames.shape[1], frames.shape[2])
+
+    def flops(self, batch: CaptionBatch) -> float:
+        """Estimate the floating-point operations of a training step in ALBERT's layers, without backbone and head."""
+        tokens = batch.num_tokens
+        return tokens * self.model.config.train_flops_per_token(tokens / len(batch.input_ids), 0.0)
+
+    def _caption_loss(self, hidden: Tensor, batch: CaptionBatch) -> tuple[Tensor, Tensor]:
+        caption = self.model.caption
+        if not caption.label_smoothing and not caption.drop_worst_ratio:
+            return self.model.predictions.loss(hidden, batch.labels)  # never holds all logits
+        logits = self.model.predictions(hidden)
+        total, _ = self.model.caption_loss(logits, batch.labels, batch.update)
+        return total, (logits.argmax(-1) == batch.labels).sum()
+
+    def _num_counted(self, batch: CaptionBatch) -> int:
+        caption, predictions = self.model.caption, len(batch.labels)
+        dropping = caption.drop_worst_ratio and batch.update >= caption.drop_worst_after
+        return num_kept(predictions, caption.drop_worst_ratio) if dropping else predictions
+
+
+_MASKED, _RANDOM = 0.8, 0.1  # of the predicted tokens; the rest stays as it is
+
+
+def num_masked(length: int, mask_prob: float, max_masked: int) -> int:
+    """Return how many tokens are predicted: round(mask_prob * length), to even at .5, from 1 to `max_masked`, and never [CLS]."""
+    return min(max(round(mask_prob * length), 1), max_masked, length - 1)
+
+
+def mask_caption(
+    ids: Sequence[int] | np.ndarray,
+    mask_id: int,
+    replacements: np.ndarray,
+    mask_prob: float,
+    max_masked: int,
+    generator: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Replace tokens of a caption from [CLS] to [SEP]; [SEP] may be predicted, because it ends a caption, [CLS] may not.
+
+    SwinBERT draws replacements from all tokens and one beyond the last.
+
+    Returns:
+        int64 [L] with the replacements; int64 [P] rising, the places to predict.
+    """
+    masked = np.array(ids, np.int64)
+    count = num_masked(len(masked), mask_prob, max_masked)
+    places = np.sort(1 + generator.permutation(len(masked) - 1)[:count])
+    fate = generator.random(count)
+    masked[places[fate < _MASKED]] = mask_id
+    random = places[(fate >= _MASKED) & (fate < _MASKED + _RANDOM)]
+    masked[random] = generator.choice(replacements, len(random))
+    return masked, places
+
+
+class CaptionRows:
+    """R rows and how a batch is made of some of them."""
+
+    def __init__(
+        self,
+        captions: Sequence[Sequence[str]],
+        visual: Callable[[int], np.ndarray],
+        grid_of: Callable[[int], Grid] | None,
+        tokenizer: AlbertTokenizer,
+        settings: CaptionSettings,
+    ) -> None:
+        self.clips = np.repeat(np.arange(len(captions)), [len(of_clip) for of_clip in captions])
+        if not len(self.clips):
+            raise DataError("too-little-data", "no clip has a caption", "add captions to the manifest")
+        texts = [text for of_clip in captions for text in of_clip]
+        encoded = tokenizer.encode_batch(texts)
+        most = settings.length - 2
+        self.ids = [
+            [tokenizer.cls_id, *encoded.ids[start : min(end, start + most)].tolist(), tokenizer.sep_id]
+            for start, end in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True)
+        ]
+        self.num_cut = int((np.diff(encoded.offsets) > most).sum())
+        self.num_unknown = int((encoded.ids == tokenizer.unk_id).sum())
+        self.num_tokens = len(encoded.ids)
+        self._visual, self._grid_of, self._settings = visual, grid_of, settings
+        self._mask_id, self._padding = tokenizer.mask_id, tokenizer.pad_id
+        self._replacements = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids())
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def fingerprint(self) -> str:
+        """Return Sha256 of the captions as they are read."""
+        known = np.concatenate([np.array(ids, np.int32) for ids in self.ids]).tobytes() + self.clips.tobytes()
+        return sha256_bytes(known)
+
+    def batch(self, rows: np.ndarray, epoch: int, update: int) -> CaptionBatch:
+        """Collate rows int64 [B]; masks and shifts depend on (seed, epoch, row) alone."""
+        if not len(rows):
+            return CaptionBatch.empty(update)
+        settings = self._settings
+        draws = [np.random.default_rng([settings.seed, epoch, row]) for row in rows.tolist()]
+        read, places, labels = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+        for row, draw in zip(rows.tolist(), draws, strict=True):
+            ids = np.array(self.ids[row], np.int64)
+            if settings.objective == "causal":
+                given, where, wanted = ids[:-1], np.arange(len(ids) - 1), ids[1:]
+            else:
+                masking = (self._mask_id, self._replacements, settings.mask_prob, settings.max_masked)
+                given, where = mask_caption(ids, *masking, draw)
+                wanted = ids[where]
+            read.append(given)
+            places.append(where)
+            labels.append(wanted)
+        input_ids = pad_sequence([torch.from_numpy(ids) for ids in read], True, self._padding)
+        clips = self.clips[rows].tolist()
+        items = [self._visual(clip) for clip in clips]
+        if settings.shift and self._grid_of is None:
+            items = [shifted(frames, settings.shift, draw) for frames, draw in zip(items, draws, strict=True)]
+        visual, mask = stack_visual(items)
+        grids = None if self._grid_of is None else [self._grid_of(clip) for clip in clips]
+        return CaptionBatch(
+            visual,
+            mask,
+            grids,
+            input_ids,
+            torch.from_numpy(np.concatenate([where + row * input_ids.shape[1] for row, where in enumerate(places)])),
+            torch.from_numpy(np.concatenate(labels)),
+            sum(map(len, [*items, *read])),
+            update,
+        )
+
+
+def shifted(frames: np.ndarray, most: int, generator: np.random.Generator) -> np.ndarray:
+    """Return frames uint8 [T, S, S, 3] moved by up to `most` pixels along both sides, all alike; edges are repeated."""
+    down, right = generator.integers(0, 2 * most + 1, 2)
+    size = frames.shape[1]
+    padded = np.pad(frames, ((0, 0), (most, most), (most, most), (0, 0)), mode="edge")
+    return padded[:, down : down + size, right : right + size]
+
+
+class CaptionStream:
+    """Endless updates of `batch_size` rows, dealt to the processes in micro-batches; a process may get an empty one."""
+
+    def __init__(
+        self, rows: CaptionRows, batch_size: int, micro_batch: int, seed: int, rank: int = 0, world_size: int = 1
+    ) -> None:
+        self._rows, self._micro_batch, self._rank, self._world_size = rows, micro_batch, rank, world_size
+        self._order = EpochOrder("captions", len(rows), batch_size, seed, world_size)
+
+    def __next__(self) -> list[CaptionBatch]:
+        update = self._order.update
+        own = next(self._order)[self._rank :: self._world_size]
+        chunks = [own[start : start + self._micro_batch] for start in range(0, len(own), self._micro_batch)]
+        return [self._rows.batch(chunk, self._order.epoch, update) for chunk in chunks or [own]]
+
+    def state(self) -> dict[str, Any]:
+        """Return where the next update starts, and what must be the same on resume."""
+        return self._order.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken."""
+        self._order.restore(state)
+
+
+_PROJECTION, _GATE = "albert.img_embedding.", "albert.video_gate"
+_TIMES = f"{_PROJECTION}time_embeddings"
+
+
+def start_captioner(
+    model: str | Path, clips: PreparedClips, settings: CaptionSettings, most_tokens: int, backbone: str | None = None
+) -> tuple[VideoCaptioner, list[str]]:
+    """Return a captioner for prepared clips."""
+    path = local_folder(model)
+    before = AlbertConfig.from_pretrained(path)
+    before.check_length(settings.length, f"`{model}`")
+    tokenizer = own_tokenizer(path, before, model)
+    objective, attention, notes = _method(path, before, settings)
+    backbone_of_clips = _backbone(path, clips, backbone, notes)
+    width = backbone_of_clips.out_dim if backbone_of_clips and clips.kind == "frames" else clips.width
+    grid = clips.grid or Grid(most_tokens, 1, 1)
+    caption = _caption(before, settings, width, grid, (objective, attention))
+    config = caption.put_into(before)
+    if settings.dropout is not None:
+        config = config.with_changes(
+            hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
+        )
+    captioning_model = _model(path, config, grid, notes)
+    captioner = VideoCaptioner(captioning_model, tokenizer, backbone_of_clips, clips.sampling, clips.grid)
+    return captioner, notes
+
+
+def _method(path: Path, before: AlbertConfig, settings: CaptionSettings) -> tuple[Objective, VideoAttention, list[str]]:
+    """Return objective and attention, those of a captioner unless the settings name others, and what to report."""
+    known = CaptionConfig.of(before)
+    objective, attention = settings.objective or known.objective, settings.video_attention or known.video_attention
+    notes = []
+    if "captioning" in before.foreign:
+        pairs = {"objective": (known.objective, objective), "video_attention": (known.video_attention, attention)}
+        for name, (was, now) in pairs.items():
+            other = f" as asked; the captioner in `{path}` was trained with {was}"
+            notes.append(f"{name}: {now}" + (f", as the captioner in `{path}` was trained" if was == now else other))
+    return objective, attention, notes
+
+
+def _caption(
+    before: AlbertConfig, settings: CaptionSettings, width: int, grid: Grid, method: tuple[Objective, VideoAttention]
+) -> CaptionConfig:
+    """Return the visual side, loss and method; of a captioner that reads tokens of this width what the settings leave open."""
+    known = CaptionConfig.of(before)
+    objective, attention = method
+    if "captioning" not in before.foreign or known.visual_width != width:
+        known = replace(CaptionConfig(img_feature_dim=width), tie_weights=known.tie_weights, grid=grid)
+    return replace(
+        known,
+        grid=None if known.grid is None else grid,  # SwinBERT's have no places
+        video_attention=attention,
+        num_visual_tokens=grid.num_tokens if attention in ("log", "legacy") else 0,
+        objective=objective,
+        label_smoothing=settings.label_smoothing,
+        drop_worst_ratio=settings.drop_worst_ratio,
+        drop_worst_after=settings.drop_worst_after,
+    )
+
+
+def _model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> AlbertForImageCaptioning:
+    wanted = {name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()}
+    tensors, fitted = _for_frames(read_tensors(path), wanted, grid)
+    notes += fitted
+    for start, what in ((_PROJECTION, "visual side"), (_GATE, "learned gate")):
+        own = [name for name in tensors if name.startswith(start)]
+        asked = [name for name in wanted if name.startswith(start)]
+        fits = own == [name for name in own if wanted.get(name) == tensors[name].shape] and set(own) == set(asked)
+        if not fits:
+            tensors = {name: tensor for name, tensor in tensors.items() if name not in own}
+        if asked:
+            notes.append(f"{what}: that of `{path}`" if fits else f"{what}: fresh")
+    visual = (_PROJECTION, _GATE)
+    allowed = {name for name in wanted if name.startswith((*visual, "albert.pooler.", *HEADS))}
+    model, matched = AlbertForImageCaptioning.from_tensors(config, tensors, allowed, str(path))
+    if any(name.startswith("predictions.") for name in matched.fresh):
+        notes.append(f"prediction head: fresh, `{path}` has none")
+    model.albert.pooler.requires_grad_(False)  # no caption goes through it
+    return model
+
+
+def _for_frames(
+    tensors: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], grid: Grid
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Interpolate along time what depends on the number of frames; the gate [M * M, 1] only for as many tokens a frame."""
+    fitted, notes = dict(tensors), list[str]()
+    times = tensors.get(_TIMES)
+    if times is not None and _TIMES in wanted and times.shape != wanted[_TIMES] and times.shape[1] == wanted[_TIMES][1]:
+        frames = wanted[_TIMES][0]
+        fitted[_TIMES] = F.interpolate(times.t()[None], size=frames, mode="linear", align_corners=False)[0].t()
+        notes.append(f"places in time: {len(times)} interpolated to {frames}")
+    gate, place = tensors.get(_GATE), grid.height * grid.width
+    if gate is not None and _GATE in wanted and gate.shape != wanted[_GATE]:
+        before, rest = divmod(round(len(gate) ** 0.5), place)
+        if not rest and before:
+            pairs = (
+                gate.view(before, place, before, place).permute(1, 3, 0, 2).reshape(place * place, 1, before, before)
+            )
+            more = F.interpolate(pairs, size=(grid.frames, grid.frames), mode="bilinear", align_corners=False)
+            more = more.view(place, place, grid.frames, grid.frames).permute(2, 0, 3, 1)
+            fitted[_GATE] = more.reshape(-1, 1).contiguous()
+            notes.append(f"learned gate: {before} frames interpolated to {grid.frames}")
+    return fitted, notes
+
+
+def _backbone(path: Path, clips: PreparedClips, elsewhere: str | None, notes: list[str]) -> Backbone | None:
+    """Return what the clips were prepared for: frozen where they hold features, trained along where they hold frames."""
+    trained = clips.kind == "frames"
+    if clips.backbone == "features":
+        if elsewhere is not None:
+            fact = f"the clips in `{clips.folder}` are features of no known backbone"
+            raise ConfigError("bad-value", fact, "leave --backbone out")
+        return None
+    how = "trained along" if trained else "frozen"
+    kept = kept_backbone(path) if elsewhere is None else None
+    if kept is not None and (
+        kept.settings() == clips.backbone_settings if trained else kept.fingerprint() == clips.backbone_fingerprint
+    ):
+        notes.append(f"backbone: {clips.backbone} with the weights in `{path}`, {how}")
+        return kept.requires_grad_(trained)
+    fingerprint = None if trained else clips.backbone_fingerprint
+    who = f"the preparation of the clips in `{clips.folder}`"
+    backbone = find_backbone(elsewhere or clips.backbone, clips.backbone_settings, fingerprint, who)
+    fresh = ", fresh" if backbone.trained_from_scratch else ""
+    notes.append(f"backbone: {backbone.name}{fresh}, {how}")
+    return backbone.requires_grad_(trained)
+
+
+_ON_CARD = ("objective", "video_attention", "length", "steps", "batch_size", "lr", "warmup", "weight_decay", "seed")
+_EMPTY = "every caption of dev is empty"
+_NOTHING_LEARNED = f"{_EMPTY}: the model has learned nothing, or a lower --lr is needed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionResult(RunResult):
+    """Result of a training.
+
+    Attributes:
+        examples: Key, caption and references of some dev clips.
+        full: All metrics, as `score_captions` has them.
+    """
+
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    full: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Title of the pictures of the results."""
+        return "captions of dev"
+
+    @property
+    def exit_status(self) -> int:
+        """Return how a command ends whose training a signal stopped."""
+        return 0 if self.model else exit_status()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {**super().to_dict(), "examples": self.examples}
+
+    def saved(self) -> dict[str, Any]:
+        """Return the content of `results.json`."""
+        return {**super().to_dict(), **self.full}
+
+    def sections(self) -> list[Section]:
+        """Return the scores, and three captions with what people say of the clip."""
+        lines = [f"{one['key']}: {one['caption']}  (people: {one['references'][0]})" for one in self.examples[:3]]
+        return [FactList(super().to_dict()), Paragraph("\n".join(lines), form="code")]
+
+
+@takes(TrainCaptionerOptions)
+def train_captioner(options: TrainCaptionerOptions) -> CaptionResult:
+    """Train a captioner.
+
+    Raises:
+        CheckpointError: exists, missing-file, changed and what loading raises.
+        ConfigError: bad-value, no-device.
+        DataError: too-little-data, bad-label for a clip of dev without a caption, and what `PreparedClips` raises.
+        MachineError: not-finite.
+    """
+    train_split, dev_split = options.train_split, options.dev_split
+    with open_run(options.out, options.settings, "captioning", options.resume) as run:
+        clips = PreparedClips.open(options.data)
+        for split in (train_split, dev_split):
+            if not any(clip.captions for clip in clips.clips(split)):
+                fact = f"no clip of {split} in `{options.data}` has a caption"
+                raise DataError("too-little-data", fact, "prepare clips with captions")
+        source = CaptionData(str(options.model), clips, train_split, dev_split, options.backbone)
+        return run.of_seeds(lambda one: _train_once(one, source))
+
+
+@dataclass(frozen=True)
+class CaptionData:
+    """Sources of a captioner."""
+
+    model: str  # ALBERT to start from, as it was given
+    clips: PreparedClips
+    train: str  # split to learn from
+    dev: str  # split that chooses the best model
+    backbone: str | None  # where the backbone of the clips lies now
+
+    def rows(self, tokenizer: AlbertTokenizer, settings: CaptionSettings) -> CaptionRows:
+        """Return the captions to learn from."""
+        clips, split = self.clips, self.train
+        grid_of = None if clips.kind == "frames" else lambda number: clips.grid_of(split, number)
+        captions = [clip.captions for clip in clips.clips(split)]
+        return CaptionRows(captions, lambda number: clips.visual(split, number), grid_of, tokenizer, settings)
+
+    def provenance(self, rows: CaptionRows) -> dict[str, Any]:
+        """Return what a captioner of these rows is made from."""
+        return {
+            "model": self.model,
+            "captions": rows.fingerprint(),
+            "backbone": self.clips.backbone_fingerprint or self.clips.backbone,
+            "clips": sha256_bytes("".join(clip.item for clip in self.clips.clips(self.train)).encode()),
+        }
+
+
+def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
+    """Train with one seed."""
+    clips, world = data.clips, run.world
+    torch.manual_seed(run.settings.seed)  # of fresh layers
+    most_tokens = _most_tokens(clips, (data.train, data.dev))
+    captioner, notes = start_captioner(data.model, clips, run.settings, most_tokens, data.backbone)
+    caption = captioner.model.caption
+    settings = replace(run.settings, objective=caption.objective, video_attention=caption.video_attention)
+    rows = data.rows(captioner.tokenizer, settings)
+    settings, reasons = settings.resolve(len(rows))
+    run = run.resolved(settings)
+    settings, metric = run.settings, settings.metric
+    provenance = data.provenance(rows)
+    run.check_made_from(provenance)
+    captioner.to(world.device)
+    run.place(captioner.model)
+    trained = captioner.backbone if clips.kind == "frames" else None
+    objective = CaptionObjective(captioner.model, trained, settings.sparsity_weight)
+    generation = GenerationSettings(max_length=settings.length, num_beams=settings.num_beams)
+    evaluator = CaptionEvaluator(clips, data.dev, generation, world)
+    captioner.generation = GenerationSettings(max_length=settings.length)
+    unfinished = CaptionResult(metric=metric)
+
+    def evaluate() -> dict[str, float]:
+        captioner.model.eval()
+        scores = evaluator.scores(captioner)
+        return {metric: scores[metric], **scores}
+
+    def load(folder: Path) -> VideoCaptioner:
+        best = VideoCaptioner.from_pretrained(folder).to(world.device)
+        best.model.compute_dtype = captioner.model.compute_dtype
+        return best
+
+    def score(best: VideoCaptioner, state: TrainingState) -> CaptionResult:
+        captions = evaluator.captions(best)
+        scores, full = caption_scores(evaluator.references, captions)
+        shown = list(captions)[:8]
+        examples = [{"key": k, "caption": captions[k], "references": list(evaluator.references[k])} for k in shown]
+        nothing = _EMPTY if scores["empty_captions"] == 1 else None
+        result = replace(unfinished, value=scores[metric], scores=scores, collapsed=nothing)
+        return replace(result, examples=examples, full=full.to_dict())
+
+    def write(best: VideoCaptioner, result: CaptionResult) -> None:
+        _card(best, settings, data.model, result, f"{run.name}/best").write(run.folder / "best")
+
+    factors = {} if trained is None or trained.trained_from_scratch else {"backbone.": settings.backbone_lr_factor}
+    recipe = TrainingRecipe(
+        model=objective,
+        objective=objective,
+        stream=CaptionStream(rows, settings.batch_size, settings.micro_batch, settings.seed, world.rank, world.size),
+        loop=LoopSettings.over_epochs(settings, weight_decay=settings.weight_decay, lr_factors=factors),
+        evaluate=evaluate,
+        select=metric,
+        save=captioner.save_pretrained,
+        provenance=provenance,
+        doubts=lambda step, metrics: [_NOTHING_LEARNED] if metrics["empty_captions"] == 1 else [],
+        notes=[*_data_notes(rows, clips, data.train), *notes, *reasons, *_part_sizes(captioner, world)],
+        repeatable=False,  # see docs/gpu.md
+    )
+    return run.fit(recipe, Best(unfinished, load, score, write))
+
+
+def _card(captioner: VideoCaptioner, settings: CaptionSettings, start: str, result: CaptionResult, place: str) -> Card:
+    """Describe how to use a captioner, what it learned from and how well; `start` is the ALBERT that it began with."""
+    sampling, backbone = captioner.sampling, captioner.backbone
+    frames = f", {sampling.num_frames} frames of {sampling.size} pixels" if sampling else ""
+    source = "features computed elsewhere" if backbone is None else f"the backbone `{cell(backbone.name)}`"
+    parameters = f"{captioner.model.num_parameters():,} parameters"
+    sections: list[Section] = [
+        Paragraph(
+            f"Captions of videos by ALBERT: {parameters}, and {source}{frames}.\n"
+            f"Trained with albertkit from `{cell(start)}`.",
+            form="markdown",
+        ),
+        code(
+            "from albertkit import VideoCaptioner\n"
+            f"captioner = VideoCaptioner.from_pretrained({literal(place)})\n"
+            'print(captioner.caption("clip.mp4")[0][0].text)',
+            title="Using it",
+        ),
+        Paragraph("On the dev clips, which also chose the best of the run's models.", "Results"),
+        score_table(result.scores, {}),
+        TableSection(
+            ("caption", "references"), [[one["caption"], one["references"][0]] for one in result.examples[:5]]
+        ),
+        *settings_sections({key: getattr(settings, key) for key in _ON_CARD}, versions()),
+    ]
+    tags = ["albert", "video-captioning", "albertkit"]
+    fields = {"library_name": "albertkit", "pipeline_tag": "video-text-to-text", "tags": tags}
+    return Card(place.partition("/")[0], fields, sections)
+
+
+def _most_tokens(clips: PreparedClips, splits: tuple[str, ...]) -> int:
+    if clips.grid is not None:
+        return clips.grid.num_tokens
+    return max(clips.grid_of(split, number).num_tokens for split in splits for number in range(len(clips.clips(split))))
+
+
+def _data_notes(rows: CaptionRows, clips: PreparedClips, split: str) -> list[str]:
+    notes = [f"{counted(len(rows), 'caption')} of {counted(len(clips.clips(split)), 'clip')}"]
+    if rows.num_cut:
+        notes.append(f"{counted(rows.num_cut, 'caption')} cut: longer than --length")
+    if rows.num_unknown:
+        notes.append(f"{rows.num_unknown / rows.num_tokens:.1%} of the tokens are unknown to the tokenizer")
+    return notes
+
+
+def _part_sizes(captioner: VideoCaptioner, world: World) -> list[str]:
+    """Describe the parameters of each part, and how it is computed."""
+    parts = {"ALBERT": captioner.model, "backbone": captioner.backbone}
+    lines = []
+    for name, part in parts.items():
+        if part is not None:
+            total = sum(p.numel() for p in part.parameters())
+            trained = sum(p.numel() for p in part.parameters() if p.requires_grad)
+            lines.append(f"{name}: {total:,} parameters, {trained:,} trained")
+    return [*lines, describe(captioner.model, world.device)]

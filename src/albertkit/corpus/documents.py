@@ -1,0 +1,452 @@
+"""Documents out of files: plain text, paragraphs, pairs, JSON, CSV, TSV, Parquet and WikiExtractor.
+
+A file never continues another's document.
+"""
+
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import IO, Any, get_args
+
+from albertkit.corpus.options import SEPARATOR, BuildSettings, Errors, Format
+from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, likely_encoding
+from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.tables.files import ByteStream, InputFile, find_inputs
+from albertkit.tables.table import ParquetFile, is_json_lines, json_items, open_separated
+from albertkit.tables.text_lines import HEAD_BYTES, LONGEST, blocks, check_running_text, encoding_hint
+
+# A longer line is taken for no boundary, whatever it holds: it is passed over without being held in memory.
+_LINE_BYTES = 1 << 16
+_LINES = ("jsonl", "paragraphs", "pairs")  # every line is a document
+WHOLE_FORMATS = ("parquet", "csv", "tsv")  # that cannot be read from the middle
+
+
+def document_bounds(file: IO[bytes], format: str, start: int, end: int | None) -> tuple[int, int | None]:
+    """Return the first byte of the first document of a range and the first one after its last; 0 and 0 if it holds none.
+
+    The file is seekable and not compressed; None is its end.
+    """
+    first = _boundary(file, format, start, end) if start else 0
+    if first is None or (end is not None and first >= end and format in _LINES):
+        return 0, 0
+    return first, None if end is None else _boundary(file, format, end, None)
+
+
+def _boundary(file: IO[bytes], format: str, start: int, limit: int | None) -> int | None:
+    """Return the first byte after the first line that ends a document and begins from `start` on, before `limit`."""
+    file.seek(start - 1)
+    position = start - 1 + _line(file)[1]  # begins a line, be it at `start` itself
+    if format in _LINES:
+        return position
+    while limit is None or position < limit:
+        line, size = _line(file)
+        if not size:
+            return None
+        position += size
+        text = line.decode("utf-8", "replace").strip()
+        if text == ("</doc>" if format == "wiki" else ""):
+            return position
+    return None
+
+
+def _line(file: IO[bytes]) -> tuple[bytes, int]:
+    """Return the next line, or `-` for a very long one, and its size."""
+    line = piece = file.readline(_LINE_BYTES)
+    size = len(line)
+    while len(piece) == _LINE_BYTES and not piece.endswith(b"\n"):
+        line, piece = b"-", file.readline(_LINE_BYTES)
+        size += len(piece)
+    return line, size
+
+
+FAULTS_NAMED = 20  # faulty lines whose place is kept
+
+# A document is handled whole by one worker. Plain text without a single blank line would be one document of any size,
+# so it is cut, and the cuts are counted.
+DOCUMENT_CHARACTERS = 4 << 20
+
+_EXTENSIONS = {
+    "txt": "text", "text": "text", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl",
+    "parquet": "parquet", "pq": "parquet",
+}  # fmt: skip
+_AS_TEXT = "; if its lines are texts as they stand, say --format text"
+_STRUCTURE_HINTS = {
+    "csv": f"name its format and the column of the texts: --format csv --field {{column}}{_AS_TEXT}",
+    "tsv": f"name its format and the column of the texts: --format tsv --field {{column}}{_AS_TEXT}",
+    "jsonl": f"name its format and the field of the texts: --format jsonl --field text{_AS_TEXT}",
+    "other": f"take the texts out of it first, or leave it out of the inputs{_AS_TEXT}",
+}
+_UNDECODABLE = re.compile("[\udc80-\udcff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DOC_START = re.compile(r"<doc [^>]*?(?:title=\"(.*)\")?\s*>$")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text and where it came from.
+
+    Args:
+        text: Its lines, joined by newlines; empty if the file holds an empty document.
+        file: Path or URL.
+        ordinal: Number of the document in its file, from 0.
+        cut: It ends where `DOCUMENT_CHARACTERS` were full, not where its author ended it.
+    """
+
+    text: str
+    file: str
+    ordinal: int
+    cut: bool = False
+
+
+class DocumentFile:
+    """Iterates over the documents of one input file.
+
+    Args:
+        file: The input.
+        settings: Its format, field and separator. Without a format the first bytes and the name decide; no file looks like
+            paragraphs or pairs, and a table of fields, markup and the like are refused.
+        errors: What to do about bytes that are not UTF-8: "strict" or "replace" (by U+FFFD, counted in `bad_bytes`).
+        start, end: Only the documents of this range of bytes (`ranges.document_bounds`). A file that cannot be read from
+            the middle (compressed, a table, one JSON document) is read whole by a range that begins at 0, and not at all by
+            another.
+        first_line: Number of the first line of the range.
+
+    Attributes:
+        lines: Lines read, when all documents have been.
+        faulty_lines: Lines of pairs, read so far, with fewer than two sentences; they are passed over.
+        faults: Numbers of the first of them, at most `FAULTS_NAMED`.
+    """
+
+    def __init__(
+        self,
+        file: InputFile,
+        settings: BuildSettings | None = None,
+        errors: str = "strict",
+        start: int = 0,
+        end: int | None = None,
+        first_line: int = 1,
+    ) -> None:
+        if errors not in (known := get_args(Errors)):
+            raise ConfigError("unknown-name", f"errors cannot be `{errors}`", near_miss(errors, known))
+        settings = settings or BuildSettings()
+        self.file = file
+        self.field = settings.field
+        self.separator = settings.separator
+        self.errors = errors
+        self._range = start, end
+        self._first_line, self._first_byte = first_line, 0
+        self.lines = 0
+        self.bad_bytes = 0
+        self._sample = b""  # of what is not UTF-8
+        self.faulty_lines = 0
+        self.faults: list[int] = []
+        self._stream = ByteStream(file)
+        try:
+            self.format = settings.format or self._detect()
+            self._is_json_document = self.format == "jsonl" and not is_json_lines(self._stream)
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def _detect(self) -> str:
+        head = self._stream.peek(HEAD_BYTES)
+        if head.startswith(b"PAR1"):
+            return "parquet"
+        unicode = likely_encoding(head) if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head[:4096] else None
+        if unicode:
+            raise DataError(
+                "bad-encoding", f"`{self.file.path}` is {unicode}, not UTF-8", conversion(self.file.path, unicode)
+            )
+        if b"\0" in head[:4096] or head.startswith(b"%PDF"):
+            raise DataError(
+                "wrong-kind",
+                f"`{self.file.path}` is binary, not text",
+                "leave it out of the inputs, or name its format with --format",
+            )
+        check_mojibake(head[:4096], self.file.path)
+        start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if start.startswith(b"<doc "):
+            return "wiki"
+        extensions = reversed(self.file.name.lower().split(".")[1:])
+        format = next((_EXTENSIONS[part] for part in extensions if part in _EXTENSIONS), None)
+        format = format or ("jsonl" if re.match(rb'[\[{]\s*[{"]', start) else "text")
+        if format == "text":
+            check_running_text(head, self.file.path, _STRUCTURE_HINTS, self.file.name)
+        return format
+
+    @property
+    def empty(self) -> bool:
+        """Return True if the file holds no byte."""
+        return not self._stream.peek(1)
+
+    def head(self, size: int) -> bytes:
+        """Return the first bytes, decompressed, at most `size`, without consuming them."""
+        return self._stream.peek(size)
+
+    def position(self) -> int:
+        """Return the bytes of the stored file consumed so far."""
+        return self._stream.position()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def __iter__(self) -> Iterator[Document]:
+        reader = {
+            "text": self._text, "paragraphs": self._paragraphs, "pairs": self._pairs,
+            "jsonl": self._jsonl, "csv": self._separated, "tsv": self._separated, "parquet": self._parquet, "wiki": self._wiki,
+        }[self.format]  # fmt: skip
+        with self._stream:
+            if not self._enter_range():
+                return
+            for ordinal, (text, cut) in enumerate(reader()):
+                yield Document(text, self.file.path, ordinal, cut)
+
+    def _enter_range(self) -> bool:
+        """Go to where the range begins, and return False if there is nothing to read."""
+        start, end = self._range
+        if (start, end) == (0, None):
+            return True
+        is_whole = self.format in WHOLE_FORMATS or self._is_json_document
+        file = None if is_whole else self._stream.seekable_file()
+        if file is None:
+            return start == 0
+        first, last = document_bounds(file, self.format, start, end)
+        self._stream.limit(first, last)
+        self._first_byte = first
+        return first != last
+
+    # --- lines --------------------------------------------------------------------------------------------------------
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """Yield line numbers from 1 and lines without their ends."""
+        offset, bad = self._first_byte, ""
+        for number, block in blocks(self._stream, self._first_line):
+            text, first = self._decode(block, number, offset)
+            bad = bad or first
+            if not bad:
+                yield from enumerate(text.removesuffix("\n").split("\n"), number)
+            self.lines += block.count(b"\n")
+            offset += len(block)
+        if bad:
+            raise self._encoding_error(bad)
+
+    def _decode(self, block: bytes, number: int, offset: int) -> tuple[str, str]:
+        """Return the text of a block of whole lines, and, if bad bytes are not to be replaced, the place of the first."""
+        try:
+            text = block.decode("utf-8")
+            return (text.removeprefix("\ufeff") if offset == 0 else text), ""
+        except UnicodeDecodeError as error:
+            # surrogateescape maps every bad byte to one lone surrogate, which good UTF-8 never gives
+            self.bad_bytes += len(_UNDECODABLE.findall(block.decode("utf-8", "surrogateescape")))
+            if self.errors == "replace":
+                return block.decode("utf-8", "replace"), ""
+            line = number + block.count(b"\n", 0, error.start)
+            begin = block.rfind(b"\n", 0, error.start) + 1
+            self._sample = self._sample or block[begin : begin + SAMPLE_BYTES]
+            return "", f"line {line:,}, byte {offset + error.start:,} (0x{block[error.start]:02x})"
+
+    def _encoding_error(self, first: str) -> DataError:
+        plural = "s" if self.bad_bytes != 1 else ""
+        return DataError(
+            "bad-encoding",
+            f"`{self.file.path}` is not UTF-8: {self.bad_bytes:,} bad byte{plural}, the first at {first}",
+            f"{encoding_hint(self.file.path, self._sample)}; or go on with `--errors replace`, which counts them",
+        )
+
+    # --- formats ------------------------------------------------------------------------------------------------------
+
+    def _text(self) -> Iterator[tuple[str, bool]]:
+        lines: list[str] = []
+        size = 0
+        for _, raw in self._lines():
+            line = raw.strip()
+            if line:
+                if size > DOCUMENT_CHARACTERS:
+                    yield "\n".join(lines), True
+                    lines, size = [], 0
+                lines.append(line)
+                size += len(line)
+            elif lines:
+                yield "\n".join(lines), False
+                lines, size = [], 0
+        if lines:
+            yield "\n".join(lines), False
+
+    def _paragraphs(self) -> Iterator[tuple[str, bool]]:
+        for _, raw in self._lines():
+            if line := raw.strip():
+                yield line, False
+
+    def _pairs(self) -> Iterator[tuple[str, bool]]:
+        for number, line in self._lines():
+            sentences = [sentence.strip() for sentence in line.split(self.separator)]
+            if len(sentences) > 1 and all(sentences):
+                yield "\n".join(sentences), False
+            elif line.strip():
+                self.faulty_lines += 1
+                if len(self.faults) < FAULTS_NAMED:
+                    self.faults.append(number)
+
+    def _jsonl(self) -> Iterator[tuple[str, bool]]:
+        for place, record in self._json_records():
+            if not isinstance(record, dict):
+                raise DataError(
+                    "bad-row", f"{place}: a {type(record).__name__}, not an object", "one object on every line"
+                )
+            yield "\n".join(filter(None, (self._string(value, place) for value in self._values(record, place)))), False
+
+    def _json_records(self) -> Iterator[tuple[str, Any]]:
+        """Yield what stands on each line, or each item of an array, each document that goes over several lines."""
+        if self._is_json_document:
+            for number, record in json_items(self._lines(), self.file.path):
+                yield f"`{self.file.path}`, record {number:,}", record
+            return
+        for number, line in self._lines():
+            if line and not line.isspace():
+                place = f"`{self.file.path}`, line {number:,}"
+                try:
+                    record = json.loads(line)
+                except (json.JSONDecodeError, RecursionError) as error:
+                    raise DataError(
+                        "bad-row", f"{place}: not JSON: {error}", "JSONL has one whole object on every line"
+                    ) from None
+                yield place, record
+
+    def _separated(self) -> Iterator[tuple[str, bool]]:
+        """Read a column of a table whose first line has the names."""
+
+        def bad(line: int, reason: str, hint: str) -> None:
+            raise DataError("bad-row", f"`{self.file.path}`, line {line:,}: {reason}", hint or "correct the row")
+
+        sample = self._stream.peek(SAMPLE_BYTES)
+        extension = self.format if self.format == "csv" else ""
+        table = open_separated(self._lines(), self.file.path, sample, extension, "look", bad)
+        if table.columns.count(self.field) != 1:
+            hint = _field_hint(self.field, table.columns)
+            raise DataError("missing-column", f"`{self.file.path}`: no column `{self.field}`", hint)
+        column, width = table.columns.index(self.field), len(table.columns)
+        for line, fields in table.records(()):
+            if fields and len(fields) != width:
+                bad(line, f"{len(fields):,} fields, but the table has {width:,} columns", "")
+            if fields:
+                yield fields[column].strip(), False
+
+    def _values(self, record: dict[str, Any], place: str) -> list[Any]:
+        """Return what the field names in a record: `text`, `document.text`, or of every item of a list, `text[].content`."""
+        if self.field in record:
+            return [record[self.field]]
+        found: list[Any] = [record]
+        for step in self.field.split("."):
+            name = step.removesuffix("[]")
+            for value in found:
+                if not isinstance(value, dict) or name not in value:
+                    known = value if isinstance(value, dict) else {}
+                    raise DataError("missing-column", f"{place}: no field `{self.field}`", _field_hint(name, known))
+            found = [value[name] for value in found]
+            if step.endswith("[]"):
+                lists = [value for value in found if isinstance(value, list)]
+                if len(lists) < len(found):
+                    raise DataError(
+                        "missing-column",
+                        f"{place}: `{name}` of `{self.field}` is not a list",
+                        f"name it without []: --field {self.field.replace(step, name, 1)}",
+                    )
+                found = [item for items in lists for item in items]
+        return found
+
+    def _string(self, value: Any, place: str) -> str:
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            kind = type(value).__name__
+            raise DataError(
+                "missing-column", f"{place}: field `{self.field}` is a {kind}, not text", "name another with --field"
+            )
+        # JSON can spell half a character (a lone surrogate, "\\ud800"); no tokenizer takes it
+        if halves := len(_SURROGATE.findall(value)):
+            self.bad_bytes += halves
+            if self.errors == "strict":
+                raise DataError(
+                    "bad-encoding",
+                    f"{place}: {halves:,} lone surrogates (half characters) in field `{self.field}`",
+                    "go on with `--errors replace`, which counts them",
+                )
+            value = _SURROGATE.sub("\ufffd", value)
+        return value.strip()
+
+    def _wiki(self) -> Iterator[tuple[str, bool]]:
+        """Read documents; the title, which WikiExtractor repeats as the first line, is not a sentence and is left out."""
+        lines: list[str] | None = None
+        title, start, size = "", 0, 0
+        for number, raw in self._lines():
+            line = raw.strip()
+            if line.startswith("<doc ") and (head := _DOC_START.match(line)):
+                if lines is not None:
+                    break
+                lines, title, start, size = [], html.unescape(head[1] or ""), number, 0
+            elif line == "</doc>" and lines is not None:
+                if lines and lines[0] == title:
+                    del lines[0]
+                yield "\n".join(lines), False
+                lines = None
+            elif line:
+                if lines is None:
+                    raise DataError(
+                        "bad-file",
+                        f"`{self.file.path}`, line {number:,}: text outside of <doc …> and </doc>",
+                        "if it is not WikiExtractor's output, say --format text",
+                    )
+                lines.append(line)
+                size += len(line)
+                if size > LONGEST:
+                    break
+        if lines is not None:
+            raise DataError(
+                "bad-file",
+                f"`{self.file.path}`: the document that begins at line {start:,} has no </doc>",
+                "the file may be cut off: copy it again; if it is not WikiExtractor's output, say --format text",
+            )
+
+    def _parquet(self) -> Iterator[tuple[str, bool]]:
+        table = ParquetFile(self._stream)
+        if self.field not in table.schema.names:
+            hint = _field_hint(self.field, table.schema.names)
+            raise DataError("missing-column", f"`{self.file.path}`: no column `{self.field}`", hint)
+        for row, record in enumerate(table.records([self.field]), 1):
+            value = record[self.field]
+            if not isinstance(value, bytes | None):
+                what = f"column `{self.field}` is a {type(value).__name__}, not text"
+                raise DataError("missing-column", f"`{self.file.path}`: {what}", "name another with --field")
+            text, bad = self._decode(value or b"", 1, 0)
+            if bad:
+                raise self._encoding_error(f"row {row:,}")
+            yield text.strip(), False
+
+
+def _field_hint(field: str, known: Iterable[str]) -> str:
+    return f"{near_miss(field, known)} (choose with --field)"
+
+
+def read_documents(
+    inputs: Sequence[str | PathLike[str]],
+    format: Format | None = None,
+    field: str = "text",
+    errors: str = "strict",
+    separator: str = SEPARATOR,
+) -> Iterator[Document]:
+    """Yield all documents of files, folders, globs and URLs, streamed in the order of `find_inputs`.
+
+    Args:
+        inputs: What to read.
+        format: One of `Format`; None finds out for each file, but for csv, tsv, paragraphs and pairs.
+        field: JSON field or column of a table; `a.b` for a field of a field, `a[].b` for that of every item of a list (JSONL).
+        errors: "strict" or "replace".
+        separator: Between the sentences of a line of pairs.
+    """
+    settings = BuildSettings(format, field, separator)
+    for file in find_inputs(inputs):
+        yield from DocumentFile(file, settings, errors)

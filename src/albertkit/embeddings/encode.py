@@ -1,0 +1,332 @@
+"""`encode_file`: from the texts of a file of any size to a file of vectors; killed anywhere, it goes on where it was.
+
+Texts are computed in parts, within a part sorted by length; the vectors of a part are appended to the result in the order of the
+texts and committed. So the bytes depend on the texts, the model and the settings, not on interruptions. Memory holds one part.
+E texts, vectors of D numbers.
+"""
+
+import io
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from albertkit.command import takes
+from albertkit.embeddings.data import FileText, TextInput
+from albertkit.embeddings.encoder import LOOKED_AT, check_dimension, unknown_note
+from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
+from albertkit.embeddings.options import EncodeOptions
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
+from albertkit.files import check_not_folder, json_bytes, read_json, sha256_file
+from albertkit.job import Job, check_made_from
+from albertkit.output.sections import FactList, Result, Section
+from albertkit.tables.bad_rows import BadRow, BadRows, counted
+from albertkit.tables.files import InputFile
+from albertkit.tasks.models import check_not_swapped
+from albertkit.training.processes import join_world
+
+PART_TEXTS = 50_000  # texts sorted together and committed together: 150 MB of vectors of 768 numbers
+PART_CHARACTERS = 10_000_000  # and characters at most, for texts that are books: a kill loses the work of one part
+_GROUP = 10_000  # rows of Parquet written at once: 30 MB of 768 numbers
+
+
+@dataclass(frozen=True)
+class EncodeReport(Result):
+    """Result of `encode_file`.
+
+    Attributes:
+        out: The file of vectors.
+        texts: Rows of it.
+        dimension: Numbers of a vector.
+        dtype: Of the numbers.
+        precision: What was computed in.
+        read_as: "lines", or "table".
+        left_out: Rows of the input that could not be used.
+        notes: What the engine fell back from, and how the file was read, where that was not plain.
+        resumed: Rows that an earlier, interrupted call had done; all of them where the file was finished already.
+        truncated: Texts longer than `max_length`, which were cut.
+        max_length: Longest sequence, special tokens included.
+        seconds: Of this call.
+        sentences_per_second: In this call, reading and writing included.
+    """
+
+    out: Path
+    texts: int
+    dimension: int
+    dtype: str
+    precision: str
+    read_as: str
+    left_out: tuple[BadRow, ...]
+    notes: tuple[str, ...]
+    resumed: int
+    truncated: int
+    max_length: int
+    seconds: float
+    sentences_per_second: float
+
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return super().to_dict() | {"left_out": list(map(str, self.left_out))}
+
+    def sections(self) -> list[Section]:
+        """Return the facts, without what is usual."""
+        facts = {name: value for name, value in vars(self).items() if name not in ("left_out", "warnings")}
+        return [FactList(facts | {"left_out": len(self.left_out) or None, "resumed": self.resumed or None})]
+
+
+@takes(EncodeOptions)
+def encode_file(options: EncodeOptions) -> EncodeReport:
+    """Encode every text of a file, in its order. Arguments as `EncodeOptions`; `model` may also be a `SentenceEncoder`.
+
+    Raises:
+        ConfigError: bad-value, unknown-name, conflicting-options.
+        DataError: bad-row, empty, changed, and what reading raises.
+        CheckpointError: exists, corrupt, and what loading raises. MissingExtraError: not-installed, for Parquet.
+        MachineError: in-use, not-finite.
+    """
+    began = time.perf_counter()
+    check_not_swapped(options.model, options.input)
+    target = _target(Path(options.out), options.input)
+    source = TextInput(str(options.input), options.text, options.id, options.columns, options.quoted)
+    file = source.found()
+    world = join_world(options.device)
+    if world.size > 1:
+        raise ConfigError("bad-value", f"encode was started with {world.size} processes", "start it with one process")
+    model = load_embedding_model(
+        options.model, options.precision, options.prompt_name, options.prompt, str(world.device), options.length
+    )
+    dimension = model.dimension if options.dimension is None else options.dimension
+    dimension = check_dimension(dimension, model.full_dimension)
+    bad_rows = BadRows(options.on_error)
+    total, sample, file_notes = _look_at(source, bad_rows)  # bad rows are reported before hours of work
+    notes = [*model.notes, *bad_rows.notes, *file_notes]
+    if model.tokenizer is not None:
+        notes += unknown_note(sample, model.tokenizer)
+    key = {
+        "input": _identity(file),
+        "columns": list(asdict(source).values())[1:],
+        "rows": total,
+        "model": model.digest(),
+        "dimension": dimension,
+        "normalize": options.normalize,
+        "dtype": options.dtype,
+        "precision": model.precision,
+        "batch_tokens": options.batch_tokens,
+        "part": [PART_TEXTS, PART_CHARACTERS],
+    }
+    with Job(
+        target.with_name(f".{target.name}.encoding"),
+        key,
+        into=target.parent,
+        overwrite=options.overwrite,
+        title="encoding",
+        total=total,
+        unit="texts",
+        progress=options.progress,
+    ) as job:
+        if not job.resumed and target.exists() and not options.overwrite:
+            encoded = _Encoded(total, _check_finished(target, key))
+            resumed = total
+            notes.insert(0, f"already encoded: `{target.name}` holds these vectors, nothing was computed")
+        else:
+            resumed = job.state(_Encoded).texts
+            if not job.finished:
+                try:
+                    _compute_vectors(job, options, model, source, (total, dimension))
+                    _complete(job, key, source, target)
+                except AlbertKitError:  # nothing that could go on
+                    job.clear()
+                    raise
+            encoded = job.state(_Encoded)
+            job.publish(_record(target).name)
+    if encoded.truncated:
+        cut = counted(encoded.truncated, "text")
+        notes.append(f"{cut} of {total:,} longer than {model.max_length} tokens, cut there")
+    seconds = time.perf_counter() - began
+    return EncodeReport(
+        out=target,
+        texts=total,
+        dimension=dimension,
+        dtype=options.dtype,
+        precision=model.precision,
+        read_as="table" if source.is_table else "lines",
+        left_out=tuple(bad_rows.found),
+        notes=tuple(notes),
+        resumed=resumed,
+        truncated=encoded.truncated,
+        max_length=model.max_length,
+        seconds=round(seconds, 3),
+        sentences_per_second=round((total - resumed) / seconds, 1),
+        warnings=tuple(f"left out: {row}" for row in bad_rows.found),
+    )
+
+
+def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list[str]]:
+    """Read all texts once; return their number, some of them, and what a user should know about the file."""
+    total, tabs, sample = 0, set[int](), list[str]()
+    for row in source.texts(bad_rows):
+        total += 1
+        if len(sample) < LOOKED_AT:
+            sample.append(row.text)
+        if len(tabs) < 2 and row.text:
+            tabs.add(row.text.count("\t"))
+    if not total:
+        raise DataError("empty", f"`{source.file}` holds no text that can be used", "name a file with texts")
+    notes = []
+    if not source.is_table and total > 1 and len(tabs) == 1 and 0 not in tabs:
+        names = ",".join(f"c{n}" for n in range(1, max(tabs) + 2))
+        notes.append(
+            f"every line has {max(tabs) + 1} fields with tabs between and is encoded whole; for one of them: "
+            f"--columns {names} --text c1"
+        )
+    return total, sample, notes
+
+
+def _target(out: Path, input: str | Path) -> Path:
+    if out.suffix not in (".npy", ".parquet"):
+        raise ConfigError("bad-value", f"`{out}` ends in neither .npy nor .parquet", "name such a file")
+    check_not_folder(out)
+    if out.exists() and Path(input).exists() and out.samefile(input):
+        raise ConfigError("bad-value", f"`{out}` is the input", "choose another name for the vectors")
+    if out.suffix == ".parquet":
+        _pyarrow()
+    return out.absolute()
+
+
+# --- the work -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """Counts the texts whose vectors are committed."""
+
+    texts: int = 0
+    truncated: int = 0  # of these
+
+
+def _identity(file: InputFile) -> list[Any]:
+    return [file.path, file.size, file.modified]
+
+
+def _record(target: Path) -> Path:
+    """Return the path of the record of what a finished file's vectors were made with."""
+    return target.with_name(f"{target.name}.json")
+
+
+def _check_finished(target: Path, key: dict[str, Any]) -> int:
+    """Verify that the file is what an equal call has written; return how many texts that call truncated."""
+    record = read_json(_record(target)) if _record(target).exists() else None
+    if not isinstance(record, dict) or record.get("file") != [target.stat().st_size, sha256_file(target)]:
+        raise CheckpointError(
+            "exists",
+            f"`{target}` exists, and there is no record of what it was made with",
+            "choose another --out, or replace it with --overwrite",
+        )
+    check_made_from(target, record.get("made_with"), key)
+    return record["truncated"]
+
+
+def _vectors_name(target: Path) -> str:
+    """Return the name of the growing file of vectors: the result itself, or what Parquet is written from."""
+    return "vectors.npy" if target.suffix == ".parquet" else target.name
+
+
+def _compute_vectors(
+    job: Job, options: EncodeOptions, model: EmbeddingModel, source: TextInput, shape: tuple[int, int]
+) -> None:
+    """Append the vectors that are not committed yet; `shape` is [E, D]."""
+    vectors_name, encoded = _vectors_name(Path(options.out)), job.state(_Encoded)
+    job.progress.resume(encoded.texts)
+    if not encoded.texts:
+        job.write(vectors_name, npy_header(shape, np.dtype(options.dtype)))
+    for texts in _parts(islice(source.texts(BadRows("skip")), encoded.texts, None)):
+        vectors, truncated = model.compute(texts, shape[1], options.normalize, options.batch_tokens, job.progress)
+        vectors = vectors.astype(options.dtype, copy=False)
+        is_finite = np.isfinite(vectors).all(axis=1)
+        if not is_finite.all():
+            raise MachineError(
+                "not-finite",
+                f"the vector of `{texts[int(is_finite.argmin())][:60]}` is not finite in {vectors.dtype}",
+                "look at the model with `albertkit inspect`; try --precision fp32, --normalize or --dtype float32",
+            )
+        job.write(vectors_name, vectors.data.cast("B"))
+        encoded = _Encoded(encoded.texts + len(texts), encoded.truncated + truncated)
+        job.commit(**asdict(encoded))
+
+
+def _complete(job: Job, key: dict[str, Any], source: TextInput, target: Path) -> None:
+    """Write Parquet, if that is wanted, and the record of what the vectors were made with."""
+    if _identity(source.found()) != key["input"]:
+        raise DataError("changed", f"`{source.file}` was changed while it was read", "encode it again")
+    vectors_name = _vectors_name(target)
+    if vectors_name != target.name:
+        if not job.is_done(target.name):
+            with job.part(target.name) as stream:
+                write_parquet(stream, source.texts(BadRows("skip")), np.load(job.folder / vectors_name, "r"))
+        job.discard(vectors_name)
+        job.commit(**job.facts)
+    record = {"made_with": key, "truncated": job.state(_Encoded).truncated, "file": list(job.files[target.name])}
+    with job.part(_record(target).name) as stream:
+        stream.write(json_bytes(record))
+
+
+def _parts(texts: Iterator[FileText]) -> Iterator[list[str]]:
+    """Yield runs of texts, of `PART_TEXTS` at most, cut behind the one that makes `PART_CHARACTERS`."""
+    part: list[str] = []
+    characters = 0
+    for text in texts:
+        part.append(text.text)
+        characters += len(text.text)
+        if len(part) == PART_TEXTS or characters >= PART_CHARACTERS:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part
+
+
+# --- files of vectors ---------------------------------------------------------------------------------------------------
+
+
+def npy_header(shape: tuple[int, int], dtype: np.dtype) -> bytes:
+    """Return the first bytes of a `.npy` file."""
+    header = io.BytesIO()
+    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, facts)
+    return header.getvalue()
+
+
+def write_parquet(stream: IO[bytes], texts: Iterator[FileText], vectors: np.ndarray) -> None:
+    """Write `id` (or the place), `text` and `vector`, a list of fixed size, a row; the vectors are [E, D]."""
+    arrow, parquet = _pyarrow()
+    kind = arrow.list_(arrow.from_numpy_dtype(vectors.dtype), vectors.shape[1])
+    num_rows, writer = 0, None
+    while group := list(islice(texts, _GROUP)):
+        numbers = arrow.array(vectors[num_rows : num_rows + len(group)].reshape(-1))
+        columns = {
+            "id": [text.number if text.id is None else text.id for text in group],
+            "text": [text.text for text in group],
+            "vector": arrow.FixedSizeListArray.from_arrays(numbers, type=kind),
+        }
+        table = arrow.table(columns)
+        # Dictionaries are for values that come again; vectors do not.
+        writer = writer or parquet.ParquetWriter(stream, table.schema, use_dictionary=False, compression="zstd")
+        writer.write_table(table)
+        num_rows += len(group)
+    if writer is not None:
+        writer.close()
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    """Return the package and its Parquet."""
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise MissingExtraError.of("pyarrow", "parquet", "writing Parquet") from None
+    return arrow, parquet

@@ -1,1 +1,0 @@
-"""Training: examples, losses, what is chosen by, one run or several seeds."""

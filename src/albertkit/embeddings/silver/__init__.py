@@ -1,1 +1,0 @@
-"""Silver pairs: found, scored by a cross-encoder, balanced."""

@@ -1,0 +1,494 @@
+"""The engine of processors with AVX-512: all layers in one compiled loop over weights that stay in the cache.
+
+A batch is cut into chunks, and a team of threads takes each through all layers, whether it is one sequence or many. Nothing
+is left that one thread does while others wait, and nothing of torch: its threads spin for milliseconds after their last work,
+on cores that the team needs (one text of 128 tokens: 26 milliseconds in place of 17).
+
+T tokens of N sequences, H hidden, I feed-forward, A heads of width D.
+"""
+
+import warnings
+from collections.abc import Iterator
+from functools import cache, partial
+from itertools import accumulate, groupby
+from math import isfinite, prod
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numba.core.errors import NumbaError
+from numba.core.registry import cpu_target
+from torch import Tensor, nn
+
+from albertkit.batches.packed import PackedBatch
+from albertkit.engines import engine
+from albertkit.engines.arithmetic import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
+from albertkit.engines.cpu import layers as fused_layers
+from albertkit.engines.cpu import matrix_tiles, tile_outputs
+from albertkit.engines.cpu.early_exit import new_own, run_until_sure
+from albertkit.engines.cpu.layers import (
+    BLOCK_ROWS,
+    Call,
+    Chunk,
+    Ids,
+    Layer,
+    Linear,
+    Norm,
+    Scratch,
+    Tables,
+    multiply_once,
+    rows_of_a_half,
+    rows_of_a_task,
+)
+from albertkit.engines.cpu.team import TaskProgress, ThreadTeam, new_progress
+from albertkit.engines.cpu.tiles import COLUMNS, MOST_ROWS, VECTOR, pack
+from albertkit.engines.early_exit import Exited, Exits
+from albertkit.engines.engine import Engine, ModelEngine, PackedWeights, Precision, unpackable
+from albertkit.model.layers import AlbertAttention, AlbertLayer
+from albertkit.model.padded import PackedOutput
+from albertkit.model.pretrained import AlbertModel, without_torch_threads
+
+CHUNK_TOKENS = 512  # a thread: base's activations of a layer are 7 MB then
+MOST_MEMBERS = (
+    16  # threads that share a chunk, each with states of its own: more would take memory that grows with their square
+)
+MOST_COPIES = 1 << 15  # tokens of a chunk times members: 600 MB for base in fp32
+
+_ACTIVATIONS = {"gelu_new": tile_outputs.GELU_TANH, "gelu": tile_outputs.GELU_ERF, "relu": tile_outputs.RELU}
+_NUMBERS: dict[str, np.dtype] = {"int8": np.dtype(np.uint8), "bf16": np.dtype(np.uint16), "fp32": np.dtype(np.float32)}
+_LINE = 64  # bytes of the cache
+_NO_IDS = Ids(*(np.zeros(0, np.int64) for _ in range(3)))
+_TEAM = ThreadTeam()
+
+
+class _States(NamedTuple):
+    """Memory of the members' states, one-dimensional, as large as the largest chunk so far needed."""
+
+    hidden: np.ndarray
+    qkv: np.ndarray
+    context: np.ndarray
+    halves: np.ndarray
+
+
+class FusedEngine(Engine):
+    """Weights packed once, on the CPU, and layers compiled as a whole, in fp32, bf16 or int8.
+
+    The weights of a model that changes afterwards are packed again before the next batch. Sums, residuals, layer norms, softmax
+    and activations are fp32; attention multiplies bf16 where the engine's precision is not fp32 and the processor can.
+
+    Attributes:
+        profile: Shares of the threads' time in the last call that all of them have left: "rows" (linear layers and what finishes
+            them), "attention", and "waiting" for each other.
+    """
+
+    def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(precision, notes)
+        matrix_tiles.allowed()  # a copy in another process has to ask anew
+        self._model = model
+        self._numbers = _NUMBERS[precision]
+        bfloat16 = precision != "fp32" and engine.has("avx512_bf16")
+        self._attention_numbers = np.dtype(np.uint16 if bfloat16 else np.float32)
+        self.profile: dict[str, float] = {}
+        self._free_scratch: list[Scratch] = []  # buffers of a thread, used again
+        self._free_states: list[_States] = []  # the same of a team
+        with without_torch_threads():
+            self._pack()
+
+    @torch.no_grad()
+    def _pack(self) -> None:
+        model, precision = self._model, self.precision
+        activation = _ACTIVATIONS[model.config.hidden_act]
+        layers = [layer for layer, _ in model.encoder.layers(torch.float32)]
+        ready = {layer: _ready(layer, activation, precision) for layer in dict.fromkeys(layers)}
+        self._layers = [(ready[layer], len(list(same))) for layer, same in groupby(layers)]
+        self._tables = _tables(model)
+        self._pooler = None if model.pooler is None else _linear(model.pooler.weight, model.pooler.bias, "fp32")
+        self._weights = PackedWeights(model, (self._tables.words, self._tables.positions, self._tables.types))
+
+    def _substitute(self) -> Engine | None:
+        """Pack weights that have changed; return the model's own engine where they cannot be packed any more."""
+        if not self.follows_weights:
+            return None
+        reason = unpackable(self._model)
+        if not reason and not self._weights.are_current():
+            with without_torch_threads():
+                reason = unfit(self._model, self.precision)
+                if not reason and not self._weights.are_current():  # another thread may have packed them
+                    self._pack()
+        if not reason:
+            return None
+        warnings.warn(f"computed by the model itself: {reason}", stacklevel=3)
+        return ModelEngine(self._model, "fp32" if self.precision == "fp32" else "bf16")
+
+    def __reduce__(self) -> tuple:  # a copy packs its weights again
+        return type(self), (self._model, self.precision, self.notes)
+
+    @torch.inference_mode()
+    def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
+        """Encode in fp32; see `Engine.encode`."""
+        if substitute := self._substitute():
+            return substitute.encode(batch, positions)
+        starts = batch.starts
+        if positions is None:
+            hidden = self._run(batch, None)
+            first = hidden.index_select(0, starts)
+        else:
+            found = self._run(batch, torch.cat([starts, positions]))
+            first, hidden = found[: len(starts)], found[len(starts) :]
+        return PackedOutput(hidden, None if self._pooler is None else self._pool(first, self._pooler))
+
+    def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
+        """Run sequences until they leave; see `Engine.exit_early`."""
+        if substitute := self._substitute():
+            return substitute.exit_early(batch, exits)
+        assert self._pooler is not None
+        ids, layer = self._ids(batch, None), self._layers[0][0]
+        starts, longest = np.append(0, np.cumsum(batch.lengths)), max(batch.lengths)
+        members, (most_layers, classes, _) = _members(), exits.weight.shape
+        room = min(batch.num_tokens, max(min(CHUNK_TOKENS * members, MOST_COPIES // members), 2 * longest))
+        free, states = self._states(layer, members, room)
+        chunk = self._chunk(layer, np.array([room]), None, ids, states)
+        # While sequences wait, more than half of the room is taken; afterwards each has at most its layers to go.
+        steps = 2 * most_layers * batch.num_tokens // room + most_layers + 1
+        tasks = max(2 * members * fused_layers.SHARES, -(-room // BLOCK_ROWS) + members)
+        progress = new_progress(fused_layers.KINDS * steps, tasks, members)
+        scratch = [self._scratch(layer, longest, room) for _ in range(members)]
+        own = [new_own(batch.num_sequences, classes, room, layer.outer.bias.size) for _ in range(members)]
+        logits = np.empty((members, batch.num_sequences, most_layers, classes), np.float32)
+
+        def work(member: int, members: int) -> None:
+            call = Call(member, members, steps, last=False)
+            common = starts, ids, self._tables, layer, chunk, exits, self._pooler, logits
+            run_until_sure(call, *common, own[member], progress, scratch[member])
+
+        _TEAM.run(work, members, partial(self._take_back, progress, scratch, free))
+        return Exited(torch.from_numpy(own[0].logits), torch.from_numpy(own[0].layers))
+
+    def _ids(self, batch: PackedBatch, rows: Tensor | None) -> Ids:
+        """Return a batch's ids, checked: copies, since a thread that lost its core may still read them after the call."""
+        self._model.embeddings.check(batch)
+        _check_places(batch, rows)
+        return Ids(
+            *(np.array(x.numpy(), np.int64) for x in (batch.input_ids, batch.position_ids, batch.token_type_ids))
+        )
+
+    def _run(self, batch: PackedBatch, rows: Tensor | None) -> Tensor:
+        """Run embeddings and all layers: fp32 [T, H], or the rows asked for, int64 [R], in their order."""
+        ids = self._ids(batch, rows)
+        output = np.empty((batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size), np.float32)
+        order = None if rows is None else rows.numpy().argsort()
+        wanted = None if rows is None else rows.numpy()[order]
+        members = _members()
+        for start, end, lengths in cut(batch.lengths, min(CHUNK_TOKENS * members, MOST_COPIES // members)):
+            own = slice(start, end) if wanted is None else slice(*wanted.searchsorted([start, end]))
+            asked = None if wanted is None else wanted[own] - start
+            found = self._advance(lengths, asked, Ids(*(part[start:end] for part in ids)), self._layers)
+            output[own if order is None else order[own]] = found
+        return torch.from_numpy(output)
+
+    def _advance(
+        self, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray, layers: list[tuple[Layer, int]]
+    ) -> np.ndarray:
+        """Run layers, each with its repeats, over ids or states fp32 [T, H]: fp32 [T, H], or the wanted tokens' [Q, H]."""
+        for number, (layer, repeats) in enumerate(layers, start=1):
+            given = self._repeat(layer, repeats, lengths, wanted if number == len(layers) else None, given)
+        assert isinstance(given, np.ndarray)
+        return given[:, : self._model.config.hidden_size]
+
+    def _repeat(
+        self, layer: Layer, repeats: int, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray
+    ) -> np.ndarray:
+        """Apply one layer several times: fp32 [T or Q, H']."""
+        members = _members()
+        rows = max(int(lengths.sum()), 0 if wanted is None else len(wanted))
+        free, states = self._states(layer, members, rows)
+        chunk = self._chunk(layer, lengths, wanted, given, states)
+        heads, tokens = len(lengths) * layer.num_heads, len(chunk.everyone)
+        most = max(-(-tokens // chunk.block), -(-len(chunk.wanted) // chunk.wanted_block), -(-heads // chunk.group))
+        if chunk.half_block:
+            most = max(most, 2 * -(-tokens // chunk.half_block))
+        progress = new_progress(fused_layers.KINDS * repeats + 1, most, members)
+        scratch = [self._scratch(layer, int(lengths.max()), tokens) for _ in range(members)]
+        ids, last = given if isinstance(given, Ids) else _NO_IDS, wanted is not None
+        rows, block = (len(chunk.wanted), chunk.wanted_block) if last else (tokens, chunk.block)
+        output = np.empty((rows, chunk.hidden.shape[-1]), np.float32)
+
+        def work(member: int, members: int) -> None:
+            own = scratch[member]
+            call = Call(member, members, repeats, last)
+            fused_layers.run(call, ids, self._tables, layer, chunk, progress, own)
+            if member == 0:  # before anybody else is given this memory
+                for task, holder in enumerate(progress.done[-1, : -(-rows // block)] - 1):
+                    here = slice(task * block, min((task + 1) * block, rows))
+                    output[here] = chunk.hidden[holder, repeats % 2, here]
+
+        _TEAM.run(work, members, partial(self._take_back, progress, scratch, free))
+        return output
+
+    def _take_back(self, progress: TaskProgress, scratch: list[Scratch], free: _States) -> None:
+        """Note the profile of a call, and keep its memory for the next."""
+        rows, attention, entire = (progress.spent.sum(0)[:3] / max(1, progress.spent[:, 2].sum())).tolist()
+        self.profile = {"rows": rows, "attention": attention, "waiting": entire - rows - attention}
+        self._free_scratch += scratch
+        self._free_states.append(free)
+
+    def _pool(self, first: Tensor, pooler: Linear) -> Tensor:
+        count, width = first.shape
+        source, out = (_zeros(count, pooler.bias.size, np.float32) for _ in range(2))
+        source[:, :width] = first.numpy()
+        sums = _zeros(MOST_ROWS, COLUMNS, np.float32)
+        multiply_once(source, source, np.ones(count, np.float32), pooler, sums, out)
+        return torch.from_numpy(np.tanh(out[:, :width]))  # torch's tanh wakes its threads, see `_zeros`
+
+    def _chunk(
+        self, layer: Layer, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray, states: _States
+    ) -> Chunk:
+        members, tokens, width = len(states.hidden), int(lengths.sum()), states.hidden.shape[-1]
+        spare = self.precision == "fp32" or not matrix_tiles.compiled_for()
+        starts, where = np.append(0, np.cumsum(lengths)), np.zeros(0, np.int64) if wanted is None else wanted
+        if isinstance(given, np.ndarray) and given.shape[1] < width:
+            given = np.pad(given, ((0, 0), (0, width - given.shape[1])))
+        return Chunk(
+            given=np.zeros((0, width), np.float32) if isinstance(given, Ids) else given,
+            **states._asdict(),
+            starts=starts,
+            sequences=np.repeat(np.arange(len(lengths)), lengths),
+            everyone=np.arange(tokens),
+            wanted=where,
+            wanted_starts=np.searchsorted(where, starts),
+            block=rows_of_a_task.py_func(tokens, members, spare),
+            wanted_block=rows_of_a_task.py_func(len(where), members, spare),
+            half_block=rows_of_a_half.py_func(max(tokens, len(where)), members, layer),
+            group=max(1, len(lengths) * layer.num_heads // (members * fused_layers.SHARES)),
+        )
+
+    def _states(self, layer: Layer, members: int, rows: int) -> tuple[_States, _States]:
+        """Return free memory, and it as states [M, …, rows, …]."""
+        width = layer.outer.bias.size
+        qkv, fp32 = layer.qkv.bias.size, np.dtype(np.float32)
+        half_rows = min(rows, BLOCK_ROWS * members // 2)  # more are never divided; what is not used stays unmapped
+        shapes = (members, 2, rows, width), (members, rows, qkv), (members, rows, width), (members, 3, half_rows, width)
+        kinds = fp32, self._attention_numbers, fp32, fp32
+        sizes = [prod(shape) for shape in shapes]
+        try:
+            free = self._free_states.pop()
+            while any(part.size < size for part, size in zip(free, sizes, strict=True)):
+                free = self._free_states.pop()
+        except IndexError:
+            free = _States(*(_zeros(1, prod(shape), kind)[0] for shape, kind in zip(shapes, kinds, strict=True)))
+        found = (part[:size].reshape(shape) for part, size, shape in zip(free, sizes, shapes, strict=True))
+        return free, _States(*found)
+
+    def _scratch(self, layer: Layer, longest: int, tokens: int) -> Scratch:
+        try:
+            while (free := self._free_scratch.pop()).scores.shape[1] - _LINE // 4 < longest or len(
+                free.holders
+            ) < tokens:
+                pass
+            return free
+        except IndexError:  # none is left: asking first would be a race with other callers
+            pass
+        quantized, attention = self._numbers == np.uint8, self._attention_numbers
+        part, size = layer.part, len(layer.attention_norm.weight) // layer.num_heads
+        places = -(-longest // COLUMNS) * COLUMNS
+        held = np.dtype(np.float32) if quantized else self._numbers
+        inner = _zeros(BLOCK_ROWS, part + _LINE // held.itemsize, held)
+        return Scratch(
+            sums=_zeros(MOST_ROWS, COLUMNS, np.int32 if quantized else np.float32),
+            embedded=_zeros(BLOCK_ROWS, _width(self._tables.mapping), np.float32),
+            ones=np.ones(BLOCK_ROWS, np.float32),
+            context=_zeros(1, layer.outer.bias.size, np.float32),
+            holders=np.zeros(tokens, np.int64),
+            head_holders=np.zeros(tokens * layer.num_heads, np.int64),
+            rows=_zeros(BLOCK_ROWS, layer.outer.bias.size, self._numbers),
+            scale=np.ones(BLOCK_ROWS, np.float32),
+            inner=inner,
+            inner_rows=_zeros(BLOCK_ROWS, part + _LINE, np.uint8) if quantized else inner,
+            inner_scale=np.ones(BLOCK_ROWS, np.float32),
+            places=np.zeros(part, np.int32),
+            excess=np.zeros(part, np.float32),
+            peaks=np.zeros(part // TABLE_ROWS, np.float32),
+            query=_zeros(MOST_ROWS, -(-size // COLUMNS) * COLUMNS, attention),
+            keys=_zeros(1, places * -(-size // COLUMNS) * COLUMNS * attention.itemsize // 4, np.uint32)[0],
+            values=_zeros(1, places * -(-size // VECTOR) * VECTOR * attention.itemsize // 4, np.uint32)[0],
+            scores=_zeros(MOST_ROWS, places + _LINE // 4, np.float32),
+            shares=_zeros(MOST_ROWS, places + _LINE // attention.itemsize, attention),
+            weighted=_zeros(MOST_ROWS, COLUMNS, np.float32),
+            factors=np.zeros(MOST_ROWS, np.float32),
+            second=_zeros(BLOCK_ROWS, layer.outer.bias.size, np.float32),
+            patience=np.zeros(fused_layers.KINDS, np.int64),
+        )
+
+
+def _members() -> int:
+    """Return how many threads share a chunk."""
+    return min(torch.get_num_threads(), MOST_MEMBERS)
+
+
+def _check_places(batch: PackedBatch, rows: Tensor | None) -> None:
+    """Check what compiled loops would not."""
+    tokens = len(batch.input_ids)
+    if min(batch.lengths, default=0) < 1:
+        raise ValueError("the batch has a sequence without tokens, or no sequence")
+    if not (sum(batch.lengths) == len(batch.position_ids) == len(batch.token_type_ids) == tokens):
+        raise ValueError(f"the batch has {tokens} ids, and lengths, positions or types of another number of tokens")
+    if rows is not None and len(rows):
+        least, most = (int(place) for place in rows.aminmax())
+        if least < 0 or most >= tokens:
+            raise IndexError(f"positions go from {least} to {most}, the batch has {tokens} tokens")
+
+
+def _zeros(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
+    """Return zeros from the start of a cache line on: a register's load that crosses two lines takes twice as long.
+
+    numpy's own begin anywhere. torch's would do, but it fills them with threads of its own, which then spin for milliseconds on
+    cores that the team needs.
+    """
+    size = rows * columns * np.dtype(dtype).itemsize
+    memory = np.zeros(size + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    return memory[start : start + size].view(dtype).reshape(rows, columns)
+
+
+def cut(lengths: tuple[int, ...], most: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Cut into chunks of whole sequences, of at most so many tokens or one sequence: first token, end, lengths."""
+    ends = list(accumulate(lengths))
+    first = start = 0
+    for number, end in enumerate(ends):
+        last = number + 1 == len(ends)
+        if last or end + lengths[number + 1] - start > most:
+            yield start, end, np.array(lengths[first : number + 1], dtype=np.int64)
+            first, start = number + 1, end
+
+
+# --- packed weights ---------------------------------------------------------------------------------------------------
+
+
+def _ready(layer: AlbertLayer, activation: int, precision: str) -> Layer:
+    attention, outer = layer.attention, layer.ffn_output
+    quantized = precision == "int8"
+    # Activations are stored from gelu's minimum up: what that adds to every output is a constant.
+    outer_bias = outer.bias - GELU_MINIMUM * outer.weight.sum(1) if quantized else outer.bias
+    rows = outer.weight.t().to(torch.bfloat16) if quantized else torch.zeros(0, 0, dtype=torch.bfloat16)
+    part = _part(*outer.weight.shape)
+    return Layer(
+        qkv=_linear(*queries_keys_values(attention, layer.num_heads), precision),
+        attention_output=_linear(attention.dense.weight, attention.dense.bias, precision),
+        attention_norm=_norm(attention.LayerNorm),
+        inner=_linear(layer.ffn.weight, layer.ffn.bias, precision),
+        outer=_linear(outer.weight, outer_bias, precision, zero_point=0, inputs=part),
+        outer_rows=rows.contiguous().view(torch.uint16).numpy(),
+        no_bias=_columns(torch.zeros_like(outer.bias)),
+        ffn_norm=_norm(layer.full_layer_layer_norm),
+        num_heads=layer.num_heads,
+        activation=activation,
+        part=part,
+        middle=-(-len(_columns(layer.ffn.bias)) // (2 * part)) * part,
+    )
+
+
+def _tables(model: AlbertModel) -> Tables:
+    embeddings, mapping = model.embeddings, model.encoder.embedding_hidden_mapping_in
+    return Tables(
+        words=embeddings.word_embeddings.weight.contiguous().numpy(),
+        positions=embeddings.position_embeddings.weight.contiguous().numpy(),
+        types=embeddings.token_type_embeddings.weight.contiguous().numpy(),
+        norm=_norm(embeddings.LayerNorm),
+        mapping=_linear(mapping.weight, mapping.bias, "fp32"),
+    )
+
+
+def queries_keys_values(attention: AlbertAttention, num_heads: int) -> tuple[Tensor, Tensor]:
+    """Join weight [3H, H] and bias [3H]; the scores' factor 1 / sqrt(D), a power of two at D = 64, is in the queries'."""
+    factor = (attention.query.out_features // num_heads) ** -0.5
+    weight = torch.cat([attention.query.weight * factor, attention.key.weight, attention.value.weight])
+    return weight, torch.cat([attention.query.bias * factor, attention.key.bias, attention.value.bias])
+
+
+def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantise a matrix fp32 [O, I]: a scale for each output, fp32 [O], and int8 [O, I]."""
+    scale = (weight.abs().amax(1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+    return scale, (weight / scale[:, None]).round().to(torch.int8)
+
+
+def _part(outputs: int, inputs: int) -> int:
+    """Return how many inner activations are computed and used up together, evenly: about as many as there are outputs."""
+    parts = -(-inputs // max(768, outputs))
+    return -(-inputs // (parts * COLUMNS)) * COLUMNS
+
+
+def _linear(
+    weight: Tensor, bias: Tensor, precision: str, zero_point: int = ZERO_POINT, inputs: int | None = None
+) -> Linear:
+    """Pack a linear layer; in int8 with a scale for each output."""
+    if precision == "int8":
+        scale, quantized = quantize(weight)
+        shift = zero_point * quantized.sum(1, dtype=torch.int32)
+        return Linear(pack(quantized, inputs), _columns(scale), _columns(shift), _columns(bias))
+    packed = pack(weight.to(torch.bfloat16) if precision == "bf16" else weight, inputs)
+    return Linear(packed, _columns(torch.ones_like(bias)), _columns(torch.zeros_like(bias)), _columns(bias))
+
+
+def _width(linear: Linear) -> int:
+    """Return the number of inputs of an fp32 linear layer, rounded up to COLUMNS."""
+    return linear.weight.size // len(linear.bias)
+
+
+def _columns(values: Tensor) -> np.ndarray:
+    """Pad a number for each output with zeros up to COLUMNS."""
+    return F.pad(values, (0, -len(values) % COLUMNS)).clone().numpy()
+
+
+def _norm(norm: nn.LayerNorm) -> Norm:
+    return Norm(norm.weight.contiguous().numpy(), norm.bias.numpy(), np.float32(norm.eps))
+
+
+# --- what this machine and this numba can do --------------------------------------------------------------------------
+
+
+def unfit(model: AlbertModel, precision: str) -> str:
+    """Say why a model cannot run in a precision; empty if it can."""
+    size = model.config.hidden_size // model.config.num_attention_heads
+    if size % 2 and precision != "fp32":
+        return f"its heads have the odd size {size}"
+    # A twentieth of the time of `isfinite`, half of what xlarge's engine is made in.
+    ends = (end for weight in model.parameters() for end in weight.detach().aminmax())
+    if not all(map(isfinite, ends)):
+        return "weights that are not finite would become numbers"  # in a largest score, in relu, in int8
+    return ""
+
+
+def lacking(precision: str) -> str:
+    """Say what is missing for "fp32", "bf16" or "int8" on this machine; empty if nothing is."""
+    compiled_for = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+    for name in engine.FUSED_INSTRUCTIONS[precision]:
+        if not engine.has(name):
+            return f"the processor has no {name}"
+        if f"+{name.replace('_', '')}" not in compiled_for:
+            return f"numba compiles for a processor without {name} (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)"
+    if precision != "fp32" and matrix_tiles.compiled_for() and not matrix_tiles.allowed():
+        return "the system does not let this process use AMX"
+    return _tried(precision)
+
+
+@cache
+def _tried(precision: str) -> str:
+    """Say what is wrong with what numba compiles here; empty if nothing is."""
+    try:
+        worst = _trial(precision)
+    except (NumbaError, RuntimeError) as error:  # LLVM's own are RuntimeErrors
+        return f"numba {numba.__version__} cannot compile it: {(str(error).splitlines() or [''])[0]}"
+    return "" if worst < 0.05 else f"numba {numba.__version__} compiles something else (off by {worst:.2g})"
+
+
+@torch.no_grad()
+def _trial(precision: str) -> float:
+    """Return the largest error of a linear layer with small random numbers."""
+    random = torch.Generator().manual_seed(0)
+    given, weight, bias = (torch.rand(*shape, generator=random) - 0.5 for shape in ((7, 64), (64, 64), (64,)))
+    rows, out = _zeros(MOST_ROWS, 64, _NUMBERS[precision])[:7], _zeros(7, 64, np.float32)
+    sums = _zeros(MOST_ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
+    multiply_once(given.numpy(), rows, np.ones(7, np.float32), _linear(weight, bias, precision), sums, out)
+    return float((torch.from_numpy(out) - F.linear(given, weight, bias)).abs().max())

@@ -1,0 +1,693 @@
+"""All layers of a chunk of tokens in one compiled loop.
+
+What a layer does between its four matrix products is done on rows that are still in the cache, and a thread takes a block of
+rows from the attention of one layer to the queries, keys and values of the next; a layer has two phases, since attention alone
+reads rows of others. With few rows it has four: each thread then computes half of the feed-forward block for all of them, and
+fetches half of its weights. Every member of a team writes to a copy of the states that is its own, and reads a block from the
+copy of the member whose result counts: `thread_team` says why.
+
+Milliseconds of 32 for one text of 128 tokens, base in int8, one Zen 5 core: products with what finishes them 27 (23 at the
+tile's full rate), attention 2.6, quantizing of inner activations 1.4, everything else 0.5.
+
+T tokens of N sequences, H hidden, I feed-forward, A heads of width D, Q tokens wanted of the last layer, M members. In memory
+rows are H', I' and 3H' wide: rounded up to COLUMNS, zeros in between. Numbers are multiplied as uint8 (by int8), as bfloat16
+(uint16, its bits) or as float32; sums are int32 or float32, everything else is fp32.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.core import types
+from numba.extending import overload
+
+from albertkit.engines.arithmetic import (
+    TABLE_ROWS,
+    WITHIN,
+    activated_to_uint8,
+    as_held,
+    f32,
+    i32,
+    loops,
+    rows_to_uint8,
+    u32,
+    within,
+)
+from albertkit.engines.cpu import matrix_tiles
+from albertkit.engines.cpu.team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
+from albertkit.engines.cpu.tile_outputs import (
+    ADD,
+    STORE,
+    exponentials,
+    finish_rows,
+    interleave_tokens,
+    transpose,
+    write_scaled,
+)
+from albertkit.engines.cpu.tiles import (
+    COLUMNS,
+    VECTOR,
+    VECTORS,
+    fetching,
+    panel_of,
+    panel_offset,
+    rows_of,
+    tile,
+    vectors_of,
+    whole_steps,
+)
+from albertkit.jit import from_bfloat16
+
+# Phases of a layer; ATTENDED and HALVES only where halves of its feed-forward block are tasks, DECIDED only for early exit.
+ROWS, HEADS, ATTENDED, HALVES, DECIDED = range(5)
+KINDS = 5
+SHARES = 8  # tasks of attention a thread, where there are so many heads
+
+# Rows that go through all of a layer but attention together. To fetch a weight from the shared cache takes as long as matrix
+# tiles take for 80 rows; where there are none, 72 leave room for a panel in a cache of 1 MB.
+BLOCK_ROWS = 128 if matrix_tiles.compiled_for() else 72
+
+
+class Linear(NamedTuple):
+    """A linear layer of O outputs; the output is scale of the row · scale · (sums - shift) + bias."""
+
+    weight: np.ndarray  # as `tiles.pack` lays it out
+    scale: np.ndarray  # fp32 [O']
+    shift: np.ndarray  # int32 or fp32 [O']
+    bias: np.ndarray  # fp32 [O']
+
+
+class Norm(NamedTuple):
+    """A layer norm."""
+
+    weight: np.ndarray  # fp32 [H]
+    shift: np.ndarray  # fp32 [H]
+    eps: np.float32
+
+
+class Layer(NamedTuple):
+    """The weights of a layer."""
+
+    qkv: Linear  # queries, keys and values side by side, the scores' factor in the queries
+    attention_output: Linear
+    attention_norm: Norm
+    inner: Linear
+    outer: Linear  # packed in parts of `part` inputs
+    outer_rows: np.ndarray  # uint16 [I, H]: the outer weight transposed, for outliers of int8
+    no_bias: np.ndarray  # fp32 [H'], zeros
+    ffn_norm: Norm
+    num_heads: int
+    activation: int  # GELU_TANH, GELU_ERF or RELU
+    part: int  # inner activations that are computed and used up together
+    middle: (
+        int  # where the second half of them begins, whose outputs are added up apart; the end where there is one part
+    )
+
+
+class Tables(NamedTuple):
+    """Embedding tables, fp32. E' is E rounded up to COLUMNS."""
+
+    words: np.ndarray  # [V, E]
+    positions: np.ndarray  # [P, E]
+    types: np.ndarray  # [2, E]
+    norm: Norm
+    mapping: Linear  # E to H
+
+
+class Ids(NamedTuple):
+    """Ids of T tokens, int64 each."""
+
+    words: np.ndarray
+    positions: np.ndarray
+    types: np.ndarray
+
+
+class Chunk(NamedTuple):
+    """Sequences that run through all layers together, and the members' copies of their states."""
+
+    given: np.ndarray  # fp32 [T, H'], the first layer's input; not read where there are ids
+    hidden: np.ndarray  # fp32 [M, 2, T or Q, H'], of every second layer
+    qkv: np.ndarray  # [M, T, 3H'], numbers as attention multiplies them
+    context: np.ndarray  # fp32 [M, T or Q, H']
+    starts: np.ndarray  # int64 [N + 1], of sequences
+    sequences: np.ndarray  # int64 [T], the sequence of a token
+    everyone: np.ndarray  # int64 [T], 0 to T - 1
+    wanted: np.ndarray  # int64 [Q], ascending
+    wanted_starts: np.ndarray  # int64 [N + 1], of sequences among the wanted
+    block: int  # rows that are a task
+    wanted_block: int  # the same of the last states, where some are wanted
+    half_block: int  # rows that are a task of a half of the feed-forward block; 0: it is part of the task of rows
+    halves: (
+        np.ndarray
+    )  # fp32 [M, 3, T or Q, H'], read where half_block is not 0: the block's input, the sums of its halves
+    group: int  # heads that are a task; heads are counted through, sequence by sequence
+
+
+class Call(NamedTuple):
+    """Numbers that `run` is called with."""
+
+    member: int  # who computes
+    members: int  # of the team
+    repeats: int  # layers
+    last: bool  # whether the last layer's output is that of the wanted tokens
+
+
+class Scratch(NamedTuple):
+    """Scratch buffers of one thread. S: the longest sequence, rounded up to COLUMNS; D': D rounded up to VECTOR."""
+
+    sums: np.ndarray  # int32 or fp32 [MOST_ROWS, COLUMNS]
+    embedded: np.ndarray  # fp32 [BLOCK_ROWS, E'], zeros
+    ones: np.ndarray  # fp32 [BLOCK_ROWS]
+    context: np.ndarray  # fp32 [1, H'], zeros
+    holders: np.ndarray  # int64 [T], the member in whose copy a token's states are
+    head_holders: np.ndarray  # int64 [N · A], the same of heads' contexts
+    rows: np.ndarray  # [BLOCK_ROWS, H'], numbers as they are multiplied
+    scale: np.ndarray  # fp32 [BLOCK_ROWS], ones but for uint8
+    inner: np.ndarray  # [BLOCK_ROWS, part and a line], fp32, for bfloat16 uint16
+    inner_rows: np.ndarray  # the same as they are multiplied: uint8, or the same memory
+    inner_scale: np.ndarray  # fp32 [BLOCK_ROWS]
+    second: np.ndarray  # fp32 [BLOCK_ROWS, H'], sums of the second half of the feed-forward block, or first tokens
+    patience: np.ndarray  # int64 [KINDS]
+    places: np.ndarray  # int32 [part], of a row's outliers
+    excess: np.ndarray  # fp32 [part]
+    peaks: np.ndarray  # fp32 [part / TABLE_ROWS]
+    query: np.ndarray  # [MOST_ROWS, D rounded up to COLUMNS], zeros, as `Chunk.qkv`
+    keys: np.ndarray  # uint32, a word is what one step of a tile multiplies: [S · words of a query]
+    values: np.ndarray  # the same: [words of S · D']
+    scores: np.ndarray  # fp32 [MOST_ROWS, S]
+    shares: np.ndarray  # [MOST_ROWS, S], as `Chunk.qkv`
+    weighted: np.ndarray  # fp32 [MOST_ROWS, COLUMNS]
+    factors: np.ndarray  # fp32 [MOST_ROWS]
+
+
+# --- embeddings -----------------------------------------------------------------------------------------------------
+
+
+@within
+def embed(ids, tables, top, bottom, scratch, hidden):
+    """Write the first layer's input of tokens top to bottom into hidden [t, H']."""
+    words, positions, kinds, norm, mapping = tables
+    embedded = scratch.embedded[: bottom - top]
+    for t in range(top, bottom):
+        word, position, kind = words[ids.words[t]], positions[ids.positions[t]], kinds[ids.types[t]]
+        row = embedded[t - top]
+        for c in range(len(word)):
+            row[c] = word[c] + position[c] + kind[c]
+        layer_norm_row(row, norm)
+    multiply(embedded, scratch.ones[: bottom - top], mapping, scratch.weighted, STORE, hidden)
+
+
+# --- linear layers ----------------------------------------------------------------------------------------------------
+
+
+@within
+def multiply(rows, scale, linear, sums, finishing, out):
+    """Apply a linear layer to rows [t, I'] with scale [t]; out [t, O'] is finished as one of `finishing`'s constants says."""
+    multiply_part(rows, scale, linear.weight, (linear.scale, linear.shift, linear.bias), sums, finishing, out)
+
+
+@within
+def multiply_part(rows, scale, weight, columns, sums, finishing, out):
+    """Apply a part of a linear layer, given scale, shift and bias of its outputs.
+
+    A panel of the weight stays in the cache for all rows, while the next one is fetched.
+    """
+    vectors, most = vectors_of(rows), rows_of(rows)
+    panels = len(columns[0]) // (vectors * VECTOR)
+    size = len(weight) // panels
+    steps = size * weight.itemsize // (4 * vectors * VECTOR)
+    tiles = (len(rows) + most - 1) // most
+    fetched, share = fetching(rows, tiles, size)
+    for p in range(panels):
+        left = p * vectors * VECTOR
+        for top in range(0, len(rows), most):
+            count = min(most, len(rows) - top)
+            ahead = (p + 1) * size + top // most * share
+            tile(rows, top, count, weight, p * size, vectors, steps, ahead, fetched, sums)
+            finish_rows(sums, count, columns, left, vectors, scale, top, finishing, out)
+
+
+@loops
+def multiply_once(source, rows, scale, linear, sums, out):
+    """Apply a linear layer to fp32 source [t, I'], by way of rows and scale, into out [t, O']; called by Python."""
+    matrix_tiles.configure()
+    quantize_rows(source, rows, scale)
+    multiply(rows, scale, linear, sums, STORE, out)
+    matrix_tiles.release()
+
+
+# --- rows as they are multiplied --------------------------------------------------------------------------------------
+
+
+def quantize_rows(source: Any, rows: Any, scale: Any) -> None:
+    """Write fp32 source [t, H'] into rows [t, H'] as the numbers of their type, and for uint8 their scales [t]."""
+
+
+@overload(quantize_rows, jit_options=WITHIN)
+def _overload_prepare(source, rows, scale):
+    if rows.dtype == types.uint8:
+        return lambda source, rows, scale: rows_to_uint8(source, rows, scale)
+
+    def prepare_rows(source, rows, scale):
+        for t in range(len(rows)):
+            given, row = source[t], rows[t]
+            for c in range(len(row)):
+                row[c] = as_held(row, given[c])
+
+    return prepare_rows
+
+
+def prepare_inner(scratch: Any, width: int, outer_rows: Any, hidden: Any) -> None:
+    """Write scratch.inner [t, width] into scratch.inner_rows as the numbers of their type; add what outliers add to hidden."""
+
+
+@overload(prepare_inner, jit_options=WITHIN)
+def _overload_prepare_inner(scratch, width, outer_rows, hidden):
+    if scratch.types[Scratch._fields.index("inner_rows")].dtype != types.uint8:
+        return lambda scratch, width, outer_rows, hidden: None
+
+    def prepare_rows(scratch, width, outer_rows, hidden):
+        for t in range(len(hidden)):
+            values, row, top, squares = scratch.inner[t, :width], hidden[t], i32(0), f32(0)
+            for c in range(width):
+                squares += values[c] * values[c]
+                top = max(top, f32(values[c]).view(i32))  # negative ones are negative integers
+            peaks, out = scratch.peaks[: width // TABLE_ROWS], scratch.inner_rows[t, :width]
+            outliers, scratch.inner_scale[t] = activated_to_uint8(
+                values, top, squares, peaks, scratch.places, scratch.excess, out
+            )
+            for n in range(outliers):
+                factor, weights = scratch.excess[n], outer_rows[scratch.places[n]]
+                for c in range(len(weights)):
+                    row[c] += factor * from_bfloat16(weights[c])
+
+    return prepare_rows
+
+
+@within
+def layer_norm_row(row, norm):
+    """Apply a layer norm to a row [H'], in place."""
+    weight, shift, eps = norm
+    width, total, squares = len(weight), f32(0), f32(0)
+    for c in range(width):
+        total += row[c]
+    mean = total / f32(width)
+    for c in range(width):
+        squares += (row[c] - mean) * (row[c] - mean)
+    factor = f32(1) / np.sqrt(squares / f32(width) + eps)
+    for c in range(width):
+        row[c] = (row[c] - mean) * factor * weight[c] + shift[c]
+
+
+@within
+def prepare_row(hidden, t, scratch):
+    """Write row t of hidden [t, H'] as it is multiplied, while it is in the first cache."""
+    quantize_rows(hidden[t : t + 1], scratch.rows[t : t + 1], scratch.scale[t : t + 1])
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+@within
+def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, context):
+    """Compute the context rows of one head of one sequence: row q for queries[q]."""
+    if query_starts[sequence] == query_starts[sequence + 1]:
+        return
+    start, length, left = chunk.starts[sequence], chunk.starts[sequence + 1] - chunk.starts[sequence], head * size
+    holders, most = scratch.holders, rows_of(scratch.query)
+    lay_keys_out(chunk.qkv, holders, start, length, width + left, size, scratch.keys)
+    lay_values_out(chunk.qkv, holders, start, length, 2 * width + left, size, scratch.values)
+    words = whole_steps(scratch.query, size * scratch.query.itemsize // 4)
+    token_words = whole_steps(scratch.shares, (length * scratch.shares.itemsize + 3) // 4)
+    end = query_starts[sequence + 1]
+    for top in range(query_starts[sequence], end, most):
+        count = min(most, end - top)
+        for i in range(count):
+            token = queries[top + i]
+            copy(chunk.qkv[holders[token], token, left : left + size], scratch.query[i, :size])
+        for panel in range(0, length, panel_of(scratch.query)):
+            vectors = (min(panel_of(scratch.query), length - panel) + VECTOR - 1) // VECTOR
+            begin = panel * words
+            tile(scratch.query, 0, count, scratch.keys, begin, vectors, words, begin, 0, scratch.scores[:, panel:])
+        softmax(scratch.scores, count, length, scratch.shares, scratch.factors)
+        for panel in range(0, size, COLUMNS):
+            vectors, begin = min(VECTORS, (size - panel + VECTOR - 1) // VECTOR), panel * token_words
+            tile(scratch.shares, 0, count, scratch.values, begin, vectors, token_words, begin, 0, scratch.weighted)
+            columns = min(COLUMNS, size - panel)
+            write_scaled(scratch.weighted, count, scratch.factors, columns, context, top, left + panel)
+
+
+@within
+def lay_keys_out(qkv, holders, start, length, left, size, out):
+    """Transpose keys, of copies qkv [M, T, 3H'], into columns: panels, the last of as many registers as it needs."""
+    given, per = qkv.view(u32), 4 // qkv.itemsize
+    words = size // per
+    steps = whole_steps(qkv, words)
+    for panel in range(0, length, panel_of(qkv)):
+        columns = min(panel_of(qkv), (length - panel + VECTOR - 1) // VECTOR * VECTOR)
+        target = out[panel * steps : (panel + columns) * steps]
+        for register in range(columns // VECTOR):
+            first, between = start + panel + register * VECTOR, panel_offset(qkv, steps, columns, 0, 1)
+            for w in range(0, words, VECTOR):
+                at, count = panel_offset(qkv, steps, columns, register, w), min(VECTOR, words - w)
+                transpose(given, holders, first, start + length - 1, left // per + w, count, target, at, between)
+            for w in range(words, steps):
+                at = panel_offset(qkv, steps, columns, register, w)
+                target[at : at + VECTOR] = u32(0)
+
+
+@within
+def lay_values_out(qkv, holders, start, length, left, size, out):
+    """Lay values out in words that share a step, two tokens' in bfloat16, in panels of COLUMNS."""
+    per = 4 // qkv.itemsize
+    words = (length + per - 1) // per
+    steps = whole_steps(qkv, words)
+    for panel in range(0, size, COLUMNS):
+        real = min(COLUMNS, size - panel)
+        columns = (real + VECTOR - 1) // VECTOR * VECTOR
+        target = out[panel * steps : (panel + columns) * steps]
+        for w in range(words):
+            even, odd = start + w * per, min(start + w * per + 1, start + length - 1)  # an odd one's share is zero
+            first, second = qkv[holders[even], even], qkv[holders[odd], odd]
+            for register in range(columns // VECTOR):
+                at, begin = panel_offset(qkv, steps, columns, register, w), left + panel + register * VECTOR
+                words_of(first, second, begin, min(VECTOR, real - register * VECTOR), target, at)
+        for w in range(words, steps):
+            for register in range(columns // VECTOR):
+                at = panel_offset(qkv, steps, columns, register, w)
+                target[at : at + VECTOR] = u32(0)
+
+
+def words_of(first: Any, second: Any, begin: int, count: int, out: Any, at: int) -> None:
+    """Write numbers of a token as words from out[at] on, or of two tokens where two numbers are a word."""
+
+
+@overload(words_of, jit_options=WITHIN)
+def _overload_words_of(first, second, begin, count, out, at):
+    if first.dtype == types.uint16:
+
+        def pairs(first, second, begin, count, out, at):
+            if count == VECTOR:
+                interleave_tokens(first, second, begin, out, at)
+            else:
+                for d in range(begin, begin + count):
+                    out[at + d - begin] = u32(first[d]) | u32(u32(second[d]) << u32(16))
+
+        return pairs
+
+    def singles(first, second, begin, count, out, at):
+        for d in range(begin, begin + count):
+            out[at + d - begin] = f32(first[d]).view(u32)
+
+    return singles
+
+
+@within
+def softmax(scores, count, length, shares, factors):
+    """Write exp(score - largest score) of each row into `shares`, one over their sum into `factors`."""
+    per = 4 // shares.itemsize
+    end = whole_steps(shares, (length + per - 1) // per) * per
+    for i in range(count):
+        factors[i] = f32(1) / exponentials(scores, i, length, shares)
+        for j in range(length, end):
+            shares[i, j] = as_held(shares, f32(0))
+
+
+# --- layers ---------------------------------------------------------------------------------------------------------
+
+
+@within
+def begin_layer(layer, scratch, qkv):
+    """Compute queries, keys and values qkv [t, 3H'] of the t rows, at most BLOCK_ROWS, in scratch.rows."""
+    count = len(qkv)
+    multiply(scratch.rows[:count], scratch.scale[:count], layer.qkv, scratch.sums, STORE, qkv)
+
+
+@within
+def feed_forward(layer, scratch, start, end, out, done, task):
+    """Add to out [t, H'] what the inner activations from `start` to `end` of the rows in scratch.rows contribute.
+
+    Stops where another member has done the task in the meantime.
+    """
+    inner, outer, count = layer.inner, layer.outer, len(out)
+    whole = len(inner.bias)
+    size, outer_size = len(inner.weight) // whole, len(outer.weight) // whole
+    for left in range(start, end, layer.part):  # as many as stay in the cache
+        if is_done(done, task):
+            return
+        right = min(left + layer.part, whole)
+        columns = (inner.scale[left:right], inner.shift[left:right], inner.bias[left:right])
+        rows, scale, weight = scratch.rows[:count], scratch.scale[:count], inner.weight[left * size : right * size]
+        multiply_part(rows, scale, weight, columns, scratch.sums, layer.activation, scratch.inner[:count])
+        prepare_inner(scratch, right - left, layer.outer_rows[left:], out)
+        columns = (outer.scale, outer.shift, outer.bias if left == 0 else layer.no_bias)
+        weight, inner_rows = outer.weight[left * outer_size : right * outer_size], scratch.inner_rows[:count]
+        multiply_part(inner_rows, scratch.inner_scale[:count], weight, columns, scratch.sums, ADD, out)
+
+
+@within
+def gather_context(chunk, scratch, queries, top, bottom, num_heads, size):
+    """Write the context rows of queries[top:bottom] into scratch.rows, from the members who have their heads."""
+    for q in range(top, bottom):
+        first, row = chunk.sequences[queries[q]] * num_heads, scratch.context[0]
+        for head in range(num_heads):
+            left, right = head * size, (head + 1) * size
+            copy(chunk.context[scratch.head_holders[first + head], q, left:right], row[left:right])
+        quantize_rows(scratch.context, scratch.rows[q - top : q - top + 1], scratch.scale[q - top : q - top + 1])
+
+
+@within
+def rows_of_a_task(rows: int, members: int, spare: bool) -> int:
+    """Return how many rows are a task: at most BLOCK_ROWS, and one task for every member of a team, or two of them.
+
+    Smaller ones are sooner done again for a member whose core was taken away: one text of 128 tokens in int8 beside one busy
+    process 62 ms with two each, 80 with one; alone on the machine both 34. Where products are fast enough to wait for the weight,
+    two tasks fetch it twice: 20.0 ms with one each, 21.3 with two, and 13.4 against 16.3 alone.
+    """
+    tasks = members * max(1 + (spare and members > 1), -(-rows // (members * BLOCK_ROWS)))
+    return max(1, -(-rows // tasks))
+
+
+@within
+def rows_of_a_half(rows: int, members: int, layer: Layer) -> int:
+    """Return how many rows are a task of a half of the feed-forward block, or 0 where a half is no task of its own.
+
+    With halves each member fetches half of that block's weights for twice as many rows: one text of 16 tokens in int8 3.3 ms for
+    4.7, but two more meetings a layer.
+    """
+    block = -(-2 * rows // members)
+    divided = layer.middle < len(layer.inner.bias)
+    return block if divided and members > 1 and block <= BLOCK_ROWS else 0
+
+
+@within
+def note_holders(done, size, holders):
+    """Write out who has each row or head, where `done` tells it of tasks with `size` of them."""
+    for task in range(tasks_of(len(holders), size)):
+        for n in range(task * size, min((task + 1) * size, len(holders))):
+            holders[n] = done[task] - 1
+
+
+@within
+def tasks_of(count, size):
+    """Return how many tasks so many rows or heads are."""
+    return (count + size - 1) // size
+
+
+@within
+def copy(source, target):
+    """Copy a row."""
+    for c in range(len(target)):
+        target[c] = source[c]
+
+
+# --- phases -----------------------------------------------------------------------------------------------------------
+
+
+@within
+def next_task(call, progress, number, kind, tasks, scratch):
+    """Return a task of a layer's phase for this member, or -1; see `thread_team.take`."""
+    return take(progress, KINDS * number + kind, tasks, call.member, call.members, scratch.patience[kind])
+
+
+@within
+def end_task(call, progress, number, kind, task, began, scratch):
+    """Say that a task of a layer's phase is done; see `thread_team.finish`."""
+    taken = finish(progress, KINDS * number + kind, task, call.member, began, np.int64(kind == HEADS))
+    scratch.patience[kind] = min(scratch.patience[kind], taken // PATIENCE)
+
+
+@within
+def do_rows(call, ids, tables, layer, number, chunk, progress, scratch):
+    """Compute a layer's input, out of the layer before or of embeddings, and the queries, keys and values of it."""
+    last, own = call.last and number == call.repeats, chunk.hidden[call.member]
+    queries, block = (chunk.wanted, chunk.wanted_block) if last else (chunk.everyone, chunk.block)
+    done, tasks = progress.done[KINDS * number + ROWS], tasks_of(len(queries), block)
+    task = next_task(call, progress, number, ROWS, tasks, scratch)
+    while task >= 0:
+        began = cycles()
+        top, bottom = task * block, min((task + 1) * block, len(queries))
+        hidden = own[number % 2, top:bottom]
+        if number == 0:
+            begin_chunk(ids, tables, chunk, top, bottom, scratch, hidden)
+        elif chunk.half_block:
+            halves = progress.done[KINDS * (number - 1) + HALVES]
+            add_halves(layer, chunk, halves, top, bottom, len(queries), scratch, hidden)
+        else:
+            attend_rows(layer, chunk, scratch, number - 1, queries, top, bottom, hidden)
+            whole_feed_forward(layer, scratch, hidden, done, task)
+        if number < call.repeats and not is_done(done, task):
+            begin_layer(layer, scratch, chunk.qkv[call.member, top:bottom])
+        end_task(call, progress, number, ROWS, task, began, scratch)
+        task = next_task(call, progress, number, ROWS, tasks, scratch)
+
+
+@within
+def begin_chunk(ids, tables, chunk, top, bottom, scratch, hidden):
+    """Write the first layer's input of tokens top to bottom to hidden, and as it is multiplied."""
+    if len(ids.words):
+        embed(ids, tables, top, bottom, scratch, hidden)
+    for t in range(len(hidden)):
+        if not len(ids.words):
+            copy(chunk.given[top + t], hidden[t])
+        prepare_row(hidden, t, scratch)
+
+
+@within
+def do_heads(call, layer, number, queries, query_starts, chunk, progress, scratch):
+    """Compute the context of heads."""
+    width = len(layer.attention_norm.weight)
+    size, heads = width // layer.num_heads, (len(chunk.starts) - 1) * layer.num_heads
+    tasks = tasks_of(heads, chunk.group)
+    task = next_task(call, progress, number, HEADS, tasks, scratch)
+    while task >= 0:
+        began = cycles()
+        for pair in range(task * chunk.group, min((task + 1) * chunk.group, heads)):
+            sequence, head = pair // layer.num_heads, pair % layer.num_heads
+            attend(chunk, scratch, sequence, head, width, size, queries, query_starts, chunk.context[call.member])
+        end_task(call, progress, number, HEADS, task, began, scratch)
+        task = next_task(call, progress, number, HEADS, tasks, scratch)
+    note_holders(progress.done[KINDS * number + HEADS], chunk.group, scratch.head_holders[:heads])
+
+
+@within
+def do_attended(call, layer, number, queries, block, chunk, progress, scratch):
+    """Compute the input of the feed-forward block, where halves of it are tasks."""
+    tasks = tasks_of(len(queries), block)
+    task = next_task(call, progress, number, ATTENDED, tasks, scratch)
+    while task >= 0:
+        began = cycles()
+        top, bottom = task * block, min((task + 1) * block, len(queries))
+        attend_rows(layer, chunk, scratch, number, queries, top, bottom, chunk.halves[call.member, 0, top:bottom])
+        end_task(call, progress, number, ATTENDED, task, began, scratch)
+        task = next_task(call, progress, number, ATTENDED, tasks, scratch)
+    note_holders(progress.done[KINDS * number + ATTENDED], block, scratch.holders[: len(queries)])
+
+
+@within
+def do_halves(call, layer, number, count, chunk, progress, scratch):
+    """Compute the halves of the feed-forward block for `count` rows: the first adds to its input."""
+    done, block = progress.done[KINDS * number + HALVES], chunk.half_block
+    tasks = 2 * tasks_of(count, block)
+    task = next_task(call, progress, number, HALVES, tasks, scratch)
+    while task >= 0:
+        began = cycles()
+        half, top = task // (tasks // 2), task % (tasks // 2) * block
+        bottom = min(top + block, count)
+        out = chunk.halves[call.member, 1 + half, top:bottom]
+        for q in range(top, bottom):
+            copy(chunk.halves[scratch.holders[q], 0, q], out[q - top])
+        quantize_rows(out, scratch.rows[: bottom - top], scratch.scale[: bottom - top])
+        if half:
+            clear(out)
+            feed_forward(layer, scratch, layer.middle, len(layer.inner.bias), out, done, task)
+        else:
+            feed_forward(layer, scratch, 0, layer.middle, out, done, task)
+        end_task(call, progress, number, HALVES, task, began, scratch)
+        task = next_task(call, progress, number, HALVES, tasks, scratch)
+
+
+@within
+def attend_rows(layer, chunk, scratch, number, queries, top, bottom, hidden):
+    """Write the input of a layer's feed-forward block, of queries[top:bottom], to hidden, and as it is multiplied.
+
+    It consists of what attention found, from the members who have its parts, and the layer's input.
+    """
+    count, width = len(hidden), len(layer.attention_norm.weight)
+    gather_context(chunk, scratch, queries, top, bottom, layer.num_heads, width // layer.num_heads)
+    multiply(scratch.rows[:count], scratch.scale[:count], layer.attention_output, scratch.sums, STORE, hidden)
+    for t in range(count):
+        token = queries[top + t]
+        add(chunk.hidden[scratch.holders[token], number % 2, token], hidden[t])
+        layer_norm_row(hidden[t], layer.attention_norm)
+        if not chunk.half_block:
+            prepare_row(hidden, t, scratch)
+
+
+@within
+def whole_feed_forward(layer, scratch, hidden, done, task):
+    """Apply both halves of the feed-forward block to hidden [t, H'], in place, prepared before and after."""
+    count, end = len(hidden), len(layer.inner.bias)
+    second, divided = scratch.second[:count], layer.middle < end
+    feed_forward(layer, scratch, 0, layer.middle, hidden, done, task)
+    if divided:
+        clear(second)
+        feed_forward(layer, scratch, layer.middle, end, second, done, task)
+    for t in range(count):
+        if divided:
+            add(second[t], hidden[t])
+        layer_norm_row(hidden[t], layer.ffn_norm)
+        prepare_row(hidden, t, scratch)
+
+
+@within
+def add_halves(layer, chunk, done, top, bottom, count, scratch, hidden):
+    """Write rows top to bottom, of `count`, to hidden, the layer's output, from the members who have its halves."""
+    tasks = tasks_of(count, chunk.half_block)
+    for q in range(top, bottom):
+        first, second = done[q // chunk.half_block] - 1, done[tasks + q // chunk.half_block] - 1
+        one, other, row = chunk.halves[first, 1, q], chunk.halves[second, 2, q], hidden[q - top]
+        for c in range(len(row)):
+            row[c] = one[c] + other[c]
+        layer_norm_row(row, layer.ffn_norm)
+        prepare_row(hidden, q - top, scratch)
+
+
+@within
+def add(source, target):
+    """Add a row to another."""
+    for c in range(len(target)):
+        target[c] += source[c]
+
+
+@within
+def clear(rows):
+    """Fill rows with zeros."""
+    for t in range(len(rows)):
+        row = rows[t]
+        for c in range(len(row)):
+            row[c] = f32(0)
+
+
+@loops
+def run(call, ids, tables, layer, chunk, progress, scratch):
+    """Apply one layer to a chunk as many times as `call.repeats` says, as one of the members of a thread team.
+
+    All members call this with the same chunk and progress, and return when all is done. The output is in the members' copies
+    `hidden[:, repeats % 2]`; progress.done[-1] says in whose. With `call.last`, it is the states of the wanted tokens only.
+    """
+    entered = cycles()
+    matrix_tiles.configure()
+    scratch.patience[:] = FIRST_PATIENCE
+    for number in range(call.repeats):
+        do_rows(call, ids, tables, layer, number, chunk, progress, scratch)
+        note_holders(progress.done[KINDS * number + ROWS], chunk.block, scratch.holders[: len(chunk.everyone)])
+        queries, query_starts, block = chunk.everyone, chunk.starts, chunk.block
+        if call.last and number == call.repeats - 1:
+            queries, query_starts, block = chunk.wanted, chunk.wanted_starts, chunk.wanted_block
+        do_heads(call, layer, number, queries, query_starts, chunk, progress, scratch)
+        if chunk.half_block:
+            do_attended(call, layer, number, queries, block, chunk, progress, scratch)
+            do_halves(call, layer, number, len(queries), chunk, progress, scratch)
+    do_rows(call, ids, tables, layer, call.repeats, chunk, progress, scratch)
+    progress.spent[call.member, 2] = cycles() - entered
+    matrix_tiles.release()

@@ -1,0 +1,293 @@
+"""An exported folder run by ONNX Runtime, as the class that it was exported from: heads and all.
+
+T tokens of N sequences, S places of a row, H hidden, C labels, V vocabulary, P predictions.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.batches.packed import unpack
+from albertkit.config import AlbertConfig
+from albertkit.conversion.classes import HEADS
+from albertkit.engines.early_exit import Exited, Exits
+from albertkit.engines.engine import Engine, Precision
+from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from albertkit.files import read_json
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForMaskedLM,
+    AlbertForMultipleChoice,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForTokenClassification,
+    AlbertModel,
+    PackedBatch,
+)
+from albertkit.model.files import OLD_WEIGHTS, WEIGHTS
+from albertkit.model.padded import (
+    BaseModelOutput,
+    BeamQuestionAnsweringOutput,
+    LogitsOutput,
+    ModelOutput,
+    PackedOutput,
+    PreTrainingOutput,
+    QuestionAnsweringOutput,
+)
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_paths import local_folder
+from albertkit.tokenizer import AlbertTokenizer
+
+ONNX_FILE = "model.onnx"
+REPORT = "export.json"  # beside it: how it was made
+_CLASSES: dict[str, type[PretrainedAlbert]] = {kind.__name__: kind for kind in HEADS.values()}
+
+
+class OnnxModel(PretrainedAlbert):
+    """Base of a model of an exported folder, which is also of the class it was exported from; see `load_onnx`.
+
+    It has no parameters and cannot be trained: no labels, gradients, hidden states or attentions.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        session: Any,
+        tokenizer: AlbertTokenizer | None = None,
+        precision: Precision = "fp32",
+    ) -> None:
+        nn.Module.__init__(self)
+        self.config, self.session, self.tokenizer, self.precision = config, session, tokenizer, precision
+        self.eval()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        p_mask: Tensor | None = None,
+        return_dict: bool | None = None,
+        **others: Any,
+    ) -> ModelOutput:
+        """Run padded input as the class does; zeros at padding, of spans the lowest finite number.
+
+        Args:
+            input_ids: int64 [B, S]; of multiple choice [B, choices, S].
+            attention_mask: As `input_ids`, 0 at padding. Default: no padding.
+            token_type_ids: As `input_ids`. Default: 0.
+            position_ids: int64 [S] or [B, S]. Default: 0 to S-1.
+            p_mask: [B, S], of the beam head: 1 where no answer may lie.
+            return_dict: False returns a plain tuple.
+            **others: What only the class itself can do; None.
+        """
+        if given := [name for name, value in others.items() if value is not None and value is not False]:
+            fact = f"a model over ONNX Runtime takes no `{given[0]}`"
+            hint = (
+                "load the model that it was exported from: its class takes labels, and returns losses and hidden states"
+            )
+            raise ConfigError("bad-value", fact, hint)
+        if input_ids is None:
+            raise ConfigError("bad-value", "no input_ids given", "give ids; ONNX models take no embeddings")
+        choices = input_ids.shape[1] if isinstance(self, AlbertForMultipleChoice) and input_ids.dim() == 3 else 0
+        ids, mask, types = (
+            values.flatten(0, 1) if choices and values is not None else values
+            for values in (input_ids, attention_mask, token_type_ids)
+        )
+        assert ids is not None
+        batch = PackedBatch.from_padded(ids, mask, types, position_ids)
+        places = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask != 0
+        found = self.run(batch, None if p_mask is None else p_mask[places])
+        output = self._output(found, batch, places, choices)
+        return output if return_dict is not False else output.to_tuple()  # type: ignore[return-value]
+
+    def _output(self, found: dict[str, Tensor], batch: PackedBatch, places: Tensor, choices: int) -> ModelOutput:
+        """Return the output of ONNX Runtime as the output of the class."""
+
+        def rows(name: str) -> Tensor:
+            return unpack(_tokens(found[name], batch), places)
+
+        if isinstance(self, AlbertModel):
+            states, pooled = rows("last_hidden_state"), found.get("pooler_output")
+            return BaseModelOutput(last_hidden_state=states, pooler_output=pooled)
+        if isinstance(self, AlbertForBeamQuestionAnswering):
+            return BeamQuestionAnsweringOutput(found)
+        if isinstance(self, AlbertForPreTraining):
+            return PreTrainingOutput(prediction_logits=rows("prediction_logits"), sop_logits=found["sop_logits"])
+        if isinstance(self, AlbertForQuestionAnswering):
+            lowest = torch.finfo(torch.float32).min
+            start, end = (rows(name).masked_fill(~places, lowest) for name in ("start_logits", "end_logits"))
+            return QuestionAnsweringOutput(start_logits=start, end_logits=end)
+        if isinstance(self, AlbertForMaskedLM | AlbertForTokenClassification):
+            return LogitsOutput(logits=rows("logits"))
+        return LogitsOutput(logits=found["logits"].view(-1, choices) if choices else found["logits"])
+
+    @property
+    def device(self) -> torch.device:
+        """The CPU."""
+        return torch.device("cpu")
+
+    def run(self, batch: PackedBatch, p_mask: Tensor | None = None) -> dict[str, Tensor]:
+        """Return every output as ONNX Runtime does: [N, S, ...] of tokens, [N, ...] of sequences.
+
+        Tokens stand in their rows where their positions say. `p_mask`, int64 [T], is of the beam head: 1 where no answer may lie.
+        """
+        self._check(batch)
+        ones = torch.ones_like(batch.input_ids)
+        given = dict(input_ids=batch.input_ids, attention_mask=ones, token_type_ids=batch.token_type_ids)
+        if p_mask is not None:
+            given["p_mask"] = p_mask
+        width, places = _places(batch)
+        shape = (-1, 1, width) if isinstance(self, AlbertForMultipleChoice) else (-1, width)
+        empty = torch.zeros(batch.num_sequences * width, dtype=torch.int64)
+        rows = {name: empty.index_copy(0, places, values.long()).view(shape) for name, values in given.items()}
+        names = [output.name for output in self.session.get_outputs()]
+        found = self.session.run(names, {name: values.numpy() for name, values in rows.items()})
+        return dict(zip(names, map(torch.from_numpy, found), strict=True))
+
+    def _check(self, batch: PackedBatch) -> None:
+        """Raise what the class would, before ONNX Runtime fails in words of its own."""
+        config, most = self.config, self.config.max_position_embeddings
+        if batch.longest > most:
+            fact = f"a sequence has {batch.longest} tokens, the model reads {most}"
+            raise DataError("too-large", fact, "cut it, or split it in windows")
+        tables = dict(input_ids=config.vocab_size, token_type_ids=config.type_vocab_size, position_ids=most)
+        for name, size in tables.items():
+            least, largest = (int(value) for value in getattr(batch, name).aminmax())
+            if least < 0 or largest >= size:
+                fact = f"{name} go from {least} to {largest}, the model knows 0 to {size - 1}"
+                hint = "encode the text with the tokenizer in the model's folder"
+                raise DataError("wrong-tokenizer", fact, hint)
+
+    def encode(self, batch: PackedBatch, trace: None = None, positions: Tensor | None = None) -> PackedOutput:
+        """See `AlbertModel.encode`; for a folder of that class."""
+        if not isinstance(self, AlbertModel):
+            fact = f"{type(self).__name__} has its heads' outputs only, no states of the encoder"
+            raise ConfigError("bad-value", fact, "export the encoder: albertkit export onnx ENCODER --out ONNX")
+        found = self.run(batch)
+        hidden = _tokens(found["last_hidden_state"], batch)
+        return PackedOutput(hidden if positions is None else hidden[positions], found.get("pooler_output"))
+
+    def packed_logits(self, batch: PackedBatch) -> Any:
+        """Return what the class does: [P, V] or [T, V], with [N, 2] of pretraining; [N, C], [T, C], [N, 1]; two [N, S]."""
+        found = self.run(batch)
+        if isinstance(self, AlbertForQuestionAnswering):
+            return _spans(found["start_logits"], batch), _spans(found["end_logits"], batch)
+        if isinstance(self, AlbertForPreTraining):
+            return _masked(found["prediction_logits"], batch), found["sop_logits"]
+        if isinstance(self, AlbertForMaskedLM):
+            return _masked(found["logits"], batch)
+        return _tokens(found["logits"], batch) if isinstance(self, AlbertForTokenClassification) else found["logits"]
+
+    def packed_beams(self, batch: PackedBatch, p_mask: Tensor | None = None) -> BeamQuestionAnsweringOutput:
+        """See `AlbertForBeamQuestionAnswering.packed_beams`."""
+        return BeamQuestionAnsweringOutput(self.run(batch, p_mask))
+
+
+class OnnxEngine(Engine):
+    """The engine of a model over ONNX Runtime, which computes in what it was exported in."""
+
+    def __init__(self, model: OnnxModel, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(model.precision, notes)
+        self._model = model
+
+    def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
+        """Encode with an exported encoder, as `Engine.encode` does."""
+        return self._model.encode(batch, positions=positions)
+
+    def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
+        """Refuse: an ONNX model has no single layers."""
+        hint = "leave early exit out, or name the model's own folder"
+        raise ConfigError("bad-value", "an ONNX model runs all its layers at once", hint)
+
+
+def onnx_engine(model: OnnxModel, precision: Precision) -> OnnxEngine:
+    """Return the engine of a model over ONNX Runtime; a note says where another precision was asked for."""
+    if precision in ("auto", model.precision):
+        return OnnxEngine(model)
+    return OnnxEngine(model, (f"not {precision}: the ONNX folder was exported in {model.precision}",))
+
+
+def is_onnx_folder(folder: Path) -> bool:
+    """Return whether a folder holds an exported model and no weights of its own."""
+    return (folder / ONNX_FILE).is_file() and not any((folder / name).exists() for name in (WEIGHTS, OLD_WEIGHTS))
+
+
+def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
+    """Open what `albertkit export onnx` wrote.
+
+    Args:
+        folder: With `model.onnx` and `config.json`, which names the class.
+        num_threads: Of ONNX Runtime. Default: as many as there are cores.
+
+    Returns:
+        An `OnnxModel` that is also of the class it was exported from.
+
+    Raises:
+        DataError: not-found, bad-file. CheckpointError: missing-file, corrupt, ambiguous.
+        MissingExtraError: not-installed.
+    """
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        raise MissingExtraError.of("onnxruntime", "onnx", "running an exported model") from None
+    path = local_folder(folder)
+    config = AlbertConfig.from_pretrained(path)
+    if not (path / ONNX_FILE).is_file():
+        raise CheckpointError(
+            "missing-file", f"there is no {ONNX_FILE} in `{path}`", f"make one: albertkit export onnx {path} --out ONNX"
+        )
+    name = next(iter(config.foreign.get("architectures") or []), "")
+    if name not in _CLASSES:
+        raise CheckpointError(
+            "ambiguous", f"`{path / 'config.json'}` names the class `{name}`", f"known: {', '.join(_CLASSES)}"
+        )
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.log_severity_level = 3  # errors alone: it warns of inputs with a default
+    try:
+        session = ort.InferenceSession(path / ONNX_FILE, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of ONNX Runtime's own kinds, which share no base class
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(
+            "corrupt", f"ONNX Runtime cannot read `{path / ONNX_FILE}`: {reason}", "export the model again"
+        ) from None
+    kind = type(f"Onnx{name}", (OnnxModel, _CLASSES[name]), {})
+    report = read_json(path / REPORT, "report of the export") if (path / REPORT).exists() else {}
+    return kind(config, session, tokenizer_of(path), report.get("precision", "fp32"))
+
+
+def tokenizer_of(folder: Path) -> AlbertTokenizer | None:
+    """The tokenizer of a folder, or None if it has none."""
+    try:
+        return AlbertTokenizer.from_pretrained(folder)
+    except CheckpointError as error:
+        if error.slug != "no-tokenizer":
+            raise
+        return None
+
+
+def _places(batch: PackedBatch) -> tuple[int, Tensor]:
+    """Return S, and where each token stands in the flattened rows: int64 [T]."""
+    width = int(batch.position_ids.max()) + 1
+    rows = torch.searchsorted(batch.offsets[1:], torch.arange(batch.num_tokens), right=True)
+    return width, rows * width + batch.position_ids
+
+
+def _tokens(values: Tensor, batch: PackedBatch) -> Tensor:
+    """Gather [N, S, ...] to [T, ...]."""
+    return values.flatten(0, 1)[_places(batch)[1]]
+
+
+def _masked(logits: Tensor, batch: PackedBatch) -> Tensor:
+    """Gather [N, S, V] to [P, V], or to [T, V] of a batch without masked positions."""
+    tokens = _tokens(logits, batch)
+    return tokens if batch.masked_positions is None else tokens[batch.masked_positions]
+
+
+def _spans(logits: Tensor, batch: PackedBatch) -> Tensor:
+    """Return [N, S], the lowest finite number after a sequence's end."""
+    rows = batch.unpack(_tokens(logits, batch))
+    return rows.masked_fill(~batch.padding_mask(), torch.finfo(rows.dtype).min)

@@ -1,0 +1,298 @@
+"""Build every class of model as an ONNX graph: transformers' inputs and outputs, the arithmetic of `model/encoder.py`.
+
+B rows of S places, T = B·S tokens, E embedding, H hidden, A heads of width D, C labels, V vocabulary; K starts, M ends of each.
+Tokens stay [T, H] all the way, and are laid out in rows only where they attend to each other.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto
+from torch import nn
+
+from albertkit.config import AlbertConfig
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.folder import Projection, check_pooling
+from albertkit.errors import CheckpointError
+from albertkit.export.graph import OnnxGraph, Output
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForMaskedLM,
+    AlbertForMultipleChoice,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+    AlbertModel,
+)
+from albertkit.model.heads import MaskedLMHead
+from albertkit.model.layers import AlbertLayer
+from albertkit.model.pretrained import PretrainedAlbert
+
+_FORBIDDEN = -1e30  # the logit of a place where no answer may lie, as in `model/beam.py`
+_PADDING = float(np.finfo(np.float32).min)  # added to the score of a place that is padding
+
+
+def build(graph: OnnxGraph, model: PretrainedAlbert | SentenceEncoder) -> onnx.ModelProto:
+    """Build the ONNX model of any class, given an empty graph with the model's parameters."""
+    if type(model) not in _CLASSES:
+        known = ", ".join(kind.__name__ for kind in _CLASSES)
+        raise CheckpointError("not-expressible", f"a {type(model).__name__} is not exported", f"these are: {known}")
+    return graph.model(_CLASSES[type(model)](graph, model), type(model).__name__)
+
+
+# --- encoder ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Name the input, and values that every part of the graph needs.
+
+    Attributes:
+        ids: int64 [B, S].
+        types: int64 [B, S].
+        mask: bool [B, S], False at padding.
+        shape: int64 [2]: B, S.
+        width: int64 [1]: S.
+        starts: int64 [B] into the T tokens: where each row begins.
+        first: int64 [B] into the T tokens: the first real one of each row.
+    """
+
+    ids: str
+    types: str
+    mask: str
+    shape: str
+    width: str
+    starts: str
+    first: str
+
+    def lay_out(self, g: OnnxGraph, values: str, *sizes: int) -> str:
+        """Reshape [T, ...] to [B, S, *sizes]."""
+        return g.add("Reshape", values, g.add("Concat", self.shape, g.ints(*sizes), axis=0) if sizes else self.shape)
+
+
+def read_rows(g: OnnxGraph, *more: str) -> Rows:
+    """Return transformers' three inputs, [batch, sequence]; of more axes between them all but the last are rows."""
+    g.part = "input"
+    ids, mask, types = (
+        g.input(name, "batch", *more, "sequence") for name in ("input_ids", "attention_mask", "token_type_ids")
+    )
+    if more:
+        shape = g.add("Concat", g.ints(-1), g.add("Shape", ids, start=-1), axis=0)
+        ids, mask, types = (g.add("Reshape", values, shape) for values in (ids, mask, types))
+    mask = g.add("Cast", mask, to=TensorProto.BOOL)
+    shape, width = g.add("Shape", ids), g.add("Shape", ids, start=1)
+    count = g.add("Squeeze", g.add("Shape", ids, end=1))
+    starts = g.add("Mul", g.add("Range", g.scalar(0, np.int64), count, g.scalar(1, np.int64)), width)
+    place = g.add("ArgMax", g.add("Cast", mask, to=TensorProto.INT32), axis=1, keepdims=0)
+    return Rows(ids, types, mask, shape, width, starts, g.add("Add", starts, place))
+
+
+def encode(g: OnnxGraph, albert: AlbertModel, rows: Rows, first_only: bool = False) -> str:
+    """Return states [T, H]; or [B, H] of the first tokens, when the others of the last layer are not needed."""
+    g.part = "embeddings"
+    config, tables = albert.config, albert.embeddings
+    places = g.add("Slice", g.parameter(tables.position_embeddings.weight), g.ints(0), rows.width)
+    segments = g.add("Gather", g.parameter(tables.token_type_embeddings.weight), rows.types)
+    embedded = g.add("Add", g.add("Add", g.embedding(rows.ids, tables.word_embeddings), places), segments)
+    embedded = g.add("Reshape", g.layer_norm(embedded, tables.LayerNorm), g.ints(-1, config.embedding_size))
+    hidden = g.linear(embedded, albert.encoder.embedding_hidden_mapping_in)
+    hide = g.add("Where", rows.mask, g.scalar(0.0), g.scalar(_PADDING))
+    hide = g.add("Unsqueeze", hide, g.ints(1, 2))  # [B, 1, 1, S]
+    blocks = [block for block, _ in albert.encoder.layers(torch.float32)]
+    for number, block in enumerate(blocks, start=1):
+        g.part = f"layer_{number}"
+        wanted = rows.first if first_only and number == len(blocks) else None
+        hidden = _layer(g, config, block, hidden, hide, rows, wanted)
+    return hidden
+
+
+def _layer(
+    g: OnnxGraph, config: AlbertConfig, block: AlbertLayer, hidden: str, hide: str, rows: Rows, wanted: str | None
+) -> str:
+    """Apply one post-norm block: [T, H] to [T, H], or to the rows that are wanted."""
+    attention = block.attention
+
+    def heads(layer: nn.Linear, *order: int) -> str:
+        """Return [B, A, S, D] in the order of axes that is asked for."""
+        laid_out = rows.lay_out(g, g.linear(hidden, layer), config.num_attention_heads, config.head_size)
+        return g.add("Transpose", laid_out, perm=order)
+
+    scores = g.add("MatMul", heads(attention.query, 0, 2, 1, 3), heads(attention.key, 0, 2, 3, 1))
+    scores = g.add("Mul", scores, g.scalar(1 / math.sqrt(config.head_size)))
+    shares = g.add("Softmax", g.add("Add", scores, hide), axis=-1)
+    context = g.add("Transpose", g.add("MatMul", shares, heads(attention.value, 0, 2, 1, 3)), perm=(0, 2, 1, 3))
+    context = g.add("Reshape", context, g.ints(-1, config.hidden_size))
+    if wanted is not None:
+        context, hidden = g.add("Gather", context, wanted), g.add("Gather", hidden, wanted)
+    hidden = g.layer_norm(g.add("Add", hidden, g.linear(context, attention.dense)), attention.LayerNorm)
+    inner = g.activation(g.linear(hidden, block.ffn), config.hidden_act)
+    return g.layer_norm(g.add("Add", hidden, g.linear(inner, block.ffn_output)), block.full_layer_layer_norm)
+
+
+def add_pooler(g: OnnxGraph, albert: AlbertModel, first: str) -> str:
+    """Apply the pooler to the states of the first tokens: [B, H]."""
+    g.part = "pooler"
+    assert albert.pooler is not None
+    return g.add("Tanh", g.linear(first, albert.pooler))
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+
+def _encoder(g: OnnxGraph, model: AlbertModel) -> dict[str, Output]:
+    rows, size = read_rows(g), model.config.hidden_size
+    hidden = encode(g, model, rows)
+    outputs = {"last_hidden_state": Output(rows.lay_out(g, hidden, size), ("batch", "sequence", size))}
+    if model.pooler is not None:
+        outputs["pooler_output"] = Output(add_pooler(g, model, g.add("Gather", hidden, rows.first)), ("batch", size))
+    return outputs
+
+
+def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]:
+    pooling = check_pooling(model.pooling)
+    if pooling not in (("mean",), ("cls",)) or (model.prompt and not model.include_prompt):
+        what = " and ".join(pooling) + " pooling" + (" without the prompt" if model.prompt else "")
+        raise CheckpointError("not-expressible", f"the vectors are made by {what}", "mean and cls pooling are exported")
+    rows, size = read_rows(g), model.config.hidden_size
+    hidden = encode(g, model.albert, rows)
+    states = rows.lay_out(g, hidden, size)
+    g.part = "pooling"
+    if pooling == ("cls",):
+        vectors = g.add("Gather", hidden, rows.first)
+    else:
+        real = g.add("Unsqueeze", g.add("Cast", rows.mask, to=TensorProto.FLOAT), g.ints(1))  # [B, 1, S]
+        total = g.add("Squeeze", g.add("MatMul", real, states), g.ints(1))
+        vectors = g.add("Div", total, g.add("ReduceSum", real, g.ints(2), keepdims=0))
+    if model.projection is not None:
+        vectors = _projected(g, model.projection, vectors)
+    if model.normalize:
+        length = g.add("ReduceL2", vectors, g.ints(1))
+        vectors = g.add("Div", vectors, g.add("Max", length, g.scalar(1e-12)))
+    return {
+        "last_hidden_state": Output(states, ("batch", "sequence", size)),
+        "sentence_embedding": Output(vectors, ("batch", model.dimension)),
+    }
+
+
+def _projected(g: OnnxGraph, projection: Projection, vectors: str) -> str:
+    found = g.linear(vectors, projection.linear)
+    return g.add("Tanh", found) if projection.activation_name == "tanh" else found
+
+
+def _pretraining(g: OnnxGraph, model: AlbertForPreTraining) -> dict[str, Output]:
+    rows = read_rows(g)
+    hidden = encode(g, model.albert, rows)
+    summary = add_pooler(g, model.albert, g.add("Gather", hidden, rows.first))
+    return {
+        "prediction_logits": _token_logits(g, model.config, model.predictions, hidden, rows),
+        "sop_logits": Output(g.exact_linear(summary, model.sop_classifier.classifier), ("batch", 2)),
+    }
+
+
+def _masked_lm(g: OnnxGraph, model: AlbertForMaskedLM) -> dict[str, Output]:
+    rows = read_rows(g)
+    return {"logits": _token_logits(g, model.config, model.predictions, encode(g, model.albert, rows), rows)}
+
+
+def _token_logits(g: OnnxGraph, config: AlbertConfig, head: MaskedLMHead, hidden: str, rows: Rows) -> Output:
+    g.part = "predictions"
+    inner = g.layer_norm(g.activation(g.linear(hidden, head.dense), config.hidden_act), head.LayerNorm)
+    logits = g.decoder(inner, head.decoder.weight, head.bias)
+    return Output(rows.lay_out(g, logits, config.vocab_size), ("batch", "sequence", config.vocab_size))
+
+
+def _sequences(g: OnnxGraph, model: AlbertForSequenceClassification) -> dict[str, Output]:
+    summary = add_pooler(g, model.albert, encode(g, model.albert, read_rows(g), first_only=True))
+    return {"logits": Output(g.exact_linear(summary, model.classifier), ("batch", model.config.num_labels))}
+
+
+def _choices(g: OnnxGraph, model: AlbertForMultipleChoice) -> dict[str, Output]:
+    summary = add_pooler(g, model.albert, encode(g, model.albert, read_rows(g, "choice"), first_only=True))
+    shape = g.add("Shape", "input_ids", end=2)
+    return {"logits": Output(g.add("Reshape", g.exact_linear(summary, model.classifier), shape), ("batch", "choice"))}
+
+
+def _tokens(g: OnnxGraph, model: AlbertForTokenClassification) -> dict[str, Output]:
+    rows, labels = read_rows(g), model.config.num_labels
+    logits = g.exact_linear(encode(g, model.albert, rows), model.classifier)
+    return {"logits": Output(rows.lay_out(g, logits, labels), ("batch", "sequence", labels))}
+
+
+def _spans(g: OnnxGraph, model: AlbertForQuestionAnswering) -> dict[str, Output]:
+    rows = read_rows(g)
+    logits = g.exact_linear(encode(g, model.albert, rows), model.qa_outputs)
+    start, end = g.add_several("Split", 2, logits, axis=1, num_outputs=2)
+    return {
+        "start_logits": Output(rows.lay_out(g, start), ("batch", "sequence")),
+        "end_logits": Output(rows.lay_out(g, end), ("batch", "sequence")),
+    }
+
+
+def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Output]:
+    """Add the beam head; `p_mask` may be given, too: 1 where no answer may lie."""
+    rows, size = read_rows(g), model.config.hidden_size
+    g.store(g.input("p_mask", "rows_of_p_mask", "places_of_p_mask"), np.zeros((1, 1), np.int64))
+    hidden = encode(g, model.albert, rows)
+    g.part = "beams"
+    # zeros at padding, as in `model/beam.py`: of a short text not all starts are at real tokens
+    real = g.add("Unsqueeze", rows.mask, g.ints(2))
+    states = g.add("Where", real, rows.lay_out(g, hidden, size), g.scalar(0.0))
+    hidden = g.add("Reshape", states, g.ints(-1, size))
+    allowed = g.add("And", rows.mask, g.add("Equal", "p_mask", g.scalar(0, np.int64)))
+    starts = _log_probs(g, rows.lay_out(g, g.exact_linear(hidden, model.start_logits.dense)), allowed)
+    start_top, start_index = _best(g, starts, rows, model.start_n_top)
+    ends = _end_logits(g, model, hidden, start_index, rows)
+    ends = _log_probs(g, ends, g.add("Unsqueeze", allowed, g.ints(1)))
+    end_top, end_index = (g.add("Reshape", found, g.ints(0, -1)) for found in _best(g, ends, rows, model.end_n_top))
+    answer = model.answer_class
+    expected = g.add("MatMul", g.add("Unsqueeze", g.add("Exp", starts), g.ints(1)), states)
+    pair = g.add("Concat", g.add("Squeeze", expected, g.ints(1)), g.add("Gather", hidden, rows.first), axis=1)
+    cls_logits = g.exact_linear(g.add("Tanh", g.linear(pair, answer.dense_0)), answer.dense_1)
+    return {
+        "start_top_log_probs": Output(start_top, ("batch", "starts")),
+        "start_top_index": Output(start_index, ("batch", "starts"), TensorProto.INT64),
+        "end_top_log_probs": Output(end_top, ("batch", "ends")),
+        "end_top_index": Output(end_index, ("batch", "ends"), TensorProto.INT64),
+        "cls_logits": Output(g.add("Squeeze", cls_logits, g.ints(1)), ("batch",)),
+    }
+
+
+def _end_logits(g: OnnxGraph, model: AlbertForBeamQuestionAnswering, hidden: str, start_index: str, rows: Rows) -> str:
+    """Return logits [B, K, S]. The layer over a state and the state at a start is two products: K times less to do."""
+    head, size = model.end_logits, model.config.hidden_size
+    of_states = rows.lay_out(g, g.linear(hidden, head.dense_0, slice(size)), 1, size)  # [B, S, 1, H]
+    chosen = g.add("Gather", hidden, g.add("Add", g.add("Unsqueeze", rows.starts, g.ints(1)), start_index))  # [B, K, H]
+    of_starts = g.linear(g.add("Reshape", chosen, g.ints(-1, size)), head.dense_0, slice(size, None))
+    of_starts = g.add("Unsqueeze", g.add("Reshape", of_starts, g.add("Shape", chosen)), g.ints(1))  # [B, 1, K, H]
+    inner = g.layer_norm(g.add("Tanh", g.add("Add", of_states, of_starts)), head.LayerNorm)
+    logits = g.exact_linear(g.add("Reshape", inner, g.ints(-1, size)), head.dense_1)
+    return g.add("Transpose", g.add("Reshape", logits, g.add("Shape", inner, end=3)), perm=(0, 2, 1))
+
+
+def _log_probs(g: OnnxGraph, logits: str, allowed: str) -> str:
+    """Return log-probabilities over the last axis, where allowed."""
+    return g.add("LogSoftmax", g.add("Where", allowed, logits, g.scalar(_FORBIDDEN)), axis=-1)
+
+
+def _best(g: OnnxGraph, log_probs: str, rows: Rows, count: int) -> list[str]:
+    """Return the likeliest and their places, at most as many as there are; of equals the first."""
+    return g.add_several("TopK", 2, log_probs, g.add("Min", rows.width, g.ints(count)), axis=-1)
+
+
+_CLASSES: dict[type, Callable[[OnnxGraph, Any], dict[str, Output]]] = {
+    AlbertModel: _encoder,
+    SentenceEncoder: _sentence_encoder,
+    AlbertForPreTraining: _pretraining,
+    AlbertForMaskedLM: _masked_lm,
+    AlbertForSequenceClassification: _sequences,
+    AlbertForMultipleChoice: _choices,
+    AlbertForTokenClassification: _tokens,
+    AlbertForQuestionAnswering: _spans,
+    AlbertForBeamQuestionAnswering: _beams,
+}

@@ -1,0 +1,178 @@
+"""`export_onnx`: a checkpoint folder to a folder that ONNX Runtime runs, compared with the model before it is saved."""
+
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from albertkit.command import takes
+from albertkit.conversion.classes import load_model
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.folder import is_encoder_folder
+from albertkit.engines.onnx import ONNX_FILE, REPORT, OnnxModel, load_onnx, tokenizer_of
+from albertkit.errors import ConfigError, MachineError, MissingExtraError
+from albertkit.export.options import ExportOnnxOptions
+from albertkit.files import atomic_folder, check_new_folder, write_json
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_paths import captioner_error, is_captioner_folder, local_folder
+from albertkit.output.sections import FactList, Result, Section, to_json_value
+from albertkit.pipelines.compare_precision import (
+    PrecisionComparison,
+    compare_with_fp32,
+    largest_output_difference,
+    outputs_of,
+    sample_batches,
+)
+from albertkit.tasks.models import TASK
+from albertkit.tokenizer.files import TOKENIZER_FILES
+
+if TYPE_CHECKING:
+    import onnx
+
+_TOLERANCE = 1e-4  # of an fp32 output, as a share of the largest one where that is above 1
+_CARRIED = (*TOKENIZER_FILES, TASK, "sentence_bert_config.json", "config_sentence_transformers.json")
+_PRODUCTS = ("MatMulInteger", "Gemm", "MatMul")
+_ONE_FILE = 2_000_000_000  # bytes that a protobuf file can hold; the numbers of a larger model go into a second file
+
+
+@dataclass(frozen=True)
+class OnnxReport(Result):
+    """Report of `export_onnx`; `export.json` in the folder holds the same.
+
+    Attributes:
+        source: As it was given.
+        out: The folder.
+        model_class: Class of the model.
+        precision: fp32 or int8.
+        megabytes: Size of `model.onnx` and, of a large model, `model.onnx.data`; 1,000,000 bytes each.
+        products: How many matrix products of each kind the graph has.
+        max_abs_difference: The largest difference of two numbers of the outputs.
+        agreement: Comparison with the model in fp32.
+    """
+
+    source: str
+    out: str
+    model_class: str
+    precision: str
+    megabytes: float
+    products: dict[str, int]
+    max_abs_difference: float
+    agreement: PrecisionComparison
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; a metric that is not defined is None."""
+        return {**super().to_dict(), "agreement": to_json_value(self.agreement.to_dict())}
+
+    def sections(self) -> list[Section]:
+        """Return what was written, and the comparison."""
+        shown = {
+            "written": self.out,
+            "model": f"{self.model_class}, {self.precision}, {self.megabytes:.1f} MB",
+            "matrix products": ", ".join(f"{count} {kind}" for kind, count in self.products.items()),
+            "largest difference": f"{self.max_abs_difference:.2g}",
+            **self.agreement.facts(),
+            "saved in spite of": "; ".join(self.agreement.problems) or None,
+        }
+        return [FactList(shown)]
+
+
+@takes(ExportOnnxOptions)
+def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
+    """Write a model as `model.onnx`, with its configuration, tokenizer and task; see `ExportOnnxOptions`.
+
+    Raises:
+        CheckpointError: doubtful, exists, not-expressible, wrong-model, and what loading raises.
+        ConfigError: unknown-name, bad-value. DataError: not-found, and what reading raises. MachineError: internal-error.
+        MissingExtraError: not-installed.
+    """
+    precision, data = options.precision, options.data
+    out = Path(options.out)
+    check_new_folder(out)
+    folder = local_folder(options.model)
+    model = _load(folder, options.masked_lm)
+    graph = build_onnx(model, precision)
+    with atomic_folder(out) as made:
+        _write(graph, made)
+        _carry(folder, model, made)
+        exported = load_onnx(made)
+        difference = _checked_difference(folder, model, exported, precision)
+        comparison = compare_with_fp32(folder, model, exported, precision, data)
+        remedy = "compare on labelled examples of its task with --data DATA" if data is None else "export fp32"
+        comparison.require(options.force, remedy)
+        report = OnnxReport(
+            source=str(options.model),
+            out=str(out),
+            model_class=type(model).__name__,
+            precision=precision,
+            megabytes=round(sum(file.stat().st_size for file in made.glob(f"{ONNX_FILE}*")) / 1e6, 2),
+            products=count_products(graph),
+            max_abs_difference=difference,
+            agreement=comparison,
+        )
+        write_json(made / REPORT, report.to_dict())
+    return report
+
+
+def build_onnx(model: PretrainedAlbert | SentenceEncoder, precision: str = "fp32") -> "onnx.ModelProto":
+    """Build the ONNX model of a public class or a sentence encoder in memory, in fp32 or int8."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        raise MissingExtraError.of("onnx", "onnx", "exporting a model") from None
+    from albertkit.export.classes import build
+    from albertkit.export.graph import OnnxGraph, QuantizedGraph
+
+    kind = QuantizedGraph if precision == "int8" else OnnxGraph
+    return build(kind(dict(model.named_parameters())), model)
+
+
+def count_products(model: "onnx.ModelProto") -> dict[str, int]:
+    """Count the matrix products of each kind in a graph."""
+    counts = Counter(node.op_type for node in model.graph.node)
+    return {kind: counts[kind] for kind in _PRODUCTS if counts[kind]}
+
+
+def _load(folder: Path, masked_lm: bool) -> PretrainedAlbert | SentenceEncoder:
+    if is_captioner_folder(folder):
+        raise captioner_error(folder)
+    model = SentenceEncoder.from_pretrained(folder) if is_encoder_folder(folder) else load_model(folder)
+    if not masked_lm:
+        return model
+    if not isinstance(model, AlbertForPreTraining | AlbertForMaskedLM):
+        fact = f"`{folder}` ({type(model).__name__}) has no masked-LM head"
+        raise ConfigError("bad-value", fact, "leave --masked-lm out, or name a pretrained model")
+    return AlbertForMaskedLM.from_pretrained(folder).eval()
+
+
+def _write(graph: "onnx.ModelProto", folder: Path) -> None:
+    import onnx
+
+    is_large = graph.ByteSize() > _ONE_FILE
+    location = f"{ONNX_FILE}.data" if is_large else None
+    onnx.save(graph, folder / ONNX_FILE, save_as_external_data=is_large, location=location)
+
+
+def _carry(folder: Path, model: PretrainedAlbert | SentenceEncoder, out: Path) -> None:
+    """Copy the files of the model other than its weights."""
+    for file in sorted({file for pattern in _CARRIED for file in folder.glob(pattern)}):
+        shutil.copy2(file, out / file.name)
+    name = "AlbertModel" if isinstance(model, SentenceEncoder) else type(model).__name__
+    model.config.replace(foreign={**model.config.foreign, "architectures": [name]}).save_pretrained(out)
+
+
+def _checked_difference(
+    folder: Path, model: PretrainedAlbert | SentenceEncoder, exported: OnnxModel, precision: str
+) -> float:
+    """Return the largest difference of two numbers of the outputs on a sample; refused in fp32 if it is no rounding."""
+    batches, _ = sample_batches(tokenizer_of(folder), model.config)
+    reference, found = ([outputs_of(form, batch) for batch in batches] for form in (model, exported))
+    largest, magnitude = largest_output_difference(reference, found)
+    if precision == "fp32" and not largest <= _TOLERANCE * max(1.0, magnitude):
+        raise MachineError(
+            "internal-error",
+            f"ONNX Runtime's outputs differ from the model's by up to {largest:.2g}, the largest is {magnitude:.2g}",
+            "please report this with the configuration",
+        )
+    return largest

@@ -1,0 +1,97 @@
+"""Show how far long work is on stderr: a bar on a terminal, a plain line every ten seconds in a pipe."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+
+@contextmanager
+def quiet_transformers(keep_warnings: bool = False) -> Iterator[None]:
+    """Hide transformers' progress bars and, unless `keep_warnings`, its warnings of unused heads and long texts."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    if not keep_warnings:
+        logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
+_LINE_SECONDS = 10.0
+
+
+class ProgressBar:
+    """Shows how far work is; a context manager.
+
+    Args:
+        title: What is done, for example "encoding".
+        total: How much there is to do; 0 if unknown.
+        unit: What is counted, for example "texts"; "bytes" are shown as a percentage only.
+        enabled: Whether to show anything.
+    """
+
+    def __init__(self, title: str, total: int, unit: str, enabled: bool = True) -> None:
+        self.title, self.total, self.unit, self.enabled = title, total, unit, enabled
+        self.done = self._before = 0
+        self._began = self._last = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        if self.enabled and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            count = TextColumn("{task.percentage:.0f} %") if self.unit == "bytes" else MofNCompleteColumn()
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), count, TimeRemainingColumn())
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(self.title, total=self.total or None, completed=self.done)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, message: str) -> None:
+        """Print a line that stays."""
+        if self._bar is not None:
+            self._bar.console.print(message, markup=False, highlight=False)  # paths may hold brackets
+        elif self.enabled:
+            print(message, file=sys.stderr, flush=True)
+
+    def resume(self, done: int) -> None:
+        """Say how much an earlier call has done, if anything, and measure the rate from there."""
+        self.done = self._before = done
+        self._began = time.monotonic()
+        if done:
+            self.say(f"{self.title}: going on after {done:,} of {self.total:,} {self.unit}")
+
+    def update(self, done: int, detail: str = "") -> None:
+        """Show the state.
+
+        Args:
+            done: How much is done, by this call and earlier ones.
+            detail: What to show in place of the rate.
+        """
+        self.done = done
+        if not self.enabled:
+            return
+        now = time.monotonic()
+        rate = (done - self._before) / max(now - self._began, 1e-9)
+        state = detail or f"{rate:,.0f} {self.unit}/s"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, description=f"{self.title}: {state}")
+        elif now - self._last >= _LINE_SECONDS:
+            self._last = now
+            total = f" of {self.total:,}" if self.total else ""
+            count = "" if self.unit == "bytes" else f"{done:,}{total} {self.unit}, "
+            share = f"{min(done / self.total, 1):.0%}, " if self.total and not count else ""
+            print(f"{self.title}: {count}{share}{state}", file=sys.stderr, flush=True)

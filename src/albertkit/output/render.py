@@ -1,0 +1,282 @@
+"""Write sections to a terminal, an HTML page or Markdown. Every text is escaped for where it goes."""
+
+import io
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from albertkit.files import atomic_file, check_page_file
+from albertkit.output.sections import (
+    Bars,
+    Commands,
+    FactList,
+    Figure,
+    Highlights,
+    Panel,
+    Paragraph,
+    Section,
+    TableSection,
+    escape_control_characters,
+    is_empty,
+    is_numeric,
+    percent,
+    value_text,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+BAR_WIDTH = 30
+NARROWEST = 12  # a column of text is not folded to fewer characters: a row then becomes lines of its own
+_STYLES = {"strong": "bold", "muted": "dim", "good": "green", "bad": "bold red", "warning": "yellow", "": ""}
+_SIGNS = {"bad": "✗ ", "warning": "! ", "good": "✓ "}
+
+
+# --- terminal ---------------------------------------------------------------------------------------------------------
+
+
+def to_terminal(sections: Iterable[Section], out: TextIO | None = None, width: int | None = None) -> None:
+    """Print sections: with colours in a terminal, as plain text into a file or a pipe.
+
+    Args:
+        sections: To print, an empty line between them.
+        out: Default: standard output.
+        width: Columns. Default: the terminal's; a file has no limit.
+    """
+    from rich.console import Console
+
+    out = out or sys.stdout
+    console = Console(file=out, width=width, highlight=False, markup=False, emoji=False, force_jupyter=False)
+    in_file = not console.is_terminal
+    if in_file:
+        console = Console(
+            file=io.StringIO(), width=width or 10_000, highlight=False, markup=False, emoji=False, force_jupyter=False
+        )
+    for number, section in enumerate(section for section in sections if not is_empty(section)):
+        if number:
+            console.print()
+        _print(section, console)
+    if in_file:
+        out.writelines(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+
+
+def _print(section: Section, console: "Console") -> None:
+    from rich.text import Text as RichText
+
+    def say(text: str, style: str = "") -> None:
+        console.print(RichText(escape_control_characters(text), style))
+
+    if section.title and not isinstance(section, Commands):
+        say(section.title, "bold")
+    match section:
+        case FactList():
+            _grid([(name, text) for name, text in section.rows()], console)
+        case TableSection():
+            _print_table(section, console)
+            if section.note:
+                say(section.note, "dim")
+        case Paragraph():
+            line = RichText(_SIGNS.get(section.tone, ""), _STYLES[section.tone])
+            for span in section.spans():
+                line.append(escape_control_characters(span.text), _STYLES[span.tone or section.tone])
+                line.append(f" {escape_control_characters(span.label)}" if span.label else "", "dim")
+            if section.text:
+                console.print(line, soft_wrap=section.form == "code")
+        case Figure():
+            say(section.caption or "(a picture, on the page)", "dim")
+        case Bars():
+            rows = []
+            for bar in section.bars:
+                name, share = (
+                    RichText(text, _STYLES[bar.tone])
+                    for text in (f"  {escape_control_characters(bar.name)}", f"{bar.share:6.1%}")
+                )
+                rows.append((name, share, "█" * round(BAR_WIDTH * bar.share)))
+            console.print(_rich_table([], rows, [False, True, False]))
+        case Highlights():
+            for one in section.numbers:
+                number = " ".join(part for part in (one.text, one.unit) if part)
+                say(f"{one.name}: {number}{f' ({one.note})' if one.note else ''}")
+        case Commands():
+            say(f"{section.title}:")
+            widest = max((len(command) for command, _ in section.commands), default=0)
+            for command, purpose in section.commands:
+                line = RichText(f"  {escape_control_characters(command):<{widest}}")
+                console.print(line.append(f"  {escape_control_characters(purpose)}", "dim"), soft_wrap=True)
+        case Panel():
+            for inner in section.sections:
+                _print(inner, console)
+
+
+def _grid(rows: Sequence[tuple[str, str]], console: "Console") -> None:
+    """Print names with their values; a long value is folded beside its name, or below it where there is no room."""
+    from rich.cells import cell_len
+    from rich.text import Text as RichText
+
+    widest = max((cell_len(name) for name, _ in rows), default=0)
+    if console.width - widest - 2 < NARROWEST:
+        for name, text in rows:
+            console.print(
+                RichText.assemble((escape_control_characters(name), "dim"), ": ", escape_control_characters(text))
+            )
+        return
+    console.print(
+        _rich_table(
+            [],
+            [
+                (RichText(escape_control_characters(name), "dim"), escape_control_characters(text))
+                for name, text in rows
+            ],
+            [False, False],
+        )
+    )
+
+
+def _print_table(table: TableSection, console: "Console") -> None:
+    from rich.text import Text as RichText
+
+    to_right = table.to_right()
+    cells = [
+        [
+            RichText(
+                escape_control_characters(cell.value),
+                _STYLES[cell.tone or ("strong" if number == table.strong else "")],
+            )
+            for cell in row
+        ]
+        for number, row in enumerate(table.cells())
+    ]
+    least = 0
+    for place, (head, right) in enumerate(zip(table.columns, to_right, strict=True)):
+        widths = [row[place].cell_len if right else min(row[place].cell_len, NARROWEST) for row in cells]
+        least += 2 + max([0, *widths, *(len(word) for word in head.split())])
+    if least <= console.width + 2:
+        console.print(_rich_table([escape_control_characters(head) for head in table.columns], cells, to_right))
+        return
+    for number, row in enumerate(cells):
+        if number:
+            console.print()
+        for head, value in zip(table.columns, row, strict=True):
+            console.print(RichText.assemble((f"{escape_control_characters(head)}: " if head else "", "dim"), value))
+
+
+def _rich_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], to_right: Sequence[bool]) -> "RenderableType":
+    from rich.table import Table as RichTable
+    from rich.text import Text as RichText
+
+    table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim", show_header=any(heads), pad_edge=False)
+    for place, right in enumerate(to_right):
+        head = RichText(heads[place]) if heads else ""
+        table.add_column(head, justify="right" if right else "left", no_wrap=right, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def environment() -> Any:
+    """Return Jinja2 with every mistake an error and HTML escaped: texts come from corpora."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("albertkit.output", "templates"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    made.filters |= {"clean": escape_control_characters, "percent": percent}
+    made.tests["empty"] = is_empty
+    return made
+
+
+def to_page(
+    title: str,
+    sections: Iterable[Section],
+    subtitle: str = "",
+    warnings: Sequence[str] = (),
+    footer: str = "",
+) -> str:
+    """Return a whole HTML page that needs nothing else, for light and dark, for wide and narrow screens."""
+    template = environment().get_template("page.html.j2")
+    return str(
+        template.render(title=title, sections=list(sections), subtitle=subtitle, warnings=warnings, footer=footer)
+    )
+
+
+def write_page(
+    file: str | Path,
+    title: str,
+    sections: Iterable[Section],
+    subtitle: str = "",
+    warnings: Sequence[str] = (),
+    footer: str = "",
+) -> Path:
+    """Write such a page and return its file."""
+    page = check_page_file(file)
+    text = to_page(title, sections, subtitle, warnings, footer)
+    with atomic_file(page, "w") as stream:
+        stream.write(text)
+    return page
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
+    """Return sections as Markdown, as the model hubs show it.
+
+    Args:
+        sections: Empty tables and facts are left out together with their headings.
+        level: Of the headings.
+    """
+    parts = [_markdown(section, level) for section in sections if not is_empty(section)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(section: Section, level: int) -> str:
+    match section:
+        case FactList():
+            rows = [(f"`{name}`" if section.exact else cell(name), cell(text)) for name, text in section.rows()]
+            body = _markdown_table(["", ""], rows, [False, is_numeric([text for _, text in section.rows()])])
+        case TableSection():
+            texts = [[cell(one.value) for one in row] for row in section.cells()]
+            body = _markdown_table([cell(head) for head in section.columns], texts, section.to_right())
+            body += f"\n\n{cell(section.note)}" if section.note else ""
+        case Paragraph():
+            text = "".join(span.text + (f" ({span.label})" if span.label else "") for span in section.spans())
+            body = text if section.form == "markdown" else cell(text)
+            if section.form in ("code", "source"):
+                longest = max((len(run) for run in re.findall("`+", text)), default=0)
+                fence = "`" * max(3, longest + 1)
+                body = f"{fence}{section.language}\n{text}\n{fence}"
+        case Figure():
+            body = cell(section.caption)
+        case Bars():
+            body = _markdown_table(
+                ["", ""], [(cell(bar.name), percent(bar.share)) for bar in section.bars], [False, True]
+            )
+        case Highlights():
+            lines = [
+                f"- {cell(one.name)}: **{cell(one.text)}** {cell(one.unit)} {cell(one.note)}" for one in section.numbers
+            ]
+            body = "\n".join(line.rstrip() for line in lines)
+        case Commands():
+            body = "\n".join(f"- {cell(purpose)}:\n\n      {command}" for command, purpose in section.commands)
+        case Panel():
+            body = to_markdown(section.sections, level + 1).rstrip()
+    return f"{'#' * level} {cell(section.title)}\n\n{body}" if section.title else body
+
+
+def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> str:
+    lines = [heads, ["--:" if right else "---" for right in to_right], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def cell(value: Any) -> str:
+    """Return a value for Markdown, also inside a table: one line, and nothing in it ends the cell or starts HTML."""
+    text = escape_control_characters(" ".join(value_text(value).split())).replace("&", "&amp;").replace("<", "&lt;")
+    return "".join("\\" + letter if letter in "\\`*_[]|" else letter for letter in text)

@@ -1,0 +1,438 @@
+"""Results of commands: plain values for programs, sections for readers."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+_SHARES = ("most_guessed", "tokens_used")  # shares of 1 shown in per cent, like every name that ends with `accuracy`
+_ROUGH = ("epochs",)  # three figures are enough
+# C0 and C1 control characters and the marks that reverse the direction of text: hostile in a terminal, invalid in HTML.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def label(name: str) -> str:
+    """Return a name for readers: no underscores, and no unit that stands beside the number."""
+    return name.replace("_", " ").removesuffix(" mb")
+
+
+def value_text(value: Any, name: str = "") -> str:
+    """Return a value for readers.
+
+    Args:
+        value: Anything.
+        name: Its name. `_seconds`, `_mb`, `_accuracy`, `_interval`, `_per_second` and others at its end give the unit.
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        if name.endswith("_interval") and len(value) == 2:
+            return " to ".join(f"{end:.2%}" for end in value)
+        is_interval = isinstance(value, tuple) and len(value) == 2
+        return (" to " if is_interval else ", ").join(map(value_text, value))
+    if not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "undefined" if math.isnan(value) else "infinite" if value > 0 else "-infinite"
+    if name.endswith("accuracy") or name in _SHARES:
+        return f"{value:.2%}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    for unit, text in _UNITS.items():
+        if name == unit or name.endswith(f"_{unit}"):
+            return text(value)
+    if name in _ROUGH or name.endswith(("_per_second", "perplexity")):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def exact_text(value: Any) -> str:
+    """Return a setting as it could be given again: no separators, six figures."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(exact_text, value))
+    return value_text(value)
+
+
+def duration(seconds: float) -> str:
+    """Return a time span: 0.25 s, 42.1 s, 4 min 12 s, 3 h 05 min."""
+    return f"{seconds:.3g} s" if seconds < 60 else duration_text(seconds)
+
+
+def duration_text(seconds: float) -> str:
+    """Return a time span in whole seconds: 42 s, 4 min 12 s, 3 h 05 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "hours": lambda value: duration(3600 * value),
+    "minutes_used": lambda value: duration(60 * value),
+    "seconds": duration,
+    "seconds_per_step": duration,
+    "mb_per_second": lambda value: f"{value:,.3g} MB/s",
+    "mb": lambda value: f"{value:,.0f} MB" if value >= 100 else f"{value:.3g} MB",
+}
+
+
+def nats(value: float) -> str:
+    """Return a loss with three decimals; empty for NaN."""
+    return f"{value:.3f}" if math.isfinite(value) else ""
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent with one decimal; empty for NaN."""
+    return f"{100 * share:.1f}%" if math.isfinite(share) else ""
+
+
+def count_text(value: float) -> str:
+    """Return a large count: 813,810 and everything else below a million exact, then 11.8 M, 1.2 B."""
+    for size, unit in ((1e9, "B"), (1e6, "M")):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:,.0f}"
+
+
+def bytes_text(size: float) -> str:
+    """Return a size in kilobytes, megabytes or gigabytes."""
+    if size >= 1e9:
+        return f"{size / 1e9:.2f} GB"
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+
+
+def escape_control_characters(text: str) -> str:
+    """Return a text with control characters and direction marks spelled out: they act on a terminal."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def flatten(values: Mapping[str, Any] | None, prefix: str = "") -> dict[str, Any]:
+    """Return nested tables as one with dotted names, as TOML would write them."""
+    flat: dict[str, Any] = {}
+    for key, value in (values or {}).items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def to_json_value(value: Any) -> Any:
+    """Return a value as JSON can hold it: paths as text, dataclasses as objects, NaN and infinity as null."""
+    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Enum):
+        return to_json_value(value.value)
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): to_json_value(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json_value(part) for part in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(to_json_value, value))
+    if hasattr(value, "tolist"):  # numpy's numbers and arrays
+        return to_json_value(value.tolist())
+    return str(value)
+
+
+Tone = Literal["", "strong", "muted", "good", "bad", "warning"]
+
+
+@dataclass(frozen=True)
+class FactList:
+    """Names with a value each. Values that are None or empty are left out.
+
+    Attributes:
+        values: Name to value; nested mappings get dotted names.
+        title: Heading; may be empty.
+        exact: Show names and values as they are set (settings), instead of with labels, units and separators.
+    """
+
+    values: Mapping[str, Any]
+    title: str = ""
+    exact: bool = False
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return label and text of every value."""
+        if self.exact:
+            return [(name, exact_text(value)) for name, value in flatten(self.values).items()]
+        known = {name: value for name, value in flatten(self.values).items() if not _is_nothing(value)}
+        return [(label(name), value_text(value, name)) for name, value in known.items()]
+
+
+def _is_nothing(value: Any) -> bool:
+    """Return whether a value is None, or an empty list, tuple or text."""
+    return value is None or (isinstance(value, list | tuple | str) and not value)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table that is more than its value.
+
+    Attributes:
+        value: Anything.
+        tone: How it is marked.
+        share: 0 to 1, the strength of the background on a page.
+    """
+
+    value: Any
+    tone: Tone = ""
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class TableSection:
+    """Rows under headings. The first column names the row; columns of numbers stand to the right.
+
+    Attributes:
+        columns: Headings; those that end with a unit's name give the unit, as in `Facts`.
+        rows: As many cells each; plain values or `Cell`. None is an empty cell.
+        title: Heading; may be empty.
+        note: A line below.
+        legend: A line below about the backgrounds of cells, which a page alone has.
+        strong: Index of a row to emphasise.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+    note: str = ""
+    strong: int | None = None
+    legend: str = ""
+
+    def cells(self) -> list[list[Cell]]:
+        """Return every cell with its value as text."""
+        return [[self._cell(value, name) for value, name in zip(row, self.columns, strict=True)] for row in self.rows]
+
+    def to_right(self) -> list[bool]:
+        """Return for each column whether it holds numbers, or texts that begin with one."""
+        columns: Iterable[Sequence[Cell]] = zip(*self.cells(), strict=True) if self.rows else [()] * len(self.columns)
+        return [place > 0 and is_numeric([cell.value for cell in column]) for place, column in enumerate(columns)]
+
+    @staticmethod
+    def _cell(value: Any, name: str) -> Cell:
+        cell = value if isinstance(value, Cell) else Cell(value)
+        return Cell("" if cell.value is None else value_text(cell.value, name), cell.tone, cell.share)
+
+
+def is_numeric(texts: Sequence[str]) -> bool:
+    """Return whether all texts are numbers or begin with one; empty ones do not count."""
+    known = [text for text in texts if text]
+    return all(text[0] in "-+–·.0123456789" or text == "undefined" for text in known) if known else True
+
+
+@dataclass(frozen=True)
+class MarkedSpan:
+    """A part of a text.
+
+    Attributes:
+        text: The part.
+        tone: How it is marked; strong parts have a background on a page.
+        label: A small name behind it, such as the type of an entity.
+    """
+
+    text: str
+    tone: Tone = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph.
+
+    Attributes:
+        text: The text, or its parts.
+        title: Heading; may be empty.
+        tone: How it is marked: `warning` and `bad` begin with a sign in a terminal.
+        form: `prose`; `code`, kept as it is and copied whole; `source`, a long text that a page folds away; `markdown`, for
+            cards, where it is not escaped.
+        language: Of code.
+    """
+
+    text: str | Sequence[MarkedSpan]
+    title: str = ""
+    tone: Tone = ""
+    form: Literal["prose", "code", "source", "markdown"] = "prose"
+    language: str = ""
+
+    def spans(self) -> Sequence[MarkedSpan]:
+        """Return the parts."""
+        return [MarkedSpan(self.text)] if isinstance(self.text, str) else self.text
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture.
+
+    Attributes:
+        svg: Trusted SVG of our own making, made for a page by `report.plots.for_page`.
+        title: Heading; may be empty.
+        caption: A line below; all that a terminal and a card show.
+        narrow: The same picture for a telephone.
+    """
+
+    svg: str
+    title: str = ""
+    caption: str = ""
+    narrow: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar.
+
+    Attributes:
+        name: What it is of.
+        share: 0 to 1.
+        tone: `strong` for the one that was chosen, `good` for the one that is right.
+    """
+
+    name: str
+    share: float
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Shares as bars.
+
+    Attributes:
+        bars: From top to bottom.
+        title: Heading; may be empty.
+    """
+
+    bars: Sequence[Bar]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Highlight:
+    """One large number.
+
+    Attributes:
+        name: What it is.
+        text: The number.
+        unit: Behind it, smaller.
+        note: Below it.
+        share: 0 to 1: drawn on a scale.
+        baseline: 0 to 1: marked on that scale.
+    """
+
+    name: str
+    text: str
+    unit: str = ""
+    note: str = ""
+    share: float | None = None
+    baseline: float | None = None
+
+
+@dataclass(frozen=True)
+class Highlights:
+    """The few numbers that a reader looks for first.
+
+    Attributes:
+        numbers: Side by side.
+        title: Heading; may be empty.
+    """
+
+    numbers: Sequence[Highlight]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Command lines to try, whole, so that they can be copied.
+
+    Attributes:
+        commands: Pairs of a command and its purpose.
+        title: Heading.
+    """
+
+    commands: Sequence[tuple[str, str]]
+    title: str = "next"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Sections that belong together, framed on a page: an example with what a model made of it.
+
+    Attributes:
+        sections: Inside it.
+        title: Heading; may be empty.
+    """
+
+    sections: Sequence["Section"] = field(default_factory=tuple)
+    title: str = ""
+
+
+Section = FactList | TableSection | Paragraph | Figure | Bars | Highlights | Commands | Panel
+
+
+def is_empty(section: Section) -> bool:
+    """Return whether there is nothing to show; then its title is not shown either."""
+    match section:
+        case FactList():
+            return not section.rows()
+        case TableSection():
+            return not section.rows
+        case Paragraph():
+            return not section.text and (not section.title or section.form != "prose")  # a title alone is a heading
+        case Bars():
+            return not section.bars
+        case Highlights():
+            return not section.numbers
+        case Commands():
+            return not section.commands
+        case Panel():
+            return all(map(is_empty, section.sections))
+        case Figure():
+            return not section.svg
+
+
+def to_json(sections: Sequence[Section]) -> list[dict[str, Any]]:
+    """Return sections as plain values, each with its kind."""
+    shown = []
+    for section in sections:
+        inner = {"sections": to_json(section.sections)} if isinstance(section, Panel) else {}
+        values = {name: value for name, value in vars(section).items() if name != "sections"}
+        shown.append({"kind": type(section).__name__.lower(), **to_json_value(values), **inner})
+    return shown
+
+
+class Result:
+    """Base of the dataclasses that commands return, frozen or not.
+
+    A subclass that leaves its example or file out, or did something doubtful, has a field `warnings`: the command line
+    prints them on stderr.
+    """
+
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field as JSON can hold it: paths as text, NaN as null."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return {field.name: to_json_value(getattr(self, field.name)) for field in fields}
+
+    def sections(self) -> list[Section]:
+        """Return what is printed: by default every field but the warnings."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return [FactList({field.name: getattr(self, field.name) for field in fields if field.name != "warnings"})]

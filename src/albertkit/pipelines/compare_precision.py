@@ -1,0 +1,338 @@
+"""Compare a faster form of a model (an engine, an export) with the model in fp32, before anything is saved or served in int8.
+
+T tokens of N sequences, P masked positions.
+Why it is needed: ALBERT in int8 with one scale a tensor fell from F1 0.8 to 0.05 (onnxruntime issue 11701).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from albertkit.command import takes
+from albertkit.config import AlbertConfig
+from albertkit.conversion.classes import load_model
+from albertkit.corpus.builtin import builtin_documents
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.folder import is_encoder_folder
+from albertkit.engines import load_engine, on_engine
+from albertkit.engines.onnx import REPORT, OnnxModel, is_onnx_folder, load_onnx, tokenizer_of
+from albertkit.errors import CheckpointError
+from albertkit.files import read_json
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertModel,
+    PackedBatch,
+)
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_paths import local_folder
+from albertkit.output.sections import FactList, Result, Section
+from albertkit.pipelines.options import ComparePrecisionOptions
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tasks.data import file_of, read_split
+from albertkit.tasks.models import load_task_model, run_model
+from albertkit.tokenizer import AlbertTokenizer
+
+Outputs = dict[str, Tensor]  # by the name in the graph: [T, ...], [P, ...] or [N, ...]; int64 for places
+Form = PretrainedAlbert | SentenceEncoder
+
+MAX_LOSS = 0.5  # points of the task's metric
+MIN_COSINE = 0.99  # mean over tokens, where there are no labels
+MIN_TOP1 = 0.97
+_MIN_LOGIT = -1e29  # logits below this only say that a place is not allowed
+_MIN_ROW_NUMBERS = 16  # rows of fewer numbers say little by their direction: those of a batch are one vector
+_SEQUENCES = 64  # whose outputs are compared number by number
+_BATCH_SEQUENCES = 8  # of all lengths, so rows are padded
+_MAX_TOKENS = 128  # of a sequence of the sample
+_MASK_EVERY = 7  # tokens, as in pretraining
+_BATCH_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class PrecisionComparison(Result):
+    """Comparison of a form of a model with the model in fp32.
+
+    Attributes:
+        precision: Precision of the form.
+        source: What was read: a file, or the built-in sample.
+        texts: Number of texts.
+        cosine_mean: Mean cosine of tokens' last states, or of the outputs' logits where there are no states.
+        cosine_min: The worst token's.
+        top1: Share of the head's first choices that are the same: masked tokens, labels, tags, answers; None without a head.
+        metric: Metric of the task, where labels were given.
+        reference: Its value in fp32, in points.
+        found: Its value in this form, in points.
+        notes: What the engine fell back from.
+    """
+
+    precision: str
+    source: str
+    texts: int
+    cosine_mean: float
+    cosine_min: float
+    top1: float | None = None
+    metric: str | None = None
+    reference: float | None = None
+    found: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def loss(self) -> float | None:
+        """Return the points that the metric loses; negative if it gains."""
+        return None if self.reference is None or self.found is None else self.reference - self.found
+
+    @property
+    def problems(self) -> list[str]:
+        """Return why it should not be used; empty if it may."""
+        if self.loss is not None:
+            if not math.isfinite(self.loss):
+                return [f"{self.metric} is {self.found}, in fp32 {self.reference}"]
+            problem = f"{self.metric} falls by {self.loss:.2f} points, allowed are {MAX_LOSS}"
+            return [problem] if self.loss > MAX_LOSS else []
+        problems = []
+        if self.cosine_mean < MIN_COSINE:
+            problems.append(f"mean cosine {self.cosine_mean:.4f}, wanted {MIN_COSINE}")
+        if self.top1 is not None and self.top1 < MIN_TOP1:
+            problems.append(f"{self.top1:.1%} of the first choices are the same, wanted {MIN_TOP1:.0%}")
+        return problems
+
+    @property
+    def exit_status(self) -> int:
+        """Return 1 if the form should not be used."""
+        return 1 if self.problems else 0
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the report lists, name to text; without `problems` and `notes`."""
+        facts = {
+            "compared on": f"{self.source}, {self.texts:,} texts",
+            "cosine": f"{self.cosine_mean:.5f} on average, {self.cosine_min:.5f} at worst",
+        }
+        if self.top1 is not None:
+            facts["same choice"] = f"{self.top1:.1%}"
+        if self.metric is not None:
+            facts[self.metric] = f"{self.found:.2f}, in fp32 {self.reference:.2f}"
+        return facts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field, and `loss` and `problems`."""
+        return {**super().to_dict(), "loss": self.loss, "problems": self.problems}
+
+    def sections(self) -> list[Section]:
+        """Return the facts and the verdict."""
+        verdict = {"same as fp32": not self.problems, "because": self.problems, "notes": list(self.notes)}
+        return [FactList({"precision": self.precision, **self.facts(), **verdict})]
+
+    def require(self, force: bool, remedy: str) -> None:
+        """Raise `doubtful` if there are problems, unless forced; `remedy` is what the command offers instead."""
+        if self.problems and not force:
+            reasons = "; ".join(self.problems)
+            fact = f"in {self.precision} the model differs too much from fp32: {reasons}"
+            raise CheckpointError("doubtful", fact, f"{remedy}, or take it as it is with --force")
+
+
+@takes(ComparePrecisionOptions)
+def compare_precision(options: ComparePrecisionOptions) -> PrecisionComparison:
+    """Compare an engine with fp32; see `ComparePrecisionOptions`.
+
+    Raises:
+        CheckpointError: wrong-model if there are examples and no task; missing-file. And what reading and loading raise.
+    """
+    folder = local_folder(options.model)
+    if is_onnx_folder(folder):
+        return _compare_export(folder, options.data, options.split)
+    model = SentenceEncoder.from_pretrained(folder).albert if is_encoder_folder(folder) else load_model(folder)
+    engine = load_engine(model, options.precision)
+    comparison = compare_with_fp32(
+        folder, model, on_engine(model, engine), engine.precision, options.data, options.split
+    )
+    return replace(comparison, notes=engine.notes)
+
+
+def _compare_export(folder: Path, data: str | Path | None, split: str) -> PrecisionComparison:
+    """Compare an exported model with the folder that it was exported from, which its report names."""
+    report = read_json(folder / REPORT, "report of the export") if (folder / REPORT).exists() else {}
+    source = report.get("source")
+    if not source or not Path(source).is_dir():
+        missing = f"`{source}`" if source else f"there is no {REPORT}"
+        raise CheckpointError(
+            "missing-file",
+            f"`{folder}` is an exported model, and the folder that it was exported from is not there: {missing}",
+            f"{REPORT} has the comparison that was made then; name the model's own folder to compare an engine",
+        )
+    origin, form = local_folder(source), load_onnx(folder)
+    model = SentenceEncoder.from_pretrained(origin) if is_encoder_folder(origin) else load_model(origin)
+    comparison = compare_with_fp32(origin, model, form, form.precision, data, split)
+    return replace(comparison, notes=(f"{folder} was compared with {origin}, which it was exported from",))
+
+
+def compare_with_fp32(
+    folder: Path, model: Form, form: PretrainedAlbert, precision: str, data: str | Path | None, split: str = "dev"
+) -> PrecisionComparison:
+    """Compare any form of a model with the model: on labelled examples, or on a sample of text.
+
+    The folder holds the model's tokenizer and task.
+    """
+    if data is None:
+        batches, source = sample_batches(tokenizer_of(folder), model.config)
+        likeness = _compare_on(batches, model, form)
+        return PrecisionComparison(precision, source, sum(batch.num_sequences for batch in batches), *likeness)
+    if isinstance(model, SentenceEncoder):
+        raise CheckpointError("wrong-model", f"`{folder}` makes vectors: there is no task to score", "leave --data out")
+    task, _, tokenizer = load_task_model(folder)
+    file, split = file_of(task, Path(data), split)
+    examples = read_split(task, file, split, BadRows())
+    features = task.features(examples, tokenizer, labelled=False)
+    points, choices = [], []
+    for compared in (model, form):
+        predictions = task.predictions(examples, features, run_model(compared, task, features, _BATCH_TOKENS))
+        points.append((1 if task.kind == "answers" else 100) * task.score(examples, predictions)[task.metric])
+        choices.append([first_choice(record) for record in predictions])
+    top1 = None
+    if choices[0][0] is not None:
+        top1 = float(np.mean([expected == choice for expected, choice in zip(*choices, strict=True)]))
+    sequences = np.arange(min(features.num_sequences, _SEQUENCES))
+    parts = np.split(sequences, range(_BATCH_SEQUENCES, len(sequences), _BATCH_SEQUENCES))
+    likeness = _compare_on([features.batch(part).packed for part in parts], model, form)
+    cosines = (likeness.cosine_mean, likeness.cosine_min)
+    return PrecisionComparison(precision, str(file), len(examples), *cosines, top1, task.metric, points[0], points[1])
+
+
+def _compare_on(batches: list[PackedBatch], model: Form, form: Form) -> "Likeness":
+    reference = [outputs_of(model, batch) for batch in batches]
+    return compare_states(reference, [outputs_of(form, batch) for batch in batches])
+
+
+def first_choice(prediction: dict[str, Any]) -> Any:
+    """Return what a prediction says, for comparing; None for a number."""
+    return next((prediction[name] for name in ("label", "labels", "tags", "answer") if name in prediction), None)
+
+
+# --- outputs, number by number ----------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def outputs_of(model: Form, batch: PackedBatch) -> Outputs:
+    """Return the outputs for a batch, at real tokens only: the same names for a model and for its export."""
+    if isinstance(model, SentenceEncoder):
+        return {"last_hidden_state": model.albert.encode(batch).hidden, "sentence_embedding": model(batch)}
+    if isinstance(model, OnnxModel) and isinstance(model, AlbertModel):
+        return {**model.run(batch), "last_hidden_state": model.encode(batch).hidden}
+    if isinstance(model, AlbertModel):
+        hidden, pooled = model.encode(batch)
+        return {"last_hidden_state": hidden} | ({} if pooled is None else {"pooler_output": pooled})
+    if isinstance(model, AlbertForBeamQuestionAnswering):
+        return dict(model.packed_beams(batch))
+    logits = model.packed_logits(batch)  # type: ignore[operator]
+    if isinstance(model, AlbertForPreTraining):
+        return {"prediction_logits": logits[0], "sop_logits": logits[1]}
+    if isinstance(model, AlbertForQuestionAnswering):
+        return {"start_logits": logits[0], "end_logits": logits[1]}
+    return {"logits": logits}
+
+
+class Likeness(NamedTuple):
+    """Mean and least cosine of vectors, and the share of first choices that are the same; None where there is no choice."""
+
+    cosine_mean: float
+    cosine_min: float
+    top1: float | None
+
+
+def compare_states(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> Likeness:
+    """Compare states, logits and first choices of each batch.
+
+    A vector is a row of an output; an output of one number a row is one vector. Choices are the largest logits, and the
+    first places of beams.
+    """
+    cosines, agreements = [], []
+    for name, expected, values in _pairs(reference, outputs):
+        if not expected.is_floating_point():
+            agreements.append(expected[:, 0] == values[:, 0])
+            continue
+        if name.endswith("logits") and expected.dim() == 2 and expected.shape[1] > 1:
+            agreements.append(expected.argmax(1) == values.argmax(1))
+        cosine = F.cosine_similarity(_vectors(values), _vectors(expected), dim=1)
+        cosines.append(cosine.nan_to_num(-1.0).clamp(max=1.0))
+    all_cosines = torch.cat(cosines)
+    top1 = float(torch.cat(agreements).float().mean()) if agreements else None
+    return Likeness(float(all_cosines.mean()), float(all_cosines.min()), top1)
+
+
+def largest_output_difference(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> tuple[float, float]:
+    """Return the largest absolute difference of two numbers, and the largest magnitude among those of the reference."""
+    pairs = [(_allowed(e), _allowed(v)) for _, e, v in _pairs(reference, outputs) if e.is_floating_point()]
+    differences = torch.stack([(expected - values).abs().max() for expected, values in pairs])
+    return float(differences.max()), max(float(expected.abs().max()) for expected, _ in pairs)
+
+
+def _pairs(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield the name, the reference and the compared values of every output that has a number."""
+    for expected, compared in zip(reference, outputs, strict=True):
+        for name, values in expected.items():
+            if values.numel():
+                yield name, values, compared[name]
+
+
+def _allowed(values: Tensor) -> Tensor:
+    return values.where(~(values <= _MIN_LOGIT), 0.0)  # NaN stays NaN
+
+
+def _vectors(values: Tensor) -> Tensor:
+    """Return rows [R, C], or all numbers as one row."""
+    return _allowed(
+        values.flatten()[None] if values.dim() == 1 or values.shape[1] < _MIN_ROW_NUMBERS else values
+    ).float()
+
+
+# --- sample of text, which every machine has ------------------------------------------------------------------------------
+
+
+def sample_batches(tokenizer: AlbertTokenizer | None, config: AlbertConfig) -> tuple[list[PackedBatch], str]:
+    """Return batches of single texts and pairs, some tokens masked, and their name; without a tokenizer random tokens."""
+    max_tokens = min(_MAX_TOKENS, config.max_position_embeddings)
+    if tokenizer is None:
+        return _batches(_random_pairs(config.vocab_size, max_tokens), config), "random tokens"
+    texts = list(islice(chain.from_iterable(builtin_documents()), 2 * _SEQUENCES))
+    encoded = [tokenizer.encode(text) for text in texts]
+    rows = []
+    for number, (text, pair) in enumerate(zip(encoded[::2], encoded[1::2], strict=True)):
+        first = [tokenizer.cls_id, *text, tokenizer.sep_id][:max_tokens]
+        second = [*pair, tokenizer.sep_id][: (max_tokens - len(first)) * (number % 2)]
+        rows.append((first, second))
+    return _batches(rows, config, tokenizer.mask_id), "built-in text"
+
+
+def _random_pairs(vocab_size: int, max_tokens: int) -> list[tuple[list[int], list[int]]]:
+    generator = torch.Generator().manual_seed(0)
+
+    def ids(max_length: int) -> list[int]:
+        length = int(torch.randint(1, max(max_length, 1) + 1, (), generator=generator))
+        return torch.randint(0, vocab_size, (length,), generator=generator).tolist()
+
+    return [(ids(max_tokens // 2), ids(max_tokens - max_tokens // 2)) for _ in range(_SEQUENCES)]
+
+
+def _batches(
+    rows: list[tuple[list[int], list[int]]], config: AlbertConfig, mask_id: int | None = None
+) -> list[PackedBatch]:
+    batches = []
+    for start in range(0, len(rows), _BATCH_SEQUENCES):
+        pairs = rows[start : start + _BATCH_SEQUENCES]
+        ids = [[*first, *second] for first, second in pairs]
+        types = [[0] * len(first) + [min(1, config.type_vocab_size - 1)] * len(second) for first, second in pairs]
+        positions = [list(range(_MASK_EVERY // 2, len(row), _MASK_EVERY)) for row in ids]
+        if mask_id is not None:
+            for row, masked_positions in zip(ids, positions, strict=True):
+                for position in masked_positions:
+                    row[position] = mask_id
+        batches.append(PackedBatch.from_sequences(ids, types, masked_positions=positions))
+    return batches

@@ -1,0 +1,207 @@
+"""Load the pipeline of a folder."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from albertkit.conversion.classes import load_model
+from albertkit.conversion.own_tokenizer import own_tokenizer
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.folder import is_encoder_folder
+from albertkit.engines import load_engine
+from albertkit.engines.engine import Engine, Precision
+from albertkit.engines.onnx import OnnxModel, is_onnx_folder, load_onnx
+from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.folder_facts import FolderFacts
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForMaskedLM,
+    AlbertForMultipleChoice,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+)
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_paths import is_captioner_folder, local_folder
+from albertkit.pipelines.pipeline import Pipeline
+from albertkit.pipelines.text_pipelines import BY_TASK, Classify, Embed, FillMask, SentenceOrder
+from albertkit.tasks.answers import AnswerTask
+from albertkit.tasks.choices import ChoiceTask
+from albertkit.tasks.early_exit import EXITS, ExitHeads, ExitRule
+from albertkit.tasks.models import is_task_model, load_task_model
+from albertkit.tasks.tagging import TaggingTask
+from albertkit.tasks.task import Task
+from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextRegression
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.processes import find_device
+
+KINDS = ("fill-mask", "sentence-order", "classify", "score", "tag", "answer", "choose", "embed", "caption")
+
+
+def load_pipeline(
+    model: str | Path,
+    kind: str | None = None,
+    *,
+    precision: Precision = "auto",
+    device: str = "auto",
+    exits: str | None = None,
+) -> Any:
+    """Load a folder as the pipeline it was trained for.
+
+    Args:
+        model: A checkpoint folder, a run, a folder of sentence-transformers, a captioner, or `org/name` of the hub.
+        kind: One of `KINDS`. Default: what the folder says: fine-tuned models their task, sentence encoders and captioners
+            theirs, pretrained models fill-mask; they can also be asked for sentence-order or embed (mean of the states).
+        precision: As `load_engine`.
+        device: auto, cpu, cuda or cuda:N.
+        exits: A rule for leaving early, as `ExitRule.parse` reads it; for classifiers trained with exits.
+
+    Returns:
+        A `Pipeline`, or a `CaptionPipeline`.
+
+    Raises:
+        ConfigError: unknown-name, no-device. CheckpointError: wrong-model if the folder cannot do that,
+            wrong-tokenizer, bad-file, wrong-model; and what loading raises.
+    """
+    if kind is not None and kind not in KINDS:
+        raise ConfigError("unknown-name", f"there is no pipeline `{kind}`", near_miss(kind, KINDS))
+    path = local_folder(model)
+    if exits is not None:
+        pipeline = load_pipeline(model, kind, precision=precision, device=device)
+        if not isinstance(pipeline, Classify):
+            raise CheckpointError("wrong-model", f"`{path}` does not classify", "leave out the rule for early exit")
+        rule = ExitRule.parse(exits)
+        pipeline.leave_early(ExitHeads.load(path, pipeline.model), rule)  # type: ignore[arg-type]
+        return pipeline
+    if kind == "caption" or (kind is None and is_captioner_folder(path)):
+        return _captioner(path, device)
+    if kind == "embed" or (kind is None and is_encoder_folder(path)):
+        return Embed(SentenceEncoder.from_pretrained(path).to(find_device(device)), precision)
+    task, loaded, tokenizer = _load(path)
+    loaded.to(find_device(device))
+    pipeline = _pipeline(kind, task, loaded, tokenizer, precision)
+    if pipeline is None:
+        own_kind = BY_TASK[task.kind].kind if task else "embed"
+        raise CheckpointError(
+            "wrong-model", f"`{model}` ({type(loaded).__name__}) has no head for {kind or 'any task'}",
+            f"it can {own_kind}; other kinds need a model fine-tuned for them: albertkit finetune",
+        )  # fmt: skip
+    return pipeline
+
+
+def load_pipelines(
+    model: str | Path, *, precision: Precision = "auto", device: str = "auto", exits: str | None = None
+) -> dict[str, Any]:
+    """Load every pipeline of a folder, over one set of weights and one engine.
+
+    Args:
+        model: As `load_pipeline`.
+        precision: As `load_engine`.
+        device: As `load_pipeline`; or meta: the weights are let go of. Such pipelines know `parse`, `features` and `results`,
+            for a process that leaves `outputs` to another one. Not for captioners.
+        exits: As `load_pipeline`; models without exits run all layers.
+
+    Returns:
+        Kind to pipeline; what the folder was trained for comes first.
+    """
+    path = local_folder(model)
+    if exits is not None and (path / EXITS).exists():
+        pipeline = load_pipeline(path, precision=precision, device=device, exits=exits)
+        return {pipeline.kind: pipeline}
+    if is_captioner_folder(path):
+        return {"caption": _captioner(path, device)}
+    target_device = torch.device("meta") if device == "meta" else find_device(device)
+    if device == "meta" and not is_onnx_folder(path):  # no weights are packed that are let go of
+        precision = "fp32"
+    if is_encoder_folder(path):
+        return {"embed": Embed(SentenceEncoder.from_pretrained(path).to(target_device), precision)}
+    task, loaded, tokenizer = _load(path)
+    loaded.to(target_device)
+    if task is not None:
+        return {BY_TASK[task.kind].kind: _pipeline(None, task, loaded, tokenizer, precision)}
+    embed: list[Pipeline] = []
+    if isinstance(loaded, OnnxModel):  # its outputs are those of its heads: there are no states to make vectors of
+        engine = load_engine(loaded, precision)
+    else:
+        length = min(128, loaded.config.max_position_embeddings)  # as a checkpoint that is read as a sentence encoder
+        embed = [Embed(SentenceEncoder(loaded.encoder_model, tokenizer, max_length=length).eval(), precision)]
+        engine = embed[0].engine
+    heads = [_pipeline(kind, None, loaded, tokenizer, engine) for kind in ("fill-mask", "sentence-order")]
+    return {pipeline.kind: pipeline for pipeline in [*heads, *embed] if pipeline is not None}
+
+
+def _load(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokenizer]:
+    task: Task | None
+    if is_task_model(path):
+        task, model, tokenizer = load_task_model(path)
+    else:
+        model = load_onnx(path) if is_onnx_folder(path) else load_model(path)
+        tokenizer = own_tokenizer(path, model.config)
+        task = task_of(model, FolderFacts.read(path), tokenizer)
+    return task, model, tokenizer
+
+
+def _pipeline(
+    kind: str | None,
+    task: Task | None,
+    model: PretrainedAlbert,
+    tokenizer: AlbertTokenizer,
+    precision: Precision | Engine,
+) -> Pipeline | None:
+    """Return the pipeline of that kind, or of the first kind the model has a head for; None if it has none."""
+    if task is not None:
+        pipeline_class = BY_TASK[task.kind]
+        return pipeline_class(task, model, tokenizer, precision) if kind in (None, pipeline_class.kind) else None
+    if kind in (None, "fill-mask") and isinstance(model, AlbertForPreTraining | AlbertForMaskedLM):
+        return FillMask(model, tokenizer, precision)
+    if kind == "sentence-order" and isinstance(model, AlbertForPreTraining):
+        return SentenceOrder(model, tokenizer, precision)
+    return None
+
+
+def _captioner(path: Path, device: str) -> Any:
+    from albertkit.captioning.captioner import VideoCaptioner
+    from albertkit.pipelines.captions import CaptionPipeline
+
+    return CaptionPipeline(VideoCaptioner.from_pretrained(path).to(find_device(device)))
+
+
+def task_of(model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTokenizer) -> Task | None:
+    """Return the task of a fine-tuned model without `task.json`, such as a converted one; None for a pretrained model.
+
+    Names of labels are those of its configuration. Questions are answered as in SQuAD 1; Google's beam head as in SQuAD 2.
+    A CrossEncoder of sentence-transformers has its activation and its length.
+    """
+    config = model.config
+    labels = tuple(config.id2label[number] for number in sorted(config.id2label))
+    length = min(512, config.max_position_embeddings)
+    if isinstance(model, AlbertForSequenceClassification):
+        activation = facts.activation()
+        if facts.is_cross_encoder:
+            length = min(tokenizer.model_max_length, config.max_position_embeddings)
+        if len(labels) == 1:
+            return TextRegression(name="regress", text_column="text", length=length, activation=activation)
+        if len(set(labels)) < len(labels):
+            raise CheckpointError(
+                "ambiguous", f"`{facts.folder}` calls several classes the same: {', '.join(labels)}",
+                "give each class a name of its own in id2label of config.json",
+            )  # fmt: skip
+        if config.problem_type == "regression":
+            raise CheckpointError(
+                "wrong-model", f"the model gives {len(labels)} numbers for a text, a pipeline answers with one",
+                "call the class itself: AlbertForSequenceClassification.from_pretrained",
+            )  # fmt: skip
+        is_multilabel = config.problem_type == "multi_label_classification" or activation == "sigmoid"
+        task_class = MultiLabelClassification if is_multilabel else TextClassification
+        return task_class(name="classify", text_column="text", labels=labels, length=length)
+    if isinstance(model, AlbertForTokenClassification):
+        return TaggingTask(name="ner", labels=labels, length=length)
+    if isinstance(model, AlbertForMultipleChoice):
+        return ChoiceTask(name="choice", length=length)
+    if isinstance(model, AlbertForQuestionAnswering):
+        return AnswerTask(name="squad1", length=min(384, length))
+    if isinstance(model, AlbertForBeamQuestionAnswering):
+        return AnswerTask(name="squad2", version=2, head_kind="beam", length=min(384, length))
+    return None

@@ -1,0 +1,413 @@
+"""Read plain values for fine-tuned models; their tasks know features, outputs and predictions."""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from albertkit.batches.features import Features, LabelledBatch
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.engines.engine import Engine, Precision
+from albertkit.errors import CheckpointError, DataError
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.pipelines.pipeline import Pipeline, Result, check_top, is_pair, is_text, text_of
+from albertkit.tasks.answers import AnswerTask
+from albertkit.tasks.choices import ChoiceExample, checked_example
+from albertkit.tasks.early_exit import EarlyExit, ExitHeads, ExitRule
+from albertkit.tasks.questions import QuestionExample
+from albertkit.tasks.tagging_files import TaggedExample
+from albertkit.tasks.task import Task
+from albertkit.tasks.texts import TextExample, TextTask, text_features
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.texts import example_texts
+
+
+class Embed(Pipeline[str]):
+    """Compute the vector of a text.
+
+    Args:
+        encoder: Any sentence encoder.
+        precision: As `Pipeline`.
+    """
+
+    kind = "embed"
+    options = ("dimension",)
+    example_name = "opinion"
+
+    def __init__(self, encoder: SentenceEncoder, precision: Precision | Engine = "auto") -> None:
+        super().__init__(encoder.albert, encoder.tokenizer, precision)
+        self.encoder = encoder
+
+    def parse(self, value: Any) -> str:
+        """Read a text, or an object with `text`; an empty one has a vector, too."""
+        value = text_of(value)
+        if not is_text(value):
+            raise self.bad_input(value, "a text")
+        return value
+
+    def features(self, inputs: Sequence[str]) -> Features:
+        """Tokenize each text into a sequence, cut to the encoder's length."""
+        return self.encoder.features(inputs)
+
+    def outputs(self, batch: LabelledBatch) -> list[np.ndarray]:
+        """Return the whole vector fp32 [D] of each sequence."""
+        return list(self.encoder.vectors(batch.packed, self.engine).cpu().numpy())
+
+    def token_states(self, batch: LabelledBatch) -> list[np.ndarray]:
+        """Return the last hidden states of each sequence, fp32 [S, H], special tokens included."""
+        hidden = self.engine.encode(batch.packed).hidden.float().cpu().numpy()
+        return np.split(hidden, batch.packed.offsets[1:-1].tolist())
+
+    def results(
+        self,
+        inputs: Sequence[str],
+        features: Features,
+        outputs: Sequence[Any],
+        *,
+        dimension: int | None = None,
+        **_: Any,
+    ) -> list[Result]:
+        """Return `embedding`, fp32 [D], and `tokens`, how many were read."""
+        kept = self.encoder.kept(dimension)
+        return [
+            {"embedding": vector[:kept], "tokens": tokens}
+            for vector, tokens in zip(outputs, features.lengths.tolist(), strict=True)
+        ]
+
+    def similarity(self, first: list[str], second: list[str] | None = None) -> np.ndarray:
+        """Return the cosine of every text with every other: fp32 [A, B].
+
+        Args:
+            first: A texts.
+            second: B texts. Default: the first ones.
+        """
+        a = self._stacked(first)
+        return self.encoder.similarity(a, a if second is None else self._stacked(second))
+
+    def _stacked(self, texts: list[str]) -> np.ndarray:
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        vectors = [record["embedding"] for record in self(listed)]
+        return np.array(vectors, np.float32).reshape(len(listed), self.encoder.kept(None))
+
+
+MASK = "[MASK]"
+MAX_GUESSES = 50  # for a mask
+
+
+class FillMask(Pipeline[str]):
+    """Guess the likeliest tokens for each `[MASK]` of a text as if the others stayed hidden."""
+
+    kind = "fill-mask"
+    options = ("top",)
+    example_name = "masked"
+
+    def parse(self, value: Any) -> str:
+        """Read a text with at least one `[MASK]`, or the tokenizer's own mask; or an object with such a `text`."""
+        value = text_of(value)
+        if not is_text(value):
+            raise self.bad_input(value, "a text")
+        value = value.replace(self.tokenizer.mask_token, MASK)
+        if MASK not in value:
+            raise DataError("bad-input", f"there is no {MASK} in {value[:80]!r}", f"for example {self.example!r}")
+        return value
+
+    def features(self, inputs: Sequence[str]) -> Features:
+        """Tokenize each text into a sequence; `masked` says at which tokens the masks are."""
+        texts = [text.replace(MASK, self.tokenizer.mask_token) for text in inputs]
+        rows = [self.tokenizer.encode(text, special_tokens=True, mask_literal=True) for text in texts]
+        max_tokens = self.model.config.max_position_embeddings
+        for row, text in zip(rows, inputs, strict=True):
+            if len(row) > max_tokens:
+                raise DataError(
+                    "too-large",
+                    f"{text[:60]!r} … has {len(row):,} tokens, the model reads {max_tokens}",
+                    "cut the text",
+                )
+        features = Features.of([(row, len(row)) for row in rows], range(len(rows)))
+        return replace(features, per_token={"masked": features.input_ids == self.tokenizer.mask_id})
+
+    def outputs(self, batch: LabelledBatch) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return ids int64 [P, K] and probabilities fp32 [P, K] of the P masks of each sequence."""
+        assert isinstance(self.model, AlbertForPreTraining | AlbertForMaskedLM)
+        masked = batch.per_token["masked"]
+        positions = masked.nonzero().squeeze(1)
+        heads = self.model.packed_logits(replace(batch.packed, masked_positions=positions))
+        logits: Tensor = heads[0] if isinstance(heads, tuple) else heads
+        # Rows that only fill up the table are no tokens.
+        shares = logits.float().softmax(-1)[:, : self.tokenizer.vocab_size]
+        best = shares.topk(min(MAX_GUESSES, shares.shape[1]))
+        ends = torch.searchsorted(positions, batch.packed.offsets[1:-1]).cpu().numpy()
+        ids, probabilities = (np.split(part.cpu().numpy(), ends) for part in (best.indices, best.values))
+        return list(zip(ids, probabilities, strict=True))
+
+    def results(
+        self, inputs: Sequence[str], features: Features, outputs: Sequence[Any], *, top: int = 5, **_: Any
+    ) -> list[Result]:
+        """Return `text` and `masks`: guesses, best first, with `piece`, `word` (as read in a text), `id`, `probability`."""
+        check_top(top, MAX_GUESSES)
+        return [
+            {"text": text, "masks": [self._guesses(row, shares, top) for row, shares in zip(*masks, strict=True)]}
+            for text, masks in zip(inputs, outputs, strict=True)
+        ]
+
+    def _guesses(self, ids: np.ndarray, probabilities: np.ndarray, top: int) -> list[Result]:
+        return [
+            {
+                "piece": self.tokenizer.id_to_piece(i),
+                "word": self.tokenizer.decode([i]).strip(),
+                "id": i,
+                "probability": p,
+            }
+            for i, p in zip(ids[:top].tolist(), probabilities[:top].tolist(), strict=True)
+        ]
+
+
+class SentenceOrder(Pipeline[tuple[str, str]]):
+    """Tell whether two texts stand in their order, as ALBERT was pretrained to do."""
+
+    kind = "sentence-order"
+    example_name = "ordered"
+
+    def parse(self, value: Any) -> tuple[str, str]:
+        """Read two texts in a tuple or a list, or an object with `text` and `pair`."""
+        if isinstance(value, Mapping):
+            value = (value.get("text"), value.get("pair"))
+        if not is_pair(value) or not all(text.strip() for text in value):
+            raise self.bad_input(value, "two texts, the first and the second")
+        return value[0], value[1]
+
+    def features(self, inputs: Sequence[tuple[str, str]]) -> Features:
+        """Tokenize each pair into a sequence, cut to what the model reads."""
+        firsts, seconds = zip(*inputs, strict=True)
+        return text_features(firsts, seconds, self.tokenizer, self.model.config.max_position_embeddings)
+
+    def outputs(self, batch: LabelledBatch) -> list[np.ndarray]:
+        """Return probabilities fp32 [2] of each sequence: in order, swapped."""
+        if not isinstance(self.model, AlbertForPreTraining):
+            raise CheckpointError(
+                "wrong-model", "the model has no sentence-order head", "use one that was pretrained with sentence order"
+            )
+        nowhere = batch.packed.offsets[:0]
+        _, logits = self.model.packed_logits(replace(batch.packed, masked_positions=nowhere))
+        return list(logits.float().softmax(-1).cpu().numpy())
+
+    def results(
+        self, inputs: Sequence[tuple[str, str]], features: Features, outputs: Sequence[Any], **_: Any
+    ) -> list[Result]:
+        """Return the probabilities `in_order` and `swapped`."""
+        return [{"in_order": float(shares[0]), "swapped": float(shares[1])} for shares in outputs]
+
+
+# Words as CoNLL and WNUT have them: 's apart, U.S. and Jean-Pierre and 3.5 and #tag whole, and of punctuation a run of the same
+# mark. Of WNUT-17's words 97 in 100 come out whole.
+_CLITIC = r"['’](?:s|m|d|re|ve|ll)\b"
+_WORD = re.compile(rf"{_CLITIC}|(?:[^\W\d_]\.){{2,}}|[@#]?\w+(?:(?!{_CLITIC})[-.,'’&]\w+)*|([^\w\s])\1*", re.IGNORECASE)
+_MARKS = ("Mn", "Mc", "Me", "Cf")
+_CHARACTER = re.compile(r"\S|(?<=\S)\s+(?=\S)")  # a run of spaces between two characters is one
+
+
+class TaskPipeline(Pipeline[Any]):
+    """Answer with a fine-tuned model.
+
+    Args:
+        task: What the outputs mean.
+        model: Of the task's class.
+        tokenizer: Its tokenizer.
+        precision: As `Pipeline`.
+    """
+
+    def __init__(
+        self, task: Task, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
+    ) -> None:
+        super().__init__(model, tokenizer, precision)
+        self.task = task
+
+    def features(self, inputs: Sequence[Any]) -> Features:
+        """Tokenize as the task does; texts that are too long are cut or read in windows, as in training."""
+        return self.task.features(inputs, self.tokenizer, labelled=False)
+
+    def outputs(self, batch: LabelledBatch) -> list[Any]:
+        """Run the model as `Task.outputs` does."""
+        return self.task.outputs(self.model, batch)
+
+    def results(self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any) -> list[Result]:
+        """Return the task's predictions without their ids."""
+        records = self.task.predictions(inputs, features, outputs)
+        return [{name: value for name, value in record.items() if name != "id"} for record in records]
+
+
+class Classify(TaskPipeline):
+    """Classify a text or a pair: `label` and `probabilities`, or `labels` where it may have several."""
+
+    kind = "classify"
+    example_name = "opinion"
+    _early: EarlyExit | None = None
+
+    def __init__(
+        self, task: Task, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
+    ) -> None:
+        super().__init__(task, model, tokenizer, precision)
+        if self._reads_pairs is not None:
+            texts = example_texts(tokenizer)
+            self.example = texts.alike if self._reads_pairs else texts.opinion
+
+    @property
+    def _reads_pairs(self) -> bool | None:
+        return self.task.reads_pairs if isinstance(self.task, TextTask) else None
+
+    def leave_early(self, exits: ExitHeads, rule: ExitRule) -> None:
+        """Run as few layers as a rule asks for from now on.
+
+        Args:
+            exits: Of this model.
+            rule: When to leave.
+        """
+        self._early = EarlyExit(self.model, exits, self.engine, rule)  # type: ignore[arg-type]
+
+    def outputs(self, batch: LabelledBatch) -> list[Any]:
+        """Run the model as `Task.outputs` does."""
+        return super().outputs(batch) if self._early is None else list(self._early.logits(batch)[0].numpy())
+
+    def parse(self, value: Any) -> TextExample:
+        """Read a text, a tuple or list of two texts, or an object with `text` and perhaps `pair`; a text may be empty."""
+        if isinstance(value, Mapping):
+            text, pair = value.get("text"), value.get("pair")
+        else:
+            text, pair = value if is_pair(value) else (value, None)
+        if is_text(text) and (pair is None or is_text(pair)):
+            return TextExample("", text, pair)
+        raise self.bad_input(value, "a text, two texts, or an object with `text` and `pair`")
+
+    def doubts(self, inputs: Sequence[Any]) -> tuple[str, ...]:
+        """Warn about single texts for a model of pairs and pairs for one of single texts."""
+        if self._reads_pairs is None:
+            return ()
+        count = sum((example.pair is None) == self._reads_pairs for example in inputs)
+        times = "" if len(inputs) == 1 else f"{count:,} of {len(inputs):,} times "
+        fact = "pairs of texts, asked about one alone" if self._reads_pairs else "single texts, asked about a pair"
+        return (f"{times}trained on {fact}",) if count else ()
+
+
+class Score(Classify):
+    """Score a text or a pair: `value`."""
+
+    kind = "score"
+    example_name = "alike"
+
+
+@dataclass(frozen=True)
+class SentenceToTag(TaggedExample):
+    """Hold a sentence to tag, and where its words stand in the text they were taken from.
+
+    Attributes:
+        source: The text; "" if the words were given one by one.
+        spans: Start and end of each word in it, in characters.
+    """
+
+    source: str = ""
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+class Tag(TaskPipeline):
+    """Tag a sentence: `entities` with type, text, start, end (characters) and score; `words` and `tags`."""
+
+    kind = "tag"
+    example_name = "named"
+
+    def parse(self, value: Any) -> SentenceToTag:
+        """Read a text, an object with `text`, or a list of words.
+
+        A text is cut into words and punctuation marks as the data are that taggers are trained on; or into its characters,
+        where the model was trained on such. An empty text has none.
+        """
+        value, characters = text_of(value), getattr(self.task, "layout", "words") == "characters"
+        if is_text(value):
+            matches = _CHARACTER.finditer(value) if characters else _WORD.finditer(_with_marks_as_letters(value))
+            spans = [match.span() for match in matches]
+            words = [" " if value[start:end].isspace() else value[start:end] for start, end in spans]
+            return SentenceToTag("", tuple(words), spaces=not characters, source=value, spans=tuple(spans))
+        words = list(value) if isinstance(value, list | tuple) else []
+        if not words or not all(is_text(word) and word.split() == [word] for word in words):
+            raise self.bad_input(value, "a text, or a list of words without spaces")
+        return SentenceToTag("", tuple(words), spaces=not characters)
+
+    def results(self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any) -> list[Result]:
+        """Return the task's predictions; entities of a text have their places in it."""
+        records = super().results(inputs, features, outputs)
+        for sentence, record in zip(inputs, records, strict=True):
+            if sentence.source:
+                _move_to_source(sentence, record["entities"])
+        return records
+
+
+def _with_marks_as_letters(text: str) -> str:
+    """Replace accents, vowel signs and joiners by letters, so that they do not end a word: `\\w` knows none of them."""
+    return "".join("m" if unicodedata.category(sign) in _MARKS else sign for sign in text)
+
+
+def _move_to_source(sentence: SentenceToTag, entities: list[dict[str, Any]]) -> None:
+    """Move places from the words with single spaces between them to the text."""
+    gap, start = int(sentence.spaces), 0
+    starts, ends = {}, {}
+    for word, (first, last) in zip(sentence.words, sentence.spans, strict=True):
+        starts[start], ends[start + len(word)] = first, last
+        start += len(word) + gap
+    for entity in entities:
+        entity["start"], entity["end"] = starts[entity["start"]], ends[entity["end"]]
+        entity["text"] = sentence.source[entity["start"] : entity["end"]]
+
+
+class QuestionAnsweringPipeline(TaskPipeline):
+    """Answer a question with a span of a text of any length: `answer`, `start`, `end` (characters), `score`, `nbest`."""
+
+    kind = "answer"
+    options = ("top",)
+    example_name = "question"
+
+    def parse(self, value: Any) -> QuestionExample:
+        """Read an object with `question` and `context`."""
+        question, context = (
+            (value.get("question"), value.get("context")) if isinstance(value, Mapping) else (None, None)
+        )
+        if not (is_text(question) and is_text(context) and question.strip() and context.strip()):
+            raise self.bad_input(value, "an object with the texts `question` and `context`")
+        return QuestionExample("", question, context)
+
+    def results(
+        self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], *, top: int = 5, **_: Any
+    ) -> list[Result]:
+        """Return the task's predictions with the first `top` of `nbest`."""
+        assert isinstance(self.task, AnswerTask)
+        check_top(top, self.task.n_best_size)
+        records = super().results(inputs, features, outputs)
+        return [{**record, "nbest": record["nbest"][:top]} for record in records]
+
+
+class Choose(TaskPipeline):
+    """Choose one of several texts: `label`, `index`, `probabilities`."""
+
+    kind = "choose"
+    example_name = "choice"
+
+    def parse(self, value: Any) -> ChoiceExample:
+        """Read an object with `choices`, two or more texts, and `question` or `context` or both."""
+        choices = value.get("choices") if isinstance(value, Mapping) else None
+        if not isinstance(choices, list | tuple) or not all(map(is_text, choices)):
+            raise self.bad_input(value, "an object with `choices`, a list of texts, and `question` or `context`")
+        context, question = ("" if value.get(name) is None else value[name] for name in ("context", "question"))
+        try:
+            return checked_example("", context, question, choices)
+        except ValueError as error:
+            raise self.bad_input(value, f"a question with choices: {error}") from None
+
+
+BY_TASK: dict[str, type[TaskPipeline]] = {
+    "classification": Classify, "multilabel": Classify, "regression": Score, "tagging": Tag, "answers": QuestionAnsweringPipeline,
+    "choice": Choose,
+}  # fmt: skip

@@ -1,0 +1,68 @@
+"""Verify everything that has checksums below a folder: runs, stores, prepared clips."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from albertkit.captioning.prepared import PREPARED, PreparedClips, is_sound, item_file
+from albertkit.corpus.store import MANIFEST, UNFINISHED, TokenStore
+from albertkit.errors import AlbertKitError, DataError
+from albertkit.files import CHECKSUMS, changed_files
+from albertkit.output.sections import Result
+
+
+@dataclass(frozen=True)
+class VerifyReport(Result):
+    """Files whose checksums `verify_files` has confirmed.
+
+    Attributes:
+        folder: The folder.
+        models: Folders of models with checksums: checkpoints, `best`, `final`, `start` of runs.
+        stores: Token stores.
+        prepared: Folders of prepared clips.
+    """
+
+    folder: str
+    models: int
+    stores: int
+    prepared: int
+
+
+def verify_files(folder: str | os.PathLike[str]) -> VerifyReport:
+    """Compare everything below a folder (a run, a store, prepared clips) with the checksums that were written with it."""
+    root = Path(folder)
+    hint = "name a run, a store or a folder of prepared clips"
+    if not root.is_dir():
+        raise DataError("not-found", f"there is no folder `{root}`", hint)
+    found = {CHECKSUMS: 0, MANIFEST: 0, PREPARED: 0}
+    corrupt: list[str] = []
+    for place, folders, names in os.walk(root):
+        folders.sort()
+        for kind in found.keys() & set(names):
+            if kind == MANIFEST and UNFINISHED in Path(place).parts:
+                continue
+            found[kind] += 1
+            corrupt += _corrupt(kind, Path(place))
+    if not any(found.values()):
+        raise DataError("missing-file", f"nothing below `{root}` has checksums", hint)
+    if corrupt:
+        listed = "; ".join(corrupt[:10]) + f" … ({len(corrupt):,} in all)" * (len(corrupt) > 10)
+        raise DataError("corrupt", f"corrupted: {listed}", "copy them again from an intact copy, or make them again")
+    return VerifyReport(str(root), found[CHECKSUMS], found[MANIFEST], found[PREPARED])
+
+
+def _corrupt(kind: str, place: Path) -> Iterator[str]:
+    if kind == CHECKSUMS:
+        yield from (str(place / name) for name in changed_files(place))
+        return
+    try:
+        if kind == MANIFEST:
+            TokenStore.open(place).verify()
+            return
+        clips = PreparedClips.open(place)
+    except AlbertKitError as error:
+        yield error.message
+        return
+    items = {clip.item for part in clips.splits.values() for clip in part}
+    yield from (str(item_file(place, name)) for name in sorted(items) if not is_sound(place, name, clips.dtype))

@@ -1,0 +1,133 @@
+"""`albertkit doctor --warm`: compile the loops that most commands need, so that none of these pauses for it."""
+
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from albertkit.batches.packed import PackedBatch
+from albertkit.config import AlbertConfig
+from albertkit.corpus import build_store
+from albertkit.engines import load_engine
+from albertkit.engines.early_exit import Exits
+from albertkit.engines.engine import PRECISIONS
+from albertkit.loop_cache import loops_folder
+from albertkit.model import AlbertModel, cpu_loops
+from albertkit.output.sections import FactList, Result, Section
+from albertkit.pretraining import PretrainSettings, pretrain
+from albertkit.tokenizer import AlbertTokenizer, train_tokenizer, wordpiece
+from albertkit.tokenizer.sentencepiece import CHARACTERS_BEFORE_ENGINE
+from albertkit.training.processes import choose_precision
+
+
+@dataclass(frozen=True)
+class Warmed(Result):
+    """Says what was compiled.
+
+    Attributes:
+        seconds: By part of albertkit; near 0 where all of it was compiled before.
+        notes: Engines that this machine does not have, and why.
+        cache: Folder of what was compiled.
+    """
+
+    seconds: dict[str, float]
+    notes: tuple[str, ...]
+    cache: Path
+
+    def sections(self) -> list[Section]:
+        """Return the seconds of each part."""
+        parts = {name: f"{seconds:.1f} s" for name, seconds in self.seconds.items()}
+        return [
+            FactList(
+                {**parts, "kept in": self.cache, "not here": list(self.notes) or None}, "compiled for this processor"
+            )
+        ]
+
+
+def warm() -> Warmed:
+    """Compile the loops of tokenizers, stores, pretraining and engines, by running each on a small input."""
+    seconds: dict[str, float] = {}
+    notes: list[str] = []
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        result = work()
+        seconds[name] = round(time.perf_counter() - started, 3)
+        return result
+
+    with tempfile.TemporaryDirectory(prefix="albertkit-") as name, redirect_stderr(StringIO()):
+        folder = Path(name)
+        _write_text(folder / "text.txt")
+        timed("tokenizers and stores", lambda: _build(folder))
+        timed("WordPiece", lambda: _encode_by_wordpiece(folder / "wordpiece"))
+        timed("pretraining", lambda: _pretrain(folder))
+        if choose_precision("auto", torch.device("cpu")) == torch.bfloat16:
+            timed("training in bf16", _run_training_loops)
+        model = AlbertModel.from_pretrained(folder / "run").eval()
+        for precision in PRECISIONS[1:]:
+            notes += timed(f"engine in {precision}", partial(_encode, model, precision))
+    return Warmed(seconds, tuple(dict.fromkeys(notes)), loops_folder())
+
+
+def _write_text(path: Path) -> None:
+    """Write 300 lines of random words."""
+    draws = random.Random(0)
+    words = ["".join(draws.choices("etaoinshrdlu", k=draws.randint(2, 6))) for _ in range(60)]
+    lines = [" ".join(draws.choices(words, k=8)).capitalize() + "." for _ in range(300)]
+    path.write_text("\n".join(line + "\n" * (number % 10 == 9) for number, line in enumerate(lines)), encoding="utf-8")
+
+
+def _build(folder: Path) -> None:
+    tokenizer = train_tokenizer([folder / "text.txt"], folder / "tokenizer", vocab_size=64)
+    text = (folder / "text.txt").read_text(encoding="utf-8")
+    tokenizer.encode_batch([text] * (1 + CHARACTERS_BEFORE_ENGINE // len(text)))
+    build_store([folder / "text.txt"], folder / "store", folder / "tokenizer", workers=0)
+
+
+def _encode_by_wordpiece(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n", encoding="utf-8")
+    AlbertTokenizer.from_pretrained(folder).encode_batch(["ab a " * (1 + wordpiece.CHARACTERS_BEFORE_ENGINE // 5)])
+
+
+def _pretrain(folder: Path) -> None:
+    config = AlbertConfig(vocab_size=64, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
+    config.save_pretrained(folder)
+    settings = PretrainSettings(
+        config=folder / "config.json",
+        length=32,
+        batch_tokens=256,
+        steps=2,
+        warmup_steps=1,
+        held_out=0.2,
+        initial_weights="text",
+    )
+    pretrain(folder / "store", folder / "run", settings)
+
+
+def _run_training_loops() -> None:
+    """Run the loops of a training in bf16 on a tensor that is large enough for them; `_pretrain` has none."""
+    values = torch.zeros(64, 3 * 1024, dtype=torch.bfloat16, requires_grad=True)
+    (cpu_loops.gelu_new(values).sum() + cpu_loops.short_attention(values, [64], num_heads=16).sum()).backward()
+    cpu_loops.exponentials_in_place(torch.zeros_like(values), torch.zeros(len(values), dtype=torch.int64))
+
+
+def _encode(model: AlbertModel, precision: Any) -> tuple[str, ...]:
+    """Encode whole texts, single positions of them, and with early exit; return what the engine fell back from."""
+    engine, batch = load_engine(model, precision), PackedBatch.from_sequences([[2, 7, 8, 3], [2, 9, 3]])
+    with torch.inference_mode():
+        engine.encode(batch)
+        engine.encode(batch, torch.tensor([0, 4]))
+        layers, width = model.config.num_hidden_layers, model.config.hidden_size
+        no_weights = np.zeros((layers, 2, width), np.float32), np.zeros((layers, 2), np.float32)
+        engine.exit_early(batch, Exits(*no_weights, patience=1, threshold=0.0))
+    return tuple(engine.notes)

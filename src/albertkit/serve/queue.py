@@ -1,0 +1,647 @@
+"""Choose the sequences that are computed next: many requests share a batch, and none waits behind a large one.
+
+A queue for each pipeline; pipelines take turns. Within a pipeline clients take turns, and so do the requests of a client. Each
+turn gives at most `SHARE` of a batch (deficit round robin): a text that arrives behind a million others waits for one batch,
+not for all of them. Where this would let a request miss its deadline, the one that is due first
+goes first; one that cannot be finished in time even so is refused and not computed.
+"""
+
+import asyncio
+import ipaddress
+import math
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albertkit.batches.features import Features
+
+MOST_PROMISES = 2048
+PATIENCE = 0.3  # of the room: who comes so late is still accepted
+EXACT = 0.2  # seconds after the promised time, in which who waited for it comes: for so long its room is kept free
+SLIGHT = 0.02  # of a promised request: so little work does not endanger it
+_KEPT = 0.98  # weight of all earlier requests beside the latest one, where it is learned how fast places become free
+_PROMISED = (
+    2 / 3
+)  # of a space: promises are of whole seconds, so that many come for them in one moment, few in the next
+
+
+class Sender(NamedTuple):
+    """Who sends which request.
+
+    Attributes:
+        client: Its address.
+        connection: Its port; 0 where it is unknown.
+        request: What it asks: equal if it is sent again.
+    """
+
+    client: str = ""
+    connection: int = 0
+    request: Hashable = None
+
+
+NOBODY = Sender()
+
+
+def client_of(host: str) -> str:
+    """Return the client that has an address: of IPv6 the network that one client has."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
+
+
+class Waiting(NamedTuple):
+    """Seconds of work that waits, as far as it was accepted.
+
+    Attributes:
+        own: Of each request of the client that asks.
+        others: Of all requests of each other client.
+    """
+
+    own: Sequence[float]
+    others: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """Return the sum."""
+        return sum(self.own) + sum(self.others.values())
+
+
+class Room(NamedTuple):
+    """Seconds of work for which there is room: for any request, and for those that clients' turns serve early."""
+
+    fair: float
+    limit: float
+
+
+@dataclass(frozen=True, eq=False)
+class Promise:
+    """A time, in seconds of the caller's clock, at which a refused request, of some seconds of work, would be accepted."""
+
+    sender: Sender
+    seconds: float
+    due: float
+    end: float
+
+
+class Admission:
+    """Accept requests, or promise a time.
+
+    Args:
+        overdraft: Of the limit of the room, for those who were promised a time: work may take longer than it seemed.
+    """
+
+    def __init__(self, overdraft: float = 1.1) -> None:
+        self._promises, self._overdraft = _Promises(), overdraft
+
+    @property
+    def has_promised(self) -> bool:
+        """Return whether somebody may still come for whom there must be room."""
+        return len(self._promises) > 0
+
+    def decide(
+        self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float
+    ) -> int | None:
+        """Return None to accept a request, or after how many whole seconds it would be accepted.
+
+        Args:
+            sender: Who sends it.
+            seconds: Its work.
+            waiting: Work that waits.
+            at_work: Seconds of what is being computed.
+            room: For this request.
+            now: The time.
+        """
+        self._promises.expire(now)
+        equal = self._promises.of_request(sender)
+        claimed = _claim(equal, sender, now)
+        if claimed is not None:
+            self._promises.remove(claimed)
+            excess = at_work + waiting.seconds + seconds - self._overdraft * room.limit
+        else:
+            excess = self._excess(sender.client, seconds, waiting, at_work, room, now)
+        if excess <= 0 or not waiting.seconds:
+            return None
+        for promise in equal:
+            if promise.sender == sender and promise is not claimed:  # it did not wait
+                return max(1, math.ceil(promise.due - now))
+        return self._promise(sender, seconds, excess, room, now)
+
+    def promise(self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float) -> int:
+        """Return after how many seconds a refused request would be accepted. Arguments as `decide`."""
+        excess = self._excess(sender.client, seconds, waiting, at_work, room, now)
+        return self._promise(sender, seconds, excess, room, now)
+
+    def _promise(self, sender: Sender, seconds: float, excess: float, room: Room, now: float) -> int:
+        wait = max(1, math.ceil(excess))
+        if len(self._promises) < MOST_PROMISES:
+            end = now + wait + max(1.0, PATIENCE * room.fair)
+            self._promises.add(Promise(sender, seconds, now + wait, end))
+        return wait
+
+    def _excess(self, client: str, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float) -> float:
+        """Return the seconds until there is room for work; 0 if there is now."""
+        turn = at_work + _before(client, seconds, waiting, self._promises.between(now - EXACT, now)) + seconds
+        level = max(room.fair, room.limit - (room.limit - room.fair) * turn / room.fair)
+        due, promised = self._promises.after(now - EXACT)
+        plan = _plan(at_work + waiting.seconds, due - now, promised)
+        return _first_time(*plan, seconds, level, room.limit)
+
+
+class Space:
+    """Places, or bytes, that requests hold until they end; who finds none is promised when there will be some.
+
+    How fast they become free is seen while at least half of them are held, where the latest requests count most; before that
+    they count as held for the longest that a request may take. Once somebody is refused, the space counts as full where
+    `_PROMISED` of it is held; all of it is for those who were promised a time. This is work for an `Admission`.
+
+    Attributes:
+        most: So many there are.
+        held: So many are held now.
+    """
+
+    def __init__(self, most: float, longest: float) -> None:
+        self.most, self.held = most, 0.0
+        self._freed, self._seconds, self._since = 0.0, 0.0, 0.0
+        self._longest, self._admission = longest, Admission(1 / _PROMISED)
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Return whether more are held than there are."""
+        return self.held > self.most
+
+    def refuse(self, sender: Sender, count: float, now: float) -> int | None:
+        """Return None where so many are free, or after how many seconds they will be."""
+        if self.held + count <= self.most and not self._admission.has_promised:
+            return None
+        return self._admission.decide(sender, *self._work(count), now)
+
+    def promise(self, sender: Sender, count: float, now: float) -> int:
+        """Return after how many seconds so many will be free, for a request that got no more of them."""
+        return self._admission.promise(sender, *self._work(count), now)
+
+    def take(self, count: float, now: float) -> None:
+        """Hold more."""
+        if self.held < self.most / 2:
+            self._since = now
+        self.held += count
+
+    def free(self, count: float, now: float) -> None:
+        """Give back what a request held."""
+        if self.held >= self.most / 2:
+            self._freed = _KEPT * self._freed + count
+            self._seconds = _KEPT * self._seconds + now - self._since
+            self._since = now
+        self.held -= count
+
+    def _work(self, count: float) -> tuple[float, Waiting, float, Room]:
+        of_one = self._seconds / self._freed if self._freed else self._longest / self.most
+        full = of_one * _PROMISED * self.most
+        return of_one * count, Waiting((), {"": of_one * self.held}), 0.0, Room(full, full)
+
+
+class _Promises:
+    """Promises by the time that is due; also as arrays, since every refusal looks at all of them."""
+
+    def __init__(self) -> None:
+        self._promises: list[Promise] = []
+        self._numbers = np.empty((3, 0))  # due, end and seconds of each
+        self._by_request = defaultdict[Hashable, list[Promise]](list)
+
+    def __len__(self) -> int:
+        return len(self._promises)
+
+    def add(self, promise: Promise) -> None:
+        index = int(self._numbers[0].searchsorted(promise.due, "right"))
+        self._promises.insert(index, promise)
+        self._numbers = np.insert(self._numbers, index, (promise.due, promise.end, promise.seconds), axis=1)
+        equal = self._by_request[_request(promise.sender)]
+        equal.append(promise)
+        equal.sort(key=lambda promise: promise.due)
+
+    def remove(self, promise: Promise) -> None:
+        self._remove([self._promises.index(promise)])
+
+    def expire(self, now: float) -> None:
+        """Remove those whose end has come."""
+        self._remove(np.flatnonzero(self._numbers[1] <= now).tolist())
+
+    def _remove(self, indices: list[int]) -> None:
+        for index in reversed(indices):
+            promise = self._promises.pop(index)
+            equal = self._by_request[_request(promise.sender)]
+            equal.remove(promise)
+            if not equal:
+                del self._by_request[_request(promise.sender)]
+        if indices:
+            self._numbers = np.delete(self._numbers, indices, axis=1)
+
+    def of_request(self, sender: Sender) -> list[Promise]:
+        """Return those that were made to a client for such a request."""
+        return [*self._by_request.get(_request(sender), ())]
+
+    def between(self, start: float, stop: float) -> list[Promise]:
+        """Return those that are due after one time and until another."""
+        first, last = self._numbers[0].searchsorted((start, stop), "right")
+        return self._promises[first:last]
+
+    def after(self, start: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the times and the seconds of work of those that are due after a time."""
+        due, _, seconds = self._numbers[:, self._numbers[0].searchsorted(start, "right") :]
+        return due, seconds
+
+
+def _request(sender: Sender) -> Hashable:
+    return sender.client, sender.request
+
+
+def _claim(equal: list[Promise], sender: Sender, now: float) -> Promise | None:
+    """Find the promise that a request comes for.
+
+    Equal requests of one address may be several clients', and some of them may be new: these are told apart by their
+    connections, and by coming exactly at the promised time.
+    """
+    due = [promise for promise in equal if promise.due <= now]
+    same = [promise for promise in due if promise.sender.connection == sender.connection]
+    exact = [promise for promise in due if len(equal) == 1 or now <= promise.due + EXACT]
+    return next(iter(same or exact), None)
+
+
+def _before(client: str, seconds: float, waiting: Waiting, promises: list[Promise]) -> float:
+    """Return the seconds of other requests that clients' turns serve before a request is served."""
+    own, others = [*waiting.own], defaultdict(float, waiting.others)
+    for promise in promises:
+        if promise.sender.client == client:
+            own.append(promise.seconds)
+        else:
+            others[promise.sender.client] += promise.seconds
+    first = float(np.minimum(own, seconds).sum())
+    sums = np.fromiter(others.values(), np.float64, len(others))
+    return first + float(np.minimum(sums, first + seconds).sum())
+
+
+def _plan(seconds: float, due: np.ndarray, promised: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return now (0) and the time of each promise, the seconds of work that wait then, and those that it adds."""
+    times = np.concatenate(([0.0], np.maximum(due, 0.0)))
+    added = np.concatenate(([seconds], promised))
+    # Where nothing waits, time passes without work: as much as the balance has fallen below zero until then.
+    balance = np.cumsum(added) - times
+    return times, balance - np.minimum.accumulate(balance - added), added
+
+
+def _first_time(
+    times: np.ndarray, waiting: np.ndarray, added: np.ndarray, seconds: float, level: float, horizon: float
+) -> float:
+    """Return the first time at which work fits below a level, and from which on it does for as long as the horizon.
+
+    Promises of much more work are passed over: their times are not as exact as that.
+    """
+    excess = waiting + seconds - level
+    fits = times + np.maximum(excess, 0.0)
+    following = np.append(times[1:], np.inf)
+    full = np.where((excess > 0) & (seconds > SLIGHT * added), times, np.inf)
+    next_full = np.append(np.minimum.accumulate(full[:0:-1])[::-1], np.inf)
+    return float(fits[np.argmax((fits <= following) & (fits + horizon < next_full))])
+
+
+CALL_TOKENS = 512  # what a call (a caption, a look inside) counts for in the queue
+Key = tuple[str, str]  # name of a model, kind of its pipeline
+BACKLOG = 0.6  # of a request's time: in which it should be done, with all that is served before it
+ALONE = 0.9  # of a request's time: what all work may take, or one request where nothing else waits
+_FULL = 0.5  # of a batch: the time of a smaller one is mostly overhead, and says little of a token's
+_NEW = 0.2  # weight of the latest batch
+_DENSITY = 0.25  # tokens of a character, about: English; until a text is tokenized nothing better is known
+SHARE = 8  # parts of a batch that one request may take before others had their turn
+_DUE = 0.7  # of a request's time, more than `BACKLOG`: the rest is for a machine that becomes slower
+
+
+class RequestJob:
+    """Hold the work of one request: M sequences, or the arguments of a call, which counts as one.
+
+    The future gets M outputs, or an error. Its client waits until the deadline; it should be done when it is `due`. Both
+    are seconds of the loop's clock. Clients take turns: `sender` names it.
+    """
+
+    def __init__(
+        self,
+        key: Key,
+        content: Features | dict[str, Any],
+        future: "asyncio.Future[list[Any]]",
+        deadline: float = inf,
+        now: float = 0.0,
+        sender: Sender = NOBODY,
+    ) -> None:
+        self.key, self.content, self.future, self.deadline = key, content, future, deadline
+        self.sender = sender
+        self.due = now + _DUE * (deadline - now)
+        ends = content.offsets if isinstance(content, Features) else np.array([0, CALL_TOKENS])
+        self.ends: list[int] = ends.tolist()  # tokens before each sequence
+        self.outputs: list[Any] = [None] * (len(self.ends) - 1)
+        self.unanswered = len(self.outputs)
+        self.todo = deque([(0, len(self.outputs))])  # sequences from, to
+        self.tokens = self.ends[-1]  # that wait; kept, as every refusal asks for those of all requests
+        self.retried = False
+
+    @property
+    def is_call(self) -> bool:
+        """Return whether this is a call and not sequences."""
+        return isinstance(self.content, dict)
+
+    def take(self, share: int, room: int) -> "RequestPart | None":
+        """Take the next sequences, at most `share` tokens and never more than `room`; at least one sequence.
+
+        Room 0 means that the batch is empty: then a sequence of any length fits. None if the next one does not fit.
+        """
+        start, stop = self.todo[0]
+        end = start + 1
+        if room and self.ends[end] - self.ends[start] > room:
+            return None
+        limit = self.ends[start] + (min(share, room) if room else share)
+        while end < stop and self.ends[end + 1] <= limit:
+            end += 1
+        self.todo.popleft()
+        if end < stop:
+            self.todo.appendleft((end, stop))
+        self.tokens -= self.ends[end] - self.ends[start]
+        return RequestPart(self, start, end)
+
+    def answer(self, start: int, stop: int, outputs: list[Any]) -> None:
+        """Keep outputs of some sequences; the last ones answer the request."""
+        self.outputs[start:stop] = outputs
+        self.unanswered -= stop - start
+        if not self.unanswered and not self.future.done():
+            self.future.set_result(self.outputs)
+
+    def fail(self, error: Exception) -> None:
+        """Answer the request with an error."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+@dataclass(frozen=True, eq=False)
+class RequestPart:
+    """Sequences `start` to `stop` of a request."""
+
+    job: RequestJob
+    start: int
+    stop: int
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of tokens in these sequences."""
+        return self.job.ends[self.stop] - self.job.ends[self.start]
+
+    def content(self) -> Features:
+        """Return these sequences alone."""
+        whole, (a, b) = self.job.content, (self.start, self.stop)
+        assert isinstance(whole, Features)
+        if (a, b) == (0, whole.num_sequences):
+            return whole
+        tokens = slice(self.job.ends[a], self.job.ends[b])
+        return Features(
+            whole.input_ids[tokens],
+            whole.token_type_ids[tokens],
+            whole.offsets[a : b + 1] - whole.offsets[a],
+            whole.examples[a:b],
+            {name: values[a:b] for name, values in whole.per_sequence.items()},
+            {name: values[tokens] for name, values in whole.per_token.items()},
+        )
+
+
+@dataclass(eq=False)
+class RequestBatch:
+    """Parts of requests that are computed together."""
+
+    key: Key
+    parts: list[RequestPart] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of tokens in the batch."""
+        return sum(part.tokens for part in self.parts)
+
+    @property
+    def sequences(self) -> int:
+        """Return the number of sequences in the batch."""
+        return sum(part.stop - part.start for part in self.parts)
+
+    @property
+    def is_call(self) -> bool:
+        """Return whether this is a call and not sequences."""
+        return self.parts[0].job.is_call
+
+    @property
+    def jobs(self) -> set[RequestJob]:
+        """Return the requests that share this batch."""
+        return {part.job for part in self.parts}
+
+    def content(self) -> Features | dict[str, Any]:
+        """Return all sequences, or the call."""
+        call = self.parts[0].job.content
+        return call if isinstance(call, dict) else Features.concatenated([part.content() for part in self.parts])
+
+    def answered(self, outputs: list[Any]) -> None:
+        """Give every request its outputs."""
+        at = 0
+        for part in self.parts:
+            size = part.stop - part.start
+            part.job.answer(part.start, part.stop, outputs[at : at + size])
+            at += size
+
+
+class Row:
+    """Requests of a pipeline: clients take turns, and so do the requests of a client.
+
+    Attributes:
+        tokens: That wait, by client; kept, as every refusal asks for them.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[str, deque[RequestJob]] = OrderedDict()  # by client
+        self.tokens: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def __iter__(self) -> Iterator[RequestJob]:
+        return (job for jobs in self._jobs.values() for job in jobs)
+
+    def add(self, job: RequestJob, first: bool = False) -> None:
+        """Put a request at the end of its client's, or before all others."""
+        jobs = self._jobs.setdefault(job.sender.client, deque())
+        (jobs.appendleft if first else jobs.append)(job)
+        self.tokens[job.sender.client] = self.tokens.get(job.sender.client, 0) + job.tokens
+        if first:
+            self._jobs.move_to_end(job.sender.client, last=False)
+
+    def remove(self, job: RequestJob) -> None:
+        """Take a request out."""
+        client = job.sender.client
+        self._jobs[client].remove(job)
+        self.tokens[client] -= job.tokens
+        if not self._jobs[client]:
+            del self._jobs[client], self.tokens[client]
+
+    def of_client(self, client: str) -> Iterable[RequestJob]:
+        """Return the requests of a client."""
+        return self._jobs.get(client, ())
+
+    def end_turn(self, part: RequestPart) -> None:
+        """Let the next client have its turn, and after it the next request of the one that a part was taken of."""
+        job = part.job
+        self.tokens[job.sender.client] -= part.tokens
+        self.remove(job)
+        if job.todo:
+            self.add(job)
+        if job.sender.client in self._jobs:
+            self._jobs.move_to_end(job.sender.client)
+
+
+class Queue:
+    """Requests that wait. A sequence longer than a batch is a batch of its own.
+
+    Attributes:
+        batch_tokens: As given.
+        pace: How long work takes.
+        rows: The requests of each pipeline; the first one's turn is next.
+    """
+
+    def __init__(self, batch_tokens: int, pace: "PipelineSpeed | None" = None) -> None:
+        self.batch_tokens = batch_tokens
+        self.pace = pace or PipelineSpeed(batch_tokens)
+        self.rows: OrderedDict[Key, Row] = OrderedDict()
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of tokens that wait."""
+        return sum(sum(row.tokens.values()) for row in self.rows.values())
+
+    @property
+    def seconds(self) -> float:
+        """Return how long they take, as far as the speed is known."""
+        return sum(self.pace.seconds(key, sum(row.tokens.values())) for key, row in self.rows.items())
+
+    def __iter__(self) -> Iterator[RequestJob]:
+        return (job for row in self.rows.values() for job in row)
+
+    def add(self, job: RequestJob, first: bool = False) -> None:
+        """Put a request at the end of its client's row, or at the beginning of all."""
+        self.rows.setdefault(job.key, Row()).add(job, first)
+
+    def discard(self, job: RequestJob) -> None:
+        """Forget what is left of a request."""
+        row = self.rows.get(job.key)
+        if row is not None and job in row:
+            row.remove(job)
+            self._drop_if_empty(job.key)
+
+    def put_back(self, batch: RequestBatch) -> None:
+        """Let a batch that got no answer wait again, before all others."""
+        for part in reversed(batch.parts):
+            job = part.job
+            self.discard(job)
+            job.todo.appendleft((part.start, part.stop))
+            job.tokens += part.tokens
+            self.add(job, first=True)
+
+    def hopeless(self, now: float, ahead: float) -> list[RequestJob]:
+        """Return the requests that cannot be finished in time, even if the one that is due first is always next."""
+        found = []
+        for job in self._by_deadline():
+            own = self.pace.seconds(job.key, job.tokens)
+            if now + ahead + own > job.deadline:
+                found.append(job)
+            else:
+                ahead += own
+        return found
+
+    def next_batch(self, now: float = 0.0, ahead: float = 0.0) -> RequestBatch | None:
+        """Return the batch of the pipeline whose turn it is, or of the one that must not wait; None if nothing waits."""
+        if not self.rows:
+            return None
+        urgent = self._urgent(now, ahead)
+        key = next(iter(self.rows)) if urgent is None else urgent.key
+        row, batch, room = self.rows[key], RequestBatch(key), self.batch_tokens
+        share = self.batch_tokens // SHARE if urgent is None else self.batch_tokens
+        due_first = iter(sorted(row, key=_deadline))
+        while row and room > 0:
+            job = next(iter(row)) if urgent is None else next(due_first, None)
+            part = None if job is None else job.take(share, room if batch.parts else 0)
+            if job is None or part is None:
+                break
+            row.end_turn(part)
+            batch.parts.append(part)
+            room -= part.tokens
+            if job.is_call:  # it is alone
+                break
+        self.rows.move_to_end(key)
+        self._drop_if_empty(key)
+        return batch
+
+    def _by_deadline(self) -> list[RequestJob]:
+        return sorted((job for job in self if job.deadline < inf), key=_deadline)
+
+    def _urgent(self, now: float, ahead: float) -> RequestJob | None:
+        """Return the request that is due first, if some request has little time beyond what must be computed before it."""
+        jobs = self._by_deadline()
+        # Of what comes now, a batch goes before it, and one more if it just misses that.
+        ahead += 2 * max((self.pace.seconds(key, self.batch_tokens) for key in self.rows), default=0.0)
+        for job in jobs:
+            ahead += self.pace.seconds(job.key, job.tokens)
+            if now + ahead > job.due:
+                return jobs[0]
+        return None
+
+    def _drop_if_empty(self, key: Key) -> None:
+        if not self.rows[key]:
+            del self.rows[key]
+
+
+def _deadline(job: RequestJob) -> float:
+    return job.deadline
+
+
+# --- how long work takes ------------------------------------------------------------------------------------------------
+
+
+class PipelineSpeed:
+    """Tokens a second of each pipeline, and tokens of a character.
+
+    Speed is learned from batches that are at least half full, which there are under load, and from calls. Until then it is
+    unknown, and work counts as done at once.
+    """
+
+    def __init__(self, batch_tokens: int) -> None:
+        self._least = _FULL * batch_tokens
+        self._rates: dict[Key, float] = {}
+        self._densities: dict[Key, float] = {}  # tokens of a character
+
+    def learn(self, key: Key, tokens: int, seconds: float, is_call: bool = False) -> None:
+        """Take the time of a batch into account."""
+        if is_call or tokens >= self._least:
+            rate = tokens / max(seconds, 1e-6)
+            self._rates[key] = rate if key not in self._rates else (1 - _NEW) * self._rates[key] + _NEW * rate
+
+    def seconds(self, key: Key, tokens: int) -> float:
+        """Return how long tokens take; 0 while the speed is unknown."""
+        return tokens / self._rates[key] if key in self._rates else 0.0
+
+    def knows(self, key: Key) -> bool:
+        """Return whether the speed is known."""
+        return key in self._rates
+
+    def learn_density(self, key: Key, size: int, tokens: int) -> None:
+        """Take the tokens of a request of some size, in characters or ids, into account."""
+        if size:
+            self._densities[key] = (1 - _NEW) * self._densities.get(key, _DENSITY) + _NEW * tokens / size
+
+    def tokens(self, key: Key, size: int) -> int:
+        """Return about the number of tokens of a request of this size."""
+        return math.ceil(self._densities.get(key, _DENSITY) * size)

@@ -1,0 +1,409 @@
+"""SwinBERT's trained captioners as ours, with their Video Swin."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from albertkit.captioning.captioner import VideoCaptioner
+from albertkit.captioning.layers import CaptionConfig
+from albertkit.captioning.video import FrameSampling
+from albertkit.captioning.video_swin import KIND, VideoSwinBackbone, read_video_swin
+from albertkit.command import takes
+from albertkit.config import AlbertConfig, make_config
+from albertkit.conversion import bert
+from albertkit.conversion.names import MAPPING_IN
+from albertkit.errors import CheckpointError, DataError, format_list
+from albertkit.files import load_typed, sha256_file, write_json
+from albertkit.model.files import PROVENANCE, read_tensor_file
+from albertkit.model_paths import CAPTIONER
+from albertkit.output.sections import FactList, Paragraph, Result, Section
+from albertkit.swinbert.classes import AlbertForImageCaptioning, search_settings
+from albertkit.swinbert.options import ConvertSwinBertOptions
+from albertkit.swinbert.tokenizer import SwinBertTokenizer
+from albertkit.tokenizer.tokenizer import AlbertTokenizer
+from albertkit.vocabulary.model import new_folder
+
+ARGS = "log/args.json"  # in the folder above the checkpoints, written by SwinBERT's training
+RECORDED = "albert_folder"  # in it; `model_name_or_path` becomes that of --pretrained_checkpoint there
+STRUCTURE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")  # -1: the configuration's
+TEXT_MODEL = "trans_encoder."
+NAMES = ("model.bin", "model.safetensors", "pytorch_model.bin")
+_UNUSED = "cls_img_feat."  # a 2048-wide head for masked regions, which no loss and no output looks at
+BACKBONE = "swin."
+_PREDICTIONS = "cls.predictions."
+_DECODER, _WORDS = "predictions.decoder.weight", "albert.embeddings.word_embeddings.weight"
+_PROJECTION = "albert.img_embedding.projection."
+_GATE = "albert.video_gate"
+# Around the text model: SwinBERT's names and ours.
+_AROUND = {
+    "fc.weight": "albert.img_embedding.fc.weight",
+    "fc.bias": "albert.img_embedding.fc.bias",
+    "learn_vid_att.weight": _GATE,
+}
+
+
+@dataclass
+class SwinBertState:
+    """The tensors of a SwinBERT checkpoint, sorted."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)  # named as in `AlbertForImageCaptioning`, float32
+    body: Literal["bert", "albert"] = "bert"  # as Microsoft trains it, or a migrated checkout
+    tied: bool = False  # the output matrix is the word embeddings
+    backbone: dict[str, Tensor] = field(default_factory=dict)  # `swin.*` under its own names
+    left_out: Counter[str] = field(default_factory=Counter)  # tensors without a place here: `cls_img_feat.*`
+
+    @property
+    def gate_tokens(self) -> int:
+        """Return M of the learned mask, 0 without one."""
+        gate = self.tensors.get(_GATE)
+        return 0 if gate is None else round(gate.numel() ** 0.5)
+
+    @property
+    def backbone_dim(self) -> int:
+        """Return the width of the visual tokens that `fc` reads; 0 without `fc`."""
+        weight = self.tensors.get(_AROUND["fc.weight"])
+        return 0 if weight is None else weight.shape[1]
+
+
+def read_arguments(file: Path) -> dict[str, Any]:
+    """Read SwinBERT's arguments of the training that left a file of weights; empty if they are not kept."""
+    for folder in (file.parent.parent, file.parent):
+        if (folder / ARGS).is_file():
+            return load_typed(folder / ARGS, dict[str, Any], "SwinBERT's arguments")
+    return {}
+
+
+def find_state_file(source: Path) -> Path:
+    """Return the file itself, or that of a checkpoint's folder."""
+    if source.is_file():
+        return source
+    if not source.is_dir():
+        raise DataError("not-found", f"no SwinBERT checkpoint at `{source}`", "name its folder, or its model.bin")
+    for name in NAMES:
+        if (source / name).is_file():
+            return source / name
+    there = ", ".join(sorted(file.name for file in source.iterdir())) or "nothing"
+    raise CheckpointError(
+        "missing-file", f"none of {', '.join(NAMES)} in `{source}` (there: {there})", "name a folder `checkpoint-…-…`"
+    )
+
+
+def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
+    """Give every tensor its name here."""
+    shorts = {name: name.removeprefix(TEXT_MODEL) for name in state}
+    bodies = {short.split(".")[0] for short in shorts.values() if ".img_embedding." in short} & {"bert", "albert"}
+    if len(bodies) != 1:
+        raise CheckpointError(
+            "weights-mismatch",
+            f"`{file}` has neither bert.img_embedding.* nor albert.img_embedding.*: it is not of SwinBERT",
+            "convert an ALBERT or BERT with `albertkit convert`",
+        )
+    found = SwinBertState(body="bert" if bodies == {"bert"} else "albert")
+    text = ("bert.", _PREDICTIONS) if found.body == "bert" else ("albert.", "predictions.")
+    unknown = []
+    for name, short in shorts.items():
+        if short.startswith(_UNUSED):
+            found.left_out[f"{_UNUSED}*"] += 1
+        elif name.startswith(BACKBONE):
+            found.backbone[name] = state[name]
+        elif short in _AROUND:
+            found.tensors[_AROUND[short]] = state[name].float()
+        elif short.startswith(text):
+            found.tensors[_own_name(short) if found.body == "bert" else short] = state[name].float()
+        else:
+            unknown.append(name)
+    if unknown:
+        raise CheckpointError(
+            "weights-mismatch",
+            f"`{file}` has {len(unknown)} names that SwinBERT has not: {format_list(unknown)}",
+            "take out what your changes of SwinBERT added, or give it a place in the code",
+        )
+    _check_projection(found, file)
+    if found.body == "bert":
+        width = len(found.tensors[f"{_PROJECTION}weight"])
+        found.tensors |= {f"{MAPPING_IN}weight": torch.eye(width), f"{MAPPING_IN}bias": torch.zeros(width)}
+    found.tensors.pop("predictions.decoder.bias", None)  # a second copy of predictions.bias
+    decoder, words = found.tensors.get(_DECODER), found.tensors.get(_WORDS)
+    found.tied = decoder is None or (words is not None and torch.equal(decoder, words))
+    if found.tied:
+        found.tensors.pop(_DECODER, None)
+    return found
+
+
+def _own_name(short: str) -> str:
+    """Return our name of a tensor of SwinBERT's BERT."""
+    if short.startswith("bert.img_embedding."):
+        return short.replace("bert.img_embedding.", _PROJECTION)
+    return ("" if short.startswith(_PREDICTIONS) else "albert.") + bert.albert_name(short.removeprefix("bert."))
+
+
+def _check_projection(found: SwinBertState, file: Path) -> None:
+    """Make sure that `fc` and `img_embedding` are whole and fit each other."""
+    first, offset, second, last = (
+        found.tensors.get(name)
+        for name in (_AROUND["fc.weight"], _AROUND["fc.bias"], f"{_PROJECTION}weight", f"{_PROJECTION}bias")
+    )
+    if second is None or last is None or (first is None) != (offset is None):
+        raise CheckpointError("weights-mismatch", f"`{file}` has only a part of fc and img_embedding", "copy it again")
+    if first is None or offset is None:
+        return
+    if first.dim() != 2 or second.dim() != 2 or second.shape[1] != len(first) or first.shape[:1] != offset.shape:
+        shapes = f"{list(first.shape)} and {list(second.shape)}"
+        raise CheckpointError(
+            "weights-mismatch", f"fc and img_embedding in `{file}` have shapes {shapes}", "copy it again"
+        )
+
+
+_KEPT_ARGS = (
+    "max_num_frames", "img_res", "vidswin_size", "kinetics", "max_seq_length", "max_seq_a_length", "max_gen_length",
+    "add_od_labels", "learn_mask_enabled", "sparse_mask_soft2hard", "loss_sparse_w", "mask_prob", "train_yaml",
+)  # fmt: skip
+_HEAD_SIZE = 64  # of every BERT that was published
+_TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "*.model")
+
+
+@dataclass(frozen=True)
+class SwinBertReport(Result):
+    """A SwinBERT checkpoint that was read or converted.
+
+    Attributes:
+        source: The file of weights.
+        text_model: bert, or the albert of a migrated checkout.
+        tensors: Parameters of the model.
+        backbone_tensors: Tensors of Video Swin, 0 without a backbone.
+        fc: Whether there is an `fc` between backbone and `img_embedding`.
+        tied: Whether the output matrix is the word embeddings.
+        gate_tokens: Visual tokens of the learned mask, 0 without one.
+        left_out: Tensors that have no place in the model: `cls_img_feat.*`, which nothing uses.
+        training: The arguments in SwinBERT's `log/args.json` that later use depends on: frames, resolution, lengths.
+        notes: Facts that no file holds.
+    """
+
+    source: Path
+    text_model: str
+    tensors: int
+    backbone_tensors: int
+    fc: bool
+    tied: bool
+    gate_tokens: int
+    left_out: dict[str, int]
+    training: dict[str, Any]
+    notes: tuple[str, ...]
+
+    def sections(self) -> list[Section]:
+        """Return the facts, and the notes below them."""
+        left_out = ", ".join(f"{count} {name}" for name, count in self.left_out.items()) or None
+        known = {**vars(self), "left_out": left_out, "training": None, "notes": None, **self.training}
+        return [FactList(known), Paragraph("\n".join(f"- {note}" for note in self.notes), form="code")]
+
+
+def load_swinbert(
+    source: str | Path, config: str | Path | None = None
+) -> tuple[AlbertForImageCaptioning, SwinBertReport]:
+    """Read the text model of a trained SwinBERT. A BERT becomes an ALBERT with a group for every layer and E = H.
+
+    Visual tokens go in as the backbone gives them: `fc` is part of the model.
+    """
+    model, report, _ = _load(source, config)
+    return model, report
+
+
+def load_swinbert_captioner(
+    source: str | Path, config: str | Path | None = None, tokenizer: str | Path | None = None
+) -> tuple[VideoCaptioner, SwinBertReport]:
+    """Read a trained SwinBERT whole: text model, Video Swin, tokenizer, which frames it sees and how it writes captions."""
+    model, report, state = _load(source, config)
+    arguments = read_arguments(report.source)
+    notes = list(report.notes)
+    captioner_tokenizer = _load_tokenizer(report.source, tokenizer, model.config, arguments)
+    backbone = None
+    if state.backbone:
+        backbone = read_video_swin(state.backbone, report.source, f"{KIND}{report.source.resolve()}")
+        backbone.kept = True
+        if backbone.out_dim != model.caption.visual_width:
+            raise CheckpointError(
+                "weights-mismatch",
+                f"Video Swin in `{report.source}` gives tokens of width {backbone.out_dim}, "
+                f"fc reads {model.caption.visual_width}",
+                "copy it again",
+            )
+    else:
+        notes.append("no swin.* in the file: the captioner has no backbone, and takes prepared features alone")
+    if arguments.get("add_od_labels"):
+        notes.append("trained with a second text (add_od_labels); captions are written without one here")
+    sampling = None if backbone is None else _sampling(backbone, arguments, report.gate_tokens, notes)
+    grid = None if backbone is None or sampling is None else backbone.grid(sampling.num_frames, sampling.size)
+    search_names = ("num_beams", "length_penalty", "repetition_penalty")
+    search = search_settings(
+        {
+            **{name: arguments[name] for name in search_names if name in arguments},
+            "max_length": arguments.get("max_gen_length", 20),
+            "num_keep_best": min(arguments.get("num_keep_best", 1), arguments.get("num_beams", 1)),
+        }
+    )
+    captioner = VideoCaptioner(model, captioner_tokenizer, backbone, sampling, grid, search)
+    return captioner, replace(report, notes=tuple(notes))
+
+
+@takes(ConvertSwinBertOptions)
+def convert_swinbert(options: ConvertSwinBertOptions) -> SwinBertReport:
+    """Convert a trained SwinBERT to a captioner's folder, which appears whole or not at all."""
+    captioner, report = load_swinbert_captioner(options.source, options.config, options.tokenizer)
+    with new_folder(Path(options.target)) as folder:
+        captioner.save_pretrained(folder)
+        provenance = {"converted_from": report.source.name, "sha256": sha256_file(report.source)}
+        write_json(folder / PROVENANCE, {**provenance, "swinbert": report.training})
+    return report
+
+
+def _load(
+    source: str | Path, config: str | Path | None
+) -> tuple[AlbertForImageCaptioning, SwinBertReport, SwinBertState]:
+    if (Path(source) / CAPTIONER).is_file():
+        raise CheckpointError(
+            "weights-mismatch",
+            f"`{source}` is a captioner already",
+            "use it as it is",
+        )
+    file = find_state_file(Path(source))
+    state = sort_state(read_tensor_file(file), file)
+    arguments = read_arguments(file)
+    notes: list[str] = []
+    values = _read_configuration(state, file, Path(config) if config else None, arguments, notes)
+    albert = _make_configuration(state, values, arguments, file, notes)
+    model, _ = AlbertForImageCaptioning.from_tensors(albert, state.tensors, (), str(file))
+    report = SwinBertReport(
+        source=file,
+        text_model=state.body,
+        tensors=len(state.tensors),
+        backbone_tensors=len(state.backbone),
+        fc=bool(state.backbone_dim),
+        tied=state.tied,
+        gate_tokens=state.gate_tokens,
+        left_out=dict(state.left_out),
+        training={key: arguments[key] for key in _KEPT_ARGS if key in arguments},
+        notes=tuple(notes),
+    )
+    return model, report, state
+
+
+def _read_configuration(
+    state: SwinBertState, file: Path, config: Path | None, arguments: dict[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    """Return the text model's configuration: of a file, or else of a BERT's tensors and arguments."""
+    folders = [file.parent, *_model_folders(file, arguments, "config.json")]
+    files = [folder / "config.json" for folder in folders if (folder / "config.json").is_file()]
+    if config is not None:
+        files = [config / "config.json" if config.is_dir() else config]
+    if files:
+        values = load_typed(files[0], dict[str, Any], "model configuration")
+        structure = {name: arguments.get(name) for name in STRUCTURE}
+        return values | {name: value for name, value in structure.items() if isinstance(value, int) and value > 0}
+    if state.body == "albert":
+        raise CheckpointError(
+            "missing-file",
+            f"`{file}` holds an ALBERT, and there is no config.json in its folder or where log/args.json says",
+            "name the folder that the training began with: --config models/captioning/albert-base-v2",
+        )
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.tensors.items()}
+    try:
+        vocab_size, hidden_size = shapes["albert.embeddings.word_embeddings.weight"]
+        inner = shapes["albert.encoder.albert_layer_groups.0.albert_layers.0.ffn.bias"][0]
+        values = {
+            "vocab_size": vocab_size, "hidden_size": hidden_size, "intermediate_size": inner,
+            "num_hidden_layers": len({name.split(".")[3] for name in shapes if "albert_layer_groups" in name}),
+            "max_position_embeddings": shapes["albert.embeddings.position_embeddings.weight"][0],
+            "type_vocab_size": shapes["albert.embeddings.token_type_embeddings.weight"][0],
+        }  # fmt: skip
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(
+            "weights-mismatch", f"`{file}` lacks {error}, or it has another shape", "copy it again"
+        ) from None
+    heads = arguments.get("num_attention_heads", -1)
+    if not isinstance(heads, int) or heads < 1:
+        heads = math.ceil(hidden_size / _HEAD_SIZE)
+        notes.append(
+            f"no config.json: {heads} attention heads of {_HEAD_SIZE}, and erf gelu, as in every published BERT"
+        )
+    return {**values, "num_attention_heads": heads}
+
+
+def _make_configuration(
+    state: SwinBertState, values: dict[str, Any], arguments: dict[str, Any], file: Path, notes: list[str]
+) -> AlbertConfig:
+    values = values | ({"hidden_dropout_prob": arguments["drop_out"]} if "drop_out" in arguments else {})
+    config, _ = make_config(bert.albert_values(values) if state.body == "bert" else values, file)
+    settings = {**arguments, **values}  # a configuration in the folder of the weights is that of this very model
+    tie_weights = bool(settings.get("tie_weights", state.tied))
+    if tie_weights != state.tied:
+        notes.append(
+            f"tie_weights was {tie_weights}, the output matrix and the word embeddings are {'' if state.tied else 'not '}equal"
+        )
+    caption = CaptionConfig(
+        img_feature_dim=state.tensors["albert.img_embedding.projection.weight"].shape[1],
+        backbone_dim=state.backbone_dim,
+        visual_norm="albert.img_embedding.LayerNorm.weight" in state.tensors,
+        grid=CaptionConfig.of(config).grid if "albert.img_embedding.time_embeddings" in state.tensors else None,
+        video_attention="legacy" if state.gate_tokens else "full",
+        num_visual_tokens=state.gate_tokens,
+        hard_gate=bool(settings.get("sparse_mask_soft2hard", False)),
+        tie_weights=state.tied,
+        freeze_embedding=bool(settings.get("freeze_embedding", False)),
+        label_smoothing=settings.get("label_smoothing", 0.0),
+        drop_worst_ratio=settings.get("drop_worst_ratio", 0.0),
+        drop_worst_after=settings.get("drop_worst_after", 0),
+    )
+    return caption.put_into(config)
+
+
+def _model_folders(file: Path, arguments: dict[str, Any], *patterns: str) -> list[Path]:
+    """Return the folders with such files that log/args.json names, as seen from the checkout that the run lies in."""
+    names = [arguments.get(name) for name in ("config_name", "tokenizer_name", RECORDED, "model_name_or_path")]
+    folders = [parent / name for name in names if name and isinstance(name, str) for parent in file.resolve().parents]
+    return [folder for folder in folders if folder.is_dir() and any(any(folder.glob(pattern)) for pattern in patterns)]
+
+
+def _load_tokenizer(
+    file: Path, tokenizer_folder: str | Path | None, config: AlbertConfig, arguments: dict[str, Any]
+) -> AlbertTokenizer:
+    """Return the tokenizer that the captioner was trained with."""
+    if tokenizer_folder:
+        folders = [Path(tokenizer_folder)]
+    else:
+        usual = (file.parent, file.parent / "tokenizer", file.parent.parent / "tokenizer")
+        folders = [folder for folder in usual if any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES)]
+        folders += _model_folders(file, arguments, *_TOKENIZER_FILES)
+    if not folders:
+        raise CheckpointError(
+            "no-tokenizer",
+            f"there is no vocab.txt, tokenizer.json or SentencePiece model in the folder of `{file}`",
+            "name the folder of the tokenizer that it was trained with: --tokenizer FOLDER",
+        )
+    lower = bool(arguments.get("do_lower_case", True))
+    tokenizer = SwinBertTokenizer.from_pretrained(folders[0], do_lower_case=lower).tokenizer
+    if tokenizer.vocab_size != config.vocab_size:
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"the tokenizer in `{folders[0]}` has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,}",
+            "name the folder of the right tokenizer with --tokenizer",
+        )
+    return tokenizer
+
+
+def _sampling(
+    backbone: VideoSwinBackbone, arguments: dict[str, Any], gate_tokens: int, notes: list[str]
+) -> FrameSampling:
+    """Return the frames that SwinBERT decodes: even places from the first to the last, rounded down."""
+    size = arguments.get("img_res", backbone.frame_size)
+    frames = arguments.get("max_num_frames")
+    if frames is None:
+        per_frame = backbone.grid(1, backbone.frame_size).num_tokens
+        frames = gate_tokens // per_frame * backbone.patch[0] or 32
+        notes.append(f"no {ARGS}: {frames} frames of {size} pixels, as the shapes or SwinBERT's defaults have it")
+    return FrameSampling(num_frames=frames, size=size, rounding="floor")

@@ -1,0 +1,247 @@
+"""AlbertConfig and AlbertForImageCaptioning with the methods, arguments and outputs of SwinBERT's BERT classes."""
+
+import dataclasses
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from albertkit import config as core
+from albertkit.captioning import model as captioning
+from albertkit.captioning.generate import generate
+from albertkit.captioning.layers import CaptionConfig, encode_context, score_bias
+from albertkit.captioning.settings import CaptionIds, GenerationSettings
+from albertkit.config import make_config
+from albertkit.errors import ConfigError
+from albertkit.files import load_typed
+from albertkit.model.files import WEIGHTS, read_tensors
+from albertkit.model_paths import local_folder
+
+CONFIG_NAME, WEIGHTS_NAME = "config.json", WEIGHTS
+_PROJECTION = "albert.img_embedding."
+_DECODER = "predictions.decoder.weight"
+_WORDS = "embeddings.word_embeddings.weight"
+# What a pretrained ALBERT may lack; without these it is none.
+_MAY_BE_FRESH = (_PROJECTION, "albert.pooler.", "albert.video_gate", "predictions.")
+_FIELDS = frozenset(field.name for field in dataclasses.fields(core.AlbertConfig))
+_CAPTION = frozenset(field.name for field in dataclasses.fields(CaptionConfig)) - core.FOREIGN_KEYS
+
+
+class AlbertConfig(core.AlbertConfig):
+    """A configuration whose values may be set, as SwinBERT's loader sets BERT's.
+
+    The settings of `CaptionConfig` are attributes, too. What ALBERT does not read, such as `loss_type`, is kept as it is.
+    """
+
+    @classmethod
+    def of(cls, config: core.AlbertConfig) -> "AlbertConfig":
+        """Return a configuration of this class with the same values."""
+        values = {name: getattr(config, name) for name in _FIELDS}
+        return cls(**values | {"foreign": dict(config.foreign)})
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, **changes: Any) -> "AlbertConfig":
+        """Read the `config.json` of a folder, or such a file, and set some values."""
+        path = Path(folder)
+        file = path if path.is_file() else local_folder(folder) / "config.json"
+        config = cls.of(make_config(load_typed(file, dict[str, Any], "model configuration"), file)[0])
+        for name, value in changes.items():
+            setattr(config, name, value)
+        return config
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _CAPTION:
+            caption = CaptionConfig(**CaptionConfig.of(self).to_dict() | {name: value})
+            self.foreign["captioning"] = caption.to_dict()
+        elif name in _FIELDS and name in self.__dict__:
+            self.replace(**{name: value})  # raises for what is impossible
+            self.__dict__[name] = value
+        elif name in _FIELDS or name in core.FOREIGN_KEYS:
+            super().__setattr__(name, value)
+        else:
+            self.__dict__[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _CAPTION and "foreign" in self.__dict__:
+            return getattr(CaptionConfig.of(self), name)
+        return super().__getattr__(name)
+
+
+class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
+    """The captioning model with the arguments and outputs of SwinBERT's `BertForImageCaptioning`.
+
+    `from_pretrained` takes any ALBERT, and what it lacks begins afresh.
+    """
+
+    @property
+    def bert(self) -> captioning.AlbertImgModel:
+        """Return the encoder under the name that SwinBERT's VideoTransformer uses."""
+        return self.albert
+
+    def forward(self, *inputs: Any, is_decode: bool = False, **named: Any) -> tuple[Tensor, ...]:
+        """Return the loss or the logits; with `is_decode` captions, as `generate_like_swinbert`."""
+        if is_decode:
+            named.pop("is_training", None)
+            return generate_like_swinbert(self, *inputs, **named)
+        return super().forward(*inputs, **named)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder: str | Path | None = None,
+        allow_missing: Collection[str] = (),
+        revision: str | None = None,
+        *,
+        pretrained_model_name_or_path: str | Path | None = None,
+        config: core.AlbertConfig | None = None,
+        from_tf: bool = False,
+        **changes: Any,
+    ) -> "AlbertForImageCaptioning":
+        """Load the weights of a folder; what was loaded and what was not is printed on stderr."""
+        folder = pretrained_model_name_or_path if folder is None else folder
+        if from_tf:
+            raise ConfigError("bad-value", f"`{folder}`: from_tf=True", f"albertkit convert {folder} ALBERT")
+        path = local_folder(folder, revision)  # type: ignore[arg-type]  # says what None is
+        built = AlbertConfig.from_pretrained(path) if config is None else AlbertConfig.of(config)
+        for name, value in changes.items():
+            setattr(built, name, value)
+        model, fresh, left_out = load_weights(built, read_tensors(path), str(path), allow_missing)
+        for line in describe_loading(model, str(path), path, fresh, left_out):
+            print(line, file=sys.stderr)
+        return model
+
+
+def cached_path(source: str | Path) -> str:
+    """Return the path of a file or folder that exists, or of the local copy of a model of the hub."""
+    return str(source) if Path(source).exists() else str(local_folder(source))
+
+
+def load_weights(
+    config: core.AlbertConfig, stored: Mapping[str, Tensor], source: str, allow_missing: Collection[str] = ()
+) -> tuple[AlbertForImageCaptioning, list[str], list[str]]:
+    """Return the model with the weights, the names that were initialised afresh, and those that were left out."""
+    caption, projection = CaptionConfig.of(config), stored.get(f"{_PROJECTION}projection.weight")
+    unfit = ["albert.video_gate", f"{_PROJECTION}fc."] + [_DECODER] * caption.tie_weights
+    if projection is not None and projection.shape[1] != caption.img_feature_dim:
+        unfit.append(_PROJECTION)
+    dropped = [name for name in stored if name.startswith(tuple(unfit))]
+    second_copy = "predictions.decoder.bias"  # of predictions.bias, in old files
+    tensors = {name: stored[name] for name in stored if name not in dropped and name != second_copy}
+    words = tensors.get(f"albert.{_WORDS}", tensors.get(_WORDS))
+    if not caption.tie_weights and words is not None:
+        tensors.setdefault(_DECODER, words)  # an output matrix of its own begins as a copy of what it was tied to
+    with torch.device("meta"):
+        names = AlbertForImageCaptioning(config).state_dict()
+    may_be_fresh = [name for name in names if name.startswith((*_MAY_BE_FRESH, *allow_missing))]
+    model, matched = AlbertForImageCaptioning.from_tensors(config, tensors, may_be_fresh, source)
+    return model, matched.fresh, [*dropped, *matched.left_out]
+
+
+def describe_loading(
+    model: AlbertForImageCaptioning, source: str, folder: Path, fresh: list[str], left_out: list[str]
+) -> Iterator[str]:
+    """Yield lines that name the source of a model's weights."""
+    if source == "scratch":
+        yield (
+            f"warning: initialised_from: scratch; no weights are taken from `{folder}`, the model has learned nothing "
+            "unless a checkpoint is loaded into it"
+        )
+    else:
+        yield f"initialised_from: {source}"
+        yield f"missing there, initialised afresh: {', '.join(fresh) or 'nothing'}"
+        yield f"there, but not in the model: {', '.join(left_out) or 'nothing'}"
+    trainable = model.num_parameters(only_trainable=True)
+    yield f"{type(model).__name__}: {model.num_parameters():,} parameters, {trainable:,} of them trainable"
+
+
+# SwinBERT's arguments of a search, with its defaults; those with one possible value; and those that its evaluation gives and
+# that have no effect: constrained search is dead code there (`utils_cbs` is missing).
+_SEARCH = {
+    "max_length": 20, "num_beams": 1, "num_keep_best": 1, "length_penalty": 1.0, "repetition_penalty": 1.0, "do_sample": False,
+    "temperature": 1.0, "top_k": 0, "top_p": 1.0,
+}  # fmt: skip
+_FIXED = {"use_cbs": False, "decoding_constraint_flag": False, "num_return_sequences": 1}
+_WITHOUT_EFFECT = {"masked_pos", "use_hypo", "fsm", "num_constraints", "min_constraints_to_satisfy", "head_mask"}
+
+
+def search_settings(given: Mapping[str, Any]) -> GenerationSettings:
+    """Return the settings of a search from SwinBERT's arguments, in which other names may stand, too."""
+    search = {name: given.get(name, default) for name, default in _SEARCH.items()}
+    same = ("max_length", "num_beams", "temperature", "top_k", "top_p")
+    return GenerationSettings(
+        **{name: search[name] for name in same},
+        num_captions=search["num_keep_best"],
+        length_penalty=float(search["length_penalty"]) if search["num_beams"] > 1 else 1.0,
+        repetition_penalty=float(search["repetition_penalty"]),
+        sample=bool(search["do_sample"]),
+        swinbert=True,
+    )
+
+
+def generate_like_swinbert(
+    model: "AlbertForImageCaptioning",
+    input_ids: Tensor,
+    img_feats: Tensor,
+    attention_mask: Tensor,
+    *,
+    bos_token_id: int,
+    eos_token_ids: int | list[int],
+    pad_token_id: int,
+    mask_token_id: int,
+    token_type_ids: Tensor | None = None,
+    add_od_labels: bool = False,
+    od_labels_start_posid: int | None = None,
+    bad_ending_ids: list[int] | None = None,
+    **given: Any,
+) -> tuple[Tensor, Tensor]:
+    """Write captions with the arguments of SwinBERT's `generate`, computed with cached states.
+
+    Args:
+        model: The model.
+        input_ids: int64 [B, max_length + S]; only the second text in it, of S places, is read, if `add_od_labels`.
+        img_feats: [B, M, D].
+        attention_mask: [B, N, N], N = max_length + S + M. What the second text and the video see is taken from it.
+        bos_token_id, eos_token_ids, pad_token_id, mask_token_id: [CLS], [SEP] (one token), [PAD] and [MASK].
+        token_type_ids: int64 [B, max_length + S].
+        add_od_labels: Whether there is a second text.
+        od_labels_start_posid: Where its positions begin, but not before max_length.
+        bad_ending_ids: Tokens after which no caption ends. SwinBERT takes them and does nothing with them.
+        **given: max_length counts [CLS] and [SEP]; num_keep_best is K, the captions returned, and the finished captions that a
+            search keeps; the others as in `GenerationSettings`. The caption's positions are 0, 1, …: `position_ids` must be None.
+
+    Returns:
+        ids int64 [B, K, max_length]; scores [B, K]: mean log-probability, of a search over length to the length penalty.
+    """
+    ends = [eos_token_ids] if isinstance(eos_token_ids, int) else list(eos_token_ids)
+    wrong = [name for name, only in _FIXED.items() if (given.pop(name, only) or only) != only]
+    wrong += ["eos_token_ids"] * (len(ends) != 1)
+    given = {name: value for name, value in given.items() if name != "position_ids" or value is not None}
+    if wrong := [*wrong, *sorted(given.keys() - _SEARCH.keys() - _WITHOUT_EFFECT)]:
+        raise ConfigError(
+            "bad-value",
+            f"{', '.join(wrong)}: not possible in this generation",
+            "leave it out; `albertkit.captioning.generate.generate` has more kinds of search",
+        )
+    settings, albert = search_settings(given), model.albert
+    max_length = settings.longest
+    if attention_mask.dim() == 2:
+        attention_mask = attention_mask[:, None].expand(-1, attention_mask.shape[1], -1)
+    second = attention_mask.shape[1] - max_length - img_feats.shape[1]
+    hidden = albert.project(img_feats)
+    if add_od_labels:
+        text = input_ids[:, max_length:]
+        start = max(od_labels_start_posid or 0, max_length)
+        positions = torch.arange(start, start + second, device=text.device)
+        types = None if token_type_ids is None else token_type_ids[:, max_length:]
+        hidden = torch.cat([albert.embed(text, positions, types), hidden], 1)
+    among = score_bias(attention_mask[:, max_length:, max_length:], hidden.dtype)
+    # Every row of a caption sees the same of the second text and the video: the row of [CLS] says what.
+    from_caption = score_bias(attention_mask[:, 0, max_length:], hidden.dtype)
+    context = encode_context(albert.encoder, hidden, among, False, from_caption)
+    bad = torch.tensor(bad_ending_ids, device=img_feats.device) if bad_ending_ids else None
+    ids = CaptionIds(bos_token_id, ends[0], mask_token_id, pad_token_id)
+    found = generate(model, context, settings, ids, bad)
+    return found.ids, found.scores

@@ -1,0 +1,92 @@
+"""Rows of input that cannot be used: reported at once, or counted and left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+from albertkit.errors import ConfigError, DataError
+from albertkit.tables.columns import OnError
+from albertkit.tables.records import DataFiles, place_name, quoted_name
+
+_SHOWN = 5  # bad rows that a command prints
+
+
+class Unusable(ValueError):
+    """Raised where one row is read that cannot be used: the reason, and a hint if there is a better one than to mend it."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason, hint)
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """One row that cannot be used.
+
+    Attributes:
+        file: Path of the file.
+        line: Line, from 1; of JSON documents the number of the record, from 1.
+        reason: What is wrong with it.
+        where: How the row is called: "line 5", or what it is better known by, such as the id of a question.
+        hint: What to do about it; "": mend it, or skip it.
+    """
+
+    file: str
+    line: int
+    reason: str
+    where: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}, {self.where}: {self.reason}"
+
+
+@dataclass
+class BadRows:
+    """Bad rows of input files, collected, or an error at the first.
+
+    Attributes:
+        on_error: "stop" raises at the first bad row, "skip" collects them.
+        found: The bad rows so far.
+        notes: What was done to whole files and should be known; each thing once.
+    """
+
+    on_error: OnError = "stop"
+    found: list[BadRow] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.on_error not in get_args(OnError):
+            raise ConfigError("bad-value", f"`on_error` is {self.on_error!r}", 'use "stop" or "skip"')
+
+    def add(self, file: DataFiles | str, line: int, reason: str, hint: str = "", where: str = "") -> None:
+        """Note a row that cannot be used, or raise an error for it; arguments as in `BadRow`."""
+        where = where or place_name(file, line)
+        if self.on_error == "stop":
+            raise DataError(
+                "bad-row",
+                f"{quoted_name(file)}, {where}: {reason}",
+                hint or "correct the row, or leave such rows out with --on-error skip",
+            )
+        self.found.append(BadRow(str(file), line, reason, where, hint))
+
+    def lines(self) -> tuple[str, ...]:
+        """Return a line for each bad row."""
+        return tuple(map(str, self.found))
+
+    def note(self, text: str) -> None:
+        """Note what was done to a file."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def first_of(lines: Sequence[str], where: str) -> tuple[str, ...]:
+    """Return the first lines of a list for the user, and how many more there are and where all of them stand."""
+    more = len(lines) - _SHOWN
+    return (*lines[:_SHOWN], f"and {more:,} more; {where}") if more > 0 else tuple(lines)
+
+
+def counted(count: int, thing: str) -> str:
+    """Return a number of things: "1 row", "2,000 rows"; a thing that ends in "y" has "ies"."""
+    if count == 1:
+        return f"1 {thing}"
+    return f"{count:,} {thing[:-1]}ies" if thing.endswith("y") else f"{count:,} {thing}s"

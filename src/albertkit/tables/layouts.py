@@ -1,0 +1,223 @@
+"""Layouts: what the files of a task are called, and which of their columns hold what."""
+
+import glob
+import math
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from albertkit.errors import DataError, closest, format_list, near_path
+from albertkit.tables.files import check_not_records, check_not_saved_dataset
+from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, SplitRecords
+from albertkit.tables.table import EXTENSIONS, PACKINGS, Quoting, Table
+
+_SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.)")
+_CLOSE, _CLOSE_LABEL = 0.6, 0.75  # `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """Names the columns of one form in which a task's rows are found.
+
+    Attributes:
+        text: Column of the text, or of the first of a pair.
+        pair: Of the second text; "" for none.
+        label: Of the label; "" for none.
+        ids: Names that the column of the ids may have. Without any of them the number of the row is the id.
+        numbered: What the labels 0, 1, … stand for in this form. Empty: numbers are no labels, or names as any other.
+        header: Of files without a header: names of the first columns.
+    """
+
+    text: str
+    pair: str = ""
+    label: str = ""
+    ids: tuple[str, ...] = ()
+    numbered: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+
+    def wanted(self, labelled: bool) -> list[str]:
+        """Return the columns without which nothing can be read."""
+        return [name for name in (self.text, self.pair, self.label if labelled else "") if name]
+
+
+@dataclass(frozen=True)
+class TaskLayout:
+    """Describes the official layout of a task.
+
+    Attributes:
+        kind: classification or regression.
+        forms: Forms of its rows; the first that fits a file is taken.
+        labels: Names of the labels in the order of their indices; none for a regression.
+        metric: The score that counts.
+        folder: Name of its folder in a collection such as GLUE.
+        files: Split to the names, without extension, that its file may have, best first.
+        submissions: Split to the name of the submission file, without extension; "" for all other splits.
+        quoted: As `Table`.
+        similar_from: Of a regression whose benchmark also scores pairs as similar or not: the label from which they are.
+        empty_texts: Whether rows with an empty text are read, a pair without its second text as a single one; else they are bad
+            rows. The published files have such rows.
+        short_rows: Whether labelled rows that lack fields at their end are passed over, as the original does.
+        label_names: What the hub calls the labels, in their order; they are read as `labels`.
+    """
+
+    kind: str
+    forms: tuple[TableForm, ...]
+    labels: tuple[str, ...] = ()
+    metric: str = "accuracy"
+    folder: str = ""
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: SPLIT_NAMES)
+    submissions: Mapping[str, str] = field(default_factory=dict)
+    quoted: Quoting = "commas"
+    empty_texts: bool = False
+    short_rows: bool = False
+    label_names: tuple[str, ...] = ()
+    similar_from: float | None = None
+
+
+def split_files(
+    data: DataFiles, find: Callable[[Path], dict[str, Path]], wanted: str, hint: str
+) -> Mapping[str, DataFile]:
+    """Return the files of a folder by split, those that `find` finds there, or rows by split; one file is "train"."""
+    if isinstance(data, SplitRecords):
+        return data
+    if isinstance(data, Records):
+        return {"train": data}
+    if data.exists():
+        check_not_records(data)
+    if data.is_file() or (not data.exists() and glob.glob(str(data), recursive=True)):
+        return {"train": data}
+    if not data.is_dir():
+        raise DataError("not-found", f"no such file or folder: `{data}`", near_path(data, "check the path"))
+    if found := find(data):
+        return found
+    there = sorted(os.listdir(data))
+    check_not_saved_dataset(data, there)
+    raise DataError("missing-file", f"`{data}` has {wanted}; it holds {format_list(there, 10) or 'nothing'}", hint)
+
+
+def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], folder: str = "") -> Mapping[str, DataFile]:
+    """Return the files of a folder by split: the first of each split's names that is there and is no other split's.
+
+    `data` is the folder, one above it that holds it under the name `folder`, or one file, which is then "train".
+    """
+
+    def find(data: Path) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        for split, names in files.items():
+            for name in names:
+                parent, _, stem = name.rpartition("/")
+                paths = _tables(Path(os.path.normpath(data / parent)))[stem]
+                if not paths:
+                    hub_names = (stem, *SPLIT_NAMES.get(split, (split.replace("dev", "validation", 1),)))
+                    paths = next(filter(None, (_shards(data, hub_name) for hub_name in hub_names)), [])
+                if len(paths) > 1:
+                    both = " and ".join(f"`{path.name}`" for path in paths)
+                    raise DataError(
+                        "ambiguous", f"`{data}` has {both} for {split}", "keep one, or name the file itself"
+                    )
+                if paths and paths[0] not in found.values():
+                    found[split] = paths[0]
+                    break
+        return found
+
+    if folder and isinstance(data, Path) and (data / folder).is_dir():
+        data = data / folder
+    looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
+    wanted = f"none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
+    return split_files(data, find, wanted, "name the folder that holds them, or the file itself")
+
+
+def _shards(data: Path, name: str) -> list[Path]:
+    """Return the path of the one shard of a split, as the hub names them, or the glob of several; none if there is none."""
+    for folder in (data, data / "data"):
+        shards = [path for path in sorted(folder.glob(f"{glob.escape(name)}-*")) if _SHARD.search(path.name)]
+        if len(shards) == 1 and "-of-00001" in shards[0].name:
+            return shards
+        if shards:
+            total = int(_SHARD.findall(shards[0].name)[0])
+            if len(shards) != total:
+                fact = f"`{folder}` has {len(shards)} of the {total} shards of `{name}`"
+                raise DataError("missing-file", fact, "copy or download the others, too")
+            ending = shards[0].name[_SHARD.search(shards[0].name).end() :]  # type: ignore[union-attr]
+            return [Path(glob.escape(str(folder)), f"{glob.escape(name)}-*-of-{total:05}{ending}")]
+    return []
+
+
+def _tables(folder: Path) -> dict[str, list[Path]]:
+    """Return the tables of a folder by name without extensions."""
+    found: dict[str, list[Path]] = defaultdict(list)
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        parts = path.name.split(".")
+        if parts[-1].lower() in PACKINGS:
+            parts.pop()
+        if len(parts) > 1 and parts[-1].lower() in EXTENSIONS and path.is_file():
+            found[".".join(parts[:-1])].append(path)
+    return found
+
+
+def choose_form(
+    table: Table,
+    forms: Sequence[TableForm],
+    labels: Sequence[str],
+    labelled: bool,
+    name: str,
+    others: Mapping[str, Sequence[TableForm]] | None = None,
+) -> TableForm:
+    """Return which of the forms a table has that was just opened; where its first line is a row, declare it one.
+
+    A first line is only taken for a row if one of the task's labels is in it, or a number if there are none. The error names
+    the task, and those of the others whose columns the file has.
+    """
+    for form in forms:
+        if not form.header and set(form.wanted(labelled)) <= set(table.columns):
+            table.check(form.wanted(labelled))
+            return form
+    for form in forms:
+        if form.header and not table.has_own_names and _is_row(table.columns, form, labels):
+            table.without_header(form.header, more_fields=True)
+            return form
+    with_header = [form for form in forms if not form.header]
+    nearest = max(with_header, key=lambda form: len(set(form.wanted(labelled)) & set(table.columns)))
+    missing = [column for column in nearest.wanted(labelled) if column not in table.columns]
+    names = ", ".join(f"`{column[:40]}`" for column in table.columns)
+    hint = _columns_hint(table, nearest, missing, labelled)
+    alike = [other for other, theirs in (others or {}).items() if any(_fits(form, table) for form in theirs)]
+    if alike:
+        hint = f"these are the columns of {', '.join(alike[:3])}; or {hint}"
+    raise DataError("missing-column", f"{table.name}: no column `{missing[0]}` for {name}, only {names}", hint)
+
+
+def _fits(form: TableForm, table: Table) -> bool:
+    return not form.header and bool(form.label) and set(form.wanted(True)) <= set(table.columns)
+
+
+def _columns_hint(table: Table, form: TableForm, missing: Sequence[str], labelled: bool) -> str:
+    """Return a hint for a table that lacks columns of its nearest form."""
+    only_label = missing == [form.label]
+    if close := closest(missing[0], table.columns, _CLOSE_LABEL if only_label else _CLOSE):
+        return f"did you mean `{close}`?"
+    if only_label:
+        return (
+            "is it a file without labels? It can be predicted, not trained on or scored; "
+            "else name their column with --label-column"
+        )
+    columns = {"--text-column": form.text, "--pair-column": form.pair, "--label-column": labelled and form.label}
+    return f"name its columns: {' '.join(f'{option} COLUMN' for option, needed in columns.items() if needed)}"
+
+
+def _is_row(fields: Sequence[str], form: TableForm, labels: Sequence[str]) -> bool:
+    place = form.header.index(form.label)
+    if place >= len(fields):
+        return False
+    return fields[place] in labels if labels else is_number(fields[place])
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a finite number; `1_0`, which is 10 in Python only, is none."""
+    try:
+        return "_" not in text and math.isfinite(float(text))
+    except ValueError:
+        return False

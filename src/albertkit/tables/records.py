@@ -1,0 +1,247 @@
+"""Data as a caller gives them: a path, an address, standard input, or rows in memory, which readers take as JSON lines."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from albertkit.errors import AlbertKitError, ConfigError, DataError
+from albertkit.model_paths import file_system, is_remote, reaching
+
+STANDARD_INPUT = Path("/dev/stdin")
+STANDARD_OUTPUT = Path("/dev/stdout")
+Data = Any  # a path, an address, rows, or a mapping of splits to rows
+ROWS_HINT = 'give rows such as {"text": "a text", "label": "good"}'
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Rows in memory, which readers take in the place of a file.
+
+    Attributes:
+        name: What messages call them: "the data", or "the split `train`".
+        content: The rows as JSON lines.
+    """
+
+    name: str
+    content: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# What a split is called, best first, in the names of files and in mappings of rows.
+SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
+
+
+class SplitRecords(dict[str, Records]):
+    """Rows in memory by split."""
+
+    def __str__(self) -> str:
+        return "the data"
+
+
+DataFile = Path | Records
+DataFiles = DataFile | SplitRecords  # a file, or files by split: a folder, or rows by split
+
+
+def is_standard_output(out: str | os.PathLike[str]) -> bool:
+    """Return whether an output is "-", or the path that stands for it."""
+    return os.fspath(out) in ("-", str(STANDARD_OUTPUT))
+
+
+def is_in_memory(data: Data) -> bool:
+    """Return whether data are rows, and no path, address or standard input."""
+    return not isinstance(data, str | os.PathLike)
+
+
+def rows_of(rows: Any, what: str = "the data") -> list[dict[str, Any]]:
+    """Return rows in memory as dictionaries of columns.
+
+    Args:
+        rows: A DataFrame of pandas or polars, a `datasets.Dataset`, or any iterable of dictionaries.
+        what: What they are, for messages.
+
+    Raises:
+        ConfigError: bad-value, for anything else. DataError: ambiguous, if a frame has a column twice.
+    """
+    hint = f"{ROWS_HINT}, a DataFrame, a Dataset, or the path of a file"
+    if hasattr(rows, "collect"):
+        raise ConfigError(
+            "bad-value", f"{what} are a {type(rows).__name__}, which is not computed yet", "call .collect() on it"
+        )
+    if hasattr(rows, "iloc") and hasattr(rows, "columns"):
+        if not rows.columns.is_unique:
+            twice = rows.columns[rows.columns.duplicated()][0]
+            raise DataError("ambiguous", f"{what} have the column `{twice}` twice", "rename one of the two")
+        found: list[Any] = rows.to_dict("records")
+    elif hasattr(rows, "iter_rows"):
+        found = list(rows.iter_rows(named=True))
+    elif isinstance(rows, Iterable) and not isinstance(rows, bytes | bytearray | str) and not hasattr(rows, "iloc"):
+        found = list(rows)
+    else:
+        raise ConfigError("bad-value", f"{what} are a {type(rows).__name__}, and hold no rows", hint)
+    for number, row in enumerate(found):
+        if not isinstance(row, Mapping):
+            fact = f"row {number:,} of {what} is a {type(row).__name__}, not a dictionary of columns"
+            raise ConfigError("bad-value", fact, hint)
+    return found
+
+
+def like(given: Any, records: Sequence[dict[str, Any]]) -> Any:
+    """Return records in the kind that was given: a DataFrame of pandas or polars, a `datasets.Dataset`, else a list."""
+    if hasattr(given, "iloc"):
+        return type(given)(records)
+    if hasattr(given, "from_list") and hasattr(given, "select"):
+        return type(given).from_list(records)
+    return type(given)(records, infer_schema_length=None) if hasattr(given, "iter_rows") else list(records)
+
+
+def with_added_columns(
+    given: Any, rows: Sequence[dict[str, Any]], kept: Sequence[int], added: Sequence[dict[str, Any]]
+) -> Any:
+    """Return the kept rows of the data, with their types, with further columns.
+
+    Args:
+        given: The data as the caller gave them. A DataFrame or a `datasets.Dataset` comes back as one; of other data, such as
+            a generator or a stream, which can be read only once, the result is a list.
+        rows: Its rows, as `listed` returns them.
+        kept: Numbers of the rows to return.
+        added: The further columns of each of these rows.
+    """
+    columns = {name: [row.get(name) for row in added] for name in (added[0] if added else ())}
+    if hasattr(given, "iloc"):
+        return given.iloc[list(kept)].assign(**columns)
+    if hasattr(given, "iter_rows"):
+        return given[list(kept)].hstack(like(given, added))
+    if hasattr(given, "add_column") and hasattr(given, "select"):
+        found = given.select(kept)
+        for name, values in columns.items():
+            found = found.add_column(name, values)
+        return found
+    return [{**rows[number], **own} for number, own in zip(kept, added, strict=True)]
+
+
+@contextmanager
+def as_files(data: Data) -> Iterator[DataFiles]:
+    """Yield data as readers take them, wherever they are; copies are removed at the end.
+
+    Args:
+        data: A path; an address that fsspec knows (`gs://bucket/MRPC`), which is copied; "-" for standard input; rows in
+            memory: a list of dictionaries, a DataFrame of pandas or polars, a `datasets.Dataset`; or several of these by
+            split, as a dictionary or a `datasets.DatasetDict`: "train", and perhaps "dev" (or "validation") and "test".
+    """
+    if isinstance(data, Mapping):
+        splits = SplitRecords()
+        for name, rows in data.items():
+            split = canonical_split(str(name))
+            if split in splits:
+                fact = f"the data have {split} twice, as {splits[split]} and the split `{name}`"
+                raise DataError("ambiguous", fact, "leave one of them out")
+            splits[split] = _records(rows, f"the split `{name}`")
+        yield splits
+    elif is_in_memory(data):
+        yield as_records(data)
+    elif is_remote(data):
+        with tempfile.TemporaryDirectory(prefix="albertkit-") as folder:
+            yield _copied(os.fspath(data), Path(folder))
+    else:
+        yield STANDARD_INPUT if data == "-" else Path(data)
+
+
+def as_records(rows: Any) -> Records:
+    """Return rows in memory as readers take them; see `as_files`."""
+    records = _records(rows, "the data")
+    if not records.content:
+        raise DataError("empty", "the data have no rows", ROWS_HINT)
+    return records
+
+
+def canonical_split(name: str) -> str:
+    """Return the name that tasks use for a split: "dev" of "validation", "dev_matched" of "validation_matched"."""
+    for split, names in SPLIT_NAMES.items():
+        if name in names:
+            return split
+    return name.replace("validation", "dev", 1)
+
+
+def as_source(data: DataFiles | str | os.PathLike[str]) -> DataFiles:
+    """Return what `as_files` yielded as it is, anything else as a path."""
+    return data if isinstance(data, Records | SplitRecords) else Path(data)
+
+
+def quoted_name(data: DataFiles | str) -> str:
+    """Return data as messages name them: a path in backticks, rows in memory by their name."""
+    return f"`{data}`" if isinstance(data, str | Path) else str(data)
+
+
+def place_name(file: DataFiles | str, line: int) -> str:
+    """Return how messages call a line of a file, from 1: "line 5"; of rows in memory, which count from 0, "row 4"."""
+    return f"row {line - 1:,}" if isinstance(file, Records) else f"line {line:,}"
+
+
+def file_name(file: DataFile) -> str:
+    """Return the name of a file of data, for reports."""
+    return "rows in memory" if isinstance(file, Records) else file.name
+
+
+def _copied(url: str, folder: Path) -> Path:
+    system, path = file_system(url)
+    target = folder / (path.rpartition("/")[2] or "data")
+    with reaching(url):
+        if system.isdir(path):
+            system.get(f"{path}/", f"{target}/", recursive=True)
+        else:
+            system.get_file(path, str(target))
+    return target
+
+
+def _records(rows: Any, name: str) -> Records:
+    """Return rows as JSON lines. Numbers of a `ClassLabel` of datasets become the names of the labels, alone or in lists."""
+    label_names: dict[str, Callable[[int], str]] = {}
+    for column, kind in (getattr(rows, "features", None) or {}).items():
+        kind = getattr(kind, "feature", kind)  # of a list
+        if hasattr(kind, "int2str"):
+            label_names[column] = kind.int2str
+
+    def with_label_names(column: str, value: Any) -> Any:
+        if hasattr(value, "tolist"):  # with_format("numpy") or "torch"
+            value = value.tolist()
+        if isinstance(value, list):
+            return [with_label_names(column, item) for item in value]
+        if value is None or value != value or value < 0:  # the hub has -1 where there is no label
+            return None
+        return label_names[column](int(value))
+
+    content = bytearray()
+    for number, row in enumerate(rows_of(rows, name)):
+        record = {
+            str(column): with_label_names(column, value) if column in label_names else value
+            for column, value in row.items()
+        }
+        try:
+            line = json.dumps(record, ensure_ascii=False, default=_plain)
+        except AlbertKitError:  # of `_plain`; a ConfigError is a ValueError
+            raise
+        except (TypeError, ValueError, RecursionError) as error:
+            fact = f"row {number:,} of {name} cannot be written as JSON: {error}"
+            raise ConfigError("bad-value", fact, "leave out the columns that are not read") from None
+        content += line.encode("utf-8", "surrogatepass") + b"\n"
+    return Records(name, bytes(content))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON does not know in a form that it does.
+
+    Numbers and arrays of numpy become those of Python, missing values (NaT and NA of pandas) None, all else but bytes text.
+    """
+    if isinstance(value, bytes | bytearray):
+        fact = f"`{bytes(value[:40])!r}` in the data is bytes, not text"
+        raise ConfigError("bad-value", fact, "decode it: text.decode('utf-8')")
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return None if type(value).__name__ == "NAType" or (value != value) is True else str(value)

@@ -1,0 +1,673 @@
+"""Read rows of any table, by column name: CSV, TSV, JSON lines, a JSON array, Parquet; gzip, xz and zstandard. Streaming.
+
+A reader is opened for the kind of file: it returns a `_Source`, which yields records as lists of fields or as dictionaries.
+"""
+
+import csv
+import glob
+import itertools
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, Literal, NamedTuple, Self
+
+from albertkit.encodings import conversion
+from albertkit.errors import DataError, MissingExtraError, near_miss
+from albertkit.normalization import normalize
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.files import ByteStream, InputFile, check_is_file, find_inputs
+from albertkit.tables.records import Records, place_name, quoted_name
+from albertkit.tables.text_lines import LONGEST, NOT_UTF8, encoding_hint, has_half_characters, lines, not_json, not_utf8
+
+_ROWS = 256  # at a time; a row may be a whole document
+
+
+class ParquetFile:
+    """A Parquet file, opened. It is read from its end, so a compressed or piped one goes through the disk first.
+
+    Attributes:
+        schema: Its columns, a `pyarrow.Schema`.
+    """
+
+    def __init__(self, stream: ByteStream) -> None:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            raise MissingExtraError.of("pyarrow", "parquet", "reading Parquet") from None
+        self._arrow: Any = pyarrow
+        self._path = stream.file.path
+        file: IO[bytes] | None = stream.seekable_file()
+        if file is None:
+            file = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the table)
+            shutil.copyfileobj(stream, file, 1 << 20)
+        file.seek(0)
+        with self._reading():
+            self._table = pyarrow.parquet.ParquetFile(file)
+            self.schema: Any = self._table.schema_arrow
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (self._arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise DataError("corrupt", f"`{self._path}`: {reason}", "copy or download it again") from None
+
+    def records(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the rows, each with these columns by name."""
+        arrow = self._arrow
+        batches = self._table.iter_batches(batch_size=_ROWS, columns=list(columns))
+        while True:
+            with self._reading():
+                if (batch := next(batches, None)) is None:
+                    return
+                strings = (arrow.string(), arrow.large_string())
+                fields = [f.with_type(arrow.large_binary()) if f.type in strings else f for f in batch.schema]
+                rows = batch.cast(arrow.schema(fields)).to_pylist()
+            yield from rows
+
+
+EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
+PACKINGS = ("gz", "xz", "zst")
+Quoting = bool | Literal["commas", "look"] | None
+
+_SAMPLE = 1 << 20
+_SEPARATORS = "\t,;"
+_SEPARATOR_LINES = 200  # that the separator is judged by
+_QUOTES = 'double the quotes within quoted fields; if `"` is a character as any other here, say --no-quoted'
+_DECLARED_SEPARATOR = re.compile(r"sep=([\t,;|])\r?", re.IGNORECASE)  # Excel's first line, which is no row
+_SPACE = re.compile(r"\s*")
+
+
+def canonical_column_name(name: str) -> str:
+    """Return a name in NFC, as columns are compared: macOS writes Hangul and accented letters decomposed."""
+    return name if name.isascii() else normalize("NFC", name)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [canonical_column_name(name) for name, _ in pairs]
+    record = dict(zip(names, (value for _, value in pairs), strict=True))
+    if len(record) < len(pairs):
+        raise ValueError(f"the key `{next(name for name in names if names.count(name) > 1)}` occurs twice in an object")
+    return record
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
+_Report = Callable[[int, str, str], None]  # takes line, reason and hint of a record that cannot be read
+
+
+class ListText(str):
+    """A list of JSON or Parquet, as its JSON."""
+
+
+class Null(str):
+    """A value that JSON or Parquet has as null, or NaN: an empty text."""
+
+
+class TableRow(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        number: Its place among the rows, from 0; rows that cannot be read are counted.
+        line: Its line in the file, from 1; of JSON arrays and Parquet the number of the record, from 1.
+        values: Column name to text.
+    """
+
+    number: int
+    line: int
+    values: dict[str, str]
+
+
+class _TableSource(NamedTuple):
+    """An open table: its columns, its records when called with the wanted columns, and whether they are dictionaries."""
+
+    columns: tuple[str, ...]
+    records: Callable[[Sequence[str]], Iterator[tuple[int, Any]]]
+    has_own_names: bool
+
+
+class Table:
+    """A table, opened at its first row. The first bytes say what it is, and the extension where they leave it open.
+
+    - A separated table has the tab, comma or semicolon that its first line holds and most rows agree with, that of its
+      extension first.
+    - With commas and semicolons fields may be in quotes, with tabs they are not: GLUE's never are.
+    - JSON and Parquet have names of their own, JSON those of all its records. An object within an object gives names such as
+      `labels.label`.
+
+    Args:
+        file: Path or URL, or rows in memory; a glob that names several files reads them one after the other, each with a
+            header if one has.
+        quoted: Whether fields of a separated table may be in quotes. "commas": as above. "look": with tabs the first mebibyte
+            decides. Default: as above, and a table with tabs that shows that it was written otherwise is refused.
+        bad_rows: Collects every row that cannot be read. Default: such a row is an error.
+        lines_unless: Lists of columns, of one task: a `.txt` file, or one without an extension, that has none of these lists in
+            its first line is read as a text a line, as a table with one column, the first one named. Default: a table.
+        skip_short: Whether rows of a separated table that lack fields are counted in `num_short`; else they are bad rows.
+
+    Attributes:
+        file: Path of the file that is being read, or the rows in memory.
+        columns: Names of the columns in NFC; of a separated table the fields of its first line.
+        has_own_names: False for separated tables, whose first line may be a row: see `without_header`.
+        is_lines: Whether every line is a text.
+        num_short: How many rows were skipped because they lack fields.
+    """
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str] | Records,
+        *,
+        quoted: Quoting = None,
+        bad_rows: BadRows | None = None,
+        lines_unless: Sequence[Sequence[str]] = (),
+        skip_short: bool = False,
+    ) -> None:
+        check_is_file(file)
+        first, *self._further_files = find_inputs([file])
+        self._stream = ByteStream(first)
+        self.file = first.source
+        self._options: dict[str, Any] = {"quoted": quoted, "lines_unless": lines_unless, "skip_short": skip_short}
+        self._bad_rows = bad_rows if bad_rows is not None else BadRows()
+        self._number = 0
+        self._more_fields = False  # than there are names
+        self._has_lines = True  # a record is a line of the file, or its number is all that is known
+        self._first_row: list[tuple[int, list[str]]] = []
+        self.is_lines = False
+        self.num_short = 0
+        self._skip_short = skip_short
+        try:
+            source = self._open(quoted, lines_unless)
+        except BaseException:
+            self._stream.close()
+            raise
+        self.columns, self._records, self.has_own_names = source
+        if self.has_own_names and not self.is_lines:
+            for shard in map(self._open_shard, self._further_files):
+                self.columns = tuple(dict.fromkeys((*self.columns, *shard.columns)))
+                shard.close()
+
+    def _open(self, quoted: Quoting, lines_unless: Sequence[Sequence[str]]) -> _TableSource:
+        sample = self._stream.peek(_SAMPLE)
+        _refuse_binary(sample, self._stream.file.path)
+        start = sample.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if not start:
+            raise DataError("empty", f"{self.name} is empty", "name a file with rows")
+        extension = next((p for p in reversed(self._stream.file.name.lower().split(".")) if p in EXTENSIONS), "")
+        if start.startswith(b"PAR1"):
+            self._has_lines = False
+            return _open_parquet(self._stream)
+        if extension in ("parquet", "pq"):
+            fact = f"{self.name} is called Parquet, but is not: it does not begin with PAR1"
+            raise DataError("corrupt", fact, "copy or download it again, or call it what it is, such as .csv")
+        is_json = start[:1] in (b"[", b"{") and extension not in ("csv", "tsv", "txt")
+        if is_json or extension in ("jsonl", "ndjson", "json"):
+            self._has_lines = is_json_lines(self._stream)
+            return _open_json(self._stream, self._bad)
+        if lines_unless and extension in ("", "txt"):
+            first = start.split(b"\n", 1)[0].decode("utf-8", "replace")
+            header = {name.strip().strip('"') for name in re.split(r"[\t,;]", first)}
+            self.is_lines = not any(header.issuperset(columns) for columns in lines_unless)
+        if self.is_lines:
+            name = lines_unless[0][0]
+            return _TableSource((name,), lambda _: ((n, {name: line}) for n, line in lines(self._stream)), True)
+        return open_separated(lines(self._stream), self._stream.file.path, sample, extension, quoted, self._bad)
+
+    def without_header(self, names: Sequence[str], more_fields: bool = False) -> None:
+        """Declare that the first line of a separated table is a row.
+
+        Args:
+            names: Of the columns.
+            more_fields: Whether rows may have further fields, which are ignored; such rows may also lack those fields at the
+                end that are not asked for.
+        """
+        self._first_row = [(1, list(self.columns))]
+        self.columns, self._more_fields = tuple(map(canonical_column_name, names)), more_fields
+
+    def rows(
+        self, columns: Sequence[str] | None = None, optional: Sequence[str] = (), lists: Sequence[str] = ()
+    ) -> Iterator[TableRow]:
+        """Yield the rows from where the table stands, in order.
+
+        Args:
+            columns: The wanted columns; a row without one of them is a bad row. Default: all, none of which a row must have.
+            optional: Further columns of the table; they come first, and are "" in rows that lack them.
+            lists: The wanted columns that may hold lists; of another one a list is a bad row.
+        """
+        no_lists = set(columns or ()).difference(lists)
+        needed = set(map(canonical_column_name, columns or ()))
+        wanted = {
+            canonical_column_name(name): name for name in (*optional, *(self.columns if columns is None else columns))
+        }
+        self.check(list(wanted))
+        yield from self._rows_of_first_file(wanted, needed, no_lists)
+        for shard in map(self._open_shard, self._further_files):
+            shard.check(list(needed))
+            self.file, self._has_lines, shard._number = shard.file, shard._has_lines, self._number
+            in_shard = {name: spelled for name, spelled in wanted.items() if name in shard.columns}
+            for row in shard._rows_of_first_file(in_shard, needed, no_lists):
+                yield row._replace(values={spelled: row.values.get(spelled, "") for spelled in wanted.values()})
+            self._number = shard._number
+            self.num_short += shard.num_short
+
+    def _open_shard(self, file: InputFile) -> "Table":
+        """Open a further file of a glob, to be read as the first one is."""
+        shard = Table(glob.escape(file.path), bad_rows=self._bad_rows, **self._options)
+        if self._first_row:
+            shard.without_header(self.columns, self._more_fields)
+        return shard
+
+    def _rows_of_first_file(self, wanted: dict[str, str], needed: set[str], no_lists: set[str]) -> Iterator[TableRow]:
+        read = self._values_by_name if self.has_own_names else self._values_by_place
+        reading = read(wanted, needed)
+        with self._stream:
+            for line, values in reading:
+                if any(map(has_half_characters, values.values())):
+                    self._bad(line, NOT_UTF8, not_utf8(self.file))
+                    continue
+                if has_lists := [name for name in no_lists if isinstance(values[name], ListText)]:
+                    hint = "write one text; lists of labels are for `multilabel`, lists of choices for `choice`"
+                    self._bad(line, f"`{has_lists[0]}` is a list, not a text", hint)
+                    continue
+                yield TableRow(self._number, line, values)
+                self._number += 1
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Refuse columns that are missing, or that occur twice."""
+        for name in columns:
+            there = self.columns.count(canonical_column_name(name))
+            if there == 0:
+                listed = ", ".join(f"`{column[:40]}`" for column in self.columns)
+                hint = near_miss(name, self.columns)
+                if not hint.startswith("did you"):
+                    hint = "name one of these; if the first line is a row, name all columns with --columns"
+                raise DataError("missing-column", f"{self.name} has no column `{name}`, only {listed}", hint)
+            if there > 1:
+                fact = f"{self.name} has {there} columns `{name}`"
+                raise DataError("ambiguous", fact, "give them different names")
+
+    def _values_by_name(self, wanted: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield line numbers and values; `wanted` has each column's name in NFC, and as it is asked for."""
+        for line, record in self._records(list(wanted)):
+            if missing := [name for name in wanted if name in needed and name not in record]:
+                self._bad(line, f"no `{missing[0]}`", "")
+            else:
+                yield line, {spelled: record.get(name, "") for name, spelled in wanted.items()}
+
+    def _values_by_place(self, wanted: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        places = {spelled: self.columns.index(name) for name, spelled in wanted.items()}
+        width, least = len(self.columns), max(map(self.columns.index, needed), default=0) + 1
+        empty_line = 0
+        for line, fields in itertools.chain(self._first_row, self._records(list(wanted))):
+            if not fields:
+                empty_line = empty_line or line
+                continue
+            if empty_line:  # one at the end of a file is none
+                self._bad(empty_line, "an empty line", "")
+                empty_line = 0
+            if len(fields) == width or (self._more_fields and len(fields) >= least):
+                yield line, {name: fields[place] if place < len(fields) else "" for name, place in places.items()}
+            elif self._skip_short and len(fields) < width:
+                self.num_short += 1
+                self._number += 1
+            else:
+                in_quotes = any(field.startswith('"') for field in fields)
+                reason = f"{len(fields):,} field{'s' * (len(fields) != 1)}, but the table has {width:,} columns"
+                self._bad(line, reason, "if fields are in quotes, say --quoted" * in_quotes)
+
+    def _bad(self, line: int, reason: str, hint: str) -> None:
+        self._number += 1
+        self.add_bad_row(line, reason, hint)
+
+    def add_bad_row(self, line: int, reason: str, hint: str = "") -> None:
+        """Report a row that cannot be used; arguments as in `Row` and `BadRows.add`."""
+        self._bad_rows.add(self.file, line, reason, hint, self.place(line))
+
+    def place(self, line: int) -> str:
+        """Return how messages call a row: "line 5", "record 5" of a file without lines, "row 4" of rows in memory."""
+        return place_name(self.file, line) if self._has_lines else f"record {line:,}"
+
+    @property
+    def name(self) -> str:
+        """How messages call the table: its path in backticks, or the name of rows in memory."""
+        return quoted_name(self.file)
+
+    def close(self) -> None:
+        """Close the file; reading to the end does it, too."""
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def _refuse_binary(head: bytes, path: str) -> None:
+    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        raise DataError("bad-encoding", f"`{path}` is UTF-32, not UTF-8", conversion(path, "UTF-32"))
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError("bad-encoding", f"`{path}` is UTF-16, not UTF-8", conversion(path, "UTF-16"))
+    if not head.startswith(b"PAR1") and (b"\0" in head[:4096] or head.startswith(b"%PDF")):
+        raise DataError("wrong-kind", f"`{path}` is binary, not a table", "save it as CSV, TSV, JSON lines or Parquet")
+
+
+# --- separated fields -------------------------------------------------------------------------------------------------
+
+
+def open_separated(
+    numbered_lines: Iterator[tuple[int, str]], path: str, sample: bytes, extension: str, quoted: Quoting, bad: _Report
+) -> _TableSource:
+    """Open a table of separated fields.
+
+    Args:
+        numbered_lines: All lines, as `lines` yields them.
+        path: Of the file.
+        sample: The first bytes of the file.
+        extension: "csv" if commas are the usual separator, "" for tabs.
+        quoted: As `Table`.
+        bad: Reports a row that cannot be read.
+    """
+    text = sample.decode("utf-8", "replace").removeprefix("\ufeff").lstrip("\r\n")
+    head = re.split("[\r\n]", text, maxsplit=1)[0]
+    usual = "," if extension == "csv" else "\t"
+    declared = _DECLARED_SEPARATOR.fullmatch(head)
+    separator = declared[1] if declared else _separator(text, head, usual)
+    watched = quoted not in (False, "commas")
+    if quoted == "look" and separator == "\t":
+        seen = {_shows_quoting(line.split(separator)) for line in text.split("\n")[:-1]}
+        in_quotes, watched = True in seen and False not in seen, False not in seen
+    else:
+        in_quotes = quoted if isinstance(quoted, bool) else separator != "\t"
+    if in_quotes:
+        blanks_before_quotes = re.search(f'{re.escape(separator)} +"[^"]', text) is not None
+        rows = _quoted(numbered_lines, separator, blanks_before_quotes, bad)
+    else:
+        rows = _unquoted(numbered_lines, path, separator, watched)
+    if declared:
+        next(row for row in rows if row[1])
+    first = next((row for row in rows if row[1]), (1, []))
+    if any(map(has_half_characters, first[1])):
+        raise DataError("bad-encoding", f"`{path}`, line {first[0]:,}: {NOT_UTF8}", encoding_hint(path, sample))
+    return _TableSource(
+        tuple(canonical_column_name(name.strip()) for name in first[1]), lambda _: rows, has_own_names=False
+    )
+
+
+def _separator(text: str, head: str, usual: str) -> str:
+    """Return the separator of the first line that gives most of the first rows as many fields as it has."""
+    candidates = [separator for separator in dict.fromkeys(usual + _SEPARATORS) if separator in head]
+    if len(candidates) < 2:
+        return candidates[0] if candidates else usual
+    some_lines = re.split("\r\n|[\r\n]", text, maxsplit=_SEPARATOR_LINES)[:_SEPARATOR_LINES]
+
+    def regular_rows(separator: str) -> int:
+        ended = [line + "\n" for line in some_lines]
+        rows = (
+            map(str.split, ended, itertools.repeat("\t"))
+            if separator == "\t"
+            else csv.reader(ended, delimiter=separator)
+        )
+        widths = [len(row) for row in rows if row not in ([], ["\n"])]
+        return widths.count(widths[0])
+
+    csv.field_size_limit(LONGEST)
+    return max(candidates, key=regular_rows)
+
+
+def _shows_quoting(fields: list[str]) -> bool | None:
+    """Return whether a row that was split without looking at quotes was written with quotes; None if it does not show it.
+
+    A writer that quotes doubles the quotes within a field, so every field with a `"` begins and ends with one and has only
+    pairs between. A field that breaks this shows that nothing was quoted; one that fits and holds a pair shows the opposite.
+    RTE's quoted edition has 558 fields that fit, all with pairs, and none that breaks it; MRPC has 148 that fit, none with a
+    pair, and 1,914 that break it.
+    """
+    inside = [field[1:-1] if _in_quotes(field) else '"' for field in fields if '"' in field]
+    if any('"' in text.replace('""', "") for text in inside):
+        return False
+    return True if any('""' in text for text in inside) else None
+
+
+def _in_quotes(field: str) -> bool:
+    return len(field) > 1 and field[0] == field[-1] == '"'
+
+
+def _unquoted(
+    numbered_lines: Iterator[tuple[int, str]], path: str, separator: str, watched: bool
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield rows in which `"` is a character as any other, until one shows quoting. An empty line has no field."""
+    for number, line in numbered_lines:
+        fields = line.split(separator) if line else []
+        if watched and '"' in line:
+            shown = _shows_quoting(fields)
+            if shown or (number == 1 and all(map(_in_quotes, fields))):
+                fact = "the fields are in quotes, but tables with tabs are read unquoted"
+                hint = "say --quoted; or --no-quoted, if the quotes belong to the texts"
+                raise DataError("doubtful", f"`{path}`, line {number:,}: {fact}", hint)
+            watched = shown is None
+        yield number, fields
+
+
+def _quoted(
+    numbered_lines: Iterator[tuple[int, str]], separator: str, blanks_before_quotes: bool, bad: _Report
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield rows as RFC 4180 has them: fields in quotes where they hold a separator, a line end or a quote, which is doubled.
+
+    A CR alone ends a line, too, as for csv and pandas.
+    """
+    csv.field_size_limit(LONGEST)  # of the whole process; its own, 131,072 characters, is a text of 25,000 words
+    one_line = (part for _, line in numbered_lines for part in _ended_lines(line))
+    reader = csv.reader(one_line, delimiter=separator, strict=True, skipinitialspace=blanks_before_quotes)
+    while True:
+        first = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            swallowed = reader.line_num - first
+            more = f"; it swallowed {swallowed:,} further lines" * bool(swallowed)
+            bad(first, f"a quote that is not closed, or not doubled within its field ({error}){more}", _QUOTES)
+            continue
+        if swallowed := _swallowed_rows(fields, separator):
+            bad(first, f"a quote that is closed {swallowed + 1:,} rows later", _QUOTES)
+            continue
+        if fields:  # an empty line is none, as for csv and pandas
+            yield first, fields
+
+
+def _ended_lines(line: str) -> list[str]:
+    """Split a line after each CR."""
+    return re.findall("[^\r]*\r|[^\r]+$", line + "\n") if "\r" in line else [line + "\n"]
+
+
+def _swallowed_rows(fields: list[str], separator: str) -> int:
+    """Return how many whole rows a field seems to hold; 0 for a text of several lines.
+
+    Its inner lines are then rows of this table, its first line ends as a row does from its column on, its last line begins as
+    one does up to there; and no separator is followed by a blank, as the commas of an address or a poem are.
+    """
+    enough = 1 if separator == "\t" else 3  # a text may well have a comma in a line, or in two
+    for column, field in enumerate(fields) if len(fields) > 1 else ():
+        first, *inner, last = field.split("\n") if "\n" in field else ("", "")
+        counts = [line.count(separator) for line in (first, *inner, last)]
+        expected = [len(fields) - 1 - column, *[len(fields) - 1] * len(inner), column]
+        if len(inner) >= enough and counts == expected and (separator == "\t" or f"{separator} " not in field):
+            return len(inner)
+    return 0
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _open_json(stream: ByteStream, bad: _Report) -> _TableSource:
+    """Open a table of JSON objects: one a line, in one array, or one after the other. Its columns are the names in all."""
+    has_lines = is_json_lines(stream)
+
+    def records(report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
+        items = _item_lines(stream, report) if has_lines else json_items(lines(stream), stream.file.path)
+        return _objects(items, stream.file.source, report)
+
+    stream.make_rewindable()
+    columns: dict[str, None] = {}
+    for _, record in records(lambda *_: None):
+        columns.update(dict.fromkeys(record))
+    stream.rewind()
+    rows = records(bad)
+    first = next(rows, None)
+    if first is None:
+        raise DataError("empty", f"{quoted_name(stream.file.source)} has no record", "name a file with rows")
+    return _TableSource(tuple(columns), lambda _: itertools.chain([first], rows), has_own_names=True)
+
+
+def is_json_lines(stream: ByteStream) -> bool:
+    """Return whether JSON has one object a line; else it is one array, or documents that go over several lines."""
+    start = stream.peek(_SAMPLE).removeprefix(b"\xef\xbb\xbf").lstrip()
+    line, _, following = start.partition(b"\n")
+    if start.startswith(b"[") or not following.strip() or following.lstrip().startswith(b"{"):
+        return not start.startswith(b"[")
+    text = line.decode("utf-8", "replace").rstrip()
+    try:
+        _DECODER.raw_decode(text)
+    except json.JSONDecodeError as error:
+        return error.pos < len(text)  # at its end: the object goes on in the next line
+    except (ValueError, RecursionError):
+        pass
+    return True
+
+
+def _objects(
+    items: Iterator[tuple[int, Any]], file: Records | str, bad: _Report
+) -> Iterator[tuple[int, dict[str, str]]]:
+    for number, item in items:
+        if not isinstance(item, dict):
+            bad(number, f"a {type(item).__name__}, not an object", "")
+        elif any(map(has_half_characters, record := _texts(item))):
+            bad(number, NOT_UTF8, not_utf8(file))
+        else:
+            yield number, record
+
+
+def _item_lines(stream: ByteStream, bad: _Report) -> Iterator[tuple[int, Any]]:
+    for number, line in lines(stream):
+        if line and not line.isspace():
+            try:
+                item = _DECODER.decode(line)
+            except (ValueError, RecursionError) as error:
+                bad(number, not_json(error), "")
+            else:
+                yield number, item
+
+
+def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
+    """Yield the items of one array, or documents one after the other, numbered from 1 and decoded one at a time.
+
+    What stands after an item that is no JSON cannot be read.
+    """
+    text, place, number, is_array = "", 0, 0, False
+    while True:
+        try:
+            if number == 0:
+                place = _after_space(text, place)
+                is_array = text.startswith("[", place)
+            item = _next_item(text, place, ("," if number else "[") if is_array else "")
+        except (ValueError, RecursionError) as error:  # it is broken, or goes on in what is not read yet
+            text, place = text[place:], 0
+            more = _characters(
+                numbered_lines, max(1 << 20, len(text))
+            )  # twice as much: no record is decoded over and over
+            if not more and number and not is_array and not text.strip():
+                return
+            if not more or len(text) > LONGEST:
+                fact = f"`{path}`, record {number + 1:,}: {error}"
+                hint = "correct the file: one array of objects, or one object on every line"
+                raise DataError("bad-file", fact, hint) from None
+            text += more
+            continue
+        if item is None:
+            return
+        number, place = number + 1, item[1]
+        yield number, item[0]
+
+
+def _next_item(text: str, place: int, before: str) -> tuple[Any, int] | None:
+    """Return the item after `before`, and where it ends; None at the end of the array."""
+    start = _after_space(text, place)
+    if before == "," and text.startswith("]", start):
+        return None
+    if not text.startswith(before, start):
+        raise ValueError(f"expected `{before}`, found `{text[start : start + 10]}`")
+    start = _after_space(text, start + len(before))
+    if before == "[" and text.startswith("]", start):
+        return None
+    return _DECODER.raw_decode(text, start)
+
+
+def _after_space(text: str, place: int) -> int:
+    space = _SPACE.match(text, place)
+    assert space is not None
+    return space.end()
+
+
+def _characters(rest: Iterator[tuple[int, str]], wanted: int) -> str:
+    """Take whole lines, of at least so many characters in all."""
+    taken = []
+    while wanted > 0 and (line := next(rest, None)) is not None:
+        taken.append(line[1] + "\n")
+        wanted -= len(taken[-1])
+    return "".join(taken)
+
+
+def _texts(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return name to text; an object within the object gives names such as `labels.label`."""
+    values: dict[str, str] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            values |= _texts(value, f"{prefix}{name}.")
+        else:
+            values[prefix + name] = _as_text(value)
+    return values
+
+
+def _as_text(value: Any) -> str:
+    """Return a value of JSON or Parquet as text: nothing and NaN are "", a list is JSON, true is "true", 4.0 is "4.0"."""
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:  # NaN: pandas' word for nothing
+        return Null()
+    if isinstance(value, list):
+        return ListText(json.dumps(value, ensure_ascii=False, default=str))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------------------
+
+
+def _open_parquet(stream: ByteStream) -> _TableSource:
+    file = ParquetFile(stream)
+
+    def records(wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        stored = [stored_names[name] for name in wanted]
+        return (
+            (number, {canonical_column_name(name): value for name, value in _texts(record).items()})
+            for number, record in enumerate(file.records(stored), 1)
+        )
+
+    stored_names = {canonical_column_name(name): name for name in _column_names(file.schema)}
+    return _TableSource(tuple(map(canonical_column_name, _column_names(file.schema))), records, has_own_names=True)
+
+
+def _column_names(fields: Any, prefix: str = "") -> Iterator[str]:
+    """Yield names of Parquet columns; those within a structure as `labels.label`."""
+    for field in fields:
+        if str(field.type).startswith("struct"):
+            yield from _column_names(field.type.fields, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name

@@ -1,0 +1,222 @@
+"""Lines of text files, whatever they are packed with, and what to say of lines that are no text."""
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from albertkit.encodings import encoding_advice, file_encoding_advice
+from albertkit.errors import AlbertKitError, DataError, format_list
+from albertkit.model_paths import is_remote
+from albertkit.tables.files import ByteStream, InputFile
+from albertkit.tables.records import DataFile, Records
+
+HEAD_BYTES = 1 << 16
+_ROWS = 1000
+_MIN_COMMA_ROWS = 3
+_MIN_REPEATING_ROWS = 6
+_MARKUP_SHARE, _TAG_SHARE = 0.5, 0.9  # of the lines
+_KINDS: dict[str, Literal["csv", "tsv"]] = {",": "csv", ";": "csv", "\t": "tsv"}
+_COMMON_COLUMNS = {
+    "id",
+    "idx",
+    "index",
+    "text",
+    "label",
+    "sentence",
+    "sentence1",
+    "document",
+    "content",
+    "review",
+    "title",
+}
+_JSON = re.compile(r'(\{\s*["}]|\[\s*[{"])')
+_MARKUP_LINE = re.compile(r"\s*</?[A-Za-z][\w:.-]*[^<>]*>")
+_SUBTITLES = re.compile(r"(WEBVTT|\d+\s*\n\d\d:\d\d:\d\d[,.]\d{3} +-->)")
+_TAGGED_LINE = re.compile(r"\S.*[ \t](O|[BIESMLU]-\S+)\s*")
+_NUMBER = re.compile(r"[-+]?\d+([.:/-]\d+)*")
+
+
+class Structure(NamedTuple):
+    """The form of a file that holds no running text.
+
+    Attributes:
+        kind: "csv", "tsv" and "jsonl" are formats whose texts can be named by a column; "other" has none.
+        description: "a table of 3 columns (`id`, `text`, `label`)".
+        column: The column with the longest texts; "" for another kind than a table.
+    """
+
+    kind: Literal["csv", "tsv", "jsonl", "other"]
+    description: str
+    column: str = ""
+
+
+def check_running_text(head: bytes, path: str, hints: dict[str, str], name: str = "") -> None:
+    """Refuse a file that is structured.
+
+    Args:
+        head: Its first bytes, at most `HEAD_BYTES`.
+        path: Of the file.
+        hints: What to do, for each `Structure.kind`; `{column}` stands for the column with the longest texts.
+        name: Of the file, if it may tell that it is a table.
+    """
+    structure = structure_of(head, name)
+    if structure is not None:
+        hint = hints[structure.kind].format(column=structure.column or "COLUMN")
+        raise DataError("doubtful", f"`{path}` is no running text, but {structure.description}", hint)
+
+
+def structure_of(head: bytes, name: str = "") -> Structure | None:
+    """Return what a file holds by its first bytes, or by its name; None for running text."""
+    text = head.decode("utf-8", "ignore").removeprefix("\ufeff").lstrip()
+    if "\n" not in text:
+        text = text.replace("\r", "\n")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if len(head) >= HEAD_BYTES:
+        lines.pop()
+    lines = [line for line in lines if line.strip()][:_ROWS]
+    if text[:15].lower().startswith(("<!doctype html", "<html")):
+        return Structure("other", "HTML")
+    if text.startswith(("<?xml", "<mediawiki")) or _is_markup(lines):
+        return Structure("other", "XML")
+    if _SUBTITLES.match(text):
+        return Structure("other", "subtitles with times")
+    if _JSON.match(text):
+        return Structure("jsonl", "JSON")
+    tagged = sum(_TAGGED_LINE.fullmatch(line) is not None for line in lines)
+    if len(lines) > 1 and tagged >= _TAG_SHARE * len(lines):
+        return Structure("other", "words with tags")
+    named = next((part for part in reversed(name.lower().split(".")) if part in ("csv", "tsv")), "")
+    for separator in "\t,;":
+        rows = _rows(lines, separator)
+        if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1 and (named or _is_table(rows, separator)):
+            return _table(rows, _KINDS[separator])
+    signs = {"csv": (",", ";", '"'), "tsv": ("\t",), "": ()}[named]
+    return (
+        _table([[]], "tsv" if named == "tsv" else "csv")
+        if any(sign in line for line in lines for sign in signs)
+        else None
+    )
+
+
+def _is_markup(lines: Sequence[str]) -> bool:
+    marked = sum(_MARKUP_LINE.match(line) is not None for line in lines)
+    return len(lines) > 1 and marked > _MARKUP_SHARE * len(lines) and _MARKUP_LINE.match(lines[0]) is not None
+
+
+def _rows(lines: Sequence[str], separator: str) -> list[list[str]]:
+    if separator == "\t":
+        return [line.split("\t") for line in lines]
+    try:
+        return list(csv.reader([line + "\n" for line in lines], delimiter=separator))
+    except csv.Error:
+        return []
+
+
+def _is_table(rows: Sequence[Sequence[str]], separator: str) -> bool:
+    """Return whether rows of the same width are a table: a poem, too, may have a comma in every line."""
+    if separator == "\t":
+        return len(rows) > 1
+    if len(rows) < _MIN_COMMA_ROWS or any(field.startswith(" ") for row in rows for field in row[1:]):
+        return False
+    has_common_name = not _COMMON_COLUMNS.isdisjoint(name.strip().lower() for name in rows[0])
+    columns = list(zip(*rows[1:], strict=True))
+    has_numbers = any(all(map(_NUMBER.fullmatch, column)) for column in columns)
+    has_classes = len(rows) > _MIN_REPEATING_ROWS and any(2 * len(set(column)) < len(column) for column in columns)
+    has_quoted_separators = any(separator in field for row in rows for field in row)
+    return has_common_name or has_numbers or has_classes or has_quoted_separators
+
+
+def _table(rows: Sequence[Sequence[str]], kind: Literal["csv", "tsv"]) -> Structure:
+    names = [name.strip()[:40] for name in rows[0]]
+    if not names:
+        return Structure(kind, f"a table ({kind.upper()}), by its name")
+    sizes = [sum(map(len, column)) for column in zip(*rows, strict=True)]
+    fields = format_list([f"`{name}`" for name in names])
+    return Structure(kind, f"a table of {len(names)} columns ({fields})", names[sizes.index(max(sizes))])
+
+
+LONGEST = 64 << 20  # characters of a line or a record
+NOT_UTF8 = "bytes that are not UTF-8"  # see `not_utf8`
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
+    """Yield blocks of whole lines, each with the number of its first line; `number` is that of the first block's.
+
+    A file whose lines end in CR alone, as those of the first Macintoshes and of Excel's "CSV (Macintosh)", has LF in its place.
+    """
+    rest, cr_alone = b"", None
+    while chunk := stream.read():
+        if cr_alone is None:
+            cr_alone = number == 1 and b"\n" not in chunk and b"\r" in chunk[:-1]
+        block = rest + (chunk.replace(b"\r", b"\n") if cr_alone else chunk)
+        end = block.rfind(b"\n") + 1
+        block, rest = block[:end], block[end:]
+        if block:
+            yield number, block
+            number += block.count(b"\n")
+        if len(rest) > LONGEST:
+            fact = f"`{stream.file.path}`: line {number:,} is longer than {LONGEST:,} bytes"
+            raise DataError("bad-row", fact, "break it into several lines")
+    if rest:
+        yield number, rest
+
+
+def byte_lines(stream: ByteStream) -> Iterator[bytes]:
+    """Yield lines with their ends."""
+    for _, block in blocks(stream):
+        yield from io.BytesIO(block)
+
+
+def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
+    """Yield line numbers from 1 and lines without their ends. Bytes that are not UTF-8 become lone surrogates."""
+    for first, block in blocks(stream):
+        text = block.decode("utf-8", "surrogateescape")  # lines are whole, so no character is cut in two
+        if first == 1:
+            text = text.removeprefix("\ufeff")
+        if text:
+            for number, line in enumerate(text.removesuffix("\n").split("\n"), first):
+                yield number, line.removesuffix("\r")
+
+
+def has_half_characters(text: str) -> bool:
+    """Return whether a text holds lone surrogates: what `lines` makes of bytes that are not UTF-8, and what JSON can spell."""
+    return not text.isascii() and _HALF.search(text) is not None
+
+
+def not_json(error: ValueError | RecursionError) -> str:
+    """Return what is wrong with one line of JSON. Its line number is left out: there it is always 1."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg}, column {error.colno}"
+    return NOT_UTF8 if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
+
+
+def not_utf8(file: DataFile | str) -> str:
+    """Return what to do about rows that are not UTF-8."""
+    in_memory = isinstance(file, Records)
+    hint = 'make it UTF-8: text.encode("utf-8", "replace").decode()' if in_memory else encoding_hint(str(file))
+    return f"{hint}; or leave such rows out with --on-error skip"
+
+
+@lru_cache(maxsize=8)
+def encoding_hint(path: str, sample: bytes = b"") -> str:
+    """Return what to do about a file that is not UTF-8, by all of its lines. Asked for every bad row.
+
+    Args:
+        path: Of the file.
+        sample: Lines that are not UTF-8, for what can be read only once.
+    """
+    if not (is_remote(path) or os.path.isfile(path)):
+        return encoding_advice(sample)
+    try:
+        with ByteStream(InputFile(path, 0)) as stream:
+            if stream.peek(4) == b"PAR1":
+                return "write its texts as UTF-8"
+            return file_encoding_advice(byte_lines(stream), path)
+    except (OSError, AlbertKitError):  # what is wrong with the file is reported elsewhere
+        return encoding_advice(sample)

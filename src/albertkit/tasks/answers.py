@@ -1,0 +1,584 @@
+"""The task: answers to questions as spans of a text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from albertkit.batches.features import Features, LabelledBatch
+from albertkit.errors import ConfigError, DataError
+from albertkit.files import write_json
+from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tables.records import DataFile, DataFiles
+from albertkit.tasks.metrics import Version, are_korean, bootstrap_intervals, question_scores, squad_scores
+from albertkit.tasks.nbest import answer_record, judge_beams, judge_spans, official_nbest, text_window
+from albertkit.tasks.predictions import SAME_FILE, File, by_id, read_object, read_predictions
+from albertkit.tasks.questions import QuestionExample, find_question_files, read_questions
+from albertkit.tasks.task import Prediction, Task
+from albertkit.validation import Positive, wrong_fields
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertkit.model.padded import SummedLoss
+    from albertkit.model.pretrained import PretrainedAlbert
+    from albertkit.tokenizer import AlbertTokenizer
+
+SPECIAL_TOKENS = 3
+UNHELD = "no window holds the answer"
+SMALLEST_ROOM = 16  # tokens of the text that a window holds at least, however long the question
+
+
+class Paragraph(NamedTuple):
+    """The tokens of a text, and the characters that each stands for."""
+
+    ids: np.ndarray  # int32 [P]
+    starts: np.ndarray  # int32 [P], first character
+    ends: np.ndarray  # int32 [P], one past the last
+
+    @classmethod
+    def of(cls, text: str, tokenizer: AlbertTokenizer) -> Paragraph:
+        """Tokenize a text."""
+        ids, spans = tokenizer.encode_with_offsets(text)
+        places = np.array(spans, np.int32).reshape(-1, 2)
+        return cls(np.array(ids, np.int32), np.ascontiguousarray(places[:, 0]), np.ascontiguousarray(places[:, 1]))
+
+    def pieces_of(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return the first and the last token of the characters `start:end`; None if no token stands for any of them."""
+        first = int(np.searchsorted(self.ends, start, "right"))
+        last = int(np.searchsorted(self.starts, end, "left")) - 1
+        return (first, last) if first <= last else None
+
+
+class Window(NamedTuple):
+    """A part of a paragraph."""
+
+    start: int  # its first token
+    stop: int  # one past its last
+    # bool [stop - start]; whether no other window shows more of what stands around the token ("max context")
+    is_best: np.ndarray
+
+
+@lru_cache(maxsize=4096)
+def context_windows(num_pieces: int, room: int, stride: int) -> tuple[Window, ...]:
+    """Cut a paragraph of P tokens into windows of `room`; at least one, which is empty if there are no tokens.
+
+    A window begins every `stride` tokens, at most every `room`, so that no token is left out; such windows do not overlap, and
+    an answer where two meet is in neither.
+    """
+    bounds, start = [(0, min(room, num_pieces))], 0
+    while bounds[-1][1] < num_pieces:
+        start += min(room, stride)
+        bounds.append((start, min(start + room, num_pieces)))
+    best_score, best_window = np.full(num_pieces, -1.0), np.zeros(num_pieces, np.int64)
+    for number, (start, stop) in enumerate(bounds):
+        place = np.arange(stop - start)
+        score = np.minimum(place, stop - start - 1 - place) + 0.01 * (stop - start)
+        better = score > best_score[start:stop]  # of equally good windows the first stays
+        best_score[start:stop][better] = score[better]
+        best_window[start:stop][better] = number
+    return tuple(Window(a, b, best_window[a:b] == number) for number, (a, b) in enumerate(bounds))
+
+
+def question_limit(length: int, max_query_length: int) -> int:
+    """Return how many tokens of a question are kept, the first, so that a window has room for some of the text."""
+    return min(max_query_length, length - SPECIAL_TOKENS - SMALLEST_ROOM)
+
+
+def answer_features(
+    examples: Sequence[QuestionExample],
+    tokenizer: AlbertTokenizer,
+    *,
+    length: int,
+    doc_stride: int,
+    max_query_length: int,
+    labelled: bool,
+) -> Features:
+    """Return windows of all questions. Each text is tokenized once, however many questions there are about it.
+
+    Returns:
+        Features. Per token: `char_starts` and `char_ends`, int32, the characters of the text that the token stands for, -1
+        outside the text; `max_context`, bool, whether no other window shows more around it. Per sequence: `text_starts`,
+        int64, the place of the first token of the text; `question_cut`, bool, whether the question was longer than kept;
+        with labels, `start_positions` and `end_positions`, int64, the first and last token of the answer, and `impossible`,
+        int64. A window that does not hold the whole answer is labelled 0, 0 and impossible, in SQuAD 1.1, too. `left_out`
+        counts the tokens of each question beyond the limit.
+    """
+    limit = question_limit(length, max_query_length)
+    questions = tokenizer.encode_batch([example.question for example in examples])
+    paragraphs: dict[str, Paragraph] = {}
+    cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
+    nowhere, nothing = np.full(length, -1, np.int32), np.zeros(length, np.bool_)
+    rows: list[tuple[np.ndarray, int]] = []
+    numbers: list[int] = []
+    starts: list[np.ndarray] = []
+    ends: list[np.ndarray] = []
+    best: list[np.ndarray] = []
+    labels: list[tuple[int, int, int]] = []
+    for number, example in enumerate(examples):
+        paragraph = paragraphs.get(example.context)
+        if paragraph is None:
+            paragraph = paragraphs[example.context] = Paragraph.of(example.context, tokenizer)
+        question = questions.text(number)[:limit]
+        head = np.concatenate([cls, question, sep])
+        answer = _answer_pieces(example, paragraph) if labelled else None
+        for start, stop, is_best in context_windows(len(paragraph.ids), length - len(head) - 1, doc_stride):
+            rows.append((np.concatenate([head, paragraph.ids[start:stop], sep]), len(head)))
+            numbers.append(number)
+            starts += [nowhere[: len(head)], paragraph.starts[start:stop], nowhere[:1]]
+            ends += [nowhere[: len(head)], paragraph.ends[start:stop], nowhere[:1]]
+            best += [nothing[: len(head)], is_best, nothing[:1]]
+            inside = answer is not None and start <= answer[0] and answer[1] < stop
+            shift = len(head) - start
+            labels.append((answer[0] + shift, answer[1] + shift, 0) if inside and answer else (0, 0, 1))
+    examples_of = np.array(numbers, np.int64)
+    per_sequence = {
+        "text_starts": np.array([first for _, first in rows], np.int64),
+        "question_cut": (np.diff(questions.offsets) > limit)[examples_of],
+    }
+    if labelled:
+        columns = np.array(labels, np.int64).reshape(-1, 3).T
+        names = ("start_positions", "end_positions", "impossible")
+        per_sequence |= {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)}
+    per_token = {
+        "char_starts": np.concatenate(starts or [nowhere[:0]]),
+        "char_ends": np.concatenate(ends or [nowhere[:0]]),
+        "max_context": np.concatenate(best or [nothing[:0]]),
+    }
+    left_out = np.maximum(np.diff(questions.offsets) - limit, 0)
+    return Features.of(rows, examples_of, per_sequence, per_token, left_out)
+
+
+def _answer_pieces(example: QuestionExample, paragraph: Paragraph) -> tuple[int, int] | None:
+    target = example.target
+    return None if target is None else paragraph.pieces_of(target.start, target.start + len(target.in_context))
+
+
+class Unrecoverable(NamedTuple):
+    """A question whose answer does not come back whole from its labels."""
+
+    id: str  # of the question
+    answer: str  # what should come back
+    found: str  # what comes back; "" if nothing
+    reason: str  # why
+
+
+def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> Iterator[Unrecoverable]:
+    """Yield the questions whose answer, cut from the text by the labels of no window, is exactly the one to learn.
+
+    White space around either does not count. Unanswerable questions have nothing to recover.
+    """
+    bounds = features.sequences_of(len(examples))
+    held = features.per_sequence["impossible"] == 0
+    first = features.offsets[:-1] + features.per_sequence["start_positions"]
+    last = features.offsets[:-1] + features.per_sequence["end_positions"]
+    starts, ends = features.per_token["char_starts"][first], features.per_token["char_ends"][last]
+    for number, example in enumerate(examples):
+        target = example.target
+        if target is None:
+            continue
+        wanted = target.in_context.strip()
+        here = [window for window in range(bounds[number], bounds[number + 1]) if held[window]]
+        found = {example.context[starts[window] : ends[window]].strip() for window in here}
+        if found != {wanted}:
+            text = min(found, default="")
+            yield Unrecoverable(example.id, wanted, text, _reason(wanted, text))
+
+
+def _reason(wanted: str, found: str) -> str:
+    if not found:
+        return UNHELD
+    before, inside, after = found.partition(wanted)
+    if not inside:
+        return "a token stands for other characters"
+    if before and after:
+        return "starts and ends inside a token"
+    return "starts inside a token" if before else "ends inside a token"
+
+
+def count_reasons(found: Sequence[Unrecoverable]) -> dict[str, int]:
+    """Return how many of each reason, most frequent first."""
+    return dict(Counter(item.reason for item in found).most_common())
+
+
+def official_version(version: int) -> Version:
+    """Return the official script's name of a version."""
+    return "2.0" if version == 2 else "1.1"
+
+
+def gold_pairs(examples: Sequence[QuestionExample]) -> list[tuple[str, list[str]]]:
+    """Return id and right answers of each question, as the official scripts take them."""
+    return [(example.id, [answer.text for answer in example.answers]) for example in examples]
+
+
+def best_texts(predictions: Sequence[Prediction]) -> dict[str, str]:
+    """Return the best answer with a text, whatever the threshold was; "" if there is none."""
+    return {r["id"]: next((entry["text"] for entry in r["nbest"] if entry["text"]), "") for r in predictions}
+
+
+def answer_details(
+    examples: Sequence[QuestionExample], predictions: Sequence[Prediction], version: int
+) -> dict[str, Any]:
+    """Return intervals of the scores, by drawing questions, and what was done to the data."""
+    gold, official = gold_pairs(examples), official_version(version)
+    texts = {record["id"]: record["answer"] for record in predictions}
+    scores = question_scores(texts, gold, official)
+    of_question = 100 * np.array([scores[example.id] for example in examples])
+    answerable = np.array([bool(example.answers) for example in examples])
+    columns = {"exact" if version == 2 else "exact_match": of_question[:, 0], "f1": of_question[:, 1]}
+
+    def drawn(rows: np.ndarray) -> dict[str, float]:
+        found = {name: float(values[rows].mean()) for name, values in columns.items()}
+        if version == 2:
+            for prefix, group in (("HasAns", rows[answerable[rows]]), ("NoAns", rows[~answerable[rows]])):
+                found |= {f"{prefix}_{k}": float(v[group].mean()) if len(group) else np.nan for k, v in columns.items()}
+        return found
+
+    groups = {"HasAns": int(answerable.sum()), "NoAns": int((~answerable).sum())}
+    sizes = {f"{prefix}_{name}": size for prefix, size in groups.items() for name in columns}
+    intervals = bootstrap_intervals(drawn, len(examples), sizes=sizes)
+    details: dict[str, Any] = {
+        "intervals": {name: list(bounds) for name, bounds in intervals.items()},
+        "questions_cut": sum(bool(record.get("question_cut")) for record in predictions),
+        "answers_moved_to_where_the_text_has_them": sum(example.repaired for example in examples),
+    }
+    if are_korean(answer.text for example in examples for answer in example.answers):
+        details["notes"] = ["f1 counts words, as SQuAD's script does; KorQuAD's own counts characters"]
+    if version == 2:
+        odds = {record["id"]: record["null_odds"] for record in predictions}
+        best = squad_scores(best_texts(predictions), gold, official, odds)
+        names = ("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh")
+        details["best_on_these_questions"] = {name: best[name] for name in names}
+    return details
+
+
+def collapsed_answers(examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> str | None:
+    """Return a note if all answers are empty though some questions have one, or all stand at the same characters."""
+    if len(predictions) < 2:
+        return None
+    places = {(record["start"], record["end"]) for record in predictions}
+    if places == {(None, None)}:
+        wanted = sum(bool(example.answers) for example in examples)
+        return f"all {len(predictions):,} answers are empty, {wanted:,} questions have one" if wanted else None
+    if len(places) == 1:
+        start, end = places.pop()
+        return f"all {len(predictions):,} answers stand at characters {start} to {end} of their texts"
+    return None
+
+
+class BestThreshold(NamedTuple):
+    """The best threshold for a score."""
+
+    # null odds up to which questions are to be answered; below all odds if it is best to answer none
+    threshold: float
+    score: float  # the mean score that it reaches, 0 to 1
+
+
+def best_threshold(scores: Sequence[float], null_odds: Sequence[float], answerable: Sequence[bool]) -> BestThreshold:
+    """Return the threshold with the best mean score, of several the lowest; of equal odds all are answered or none.
+
+    `scores` are of the best answers that are not empty, 0 to 1; for a question without an answer 0 if the model has any
+    answer for it, 1 if not. Not answering scores 1 where there is no answer.
+    """
+    odds, has_answer = np.array(null_odds, np.float64), np.array(answerable, np.bool_)
+    gained = np.array(scores, np.float64) - ~has_answer  # by answering rather than not
+    order = np.argsort(odds, kind="stable")
+    odds, total = odds[order], np.cumsum(gained[order])
+    possible = np.flatnonzero(np.append(odds[1:] != odds[:-1], True))
+    best = possible[np.argmax(total[possible])]
+    none = float((~has_answer).sum())
+    if total[best] <= 0:
+        return BestThreshold(float(np.nextafter(odds[0], -np.inf)), none / len(odds))
+    return BestThreshold(float(odds[best]), float(none + total[best]) / len(odds))
+
+
+def hold_out_articles(
+    examples: Sequence[QuestionExample], share: float, seed: int
+) -> tuple[list[QuestionExample], list[QuestionExample]]:
+    """Divide questions by whole articles: what is chosen on the second part must not have been trained on.
+
+    The second, smaller part is empty if there is one article only.
+    """
+    sizes = Counter(example.article for example in examples)
+    articles = list(sizes)
+    held: set[str] = set()
+    for number in np.random.default_rng(seed).permutation(len(articles))[:-1]:
+        if sum(sizes[article] for article in held) >= share * len(examples):
+            break
+        held.add(articles[number])
+    return [e for e in examples if e.article not in held], [e for e in examples if e.article in held]
+
+
+# --- anybody's predictions --------------------------------------------------------------------------------------------
+
+
+def score_answers(
+    file: File,
+    questions: Sequence[QuestionExample],
+    version: int,
+    *,
+    null_odds: File | None,
+    null_threshold: float,
+    korean_words: bool,
+) -> dict[str, Any]:
+    """Score a file of answers: the official script's dictionary, `exact_match` in both versions, and intervals."""
+    if not korean_words and are_korean(answer.text for question in questions for answer in question.answers):
+        fact = "the answers are Korean: KorQuAD's F1 counts characters, SQuAD's counts words"
+        raise ConfigError("doubtful", fact, "use KorQuAD's own script, or say --f1-of words for SQuAD's")
+    if null_odds is not None and version == 1:
+        raise ConfigError("conflicting-options", "SQuAD 1.1 has no null odds", "leave out --null-odds, or score squad2")
+    official, gold = official_version(version), gold_pairs(questions)
+    answers, odds = _read_answers(file), None if null_odds is None else _read_odds(null_odds)
+    scores = squad_scores(answers, gold, official, odds, null_threshold)
+    names = {name for name, _ in gold}
+    missing, extra = len(names - answers.keys()), len(answers.keys() - names)
+    if missing == len(names):
+        fact = f"`{file}` has an answer to none of {counted(missing, 'question')}"
+        raise DataError("predictions-mismatch", fact, SAME_FILE)
+    overruled = sum(odds[name] > null_threshold and bool(answers.get(name)) for name in names) if odds else 0
+    ruled = f"counted as none, with null odds above {null_threshold:g}; --null-threshold says which are"
+    notes = [
+        (missing, "question", "without a prediction, counted as wrong"),
+        (extra, "prediction", "for questions that the gold file lacks, counted for nothing"),
+        (overruled, "answer", ruled),
+    ]
+    columns = np.array(list(question_scores(answers, gold, official).values())).T
+
+    def drawn(rows: np.ndarray) -> dict[str, float]:
+        return {
+            name: 100 * float(column[rows].mean()) for name, column in zip(("exact_match", "f1"), columns, strict=True)
+        }
+
+    return {
+        "metric": "f1",
+        "exact_match": scores.get("exact_match", scores.get("exact")),
+        **scores,
+        "examples": len(gold),
+        "missing": missing,
+        "extra": extra,
+        "intervals": {} if overruled else bootstrap_intervals(drawn, len(gold)),
+        "notes": [f"{counted(count, thing)} {what}" for count, thing, what in notes if count],
+    }
+
+
+def _read_answers(file: File) -> dict[str, str]:
+    """Read answers by question id: SQuAD's `predictions.json`, or records with `id` and `answer`."""
+    content = read_object(file)
+    if not isinstance(content, dict) or ("answer" in content and "id" in content):
+        return by_id(read_predictions(file, ("answer",)), file)
+    for name, answer in content.items():
+        if not isinstance(answer, str):
+            fact = f"`{file}`: the answer to `{name}` is a {type(answer).__name__}, not a text"
+            hint = "name predictions.json, not nbest_predictions.json or null_odds.json"
+            raise DataError("predictions-mismatch", fact, hint)
+    return content
+
+
+def _read_odds(file: File) -> dict[str, float]:
+    content = read_object(file)
+    if not isinstance(content, dict) or any(type(odds) not in (int, float) for odds in content.values()):
+        fact = f"`{file}` does not map question ids to numbers"
+        raise DataError("predictions-mismatch", fact, "name null_odds.json")
+    return content
+
+
+UNDECIDED = 0.0  # the threshold as long as none is chosen: as likely as not
+_CALIBRATION_SHARE, _CALIBRATION_SEED = 0.05, 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerTask(Task[QuestionExample]):
+    """Answers as spans of a text: SQuAD 1.1 and 2.0, and files of the same form.
+
+    Attributes:
+        version: 1: every question has an answer. 2: it may have none.
+        head_kind: spans: a start and an end logit a token, which transformers knows, too. beam: Google's SQuAD 2 head, ends
+            given the start and a logit for "no answer".
+        stride: Pieces of the text from the start of a window to the start of the next.
+        max_query_length: Pieces of a question that are kept, the first.
+        n_best_size: Answers kept for a question; the span head also tries so many starts and ends of a window.
+        max_answer_length: Longest answer, in tokens.
+        threshold: Null odds up to which a question is answered (version 2). None: not chosen yet, 0 is used.
+        threshold_from: What it was chosen on: train (questions kept from training) or dev (the very questions that are
+            scored, as Google does).
+    """
+
+    kind: ClassVar[str] = "answers"
+    version: Literal[1, 2] = 1
+    head_kind: Literal["spans", "beam"] = "spans"
+    length: int = 384
+    metric: str = "f1"
+    stride: Positive = 128
+    max_query_length: Positive = 64
+    n_best_size: Positive = 20
+    max_answer_length: Positive = 30
+    threshold: float | None = None
+    threshold_from: str = "train"
+
+    def __post_init__(self) -> None:
+        found = wrong_fields(self)
+        smallest = SPECIAL_TOKENS + SMALLEST_ROOM + 1
+        if not found and self.length < smallest:
+            found.append(f"length is {self.length}, a question and a text need {smallest}")
+        if found:
+            raise ConfigError("bad-value", "; ".join(found), "change these settings")
+
+    # --- the model and the data ---------------------------------------------------------------------------------------
+
+    @property
+    def model_class(self) -> type[PretrainedAlbert]:
+        from albertkit.tasks import heads
+
+        beam = self.head_kind == "beam"
+        return heads.AlbertForBeamQuestionAnswering if beam else heads.AlbertForQuestionAnswering
+
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
+        """See `Task.files` and `find_files`."""
+        return find_question_files(data, self.version)
+
+    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
+        """See `Task.examples` and `read_questions`."""
+        return read_questions(file, version=self.version, split=split, labelled=labelled, bad_rows=bad_rows)
+
+    def features(self, examples: Sequence[QuestionExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+        """See `Task.features` and `answer_features`."""
+        return answer_features(
+            examples,
+            tokenizer,
+            length=self.length,
+            doc_stride=self.stride,
+            max_query_length=self.max_query_length,
+            labelled=labelled,
+        )
+
+    # --- the model on a batch -----------------------------------------------------------------------------------------
+
+    def losses(
+        self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
+    ) -> dict[str, SummedLoss]:
+        """Return `span`, half the start's and half the end's loss; of the beam head also `answerable`. Google adds them.
+
+        A window without the whole answer is taught to start and end at its first token.
+        """
+        from albertkit.tasks import heads
+
+        return heads.answer_losses(model, batch)
+
+    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+        """See `Task.counts`: every window has a target."""
+        count = batch.packed.num_sequences
+        return {"span": count, "answerable": count} if self.head_kind == "beam" else {"span": count}
+
+    def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Any]:
+        """Return the best starts and ends of each window, `TopPositions`: a few hundred bytes each."""
+        from albertkit.tasks import heads
+
+        return heads.answer_outputs(model, batch, self.n_best_size)
+
+    # --- the result ---------------------------------------------------------------------------------------------------
+
+    def predictions(
+        self, examples: Sequence[QuestionExample], features: Features, outputs: Sequence[Any]
+    ) -> list[Prediction]:
+        """Return a record a question.
+
+        Returns:
+            `id`; `answer`, "" for none; `score`, its probability among the n-best (of "no answer" by the beam head: the
+            probability of that); `start` and `end`, its characters, None for none; in version 2 `null_odds`; `nbest`, a
+            list of `text`, `probability`, `start`, `end`, `start_score`, `end_score`; and `question_cut` if the question
+            was too long.
+        """
+        judge = judge_beams if self.head_kind == "beam" else judge_spans
+        threshold = UNDECIDED if self.threshold is None else self.threshold
+        bounds = features.sequences_of(len(examples))
+        records = []
+        for number, example in enumerate(examples):
+            here = range(bounds[number], bounds[number + 1])
+            verdict = judge(
+                example.context,
+                [text_window(features, m) for m in here],
+                [outputs[m] for m in here],
+                version=self.version,
+                n_best_size=self.n_best_size,
+                max_answer_length=self.max_answer_length,
+            )
+            cut = bool(features.per_sequence["question_cut"][here.start])
+            records.append(answer_record(example.id, verdict, threshold) | ({"question_cut": True} if cut else {}))
+        return records
+
+    def score(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Return what the official script prints: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
+
+        Version 2 is scored as predicted: null odds play no part beyond the threshold, and no gold answer in the choice of it.
+        """
+        texts = {record["id"]: record["answer"] for record in predictions}
+        return squad_scores(texts, gold_pairs(examples), official_version(self.version))
+
+    def details(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """Return bootstrap intervals; in version 2 also the threshold, where it is from, and what the best one would reach."""
+        found = answer_details(examples, predictions, self.version)
+        if self.version == 2:
+            found |= self._decision()
+        return found
+
+    def collapsed(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> str | None:
+        """See `Task.collapsed`: every answer is empty, or stands at the same place."""
+        return collapsed_answers(examples, predictions)
+
+    def shown(self, example: QuestionExample) -> dict[str, Any]:
+        """Return context and question, and the right answers."""
+        answers = dict.fromkeys(answer.text for answer in example.answers)
+        return {"texts": [example.context, example.question], "gold": " / ".join(answers) or "no answer"}
+
+    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+        """Write `predictions.json`, `nbest_predictions.json` and in version 2 `null_odds.json`, in the official forms.
+
+        In version 2 `threshold.json` says which threshold was used and what it was chosen on.
+        """
+        contents: dict[str, Any] = {
+            "predictions.json": {record["id"]: record["answer"] for record in predictions},
+            "nbest_predictions.json": {record["id"]: official_nbest(record) for record in predictions},
+        }
+        if self.version == 2:
+            contents["null_odds.json"] = {record["id"]: record["null_odds"] for record in predictions}
+            contents["threshold.json"] = self._decision()
+        for name, content in contents.items():
+            write_json(folder / name, content)
+        return [folder / name for name in contents]
+
+    def _decision(self) -> dict[str, Any]:
+        if self.threshold is None:
+            return {"threshold": UNDECIDED, "threshold_from": "default"}
+        return {"threshold": self.threshold, "threshold_from": self.threshold_from}
+
+    # --- the threshold ------------------------------------------------------------------------------------------------
+
+    def calibration_split(
+        self, train: Sequence[QuestionExample]
+    ) -> tuple[list[QuestionExample], list[QuestionExample]]:
+        """Keep whole articles from training, at least a twentieth of the questions, to choose the threshold on.
+
+        Nothing is kept in version 1, or where there is one article only, or no question without an answer.
+        """
+        if self.version == 1 or not any(example.impossible for example in train):
+            return list(train), []
+        return hold_out_articles(train, _CALIBRATION_SHARE, _CALIBRATION_SEED)
+
+    def calibrated(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction], source: str) -> Self:
+        """Return this task with the threshold that gives the best F1; unchanged in version 1."""
+        if self.version == 1 or not examples:
+            return self
+        best = best_texts(predictions)
+        scores = question_scores(best, gold_pairs(examples), official_version(2))
+        odds = {record["id"]: record["null_odds"] for record in predictions}
+        names = [example.id for example in examples]
+        chosen = best_threshold(
+            [scores[name][1] for name in names], [odds[name] for name in names], [bool(e.answers) for e in examples]
+        )
+        return self.with_changes(threshold=chosen.threshold, threshold_from=source)

@@ -1,0 +1,395 @@
+"""A look at the data of a task before training: labels, lengths, what is cut, what is twice, what leaks into dev.
+
+Source of what is looked for: what went wrong for others, google-research/albert issues 7 and 9 of the specification among
+them: columns swapped, labels in the wrong column, texts cut, the tokenizer of another language.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albertkit.batches.features import Features
+from albertkit.config import AlbertConfig
+from albertkit.errors import format_list
+from albertkit.model_paths import local_folder
+from albertkit.normalization import normalize
+from albertkit.output.sections import Paragraph, Result, Section, TableSection
+from albertkit.tables.bad_rows import BadRow, BadRows, counted
+from albertkit.tables.columns import Columns
+from albertkit.tables.layouts import is_number
+from albertkit.tables.records import Data
+from albertkit.tasks.answers import UNHELD, count_reasons, unrecoverable
+from albertkit.tasks.data import Key, Overlap, configured, measure_overlap, plain_text, read_given, texts_of
+from albertkit.tasks.metrics import spans
+from albertkit.tasks.models import check_order
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tasks.task import Task, named_counts, sorted_labels
+from albertkit.tokenizer import AlbertTokenizer
+
+Splits = Mapping[str, Sequence[Any]]
+
+MANY_NUMBERS = 20  # as many different numbers are hardly classes
+DOMINANT = 0.99
+NO_LABEL = "(no label)"
+_MISSING = ("nan", "none", "null", "n/a", "na", "<na>")  # what programs write for a label that is not there
+FEW = 5  # examples of a class that it cannot be learned from
+
+
+def label_of(kind: str, example: Any) -> Any:
+    """Return what is to be predicted, so that it can be compared."""
+    if kind == "answers":
+        return tuple(sorted({answer.text for answer in example.answers}))
+    return example.tags if kind == "tagging" else example.label
+
+
+def balance(kind: str, examples: Sequence[Any]) -> dict[str, float]:
+    """Return how the labels of a split are distributed: counts, or of a regression the range and the median."""
+    if kind == "regression":
+        values = np.array([example.label for example in examples], np.float64)
+        return dict(zip(("lowest", "median", "highest"), np.quantile(values, [0, 0.5, 1]).tolist(), strict=True))
+    counts: Counter[str] = Counter()
+    for example in examples:
+        if kind == "answers":
+            counts["impossible" if example.impossible else "answerable"] += 1
+        elif kind == "tagging":
+            counts.update(entity for entity, _, _ in spans(example.tags))
+        elif kind == "choice":
+            counts[f"choice {example.label + 1}"] += 1
+        elif kind == "multilabel":
+            counts.update(example.label or (NO_LABEL,))
+        else:
+            counts[str(example.label)] += 1
+    none = {NO_LABEL: counts.pop(NO_LABEL)} if kind == "multilabel" and NO_LABEL in counts else {}
+    return {**none, **{label: counts[label] for label in sorted_labels(counts)}}
+
+
+def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known: Sequence[str] = ()) -> Iterator[str]:
+    """Yield what is odd about the labels."""
+    train = balances["train"]
+    if kind == "regression":
+        if train["lowest"] == train["highest"]:
+            yield f"all training labels are {train['lowest']:g}: there is nothing to learn"
+        return
+    if not train:
+        yield "no training sentence has an entity: is it the right column?"
+    total = sum(train.values())
+    for name, count in train.items():
+        if kind == "classification" and count == total:
+            yield f"all training labels are `{name}`: there is nothing to learn"
+        elif kind == "classification" and count >= DOMINANT * total:
+            yield f"{count / total:.1%} of the training labels are `{name}`: look at F1, not at accuracy"
+    missing = {name: count for name, count in train.items() if name.lower() in _MISSING}
+    if missing and kind in ("classification", "multilabel"):
+        examples = counted(int(sum(missing.values())), "training example")
+        yield f"{_listed(missing)}: the label of {examples}; or is it missing there?"
+    rare = [name for name, count in train.items() if count < FEW]
+    if rare and kind in ("classification", "multilabel", "tagging"):
+        yield f"{_listed(rare)}: fewer than {FEW} training examples"
+    if kind in ("classification", "multilabel", "tagging"):
+        yield from _similar_labels([name for counts in balances.values() for name in counts if name != NO_LABEL])
+        yield from _joined_labels(kind, train)
+    for split, counts in balances.items():
+        unknown = {name: int(count) for name, count in counts.items() if name not in train}
+        known_types = {label[2:] for label in known} if kind == "tagging" else set(known)
+        refused = {name: count for name, count in unknown.items() if name not in known_types | {NO_LABEL}}
+        if refused and kind in ("classification", "multilabel", "tagging"):
+            yield f"finetune will stop: labels of {split} that train lacks: {named_counts(refused)}"
+        elif unknown and kind != "answers":
+            yield f"{_listed(unknown)}: in {split}, but not in train"
+    if kind == "classification" and len(train) >= MANY_NUMBERS and all(map(is_number, train)):
+        yield f"the labels are {len(train):,} different numbers: is this a regression (`regress`)?"
+    if kind == "choice":
+        first, share = max(train, key=lambda name: train[name]), 1 / len(train)
+        if train[first] > share * total + max(0.2 * share * total, 4 * (total * share * (1 - share)) ** 0.5):
+            yield f"{train[first] / total:.1%} of the right choices are {first}: always saying so is right as often"
+
+
+def _similar_labels(names: Iterable[str]) -> Iterator[str]:
+    """Yield labels that look alike, or are the same number."""
+    groups: dict[Any, list[str]] = {}
+    for name in dict.fromkeys(names):
+        groups.setdefault(float(name) if is_number(name) else plain_text(name), []).append(name)
+    for group in groups.values():
+        if len(group) < 2:
+            continue
+        if is_number(group[0]):
+            difference = "how the number is written"
+        elif len({normalize("NFC", name) for name in group}) < len(group):
+            difference = "the form of Unicode (NFC or NFD)"
+        elif len({name.casefold() for name in group}) < len(group):
+            difference = "upper case"
+        else:
+            difference = "white space or the width of characters"
+        yield f"{_listed(group)} differ in {difference} alone: are they one label?"
+
+
+def _joined_labels(kind: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield labels that are several names in one text.
+
+    Taken apart at `|` or `;` two of them share a name; at signs that a name may have there are fewer names than labels.
+    """
+    names = [name for name in names if name != NO_LABEL]
+    for separator in ("|", ";", "/", *([","] if kind == "classification" else [])):
+        joined = [name for name in names if separator in name]
+        parts = Counter(part.strip() for name in names for part in name.split(separator))
+        is_shared = max(parts.values(), default=0) > 1 if separator in "|;" else len(parts) < len(names)
+        if joined and kind != "tagging" and is_shared:
+            advice = "is the task `multilabel`?" if kind == "classification" else "write commas between them, or a list"
+            yield f"{_listed(joined)} seem to be several labels with `{separator}` between them: {advice}"
+
+
+def pair_findings(kind: str, examples: Splits) -> Iterator[str]:
+    """Yield what is odd about pairs of texts: equal, or the one where the other should be."""
+    if kind not in ("classification", "regression", "multilabel") or examples["train"][0].pair is None:
+        return
+    train = [(example.text, example.pair) for example in examples["train"]]
+    equal = sum(text == pair for text, pair in train)
+    if equal > 0.2 * len(train):
+        yield f"{equal / len(train):.0%} of the training pairs have the same text twice: is it the right column?"
+    train_pairs = set(train)
+    for split, rows in examples.items():
+        pairs = [(example.text, example.pair) for example in rows if example.pair is not None]
+        if split == "train" or not pairs:
+            continue
+        swapped = sum((pair, text) in train_pairs and (text, pair) not in train_pairs for text, pair in pairs)
+        if swapped > 0.05 * len(pairs):
+            yield f"{counted(swapped, 'pair')} of {split} in train the other way round: are the columns swapped?"
+
+
+def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Iterator[str]:
+    """Yield questions that are cut, answers that were moved or that do not come back from their tokens."""
+    for split, rows in examples.items():
+        cut = features[split].examples[features[split].per_sequence["question_cut"]]
+        if len(cut):
+            yield f"{split}: {counted(len(set(cut.tolist())), 'question')} longer than is kept, and cut"
+        if moved := sum(example.repaired for example in rows):
+            yield f"{split}: {counted(moved, 'answer')} not where the file says, and taken from the nearest place in the text"
+        reasons = count_reasons(list(unrecoverable(rows, features[split])))
+        if reasons:
+            shown = ", ".join(f"{reason} ({count:,})" for reason, count in reasons.items())
+            hint = "; with a smaller --stride windows overlap more" if UNHELD in reasons else ""
+            many = counted(sum(reasons.values()), "answer")
+            yield f"{split}: {many} that cannot be had back exactly from the tokens: {shown}{hint}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"labels {format_list([f'`{name}`' for name in names], 5)}"
+
+
+NO_TRUNCATION = 1 << 20  # a length that cuts nothing
+LENGTHS = (64, 128, 256, 512)  # to choose from when much is cut
+MAX_SHOWN = 5  # rows or ids in a finding
+MAX_LABELS_SHOWN = 30
+# Shares of the examples, or of the tokens, above which there is a finding.
+TRUNCATION_SHARE, UNKNOWN_SHARE, REPETITION_SHARE, WORDLESS_SHARE = 0.05, 0.05, 0.25, 0.1
+LONG_FACTOR = 16  # times the tokens that are read: a whole file in one field, perhaps
+
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+@dataclass(frozen=True)
+class SplitCheck:
+    """Statistics of one split."""
+
+    examples: int  # how many
+    # count of each label; of entities in tagging, of positions in multiple choice; of a regression lowest, median
+    # and highest
+    labels: dict[str, float]
+    labelled: int  # what the shares of `labels` are of: examples; in tagging entities
+    # length of the longest sequence of an example before anything is cut: median, p90, p99, longest
+    tokens: dict[str, int]
+    cut: int  # examples that lose text
+    windowed: int  # examples that are read in several windows
+    windows: int  # sequences in all
+    unknown: float  # share of the tokens that the tokenizer does not know
+    empty: int  # examples with an empty text
+    wordless: int  # examples whose first text has no letter
+    repeated: int  # examples that an earlier one of the split equals, upper case and white space apart
+    contradictory: int  # examples whose texts occur with different labels
+    overlap: Overlap = field(default_factory=Overlap)  # of another split than train: what it has in common with train
+
+
+@dataclass(frozen=True)
+class DataCheckReport(Result):
+    """Report on the data of a task.
+
+    Attributes:
+        task: Name.
+        length: Tokens that a sequence may have.
+        splits: Of each split.
+        findings: A sentence for each thing that the user should look at.
+    """
+
+    task: str
+    length: int
+    splits: dict[str, SplitCheck]
+    findings: tuple[str, ...]
+
+    def sections(self) -> list[Section]:
+        """Return tables of the splits and of their labels, and the findings."""
+        findings = [Paragraph(finding, tone="warning") for finding in self.findings]
+        return [
+            Paragraph(f"{self.length} tokens at most", self.task),
+            _split_table(self.splits),
+            _label_table(self.splits),
+            *(findings or [Paragraph("nothing odd was found")]),
+        ]
+
+
+def check_task(
+    task: str | Task,
+    model: str | Path,
+    data: Data,
+    settings: FinetuneSettings | None = None,
+    *,
+    columns: Columns | None = None,
+    dev: Data = None,
+) -> DataCheckReport:
+    """Look at the data that `finetune` with the same arguments would train on; nothing is trained."""
+    check_order(task, model, data)
+    settings, bad_rows, folder = settings or FinetuneSettings(), BadRows("skip"), local_folder(model)
+    settings.check()
+    source = task if isinstance(task, Task) else find_task(task, columns)
+    task_data = read_given(source, data, dev, settings.held_out, False, bad_rows)
+    config = AlbertConfig.from_pretrained(folder)
+    resolved, _ = settings.resolve(task_data.task.name, config, len(task_data.train))
+    fitted = configured(task_data.task, resolved)
+    config.check_length(fitted.length, f"`{model}`")
+    tokenizer = AlbertTokenizer.from_pretrained(folder)
+    report = check_data(fitted, {"train": task_data.train, "dev": task_data.dev}, tokenizer)
+    return replace(report, findings=(*_bad_row_findings(bad_rows.found), *bad_rows.notes, *report.findings))
+
+
+def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> DataCheckReport:
+    """Look at labelled examples by split."""
+    # Answers are looked up in the tokens of labelled features.
+    features = {
+        split: task.features(rows, tokenizer, labelled=task.kind == "answers") for split, rows in examples.items()
+    }
+    splits = {}
+    for split, rows in examples.items():
+        keys = [tuple(map(plain_text, texts_of(task.kind, example))) for example in rows]
+        whole_features = task.with_changes(length=NO_TRUNCATION).features(rows, tokenizer, labelled=False)
+        whole_sequences = whole_features.sequences_of(len(rows))
+        num_windows = np.diff(features[split].sequences_of(len(rows)))
+        is_windowed = num_windows > np.diff(whole_sequences)
+        lengths = np.maximum.reduceat(whole_features.lengths, whole_sequences[:-1])
+        quantiles = np.quantile(lengths, [0.5, 0.9, 0.99, 1], method="inverted_cdf").tolist()
+        labels = balance(task.kind, rows)
+        splits[split] = SplitCheck(
+            examples=len(rows),
+            labels=labels,
+            labelled=int(sum(labels.values())) if task.kind == "tagging" else len(rows),
+            tokens=dict(zip(("median", "p90", "p99", "longest"), quantiles, strict=True)),
+            cut=int(((lengths > task.length) & ~is_windowed).sum()),
+            windowed=int(is_windowed.sum()),
+            windows=features[split].num_sequences,
+            unknown=float(np.mean(whole_features.input_ids == tokenizer.unk_id)),
+            empty=sum(not all(key) for key in keys),
+            wordless=sum(not _LETTER.search(key[0]) for key in keys),
+            repeated=len(keys) - len(set(keys)),
+            contradictory=_count_contradictory(keys, [label_of(task.kind, example) for example in rows]),
+            overlap=Overlap() if split == "train" else measure_overlap(task.kind, examples["train"], rows),
+        )
+    balances = {split: check.labels for split, check in splits.items()}
+    findings = [
+        *label_findings(task.kind, balances, getattr(task, "labels", ())),
+        *_repeated_ids(examples),
+        *pair_findings(task.kind, examples),
+        *_split_findings(splits, task.length),
+    ]
+    if task.kind == "answers":
+        findings += answer_findings(examples, features)
+    if getattr(task, "version", 1) == 2 and not any(example.impossible for example in examples["train"]):
+        findings.append(
+            "no training question is unanswerable, so nothing is learned about that: are these data SQuAD 1.1 (`squad1`)?"
+        )
+    return DataCheckReport(task.name, task.length, splits, tuple(findings))
+
+
+def _count_contradictory(keys: Sequence[Key], labels: Sequence[Any]) -> int:
+    """Count the examples whose texts occur with different labels."""
+    labels_of_key = defaultdict(list)
+    for key, label in zip(keys, labels, strict=True):
+        labels_of_key[key].append(label)
+    return sum(len(same) for same in labels_of_key.values() if any(label != same[0] for label in same))
+
+
+def _bad_row_findings(bad_rows: Sequence[BadRow]) -> Iterator[str]:
+    """Yield a finding about rows that cannot be used."""
+    if bad_rows:
+        rows, them = counted(len(bad_rows), "row"), "it" if len(bad_rows) == 1 else "the first of them"
+        shown = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in bad_rows[:MAX_SHOWN])
+        more = f"; and {len(bad_rows) - MAX_SHOWN:,} more" if len(bad_rows) > MAX_SHOWN else ""
+        yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {shown}{more}"
+
+
+def _repeated_ids(examples: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    for split, rows in examples.items():
+        repeated = [name for name, count in Counter(example.id for example in rows).items() if count > 1]
+        if repeated:
+            names = format_list([f"`{name}`" for name in repeated], MAX_SHOWN)
+            yield f"{counted(len(repeated), 'id')} of {split} there more than once: {names}"
+
+
+def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[str]:
+    for split, check in splits.items():
+        of = f"of {check.examples:,} {split} examples"
+        yield from check.overlap.lines(split, check.examples)
+        if check.contradictory:
+            yield f"{check.contradictory:,} {of} have texts that occur with different labels"
+        if check.repeated > REPETITION_SHARE * check.examples:
+            yield f"{check.repeated:,} {of} are repetitions: is it the right column?"
+        if check.wordless > WORDLESS_SHARE * check.examples:
+            yield f"{check.wordless:,} {of} have no letter in their text: is it the right column?"
+        if check.empty:
+            yield f"{check.empty:,} {of} have an empty text"
+        if check.unknown > UNKNOWN_SHARE:
+            yield f"{check.unknown:.1%} of the tokens of {split} are unknown: is the tokenizer of another language?"
+        longest = check.tokens["longest"]
+        if check.cut > TRUNCATION_SHARE * check.examples:
+            larger = next((bound for bound in LENGTHS if bound > length and bound >= check.tokens["p99"]), None)
+            hint = f"--length {larger} holds 99%" if larger else f"the longest has {longest:,}"
+            yield f"{check.cut:,} {of} are longer than {length} tokens, and are cut: {hint}"
+        elif check.cut and longest > LONG_FACTOR * length:
+            yield f"the longest of {check.examples:,} {split} examples has {longest:,} tokens; {length} are read"
+
+
+# --- the report as it is shown ----------------------------------------------------------------------------------------
+
+
+def _split_table(splits: dict[str, SplitCheck]) -> TableSection:
+    """Return a column for each split, so that it fits into 80 characters."""
+    checks = splits.values()
+    rows = [["examples", *(check.examples for check in checks)]]
+    for key in next(iter(checks)).tokens:
+        rows.append([f"tokens, {key}", *(check.tokens[key] for check in checks)])
+    for key, name in (("cut", "cut"), ("windowed", "in windows"), ("repeated", "twice in the split")):
+        rows.append([name, *(_share(getattr(check, key), check.examples) for check in checks)])
+    rows.append(["unknown tokens", *(f"{check.unknown:.2%}" for check in checks)])
+    shared = (None if name == "train" else _share(split.overlap.same, split.examples) for name, split in splits.items())
+    return TableSection(["", *splits], [*rows, ["also in train", *shared]])
+
+
+def _label_table(splits: dict[str, SplitCheck]) -> TableSection:
+    names = list(dict.fromkeys(name for split in splits.values() for name in split.labels))
+    rows = []
+    for label in names[:MAX_LABELS_SHOWN]:
+        cells = []
+        for split in splits.values():
+            value = split.labels.get(label, 0)
+            share = value / max(split.labelled, 1)
+            cells.append(f"{value:g}" if isinstance(value, float) else f"{value:,}  {share:6.1%}")
+        rows.append([label, *cells])
+    more = f"and {len(names) - MAX_LABELS_SHOWN:,} more" if len(names) > MAX_LABELS_SHOWN else ""
+    return TableSection(["label", *splits], rows, note=more)
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count:,} ({count / of:.1%})" if count else "0"

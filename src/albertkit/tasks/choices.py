@@ -1,0 +1,687 @@
+"""The task of multiple choice: a score for each choice, and a softmax over as many as an example has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
+from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.files import atomic_file, plain_file, write_json, write_lines
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import IDS, Columns
+from albertkit.tables.files import ByteStream, find_inputs
+from albertkit.tables.layouts import find_split_files, split_files
+from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records
+from albertkit.tables.table import ListText, Table
+from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, lines, not_json
+from albertkit.tasks.metrics import bootstrap_intervals
+from albertkit.tasks.predictions import Predicted, join_predictions, read_object, read_predictions, wrong_label
+from albertkit.tasks.task import Prediction, Task, column_fields, labels_of
+from albertkit.tasks.texts import is_whole_float, note_unread_texts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertkit.model.padded import SummedLoss
+    from albertkit.model.pretrained import PretrainedAlbert
+    from albertkit.tokenizer import AlbertTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceExample:
+    """A question with choices.
+
+    Attributes:
+        id: What the data say, else the number of the row, from 0.
+        context: The text to read first; "" for none.
+        question: May be empty, if there is a context that the choices continue.
+        choices: Two or more, none empty.
+        label: Place of the right choice, from 0; None if not read.
+        names: What the choices are called, one each; mostly A, B, C, …
+        first: What the numbers of choices begin with in the file.
+        level: Part of the data that is scored for itself, too: "middle" or "high" of RACE; "" for none.
+    """
+
+    id: str
+    context: str
+    question: str
+    choices: tuple[str, ...]
+    label: int | None
+    names: tuple[str, ...]
+    level: str = ""
+    first: int = field(default=0, compare=False)
+
+
+def checked_example(
+    name: str,
+    context: str,
+    question: str,
+    choices: Sequence[Any],
+    label: Any = None,
+    *,
+    first: int = 0,
+    names: Sequence[str] = (),
+    level: str = "",
+) -> ChoiceExample:
+    """Return an example, if it is one."""
+    for text in (context, question, *choices):
+        if not isinstance(text, str):
+            raise ValueError(f"{text!r} is not a text")
+        if has_half_characters(text):
+            raise ValueError(NOT_UTF8)
+    kept = list(choices)
+    while kept and not kept[-1].strip():
+        kept.pop()
+    names = tuple(names) or tuple(ascii_uppercase[: len(kept)])
+    if len(kept) < 2:
+        raise ValueError(f"{len(kept)} choices that are not empty")
+    if len(names) < len(kept):
+        raise ValueError(f"{len(kept)} choices, {len(names)} names of choices")
+    if empty := [name for name, text in zip(names, kept, strict=False) if not text.strip()]:
+        raise ValueError(f"choice {empty[0]} is empty")
+    if not context.strip() and not question.strip():
+        raise ValueError("no context and no question")
+    place = None if label is None else _place(str(label).strip(), names[: len(kept)], first)
+    return ChoiceExample(
+        name, context.strip() and context, question, tuple(kept), place, names[: len(kept)], level, first
+    )
+
+
+def _place(label: str, names: tuple[str, ...], first: int) -> int:
+    if label in names:
+        return names.index(label)
+    if is_whole_float(label):
+        label = label.removesuffix(".0")
+    if label.isascii() and label.isdigit() and first <= int(label) < first + len(names):
+        return int(label) - first
+    last = first + len(names) - 1
+    raise ValueError(f"label `{label}` is none of {', '.join(names)}, and no number from {first} to {last}")
+
+
+_NUMBERED = re.compile(r"(choice|option|answer|ending|alternative|sol)[ _]?(\d+)")
+_LABEL = re.compile("[A-E1-5]")
+_CONTEXTS = ("context", "premise", "passage", "article", "document", "paragraph", "text", "support")  # in any case
+_LABELS = ("label", "answer")
+_WINOGRANDE = {"sentence", "option1", "option2"}
+
+
+@dataclass(frozen=True)
+class QuestionForm:
+    """The columns of one form in which questions are found."""
+
+    question: str  # column of the question; "" for none
+    # columns of the choices, in order; one alone holds a list, of texts or of objects with `text` and `label`
+    choices: tuple[str, ...]
+    labels: tuple[str, ...]  # columns that may hold the label
+    names: str = ""  # column of a list of the choices' names; "" for none
+    first: int = 0  # what the numbers of labels begin with
+    context: str = ""  # column of the text to read first; "": one of `_CONTEXTS`
+    passage: str = ""  # column of the name of the passage, by which its questions are numbered; "" for none
+    repeated: tuple[str, ...] = ()  # columns with parts of what is read
+    right_choice: str = ""  # column of the choice that is right in every row, in place of a label; "" for none
+    has_gap: bool = False  # whether `_` in the question stands for the right choice
+    labels_beside: bool = False  # whether the labels may be in a file of their own
+    header: bool = True  # whether the first line of the file has the names of the columns
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that a table of this form has, but for the label."""
+        return [*filter(None, (self.question, *self.choices, self.names, self.context, self.passage))]
+
+
+_RACE = QuestionForm("question", ("options",), ("answer", "label"), passage="example_id")  # on the hub
+FORMS = (
+    QuestionForm(
+        "question", ("answerA", "answerB", "answerC"), ("correct", "label"), first=1, labels_beside=True
+    ),  # SocialIQA
+    QuestionForm("goal", ("sol1", "sol2"), ("label",), labels_beside=True),  # PIQA
+    _RACE,
+    QuestionForm("question.stem", ("question.choices",), ("answerKey",)),  # ARC, OpenBookQA
+    QuestionForm("question", ("choices.text",), ("answerKey",), names="choices.label"),  # ARC, CommonsenseQA on the hub
+    QuestionForm("question_stem", ("choices.text",), ("answerKey",), names="choices.label"),  # OpenBookQA on the hub
+    QuestionForm("", ("endings",), ("label",), context="ctx", repeated=("ctx_a", "ctx_b")),  # HellaSwag
+    QuestionForm(
+        "sent2", tuple(f"ending{n}" for n in range(4)), ("label",), context="sent1", repeated=("startphrase",)
+    ),  # SWAG
+    QuestionForm(
+        "question", ("distractor1", "distractor2", "distractor3", "correct_answer"), (), right_choice="correct_answer"
+    ),  # SciQ
+    QuestionForm("question", ("choices",), _LABELS),  # MMLU has `answer`
+    QuestionForm("question", ("options",), (*_LABELS, "correct")),  # AQuA has `correct`
+    QuestionForm("question", ("answers",), (*_LABELS, "correct_answer_id")),  # ReClor, QuAIL
+    QuestionForm("query", ("options",), ("correct_option",)),  # LogiQA
+    QuestionForm("question", tuple("ABCDE"), _LABELS, first=1),
+    QuestionForm("question", tuple("ABCD"), _LABELS, first=1),  # KMMLU
+)
+
+
+def read_choices(
+    file: DataFile, columns: Columns | None = None, *, split: str = "dev", labelled: bool, bad_rows: BadRows
+) -> Iterator[ChoiceExample]:
+    """Read the questions of a table.
+
+    It has one of `FORMS`; or `choice1`, `choice2`, … (also `ending_1`, `alternative_1`, …), `label`, and a `question`, a text to
+    read first, or both. `columns` names others for the text, the question (`pair`), the label and the id.
+
+    A label is the name of a choice (A, B, …), that of its column, or its number: from 0; SocialIQA's, ARC's and WinoGrande's own
+    from 1. SciQ has none: the right choice is the last. A CSV without header is question, choices, label. The labels of
+    SocialIQA and PIQA may be in a file beside it, `dev-labels.lst` of `dev.jsonl`.
+    """
+    named = columns or Columns()
+    with Table(file, quoted=named.quoted, bad_rows=bad_rows) as table:
+        if named.columns is not None:
+            table.without_header(tuple(name.strip() for name in named.columns.split(",")))
+        form = _form(table, named)
+        label = next((name for name in form.labels if name in table.columns), "")
+        beside = _labels_beside(file) if labelled and not label and form.labels_beside else []
+        if labelled and not label and not beside and not form.right_choice:
+            table.check([form.labels[0]])
+        ids = [name for name in IDS if name in table.columns and name not in form.columns]
+        id_column = named.id or next(iter(ids), "")
+        if (labelled and split == "train") or not form.context:  # which a model may have been trained with
+            read = [*form.columns, *form.repeated, label, id_column]
+            has_header = form.header and named.columns is None
+            note_unread_texts(file, table.columns, read, bad_rows, quoted=named.quoted, header=has_header)
+        optional = [name for name in (id_column, form.context, *form.choices[2:]) if name]
+        wanted = [name for name in (*form.columns, label if labelled else "") if name and name not in optional]
+        lines: dict[str, int] = {}  # of each id
+        questions = Counter[str]()  # of each passage
+        lists = [form.names, *(form.choices if len(form.choices) == 1 else ())]
+        for row in table.rows(wanted, optional, lists):
+            answer = None
+            if labelled and label:
+                answer = row.values[label]
+            elif labelled:
+                answer = beside[row.number] if row.number < len(beside) else form.right_choice
+            name = row.values[id_column] if id_column else ""
+            if form.passage:
+                passage = row.values[form.passage]
+                name = f"{passage}-{questions[passage]}"
+                questions[passage] += 1
+            try:
+                if name and (before := lines.setdefault(name, row.line)) != row.line:
+                    raise ValueError(f"id `{name}` again, as in {table.place(before)}")
+                example = _example(name or str(row.number), row.values, form, answer)
+            except ValueError as error:
+                table.add_bad_row(row.line, *error.args)
+            else:
+                yield example
+
+
+def _form(table: Table, named: Columns) -> QuestionForm:
+    """Return the form of a table, with the columns that the caller names in place of its own."""
+    table.check([name for name in (named.text, named.pair, named.label, named.id) if name])
+    for form in (*FORMS, *_numbered_forms(table.columns)):
+        labels = (named.label,) if named.label else form.labels
+        form = replace(form, question=named.pair or form.question, labels=labels, context=named.text or form.context)
+        if set(form.columns) <= set(table.columns):
+            context = form.context or _context(table)
+            if form.question or context:
+                return replace(form, context=context)
+    width = len(table.columns)
+    if not table.has_own_names and width >= 4 and _LABEL.fullmatch(table.columns[-1].strip()):
+        names = tuple(f"choice{number}" for number in range(1, width - 1))
+        table.without_header(("question", *names, "label"))
+        return QuestionForm("question", names, ("label",), first=1, header=False)
+    shown = ", ".join(f"`{name[:40]}`" for name in table.columns)
+    missing = "choices" if "question" in table.columns else "question"
+    raise DataError(
+        "missing-column",
+        f"{table.name} has no column `{missing}`, only {shown}",
+        f"{near_miss(missing, table.columns)}; name them question, choices (a list) or choice1, choice2, …, label, context",
+    )
+
+
+def _numbered_forms(columns: Sequence[str]) -> Iterator[QuestionForm]:
+    """Yield forms with a column for each choice, in the order of their numbers, not as they stand."""
+    numbered: dict[str, list[tuple[int, str]]] = {}
+    for name in columns:
+        if parts := _NUMBERED.fullmatch(name):
+            numbered.setdefault(parts[1], []).append((int(parts[2]), name))
+    for choices in numbered.values():
+        if len(choices) > 1:
+            names = tuple(name for _, name in sorted(choices))
+            yield QuestionForm("question", names, _LABELS)
+            yield QuestionForm("", names, _LABELS)
+            if set(columns) >= _WINOGRANDE:
+                yield QuestionForm("sentence", names, ("answer",), first=1, has_gap=True)
+
+
+def _context(table: Table) -> str:
+    """Return the column of the text to read first, by its name; "" for none."""
+    contexts = [name for name in table.columns if name.lower() in _CONTEXTS]
+    if len(contexts) > 1:
+        fact = f"{table.name} has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}"
+        raise DataError("missing-column", fact, f"name the one to read: --text-column {contexts[0]}")
+    return next(iter(contexts), "")
+
+
+def _example(name: str, values: dict[str, str], form: QuestionForm, label: str | None) -> ChoiceExample:
+    names: Sequence[str] = ()
+    choices: list[Any] = [values[column] for column in form.choices]
+    if len(form.choices) == 1:
+        choices = _list(choices[0], form.choices[0])
+        if choices and all(isinstance(choice, dict) and {"text", "label"} <= set(choice) for choice in choices):
+            names, choices = [str(c["label"]) for c in choices], [c["text"] for c in choices]
+    elif label in form.choices:  # as a ClassLabel of KoBEST and COPA names it
+        label = str(form.first + form.choices.index(label))
+    if form.names:
+        names = [str(name) for name in _list(values[form.names], form.names)]
+    context = values[form.context] if form.context else ""
+    question = values[form.question] if form.question else ""
+    if form.has_gap:  # as WinoGrande's authors do: the text before the gap, then each choice with what follows
+        if "_" not in question:
+            raise ValueError(f"no `_` in `{form.question}`, where the choices belong")
+        question, _, rest = question.partition("_")
+        choices = [choice.strip() and f"_ {rest.strip()}".replace("_", choice) for choice in choices]
+    if isinstance(context, ListText):
+        raise ValueError(f"`{form.context}` is a list, not a text")
+    level = _LEVEL.match(values[form.passage]) if form.passage else None
+    part = level[1] if level else ""
+    return checked_example(name, context, question, choices, label, first=form.first, names=names, level=part)
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    """Return a list, as it is or as the JSON text that a table holds."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    if not isinstance(value, list):
+        raise ValueError(f"`{name}` is not a list")
+    return value
+
+
+def _labels_beside(file: DataFile) -> list[str]:
+    if isinstance(file, Records):
+        return []
+    path = file.with_name(file.name.split(".")[0] + "-labels.lst")
+    return path.read_text(encoding="utf-8").split() if path.is_file() else []
+
+
+LEVELS = ("middle", "high")  # Google's order
+_MERGED = "all.txt"
+_LEVEL = re.compile("(middle|high|college)")
+_FIELDS = ("article", "questions", "options", "answers")
+
+
+def is_race_table(file: DataFile) -> bool:
+    """Return whether a file has the hub's form of RACE, a row a question; the original's is a passage a line."""
+    if isinstance(file, Records) or file.is_file():
+        with contextlib.suppress(DataError), Table(file, bad_rows=BadRows("skip")) as table:
+            return set(_RACE.columns) <= set(table.columns)
+    return False
+
+
+def race_files(data: DataFiles) -> Mapping[str, DataFile]:
+    """Return the folders of the splits, or the hub's tables."""
+
+    def find(data: Path) -> dict[str, Path]:
+        root = data / "RACE" if (data / "RACE").is_dir() else data
+        found = {split: root / split for split in ("train", "dev", "test") if (root / split).is_dir()}
+        if not found and (any((data / level).is_dir() for level in LEVELS) or any(data.glob("*.txt"))):
+            return {"train": data}
+        tables = {
+            split: path for split, names in SPLIT_NAMES.items() for name in names for path in data.glob(f"{name}.*")
+        }
+        return found or tables
+
+    wanted = "none of the folders train, dev, test of RACE"
+    return split_files(data, find, wanted, "name the folder that holds them")
+
+
+def read_race(path: DataFile, levels: Sequence[str], *, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
+    """Yield the questions of RACE by passage; the id is the passage's and the number of the question, from 0."""
+    for file, level in _passages(path, levels):
+        # A stream may be named, not lie among passages.
+        source = plain_file(file, "passage") if isinstance(file, Path) and file != path else file
+        with ByteStream(find_inputs([source])[0]) as stream:
+            for number, line in lines(stream):
+                if line.strip():
+                    yield from _questions(file, number, line, level, labelled, bad_rows)
+
+
+def _passages(path: DataFile, levels: Sequence[str]) -> Sequence[tuple[DataFile, str]]:
+    """Return the files, each with the level that its folder says."""
+    if isinstance(path, Records):
+        return [(path, "")]
+    if path.is_file():
+        return [(path, path.parent.name if path.parent.name in levels else "")]
+    folders = [path / level for level in levels if (path / level).is_dir()] or [path]
+    found = []
+    for folder in folders:
+        names = sorted(folder.glob("*.txt"), key=lambda file: (len(file.name), file.name))  # 9.txt before 10.txt
+        if len(names) > 1 and folder / _MERGED in names:
+            raise DataError(
+                "ambiguous",
+                f"`{folder}` has {_MERGED} and {len(names) - 1:,} single passages",
+                "keep one or the other: every question would be there twice",
+            )
+        found += [(file, folder.name if folder.name in levels else "") for file in names]
+    if not found:
+        fact = f"`{path}` has no passage (*.txt) of {' or '.join(levels)}"
+        raise DataError("too-little-data", fact, "name the folder that holds them")
+    return found
+
+
+def _questions(
+    file: DataFile, number: int, line: str, level: str, labelled: bool, bad_rows: BadRows
+) -> Iterator[ChoiceExample]:
+    try:
+        passage, rows = _passage(line, labelled)
+    except ValueError as error:
+        bad_rows.add(file, number, *error.args)
+        return
+    stem = f"{level or file.parent.name}{file.stem}" if isinstance(file, Path) else str(number - 1)
+    name = str(passage.get("id") or f"{stem}.txt")
+    found = _LEVEL.match(name)
+    part = level or (found[1] if found else "")
+    for place, (question, options, answer) in enumerate(rows):
+        try:
+            choices = _list(options, "options")
+            example = checked_example(f"{name}-{place}", passage["article"], question, choices, answer, level=part)
+        except ValueError as error:
+            bad_rows.add(file, number, f"question {place} of {name}: {error}")
+        else:
+            yield example
+
+
+def _passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tuple[Any, Any, Any]]]:
+    """Return the object of a line, and its questions, options and answers (or None)."""
+    try:
+        passage = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        hint = "a passage of RACE is one line, an object of JSON; tables are for `choice`"
+        raise ValueError(not_json(error), hint) from None
+    if not isinstance(passage, dict):
+        raise ValueError("not an object of JSON")
+    fields = _FIELDS if labelled else _FIELDS[:3]
+    if missing := [field for field in fields if field not in passage]:
+        raise ValueError(f"no field `{missing[0]}`")
+    columns = [_list(passage[field], field) for field in fields[1:]]
+    if len({len(column) for column in columns}) > 1:
+        counts = ", ".join(f"{len(column)} {field}" for field, column in zip(fields[1:], columns, strict=True))
+        raise ValueError(f"not as many of each: {counts}")
+    if not labelled:
+        columns.append([None] * len(columns[0]))
+    return passage, list(zip(*columns, strict=True))
+
+
+# What the files of a folder are called, without extension; RACE has folders. ARC is two sets.
+_FILES: dict[str, Mapping[str, tuple[str, ...]]] = {
+    "siqa": {split: (split, f"siqa-{split}") for split in ("train", "dev", "test")},
+    "arc": {
+        "train": ("train", "arc_challenge_train", "ARC-Challenge-Train", "ARC-Challenge/ARC-Challenge-Train"),
+        "dev": ("dev", "arc_challenge_dev", "ARC-Challenge-Dev", "ARC-Challenge/ARC-Challenge-Dev"),
+        "test": ("test", "arc_challenge_test", "ARC-Challenge-Test", "ARC-Challenge/ARC-Challenge-Test"),
+        "train_easy": ("arc_easy_train", "ARC-Easy-Train", "ARC-Easy/ARC-Easy-Train"),
+        "dev_easy": ("arc_easy_dev", "ARC-Easy-Dev", "ARC-Easy/ARC-Easy-Dev"),
+        "test_easy": ("arc_easy_test", "ARC-Easy-Test", "ARC-Easy/ARC-Easy-Test"),
+    },
+    "choice": SPLIT_NAMES,
+}
+CHOICE_TASKS = ("race", *_FILES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceTask(Task[ChoiceExample]):
+    """Choose one of several answers. The number of choices may differ from example to example.
+
+    Attributes:
+        max_qa_length: Pieces of question and choice at most; see `choice_features`.
+        cloze: Whether a `_` in a question is a gap for the choice, as in RACE.
+        levels: Which parts of RACE are read.
+        text_column: Column of the text to read first. "": the one with a known name, such as `context`.
+        pair_column: Of the question, likewise.
+        label_column: Of the label.
+        id_column: Of the ids.
+        columns: Names of all columns of a file that has no header.
+        quoted: Whether fields may be in quotes, see `Table`.
+    """
+
+    kind: ClassVar[str] = "choice"
+    grouped: ClassVar[bool] = True
+    max_qa_length: int = 128
+    cloze: bool = False
+    levels: tuple[str, ...] = LEVELS
+    text_column: str = ""
+    pair_column: str = ""
+    label_column: str = ""
+    id_column: str = ""
+    columns: tuple[str, ...] = ()
+    quoted: bool | None = None
+
+    @property
+    def model_class(self) -> type[PretrainedAlbert]:
+        from albertkit.tasks import heads
+
+        return heads.AlbertForMultipleChoice
+
+    # --- the data -----------------------------------------------------------------------------------------------------
+
+    def with_columns(self, columns: Columns | None) -> Self:
+        """Return a task that reads a table with other columns; length and all else stay."""
+        return self.with_changes(**column_fields(columns or Columns()))
+
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
+        """See `Task.files`; of RACE folders. ARC's two sets are such as "dev" (challenge) and "dev_easy"."""
+        return race_files(data) if self.name == "race" else find_split_files(data, _FILES.get(self.name, SPLIT_NAMES))
+
+    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
+        """See `Task.examples`, `read_race` and `read_choices`; RACE may have the hub's form, a row a question."""
+        if self.name == "race" and not is_race_table(file):
+            return read_race(file, self.levels, labelled=labelled, bad_rows=bad_rows)
+        columns = Columns(
+            text=self.text_column or None,
+            pair=self.pair_column or None,
+            label=self.label_column or None,
+            id=self.id_column or None,
+            columns=",".join(self.columns) or None,
+            quoted=self.quoted,
+        )
+        return read_choices(file, columns, split=split, labelled=labelled, bad_rows=bad_rows)
+
+    def features(self, examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+        """Return a sequence a choice, see `choice_features`. `labels` are per sequence: whether the choice is right, 0 or 1."""
+        made = choice_features(examples, tokenizer, self.length, self.max_qa_length, self.cloze)
+        if not labelled:
+            return made
+        labels = np.zeros(made.num_sequences, np.int64)
+        labels[made.sequences_of(len(examples))[:-1] + _labels(examples)] = 1
+        return replace(made, per_sequence={"labels": labels})
+
+    # --- the model on a batch -----------------------------------------------------------------------------------------
+
+    def losses(
+        self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
+    ) -> dict[str, SummedLoss]:
+        """Return cross-entropy over the choices of each example."""
+        if class_weights is not None:
+            raise ConfigError("bad-value", "class weights cannot be used for choices", "leave class weights out")
+        from albertkit.tasks import heads
+
+        logits = heads.choice_outputs(model, batch)
+        return {"choice": heads.choice_loss(logits, batch.examples, batch.per_sequence["labels"] == 1)}
+
+    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+        """Return the number of examples."""
+        return {"choice": int((batch.per_sequence["labels"] == 1).sum())}
+
+    def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[float]:
+        """Return the logit of each sequence."""
+        from albertkit.tasks import heads
+
+        return heads.choice_outputs(model, batch).float().tolist()
+
+    # --- the result ---------------------------------------------------------------------------------------------------
+
+    def predictions(
+        self, examples: Sequence[ChoiceExample], features: Features, outputs: Sequence[float]
+    ) -> list[Prediction]:
+        """Return for each example id, label (the name of the choice), index, and the probability of each choice by name."""
+        bounds = features.sequences_of(len(examples))
+        records = []
+        for example, start, stop in zip(examples, bounds[:-1], bounds[1:], strict=True):
+            logits = np.array(outputs[start:stop], np.float64)
+            shares = np.exp(logits - logits.max())
+            best = int(logits.argmax())
+            probabilities = dict(zip(example.names, (shares / shares.sum()).tolist(), strict=True))
+            records.append(
+                {"id": example.id, "label": example.names[best], "index": best, "probabilities": probabilities}
+            )
+        return records
+
+    def score(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Return the accuracy."""
+        return {"accuracy": float(_right(examples, predictions).mean()) if examples else float("nan")}
+
+    def details(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """Return accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
+        right, levels = _right(examples, predictions), np.array([example.level for example in examples])
+        parts = {f"accuracy_{level}": levels == level for level in sorted(set(levels.tolist()) - {""})}
+        scores = _accuracies(right, {"accuracy": np.ones(len(right), bool), **parts})
+        whole = scores(np.arange(len(right)))
+        sizes = {name: int(part.sum()) for name, part in parts.items()}
+        intervals = bootstrap_intervals(scores, len(right), sizes=sizes)
+        return {**{name: whole[name] for name in parts}, "intervals": intervals}
+
+    def collapsed(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> str | None:
+        """Return a note if the same place is always chosen, and is not always right."""
+        places = {record["index"] for record in predictions}
+        if len(places) != 1 or len({example.label for example in examples}) < 2:
+            return None
+        return f"all {len(predictions):,} answers are choice {places.pop() + 1}"
+
+    def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[ChoiceExample]) -> list[Prediction]:
+        """Read records or a table with `label`, ARC's `predictions.csv`, SocialIQA's `predictions.lst`, or RACE's `answers.json`.
+
+        A choice has its name, or its number, which begins as the numbers of the gold file do.
+        """
+        content = read_object(file)
+        if isinstance(content, dict) and all(isinstance(letters, list) for letters in content.values()):
+            questions = ((f"{name}-{n}", str(letter)) for name, own in content.items() for n, letter in enumerate(own))
+            given = [Predicted(name, letter, 0) for name, letter in questions]
+        else:
+            given = read_predictions(file, ("label",), bare=True)
+        records = []
+        for example, value in zip(examples, join_predictions([e.id for e in examples], given, file), strict=True):
+            numbers = [str(example.first + number) for number in range(len(example.choices))]
+            known = example.names if value in example.names else numbers
+            if value not in known:
+                raise wrong_label(file, [value], example.names)
+            place = known.index(value)
+            records.append({"id": example.id, "label": example.names[place], "index": place})
+        return records
+
+    def error(self, example: ChoiceExample, prediction: Prediction) -> float:
+        """Return the probability of the chosen answer, where it is wrong."""
+        return 0.0 if prediction["index"] == example.label else max(prediction["probabilities"].values())
+
+    def shown(self, example: ChoiceExample) -> dict[str, Any]:
+        """Return context, question and choices, and the right one's name."""
+        choices = [f"{name}: {choice}" for name, choice in zip(example.names, example.choices, strict=True)]
+        texts = [text for text in (example.context, example.question, "; ".join(choices)) if text]
+        return {"texts": texts, "gold": "" if example.label is None else example.names[example.label]}
+
+    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+        """Write `predictions.jsonl`, and what the benchmark takes.
+
+        RACE: `answers.json`, passage to letters, as its own files have them. SocialIQA: `predictions.lst`, a number from 1 a
+        line. ARC: `predictions.csv`, `id,label`.
+        """
+        records = folder / "predictions.jsonl"
+        write_lines(records, predictions)
+        if self.name == "race":
+            answers: dict[str, list[str]] = {}
+            for record in predictions:
+                answers.setdefault(record["id"].rpartition("-")[0], []).append(record["label"])
+            write_json(folder / "answers.json", answers)
+            return [records, folder / "answers.json"]
+        official = {
+            "siqa": ("predictions.lst", "{index}\n"),
+            "arc": ("predictions.csv", "{id},{label}\n"),
+        }
+        if self.name not in official:
+            return [records]
+        name, line = official[self.name]
+        with atomic_file(folder / name, "w") as stream:
+            stream.writelines(line.format(**record | {"index": record["index"] + 1}) for record in predictions)
+        return [records, folder / name]
+
+
+def choice_task(name: str, **settings: Any) -> ChoiceTask:
+    """Return a task by name."""
+    return ChoiceTask(name=name, **{"cloze": name == "race", **settings})
+
+
+def _labels(examples: Sequence[ChoiceExample]) -> np.ndarray:
+    return np.array(labels_of(examples), np.int64)
+
+
+def _right(examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> np.ndarray:
+    return _labels(examples) == np.array([record["index"] for record in predictions], np.int64)
+
+
+def _accuracies(right: np.ndarray, parts: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], dict[str, float]]:
+    """Return the accuracy of each part as a function of numbers of examples; NaN of a part that is not drawn."""
+
+    def scores(rows: np.ndarray) -> dict[str, float]:
+        drawn = {name: right[rows][part[rows]] for name, part in parts.items()}
+        return {name: float(values.mean()) if len(values) else float("nan") for name, values in drawn.items()}
+
+    return scores
+
+
+def choice_features(
+    examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, length: int, max_qa_length: int, cloze: bool
+) -> Features:
+    """Return `[CLS] context [SEP] question choice [SEP]`, as Google has RACE.
+
+    Without context it is `[CLS] question [SEP] choice [SEP]`.
+    The second segment keeps its last `max_qa_length` tokens, the context loses what is too long at its end. A question that
+    stands alone in the first segment loses it at its start: what is asked stands at the end.
+
+    Returns:
+        M sequences; the choices of an example stand together, in their order. `left_out` is of the choice that loses most.
+
+    Source: google-research/albert, `race_utils.py`, `convert_single_example`.
+    """
+    room = tokens_for_text(length, 3)
+    texts: dict[str, int] = {}  # every text once: a passage of RACE has five questions of four choices
+    firsts, seconds, owners = [], [], []
+    for number, example in enumerate(examples):
+        for choice in example.choices:
+            firsts.append(texts.setdefault(example.context or example.question, len(texts)))
+            seconds.append(texts.setdefault(_second(example, choice, cloze), len(texts)))
+            owners.append(number)
+    encoded = tokenizer.encode_batch(list(texts))
+    cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
+    rows = []
+    left_out = np.zeros(len(examples), np.int64)
+    for first, second, owner in zip(firsts, seconds, owners, strict=True):
+        whole = len(encoded.text(first)) + len(encoded.text(second))
+        answer = encoded.text(second)
+        answer = answer[max(len(answer) - min(max_qa_length, room), 0) :]
+        text, left = encoded.text(first), room - len(answer)
+        text = text[:left] if examples[owner].context else text[max(len(text) - left, 0) :]
+        rows.append((np.concatenate([cls, text, sep, answer, sep]), len(text) + 2))
+        left_out[owner] = max(left_out[owner], whole - len(text) - len(answer))
+    return Features.of(rows, owners, left_out=left_out)
+
+
+def _second(example: ChoiceExample, choice: str, cloze: bool) -> str:
+    if not example.context:
+        return choice
+    return (
+        example.question.replace("_", choice) if cloze and "_" in example.question else f"{example.question} {choice}"
+    )

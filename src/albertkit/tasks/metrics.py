@@ -1,0 +1,431 @@
+"""Precision, recall and F1 of the entities in tagged words: right is the same type at the same words.
+
+Tags are read as conlleval (Sang and Buchholz 2000) and seqeval's default mode read them, ill-formed ones included: an `I-PER`
+after `O` or after another type starts an entity. The reading is ours, because scores of single sentences are needed for
+intervals, nervaluate 1.2 refuses `E-` and `S-`, and seqeval has not been kept since 2020.
+"""
+
+import re
+import string
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from albertkit.errors import DataError
+from albertkit.training.monitor import wilson_interval
+
+_OF_RIGHT_ANSWERS = re.compile(
+    "accuracy|exact|f1|precision|recall"
+)  # 1 (or 100) where all answers are right, 0 where none is
+
+
+def bootstrap_intervals(
+    scores: Callable[[np.ndarray], dict[str, float]],
+    num_examples: int,
+    samples: int = 1000,
+    seed: int = 0,
+    share: float = 0.95,
+    sizes: Mapping[str, int] | None = None,
+) -> dict[str, tuple[float, float]]:
+    """Return intervals of several scores, all from the same samples.
+
+    Args:
+        scores: The scores of the examples with these numbers, int64 [E], drawn with replacement.
+        num_examples: E.
+        samples: How often to draw.
+        seed: Of the drawing.
+        share: Of the samples' scores that lie in the interval, as many left out below as above.
+        sizes: Of how many examples a score is, where it is not of all.
+
+    Returns:
+        Low and high by name. NaN if the score was defined in no sample; samples where it was not are left out. Where all
+        answers are right, or none, no sample knows of another: then it is Wilson's interval, of 80 right answers of 80 from
+        0.954 to 1.
+
+    Source: Efron and Tibshirani 1993, chapter 13, the percentile interval.
+    """
+    random = np.random.default_rng(seed)
+    drawn = [scores(random.integers(0, num_examples, num_examples)) for _ in range(samples)]
+    edges = [(1 - share) / 2, (1 + share) / 2]
+    intervals = {}
+    for name in drawn[0]:
+        values = np.array([values[name] for values in drawn])
+        values = values[~np.isnan(values)]
+        low, high = np.quantile(values, edges) if len(values) else (np.nan, np.nan)
+        if low == high and low in (0, 1, 100) and share == 0.95 and _OF_RIGHT_ANSWERS.search(name):
+            total, scale = (sizes or {}).get(name, num_examples), max(1.0, float(high))
+            low, high = (scale * bound for bound in wilson_interval(total if low else 0, total))
+        intervals[name] = (float(low), float(high))
+    return intervals
+
+
+Labels = Sequence[int] | np.ndarray
+Rows = np.ndarray | slice  # numbers of examples
+
+
+def class_scores(labels: Labels, predictions: Labels, num_classes: int, positive: int = 1) -> dict[str, float]:
+    """Return accuracy, f1, f1_macro, precision, recall, matthews_correlation, and accuracy_and_f1, the mean of the two.
+
+    Of two classes f1, precision and recall are those of class `positive`, of more the means over the classes.
+    """
+    return class_scores_of(labels, predictions, num_classes, positive)(slice(None))
+
+
+def class_scores_of(
+    labels: Labels, predictions: Labels, num_classes: int, positive: int = 1
+) -> Callable[[Rows], dict[str, float]]:
+    """Return `class_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
+    cells = _cells(labels, predictions, num_classes)
+    return lambda rows: _class_scores(_counts(cells[rows], num_classes), positive)
+
+
+def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row a class: name, precision, recall, f1, support (how many examples have it)."""
+    counts = _counts(_cells(labels, predictions, len(names)), len(names))
+    columns = [column.tolist() for column in (*_each_class(counts), counts.sum(1))]
+    keys = ("name", "precision", "recall", "f1", "support")
+    return [dict(zip(keys, row, strict=True)) for row in zip(names, *columns, strict=True)]
+
+
+def confusion(labels: Labels, predictions: Labels, num_classes: int) -> list[list[int]]:
+    """Return how often class i (row) was predicted as class j (column): C rows of C counts."""
+    return _counts(_cells(labels, predictions, num_classes), num_classes).tolist()
+
+
+def _cells(labels: Labels, predictions: Labels, num_classes: int) -> np.ndarray:
+    """Return the place of each example in a table of counts [C, C], flat."""
+    return np.asarray(labels, np.int64) * num_classes + np.asarray(predictions, np.int64)
+
+
+def _counts(cells: np.ndarray, num_classes: int) -> np.ndarray:
+    return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
+
+
+def label_scores(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+    """Return the scores of label sets, given as 0 or 1, int64 [E, C].
+
+    f1_micro is over all decisions, f1_macro over the labels, subset_accuracy the share of sets that are right as a whole.
+    """
+    return label_scores_of(labels, predictions)(slice(None))
+
+
+def label_scores_of(labels: np.ndarray, predictions: np.ndarray) -> Callable[[Rows], dict[str, float]]:
+    """Return `label_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
+    right, either, whole = labels & predictions, labels + predictions, (labels == predictions).all(1)
+
+    def scores(rows: Rows) -> dict[str, float]:
+        both, any_ = right[rows].sum(0), either[rows].sum(0)
+        return {
+            "f1_micro": float(2 * both.sum() / max(any_.sum(), 1)),
+            "f1_macro": float(np.mean(2 * both / np.maximum(any_, 1))),
+            "subset_accuracy": float(whole[rows].mean()),
+        }
+
+    return scores
+
+
+def _each_class(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return precision, recall and F1 [C] of counts [C, C]."""
+    right, predicted, labelled = counts.diagonal(), counts.sum(0), counts.sum(1)
+    return (
+        right / np.maximum(predicted, 1),
+        right / np.maximum(labelled, 1),
+        2 * right / np.maximum(predicted + labelled, 1),
+    )
+
+
+def _class_scores(counts: np.ndarray, positive: int) -> dict[str, float]:
+    columns = np.stack(_each_class(counts))
+    predicted, labelled, right, total = counts.sum(0), counts.sum(1), counts.trace(), counts.sum()
+    macro = columns[:, predicted + labelled > 0].mean(1)
+    precision, recall, f1 = (columns[:, positive] if len(counts) == 2 else macro).tolist()
+    accuracy = float(right / total)
+    # the correlation of C classes: Gorodkin 2004, equation 8
+    spread = float(total**2 - (predicted**2).sum()) * float(total**2 - (labelled**2).sum())
+    covariance = float(right * total - predicted @ labelled)
+    return {
+        "accuracy": accuracy,
+        "f1": f1,
+        "f1_macro": float(macro[2]),
+        "precision": precision,
+        "recall": recall,
+        "matthews_correlation": covariance / spread**0.5 if spread else 0.0,
+        "accuracy_and_f1": (accuracy + f1) / 2,
+    }
+
+
+Numbers = Sequence[float] | np.ndarray
+
+
+def regression_scores(labels: Numbers, predictions: Numbers) -> dict[str, float]:
+    """Return the scores of predicted numbers.
+
+    Returns:
+        pearson, spearman, pearson_and_spearman (the mean of the two) and mse, the mean squared error. A correlation
+        with constants, or of fewer than two numbers, is NaN.
+    """
+    from scipy.stats import pearsonr, spearmanr
+
+    gold, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
+    pearson = spearman = float("nan")
+    if len(gold) >= 2:
+        with warnings.catch_warnings():  # scipy warns of constants, and says NaN
+            warnings.simplefilter("ignore")
+            pearson, spearman = float(pearsonr(gold, predicted)[0]), float(spearmanr(gold, predicted)[0])
+    return {
+        "pearson": pearson,
+        "spearman": spearman,
+        "pearson_and_spearman": (pearson + spearman) / 2,
+        "mse": float(np.mean((gold - predicted) ** 2)),
+    }
+
+
+def regression_scores_of(labels: Numbers, predictions: Numbers) -> Callable[[np.ndarray], dict[str, float]]:
+    """Return `regression_scores` as a function of numbers of examples, for `bootstrap_intervals`.
+
+    Ranks of a sample follow from how often each value was drawn, without sorting it: a thousand samples of 10,000 examples
+    take 0.5 s, by scipy's functions 7 s.
+    """
+    gold, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
+    order_of_gold, order_of_predicted = (np.unique(side, return_inverse=True)[1] for side in (gold, predicted))
+
+    def scores(rows: np.ndarray) -> dict[str, float]:
+        pearson = _correlation(gold[rows], predicted[rows])
+        spearman = _correlation(_ranks(order_of_gold[rows]), _ranks(order_of_predicted[rows]))
+        return {
+            "pearson": pearson,
+            "spearman": spearman,
+            "pearson_and_spearman": (pearson + spearman) / 2,
+            "mse": float(np.mean((gold[rows] - predicted[rows]) ** 2)),
+        }
+
+    return scores
+
+
+def _ranks(places: np.ndarray) -> np.ndarray:
+    """Return ranks from 1 of values given by their places in sorted order; equal ones share the mean of theirs."""
+    counts = np.bincount(places)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    if not (np.ptp(a) and np.ptp(b)):
+        return float("nan")
+    a, b = a - a.mean(), b - b.mean()
+    return float((a @ b) / np.sqrt((a @ a) * (b @ b)))
+
+
+Version = Literal["1.1", "2.0"]
+Scores = Mapping[str, float]  # question id to 0 to 1
+
+_HANGUL = re.compile("[\uac00-\ud7a3]")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def normalize_answer(text: str) -> str:
+    """Return a text in lower case, without ASCII punctuation, English articles and repeated spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def are_korean(golds: Iterable[str]) -> bool:
+    """Return whether most answers hold Hangul.
+
+    KorQuAD counts the characters that an answer shares with the right one; SQuAD counts words, which in Korean carry
+    particles, so that its F1 of the same answers is lower.
+    """
+    korean = [bool(_HANGUL.search(gold)) for gold in golds]
+    return sum(korean) > 0.5 * len(korean)
+
+
+def exact_match(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
+    """Return 1 if the prediction equals one of the gold answers after normalisation, else 0."""
+    predicted = normalize_answer(prediction)
+    return float(any(predicted == gold for gold in _normalized(golds, version)))
+
+
+def f1(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
+    """Return the largest F1 of the prediction's words with those of a gold answer; arguments as `exact_match`."""
+    words = normalize_answer(prediction).split()
+    return max(_word_f1(words, gold.split(), version) for gold in _normalized(golds, version))
+
+
+def question_scores(
+    predictions: Mapping[str, str], gold: Iterable[tuple[str, Sequence[str]]], version: Version
+) -> dict[str, tuple[float, float]]:
+    """Return exact match and F1 of each question, 0 to 1, in the order of the gold data. A missing prediction scores 0."""
+    scores = {}
+    for name, answers in gold:
+        if version == "1.1" and not answers:
+            raise DataError(
+                "bad-row", f"question `{name}` has no answer, which SQuAD 1.1 does not know", "score it as squad2"
+            )
+        given = predictions.get(name)
+        scores[name] = (
+            (0.0, 0.0) if given is None else (exact_match(given, answers, version), f1(given, answers, version))
+        )
+    return scores
+
+
+def squad_scores(
+    predictions: Mapping[str, str],
+    gold: Sequence[Any],
+    version: Version,
+    null_odds: Mapping[str, float] | None = None,
+    null_threshold: float = 1.0,
+) -> dict[str, float]:
+    """Return what the official script prints, in per cent.
+
+    Returns:
+        1.1: exact_match, f1. 2.0: exact, f1, total, and the same of the questions with answers (`HasAns_…`) and without
+        (`NoAns_…`); with null odds also best_exact, best_exact_thresh, best_f1, best_f1_thresh and the average precisions
+        pr_exact_ap, pr_f1_ap, pr_oracle_ap. A missing prediction counts as wrong; the official script of 2.0 stops there.
+    """
+    questions = [
+        item if isinstance(item, tuple) else (item.id, [answer.text for answer in item.answers]) for item in gold
+    ]
+    if not questions:
+        raise DataError("too-little-data", "there are no questions to score", "name a file of questions with answers")
+    scores = question_scores(predictions, questions, version)
+    exact, words = ({name: pair[column] for name, pair in scores.items()} for column in (0, 1))
+    if version == "1.1":
+        return {"exact_match": _percent(exact, exact), "f1": _percent(words, words)}
+    answerable = {name: bool(answers) for name, answers in questions}
+    if null_odds is None:
+        return _by_answerable(exact, words, answerable)
+    if missing := [name for name in scores if name not in null_odds]:
+        raise DataError(
+            "missing-file",
+            f"the null odds lack {len(missing):,} questions, for example `{missing[0]}`",
+            "name the null_odds.json that was written beside these predictions",
+        )
+    as_null = {name: float(not answerable[name]) for name in predictions if null_odds.get(name, 0) > null_threshold}
+    values = _by_answerable(exact | as_null, words | as_null, answerable)
+    for name, column in (("exact", exact), ("f1", words)):
+        best = _best_threshold(column, predictions, null_odds, answerable)
+        values[f"best_{name}"], values[f"best_{name}_thresh"] = best
+    if any(answerable.values()):
+        oracle = {name: float(has_answer) for name, has_answer in answerable.items()}
+        for name, column in (("exact", exact), ("f1", words), ("oracle", oracle)):
+            values[f"pr_{name}_ap"] = _average_precision(column, null_odds, answerable)
+    return values
+
+
+def _by_answerable(exact: Scores, words: Scores, answerable: Mapping[str, bool]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for prefix, kinds in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
+        if names := [name for name, has_answer in answerable.items() if has_answer in kinds]:
+            values[f"{prefix}exact"], values[f"{prefix}f1"] = _percent(exact, names), _percent(words, names)
+            values[f"{prefix}total"] = len(names)
+    return values
+
+
+def _normalized(golds: Sequence[str], version: Version) -> list[str]:
+    normal = [normalize_answer(gold) for gold in golds]
+    return normal if version == "1.1" else [gold for gold in normal if gold] or [""]
+
+
+def _word_f1(predicted: list[str], gold: list[str], version: Version) -> float:
+    if version == "2.0" and not (predicted and gold):
+        return float(predicted == gold)
+    same = sum((Counter(predicted) & Counter(gold)).values())
+    if not same:
+        return 0.0
+    precision, recall = same / len(predicted), same / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _percent(scores: Scores, names: Iterable[str]) -> float:
+    """Add one by one, as the scripts do: the built-in sum compensates rounding since Python 3.12, and would differ."""
+    values = [scores[name] for name in names]
+    return float(100.0 * np.cumsum(values)[-1] / len(values))
+
+
+def _best_threshold(
+    scores: Scores,
+    predictions: Mapping[str, str],
+    odds: Mapping[str, float],
+    answerable: Mapping[str, bool],
+) -> tuple[float, float]:
+    """Return the best score in per cent, and the odds up to which, inclusive, questions are answered to reach it.
+
+    Among equal odds the order of `odds` decides, and a threshold may fall between them: so the official script.
+    """
+    score = best = float(sum(not has_answer for has_answer in answerable.values()))
+    threshold = 0.0
+    for name in sorted((name for name in odds if name in scores), key=odds.__getitem__):
+        score += scores[name] if answerable[name] else -1.0 if predictions.get(name) else 0.0
+        if score > best:
+            best, threshold = score, odds[name]
+    return 100.0 * best / len(scores), threshold
+
+
+def _average_precision(scores: Scores, odds: Mapping[str, float], answerable: Mapping[str, bool]) -> float:
+    """Return the area under precision over recall as questions are answered in the order of their odds, in per cent."""
+    names = sorted((name for name in odds if name in scores), key=odds.__getitem__)
+    right = np.cumsum([scores[name] if answerable[name] else 0.0 for name in names])
+    ordered = np.array([odds[name] for name in names])
+    ends = np.append(ordered[1:] != ordered[:-1], True)  # a threshold cannot part equal odds
+    precision = (right / np.arange(1, len(names) + 1))[ends]
+    recall = (right / sum(answerable.values()))[ends]
+    return float(100.0 * np.sum(precision * np.diff(recall, prepend=0.0)))
+
+
+Tags = Sequence[str]
+
+
+def spans(tags: Tags) -> list[tuple[str, int, int]]:
+    """Return the entities of a sentence: type, first word, last word; ascending."""
+    found: list[tuple[str, int, int]] = []
+    before, open_type, first = "O", "", 0
+    for place, tag in enumerate([*tags, "O"]):
+        place_in_entity, entity_type = tag[:1], tag[1:].removeprefix("-") or "_"
+        new = place_in_entity in "BS" or before in "OES" or entity_type != open_type
+        if before != "O" and (new or place_in_entity == "O"):
+            found.append((open_type, first, place - 1))
+        if new:
+            first = place
+        before, open_type = place_in_entity, entity_type
+    return found
+
+
+def span_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> np.ndarray:
+    """Count entities that are right, predicted, and in the gold data: int64 [sentences, 3]."""
+    counts = []
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        wanted, had = set(spans(gold_tags)), set(spans(predicted_tags))
+        counts.append((len(wanted & had), len(had), len(wanted)))
+    return np.array(counts, np.int64).reshape(-1, 3)
+
+
+def span_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, float]:
+    """Return precision, recall and f1 over all entities; 0 where nothing was predicted or nothing is there."""
+    return _entity_scores(*span_counts(gold, predicted).sum(0))
+
+
+def span_scores_of(gold: Sequence[Tags], predicted: Sequence[Tags]) -> Callable[[np.ndarray], dict[str, float]]:
+    """Return `span_scores` as a function of numbers of sentences, for `bootstrap_intervals`."""
+    counts = span_counts(gold, predicted)
+    return lambda rows: _entity_scores(*counts[rows].sum(0))
+
+
+def span_table(gold: Sequence[Tags], predicted: Sequence[Tags]) -> list[dict[str, Any]]:
+    """Return the scores of each type: name, precision, recall, f1, support (entities in the gold data); sorted by name."""
+    right, had, wanted = Counter[str](), Counter[str](), Counter[str]()
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        gold_spans, predicted_spans = set(spans(gold_tags)), set(spans(predicted_tags))
+        wanted.update(kind for kind, _, _ in gold_spans)
+        had.update(kind for kind, _, _ in predicted_spans)
+        right.update(kind for kind, _, _ in gold_spans & predicted_spans)
+    return [
+        {"name": kind, **_entity_scores(right[kind], had[kind], wanted[kind]), "support": wanted[kind]}
+        for kind in sorted(wanted | had)
+    ]
+
+
+def _entity_scores(right: int, predicted: int, gold: int) -> dict[str, float]:
+    precision, recall = float(right / max(predicted, 1)), float(right / max(gold, 1))
+    return {"precision": precision, "recall": recall, "f1": 2 * precision * recall / (precision + recall or 1.0)}

@@ -1,0 +1,143 @@
+"""Predictions out of files (submissions, records of `albertkit predict`), and how they are joined to examples."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from albertkit.errors import DataError, format_list
+from albertkit.tables.bad_rows import counted
+from albertkit.tables.columns import IDS
+from albertkit.tables.files import ByteStream, find_inputs
+from albertkit.tables.table import Table
+from albertkit.tasks.task import named_counts
+
+File = str | os.PathLike[str]
+SAME_FILE = "predict the very file that is scored"
+
+# names that only predictions have, compared in lower case; where one stands, it is what is scored
+PREDICTION_NAMES = tuple(
+    """prediction prediction_text predictions predicted pred preds y_pred predicted_label pred_label predicted_labels
+    pred_labels predicted_tags pred_tags predicted_answer pred_answer""".split()
+)
+# columns beside a prediction that cannot be another one: inputs, and the fields of `albertkit predict`
+COMPANIONS = set(
+    """text texts sentence sentence1 sentence2 question question1 question2 premise hypothesis pair context tokens words
+    title choices probabilities probability score scores logits entities start end nbest null_odds document index
+    layers""".split()
+)
+
+
+class Predicted(NamedTuple):
+    """A prediction as the file has it."""
+
+    id: str | None  # of the example; None if the file has no ids
+    value: str  # a label, a number, or a list in JSON
+    line: int  # of the file
+
+
+def read_predictions(
+    file: File, value_columns: Sequence[str], id_columns: Sequence[str] = IDS, bare: bool = False
+) -> list[Predicted]:
+    """Read the predictions of a table with a header, or of JSON records.
+
+    A column of `PREDICTION_NAMES` wins. `value_columns` are names that labels have, too: one of them is read only if no other
+    column could hold the predictions, another one of them among those.
+    """
+    with Table(file, quoted="look") as table:
+        named = [name for name in table.columns if name.lower() in PREDICTION_NAMES]
+        value = next((name for name in (*named, *value_columns) if name in table.columns), None)
+        known = {*COMPANIONS - set(value_columns), *IDS, *id_columns, *([value] if len(named) < 2 else [])}
+        others = [n for n in table.columns if n not in known and n.lower().partition(".")[0] not in known]
+        if value is not None and (len(named) > 1 or (not named and others)):
+            names = format_list([f"`{name}`" for name in (named or [value, *others])])
+            fact = f"`{file}` may have its predictions in any of {names}"
+            raise DataError("predictions-mismatch", fact, "call the right column, and no other, `prediction`")
+        if value is None and bare and not table.has_own_names and len(table.columns) <= 2:
+            table.without_header(("id", "prediction")[-len(table.columns) :])
+            value = "prediction"
+        if value is None:
+            names = format_list([f"`{name}`" for name in table.columns])
+            hint = "call it `prediction`; a file of predictions begins with the names of its columns"
+            raise DataError("missing-column", f"`{file}` has no column of predictions, only {names}", hint)
+        name = next((name for name in id_columns if name in table.columns and name != value), None)
+        rows = table.rows([value, *([name] if name else [])], lists=[value])
+        return [Predicted(row.values[name] if name else None, row.values[value], row.line) for row in rows]
+
+
+def record_id(record: dict[str, Any]) -> Any:
+    """Return the id of a JSON record, under the first of its usual names; None if it has none."""
+    return next((record[name] for name in IDS if record.get(name) is not None), None)
+
+
+def by_id(given: Sequence[Predicted], file: File) -> dict[str, str]:
+    """Return predictions by id, each of which may occur once."""
+    found: dict[str, str] = {}
+    for name, value, line in given:
+        if name in found:
+            raise DataError("bad-row", f"`{file}`, line {line:,}: id `{name}` again", "leave one of them")
+        found[name or ""] = value
+    return found
+
+
+def join_predictions(names: Sequence[str], given: Sequence[Predicted], file: File) -> list[str]:
+    """Return predictions in the order of the examples: by id if the ids are theirs, else by position."""
+    values = [prediction.value for prediction in given]
+    if given and given[0].id is not None:
+        found = by_id(given, file)
+        if found.keys() == set(names):
+            return [found[name] for name in names]
+        if list(found) != [str(number) for number in range(len(found))]:
+            missing, strange = [n for n in names if n not in found], list(found.keys() - set(names))
+            parts = []
+            if missing:
+                parts.append(f"{counted(len(missing), 'example')} without a prediction, for example `{missing[0]}`")
+            if strange:
+                parts.append(f"{counted(len(strange), 'prediction')} of no example, for example `{strange[0]}`")
+            raise DataError("predictions-mismatch", f"`{file}`: {'; '.join(parts)}", SAME_FILE)
+    if len(values) != len(names):
+        fact = f"`{file}` has {counted(len(values), 'prediction')}, for {counted(len(names), 'example')}"
+        raise DataError("predictions-mismatch", fact, SAME_FILE)
+    return values
+
+
+def label_list(text: str) -> list[str]:
+    """Return the names in a JSON list, or with commas between them; a list that is no JSON is a ValueError."""
+    names = text.split(",")
+    if text.startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            raise ValueError(f"`{text[:40]}` is not a list of labels") from None
+    return [name for part in names if part is not None and (name := str(part).strip())]
+
+
+def list_of(text: str, file: File) -> list[str]:
+    """Return the predicted names in a text."""
+    try:
+        return label_list(text)
+    except ValueError as error:
+        raise DataError("predictions-mismatch", f"`{file}`: {error}", "write a JSON list") from None
+
+
+def wrong_label(file: File, strange: Iterable[str], known: Sequence[str]) -> DataError:
+    """Return the error for predicted labels that are none, each as often as it is predicted."""
+    fact = f"`{file}`: predicted, but no label: {named_counts(Counter(strange))}"
+    return DataError("bad-label", fact, f"the labels are {format_list(known, 12)}")
+
+
+def read_object(file: File) -> Any:
+    """Return the JSON of a file; None if it is JSON lines or another format. A broken object is an error."""
+    with ByteStream(find_inputs([file])[0]) as stream:
+        content = b"".join(iter(stream.read, b""))
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        try:
+            whole = isinstance(json.loads(content.split(b"\n", 1)[0]), dict)
+        except (ValueError, RecursionError):
+            whole = False
+        if whole or not content.lstrip().startswith(b"{"):
+            return None
+        raise DataError("bad-file", f"`{file}` is not valid JSON: {error}", "write or fetch it again") from None

@@ -1,0 +1,318 @@
+"""Questions about paragraphs: the official JSON of SQuAD 1.1 and 2.0, and records of one question each."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from albertkit.errors import DataError
+from albertkit.tables.bad_rows import BadRows, Unusable, counted
+from albertkit.tables.columns import IDS
+from albertkit.tables.files import ByteStream, find_inputs
+from albertkit.tables.layouts import split_files
+from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, place_name, quoted_name
+from albertkit.tables.text_lines import NOT_UTF8, not_json, not_utf8
+from albertkit.tasks.predictions import record_id
+from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
+from albertkit.tokenizer.rules import encodable
+
+_SUFFIXES = tuple(kind + packed for kind in (".json", ".jsonl") for packed in ("", ".gz", ".xz", ".zst"))
+_VERSION_SIGNS = {1: "v1.", 2: "v2."}
+_FIELDS = ("question", "context", "answers", "is_impossible", "title", *IDS)
+_OUTER_FIELDS = (
+    *_FIELDS,
+    "paragraphs",
+    "qas",
+)  # of articles and paragraphs: structure, or names of what a question has
+_NO_LABELS_HINT = "without answers, questions can only be predicted (`albertkit predict`)"
+
+
+class AnnotatedAnswer(NamedTuple):
+    """An answer and the character of the context where it starts; -1 if the context does not hold it.
+
+    Attributes:
+        text: As the file has it; what predictions are compared with.
+        start: From 0.
+        respaced: As the context has it, if its white space differs there.
+    """
+
+    text: str
+    start: int
+    respaced: str = ""
+
+    @property
+    def in_context(self) -> str:
+        """The characters of the context that are the answer."""
+        return self.respaced or self.text
+
+
+@dataclass(frozen=True)
+class QuestionExample:
+    """A question about a text.
+
+    Attributes:
+        id: The file's (`id`, `guid` …); of records without one the number of the record, from 0.
+        question: The question.
+        context: The text with the answer.
+        answers: The right ones. The model is trained on `target`.
+        impossible: Whether the text has no answer; then there are no `answers`.
+        article: Title of the article that the text is from; questions of one article should not be both trained and
+            scored on. Without titles the number of the article, or the text itself.
+        repaired: Whether an answer was not where the file said, and was moved to where the text has it nearest.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[AnnotatedAnswer, ...] = ()
+    impossible: bool = False
+    article: str = ""
+    repaired: bool = False
+
+    @property
+    def target(self) -> AnnotatedAnswer | None:
+        """The first answer that the text holds: what a model is trained on. Google accepts exactly one answer."""
+        return next((answer for answer in self.answers if answer.start >= 0), None)
+
+
+def find_question_files(data: DataFiles, version: int) -> Mapping[str, DataFile]:
+    """Return the files with "train", "dev" (or "validation") and "test" in their names, such as `train-v1.1.json.gz`."""
+    foreign = _VERSION_SIGNS[3 - version]
+
+    def find(data: Path) -> dict[str, Path]:
+        names = sorted(p.name for p in data.iterdir() if p.name.endswith(_SUFFIXES) and "predictions" not in p.name)
+        found: dict[str, Path] = {}
+        for split, words in SPLIT_NAMES.items():
+            fitting = [n for n in names if any(word in n.lower() for word in words) and foreign not in n]
+            if len(fitting) > 1:
+                fact = f"`{data}` has several files for `{split}`: {', '.join(fitting)}"
+                raise DataError("missing-file", fact, "leave one of them there, or name the file itself")
+            if fitting:
+                found[split] = data / fitting[0]
+        return found
+
+    hint = "name the file, or a folder with train-v1.1.json and dev-v1.1.json, or their v2.0 (may be .gz)"
+    return split_files(data, find, f"no file for SQuAD {version}", hint)
+
+
+def read_questions(
+    file: DataFile, *, version: int, split: str = "dev", labelled: bool, bad_rows: BadRows
+) -> Iterator[QuestionExample]:
+    """Read questions in the order of the file.
+
+    The file may be compressed, and in any form that `records` knows. Answers are `[{"text", "answer_start"}]` or
+    transformers' `{"text": […], "answer_start": […]}`.
+    """
+    seen: set[str] = set()
+    repaired = respaced = contradicted = 0
+    first_records: list[Any] = []
+    for record in read_question_records(file):
+        if len(first_records) < ROWS_SEEN:
+            first_records.append(record.content)
+        try:
+            example = _example(record.content, record.number, version, labelled)
+            if example.id in seen:
+                raise Unusable(f"a second question with the id `{example.id}`")
+        except Unusable as error:
+            reason, hint = error.args
+            hint = not_utf8(file) if reason == NOT_UTF8 else hint
+            bad_rows.add(file, record.number, reason, hint, record.where)
+            continue
+        seen.add(example.id)
+        repaired += example.repaired
+        respaced += example.target is not None and example.target.respaced != ""
+        contradicted += example.impossible and bool(_answers(record.content.get("answers")))
+        yield example
+    notes = (
+        (repaired, "with an answer at another place than it says; the nearest is taken"),
+        (respaced, "with an answer that has other white space than the text; the model learns that of the text"),
+        (contradicted, "marked as `is_impossible` in spite of answers; taken as questions without an answer"),
+    )
+    for count, fact in notes:
+        if count:
+            bad_rows.note(f"{quoted_name(file)}: {counted(count, 'question')} {fact}")
+    if labelled and split == "train":
+        note_unread_fields(file, first_records, _FIELDS, "rename those to read to question and context", bad_rows)
+
+
+def _example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
+    if isinstance(record, ValueError | RecursionError):
+        raise Unusable(not_json(record))
+    if not isinstance(record, dict):
+        raise Unusable("this is not a question: an object with `question` and `context` is needed")
+    question, context = _text(record, "question"), _text(record, "context")
+    name = record_id(record)
+    answers, impossible, repaired = _labels(record, context, version) if labelled else ((), False, False)
+    title = record.get("title")
+    return QuestionExample(
+        id=str(number - 1 if name is None else name),
+        question=question,
+        context=context,
+        answers=answers,
+        impossible=impossible,
+        article=title if isinstance(title, str) and title else context,
+        repaired=repaired,
+    )
+
+
+def _text(record: dict[str, Any], key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str):
+        raise Unusable(f"`{key}` is missing" if value is None else f"`{key}` is not a text")
+    if not value.strip():
+        raise Unusable(f"`{key}` is empty")
+    return encodable(value)
+
+
+def _labels(record: dict[str, Any], context: str, version: int) -> tuple[tuple[AnnotatedAnswer, ...], bool, bool]:
+    given = _answers(record.get("answers"))
+    impossible = record.get("is_impossible", "answers" in record and not given)
+    if not isinstance(impossible, bool):
+        raise Unusable("`is_impossible` is neither true nor false")
+    if impossible:
+        if version == 1:
+            raise Unusable("the question has no answer, which SQuAD 1.1 does not know", "take it as SQuAD 2.0: squad2")
+        return (), True, False
+    if not given:
+        raise Unusable("the question has no answer and is not marked as `is_impossible`", _NO_LABELS_HINT)
+    placed = tuple(_placed(context, text, start) for text, start in given)
+    if all(answer.start < 0 for answer in placed):
+        raise Unusable(f"the context does not hold the answer `{placed[0].text}`")
+    moved = any(
+        answer.start not in (-1, start)
+        and not (answer.respaced and abs(answer.start - (start or 0)) <= len(answer.text))
+        for answer, (_, start) in zip(placed, given, strict=True)
+    )
+    return placed, False, moved
+
+
+def _answers(given: Any) -> list[tuple[str, int | None]]:
+    """Return texts and starts of all answers that are not empty."""
+    if isinstance(given, dict):
+        columns = as_list(given.get("text", [])), as_list(given.get("answer_start", []))
+        given = [{"text": text, "answer_start": start} for text, start in zip_longest(*columns)]
+    found = []
+    for answer in as_list([] if given is None else given):
+        text = answer.get("text") if isinstance(answer, dict) else answer
+        start = answer.get("answer_start") if isinstance(answer, dict) else None
+        if not isinstance(text, str) or not isinstance(start, int | None):
+            raise Unusable("`answers` is not a list of objects with `text` and `answer_start`")
+        if text.strip():
+            found.append((encodable(text), start))
+    return found
+
+
+def _placed(context: str, text: str, start: int | None) -> AnnotatedAnswer:
+    """Return an answer where the text has it; only if it is nowhere, where the same characters have other white space between.
+
+    Google's ALBERT learns such answers, too: it does not compare them with the text.
+    """
+    nearest = _nearest(context, text, start)
+    if nearest >= 0:
+        return AnnotatedAnswer(text, nearest)
+    respaced = re.compile(r"\s*".join(map(re.escape, "".join(text.split()))))
+    matches = respaced.finditer(context)
+    best = min(matches, key=lambda match: abs(match.start() - max(start or 0, 0)), default=None)
+    return AnnotatedAnswer(text, -1) if best is None else AnnotatedAnswer(text, best.start(), best[0])
+
+
+def _nearest(context: str, text: str, start: int | None) -> int:
+    """Return where the text has an answer, as near as can be to where it should be; -1 if nowhere."""
+    wanted = max(start or 0, 0)
+    if start is not None and context.startswith(text, wanted):
+        return wanted
+    before, after = context.rfind(text, 0, wanted + len(text)), context.find(text, wanted)
+    if before < 0 or after < 0:
+        return max(before, after)
+    return before if wanted - before <= after - wanted else after
+
+
+class QuestionRecord(NamedTuple):
+    """A question as a file has it."""
+
+    number: int  # of the line, or of the question in the file, from 1
+    where: str  # how an error calls it
+    content: Any  # a dictionary if all is well; the error of a line that is no JSON
+
+
+def read_question_records(file: DataFile) -> Iterator[QuestionRecord]:
+    """Yield the records of a file, each one question, whatever the form:
+
+    - SQuAD's `{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers", "is_impossible"}]}]}]}`;
+    - `{"question", "context", "id"?, "answers"?, "is_impossible"?, "title"?}`, one a line, streamed;
+    - such records as a list, or as a list under "data", as transformers' examples have it.
+    """
+    with ByteStream(find_inputs([file])[0]) as stream:
+        lines = _lines(stream)
+        first = next(lines, b"")
+        head = _parsed(first)
+        if not isinstance(head, dict) or "data" in head:
+            whole = [first, *lines]
+            document = head if len(whole) == 1 else _parsed(b"\n".join(whole))
+            # The first line may be the broken one of a file of lines.
+            if not (isinstance(document, Exception) and len(whole) > 1 and isinstance(_parsed(whole[1]), dict)):
+                for number, item in enumerate(_of_document(file, document, first), 1):
+                    name = record_id(item) if isinstance(item, dict) else None
+                    yield QuestionRecord(number, f"question {number:,}" if name is None else f"question `{name}`", item)
+                return
+            lines = iter(whole[1:])
+        for number, line in enumerate(chain([first], lines), 1):
+            if line.strip():
+                yield QuestionRecord(number, place_name(file, number), _parsed(line))
+
+
+def _lines(stream: ByteStream) -> Iterator[bytes]:
+    begun: list[bytes] = []
+    while chunk := stream.read():
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            yield b"".join([*begun, whole[0]])
+            yield from whole[1:]
+            begun = []
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield last
+
+
+def _parsed(text: bytes) -> Any:
+    """Return the value of a JSON text, or the error."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return error
+
+
+def _of_document(file: DataFile, document: Any, start: bytes) -> Iterator[Any]:
+    if isinstance(document, Exception):
+        hint = not_utf8(file) if isinstance(document, UnicodeDecodeError) else "restore it, or fetch it again"
+        if not start.lstrip().startswith((b"{", b"[")):
+            hint = "SQuAD is JSON, or JSONL records of question, context and answers"
+        raise DataError("bad-file", f"{quoted_name(file)} is not JSON: {document}", hint)
+    articles = document.get("data") if isinstance(document, dict) else document
+    if not isinstance(articles, list):
+        raise DataError(
+            "missing-file",
+            f'{quoted_name(file)} has no list of articles or questions under "data"',
+            'give SQuAD\'s JSON, or lines such as {"question": "…", "context": "…"}',
+        )
+    for number, article in enumerate(articles):
+        if not isinstance(article, dict) or "paragraphs" not in article:
+            yield article
+            continue
+        title = article.get("title") or str(number)
+        for paragraph in as_list(article["paragraphs"]):
+            if not isinstance(paragraph, dict):
+                yield paragraph
+                continue
+            unread = {name: value for name, value in {**article, **paragraph}.items() if name not in _OUTER_FIELDS}
+            for question in as_list(paragraph.get("qas")):
+                outer = {**unread, "context": paragraph.get("context"), "title": title}
+                yield {**outer, **question} if isinstance(question, dict) else question
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, anything else as a list of it alone."""
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,387 @@
+"""Tagging: a tag for each word of a sentence, for example named entities in IOB2; or for each character, as in KLUE-NER."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
+from albertkit.errors import ConfigError, DataError
+from albertkit.files import atomic_file, write_lines
+from albertkit.tables import IGNORED
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns, named_options
+from albertkit.tables.records import DataFile, DataFiles
+from albertkit.tasks.metrics import bootstrap_intervals, span_scores, span_scores_of, span_table, spans
+from albertkit.tasks.tagging_files import (
+    FILES,
+    TagFileLayout,
+    TaggedExample,
+    entity_tags,
+    find_tag_files,
+    read_predicted_tags,
+    read_tagged,
+)
+from albertkit.tasks.task import Prediction, Task, column_fields, label_indices, labels_of, named_outputs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertkit.model.padded import SummedLoss
+    from albertkit.model.pretrained import PretrainedAlbert
+    from albertkit.tokenizer import AlbertTokenizer
+
+
+def tagging_features(
+    examples: Sequence[TaggedExample], tokenizer: AlbertTokenizer, length: int, labels: Sequence[str] | None
+) -> Features:
+    """Return a sequence a sentence, `[CLS] tokens [SEP]`; of a sentence that is too long several windows, as `windows` cuts them.
+
+    Returns:
+        Features with, per token, int64: `words`, the word that is tagged there, or -1; `ends`, one more than the last word
+        that its tokens reach; `labels`, its tag, or -100. A word is in one window at most, in training, too.
+    """
+    size = tokens_for_text(length, 2)
+    rows: list[tuple[list[int], int]] = []
+    owners: list[int] = []
+    tagged = [np.zeros((4, 0), np.int64)]  # token, word, end, label
+    num_tokens = 0
+    gold = [tag for tags in gold_tags(examples) for tag in tags] if labels is not None else []
+    numbers = label_indices(gold, labels or ())
+    bounds = np.cumsum([len(example.words) for example in examples], dtype=np.int64)
+    for number, (example, example_numbers) in enumerate(zip(examples, np.split(numbers, bounds[:-1]), strict=False)):
+        ids, spans = tokenizer.encode_with_offsets(example.text)
+        places = find_places(example.words, example.spaces, spans)
+        label = places.words if labels is None else example_numbers[places.words]
+        starts, window_of = sentence_windows(len(ids), size)
+        for window, start in enumerate(starts.tolist()):
+            rows.append(([tokenizer.cls_id, *ids[start : start + size], tokenizer.sep_id], length))
+            owners.append(number)
+            here = window_of[places.tokens] == window
+            tokens = num_tokens + 1 + places.tokens[here] - start
+            tagged.append(np.stack([tokens, places.words[here], places.ends[here], label[here]]))
+            num_tokens += len(rows[-1][0])
+    tokens, *columns = np.concatenate(tagged, axis=1)
+    per_token = {}
+    for name, nothing, column in zip(("words", "ends", "labels"), (-1, -1, IGNORED), columns, strict=True):
+        per_token[name] = np.full(num_tokens, nothing, np.int64)
+        per_token[name][tokens] = column
+    if labels is None:
+        del per_token["labels"]
+    return Features.of(rows, owners, per_token=per_token)
+
+
+def gold_tags(examples: Sequence[TaggedExample]) -> list[tuple[str, ...]]:
+    """Return the tags of labelled examples."""
+    return labels_of(examples, "tags", missing=())
+
+
+_INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
+
+
+class TaggedWords(NamedTuple):
+    """The words that have a token of their own, ascending."""
+
+    tokens: np.ndarray  # int64, where each of these words is tagged
+    words: np.ndarray  # int64, their numbers
+    ends: np.ndarray  # int64, one more than the last word that a token of each reaches
+
+
+def find_places(words: Sequence[str], spaces: bool, spans: Sequence[tuple[int, int]]) -> TaggedWords:
+    """Return where words are tagged."""
+    text = (" " if spaces else "").join(words)
+    lengths = np.array([len(word) + spaces for word in words], np.int64)
+    seen = np.flatnonzero([_visible(character) for character in text])
+    word_of_seen = np.repeat(np.arange(len(words)), lengths)[seen]
+    bounds = np.searchsorted(seen, np.array(spans, np.int64).reshape(-1, 2))
+    tokens = np.flatnonzero(bounds[:, 1] > bounds[:, 0])
+    owners, last = word_of_seen[bounds[tokens, 0]], word_of_seen[bounds[tokens, 1] - 1]
+    tagged, first = np.unique(owners, return_index=True)
+    ends = np.zeros(len(words), np.int64)
+    np.maximum.at(ends, owners, last + 1)
+    return TaggedWords(tokens[first], tagged, ends[tagged])
+
+
+def spread(
+    num_words: int, words: np.ndarray, ends: np.ndarray, tags: Sequence[str], probabilities: np.ndarray
+) -> tuple[list[str], list[float]]:
+    """Return tag and probability of every word from those of the words that have a token of their own.
+
+    A word that left no token has the probability of the word before it, 1 at the start.
+    """
+    spread_tags, known = ["O"] * num_words, np.zeros(num_words, bool)
+    spread_probabilities = [1.0] * num_words
+    for word, end, tag, probability in zip(words.tolist(), ends.tolist(), tags, probabilities.tolist(), strict=True):
+        spread_tags[word:end] = [tag, *[_inside(tag)] * (end - word - 1)]
+        spread_probabilities[word:end] = [probability] * (end - word)
+        known[word:end] = True
+    for word in np.flatnonzero(~known).tolist()[::-1]:
+        spread_tags[word] = spread_tags[word + 1] if word + 1 < num_words else "O"  # the next word's, for the moment
+    for word in np.flatnonzero(~known).tolist():
+        before = _inside(spread_tags[word - 1]) if word else "O"
+        spread_tags[word] = before if spread_tags[word] == before else "O"
+        spread_probabilities[word] = spread_probabilities[word - 1] if word else 1.0
+    return spread_tags, spread_probabilities
+
+
+def sentence_windows(num_pieces: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut a sentence that is too long into windows that overlap by half; each token is tagged in one of them.
+
+    Return where each of the K windows starts, int64 [K], and the window of each token, int64 [P]: that in which the shorter
+    of its two contexts is longest.
+    """
+    last = max(num_pieces - size, 0)
+    starts = np.append(np.arange(0, last, max(size // 2, 1)), last)
+    # Up to here a token is nearer to the centre of one window than to that of the next; twice the place, to stay whole.
+    middles = starts[:-1] + starts[1:] + size - 1
+    return starts, np.searchsorted(middles, 2 * np.arange(num_pieces))
+
+
+@lru_cache(100_000)
+def _visible(character: str) -> bool:
+    return unicodedata.category(character) not in _INVISIBLE
+
+
+def _inside(tag: str) -> str:
+    """Return the tag of a word that goes on with what this tag began."""
+    return tag if tag == "O" else f"I-{tag[2:]}"
+
+
+Outputs = tuple[np.ndarray, np.ndarray]  # label and probability of each word that is tagged in a sequence
+
+TAGGING_TASKS = tuple(FILES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingTask(Task[TaggedExample]):
+    """Tag words.
+
+    Attributes:
+        labels: The tags, `O` first; of the training examples.
+        layout: Of files: words (a word a line) or characters (a character a line, as KLUE-NER).
+        word_column: Column of the word in such a file, from 0; negative: from the end.
+        tag_column: Column of the tag, likewise.
+        text_column: Field of the words in JSONL; "": `tokens`.
+        label_column: Of the tags, likewise; "": `tags` or `ner_tags`.
+    """
+
+    kind: ClassVar[str] = "tagging"
+    metric: str = "f1"
+    labels: tuple[str, ...] = ()
+    layout: str = "words"
+    word_column: int = 0
+    tag_column: int = -1
+    text_column: str = ""
+    label_column: str = ""
+
+    # --- the model ----------------------------------------------------------------------------------------------------
+
+    @property
+    def model_class(self) -> type[PretrainedAlbert]:
+        from albertkit.tasks import heads
+
+        return heads.AlbertForTokenClassification
+
+    def head(self) -> dict[str, Any]:
+        """Return the configuration of a head with an output for each tag."""
+        return named_outputs(self.labels, "single_label_classification")
+
+    # --- the data -----------------------------------------------------------------------------------------------------
+
+    def with_columns(self, columns: Columns | None) -> Self:
+        """Return a task that reads other fields of JSONL."""
+        fields = column_fields(columns or Columns())
+        if others := [name.removesuffix("_column") for name in fields if name not in ("text_column", "label_column")]:
+            fact = f"`{self.name}` reads words and tags: --text-column and --label-column name them in JSONL"
+            raise ConfigError("conflicting-options", fact, f"leave out {named_options(others)}")
+        return self.with_changes(**fields)
+
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
+        return find_tag_files(data, self.name)
+
+    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TaggedExample]:
+        """See `Task.examples` and `read_tagged`; only what is trained on must be well-formed."""
+        is_characters = self.layout == "characters"
+        layout = TagFileLayout(is_characters, self.word_column, self.tag_column, self.text_column, self.label_column)
+        return read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows, strict=split == "train")
+
+    def fitted(self, train: Sequence[TaggedExample]) -> Self:
+        """Return this task with its tags: `O`, then `B-` and `I-` of each type in training, though only one may occur."""
+        types = sorted({tag[2:] for example in train for tag in example.tags if tag != "O"})
+        if not types:
+            raise DataError(
+                "too-little-data",
+                f"the {len(train):,} training sentences have no tag but `O`",
+                "name the right column of the tags",
+            )
+        return self.with_changes(labels=("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")))
+
+    def label_counts(self, examples: Sequence[TaggedExample]) -> list[int]:
+        """Count the words of each tag."""
+        counts = Counter(tag for example in examples for tag in example.tags)
+        return [counts[label] for label in self.labels]
+
+    def features(self, examples: Sequence[TaggedExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+        """See `tagging_features`."""
+        return tagging_features(examples, tokenizer, self.length, self.labels if labelled else None)
+
+    # --- the model on a batch -----------------------------------------------------------------------------------------
+
+    def losses(
+        self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
+    ) -> dict[str, SummedLoss]:
+        """Return the cross-entropy of the tags of the words that have a token of their own."""
+        from albertkit.tasks import heads
+
+        return {"tagging": heads.tag_loss(model, batch, class_weights)}
+
+    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+        """Return the number of words with a token of their own."""
+        return {"tagging": int((batch.per_token["labels"] != IGNORED).sum())}
+
+    def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Outputs]:
+        """Return the likeliest tags of the words of each sequence, and their probabilities."""
+        from albertkit.tasks import heads
+
+        return heads.tag_outputs(model, batch)
+
+    # --- the result ---------------------------------------------------------------------------------------------------
+
+    def predictions(
+        self, examples: Sequence[TaggedExample], features: Features, outputs: Sequence[Outputs]
+    ) -> list[Prediction]:
+        """Return for each sentence id, words, tags (a tag a word, as predicted), and entities: type, text, start and end in
+        characters of the text, score (the mean probability of its tags). An `I-` that continues nothing begins an entity.
+        """
+        words, bounds = features.per_token["words"], features.sequences_of(len(examples))
+        records = []
+        for example, start, stop in zip(examples, bounds[:-1], bounds[1:], strict=True):
+            tokens = slice(features.offsets[start], features.offsets[stop])
+            tagged = words[tokens] >= 0
+            labels = np.concatenate([labels for labels, _ in outputs[start:stop]])
+            probabilities = np.concatenate([probabilities for _, probabilities in outputs[start:stop]])
+            tags, shares = spread(
+                len(example.words),
+                words[tokens][tagged],
+                features.per_token["ends"][tokens][tagged],
+                [self.labels[label] for label in labels],
+                probabilities,
+            )
+            entities = list(_entities(example, tags, shares, self.labels))
+            records.append({"id": example.id, "words": list(example.words), "tags": tags, "entities": entities})
+        return records
+
+    def score(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Return precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two."""
+        gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
+        if self.labels:
+            label_indices([tag for tags in gold for tag in tags], self.labels)
+        right = sum(a == b for one, other in zip(gold, predicted, strict=True) for a, b in zip(one, other, strict=True))
+        scores = span_scores(gold, predicted) | {"accuracy": right / max(sum(map(len, gold)), 1)}
+        return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores
+
+    def details(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """Return the scores of each type, and bootstrap intervals over sentences."""
+        gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
+        return {
+            "types": span_table(gold, predicted),
+            "intervals": bootstrap_intervals(span_scores_of(gold, predicted), len(gold)),
+        }
+
+    def collapsed(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> str | None:
+        """Return a note if no entity is found."""
+        if any(record["entities"] for record in predictions):
+            return None
+        return f"every word of {len(predictions):,} sentences is tagged `O`"
+
+    def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[TaggedExample]) -> list[Prediction]:
+        """Read the last column of CoNLL lines, or records with `tags`; ill-formed tags are kept, and read as conlleval does."""
+        tags = read_predicted_tags(file, examples)
+        return [{"id": e.id, "tags": row, "entities": spans(row)} for e, row in zip(examples, tags, strict=True)]
+
+    def error(self, example: TaggedExample, prediction: Prediction) -> float:
+        """Return how many words have another tag than they should."""
+        return float(sum(tag != own for tag, own in zip(prediction["tags"], example.tags, strict=False)))
+
+    def shown(self, example: TaggedExample) -> dict[str, Any]:
+        """Return the entities that people marked; the words are in the prediction."""
+        gap = " " if example.spaces else ""
+        marked = [f"{gap.join(example.words[first : last + 1])} ({kind})" for kind, first, last in spans(example.tags)]
+        return {"texts": [], "gold": ", ".join(marked) or "no entity"}
+
+    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+        """Write `predictions.jsonl`, and `predictions.conll`: word, tab, tag; an empty line after each sentence."""
+        records, columns = folder / "predictions.jsonl", folder / "predictions.conll"
+        write_lines(records, predictions)
+        with atomic_file(columns, "w") as stream:
+            for record in predictions:
+                stream.writelines(f"{word}\t{tag}\n" for word, tag in zip(record["words"], record["tags"], strict=True))
+                stream.write("\n")
+        return [records, columns]
+
+
+def tagging_task(name: str, **settings: Any) -> TaggingTask:
+    """Return a task by name."""
+    if name == "klue-ner":
+        settings = {"layout": "characters", "metric": "entity_macro_f1", **settings}
+    return TaggingTask(name=name, **settings)
+
+
+def _entities(
+    example: TaggedExample, tags: Sequence[str], probabilities: Sequence[float], labels: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    text = example.text
+    starts = np.cumsum([0, *(len(word) + example.spaces for word in example.words)])
+    for _, first, last in spans(entity_tags(tags, labels)):
+        kind = tags[first].split("-", 1)[-1]  # as transformers calls it, whatever is before the hyphen
+        start, end = int(starts[first]), int(starts[last]) + len(example.words[last])
+        score = float(np.mean(probabilities[first : last + 1]))
+        yield {"type": kind, "text": text[start:end], "start": start, "end": end, "score": round(score, 6)}
+
+
+TYPES = ("PS", "LC", "OG", "DT", "TI", "QT")
+LABELS = ("O", *(f"{prefix}-{kind}" for kind in TYPES for prefix in "BI"))
+
+
+def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return entity and character macro F1.
+
+    Spaces are left out first. Entities are read strictly: an `I-` that continues no entity is none. The mean over characters
+    is over all 13 tags, `O` included; an unused tag counts 1. The baseline also counts its [CLS] and [SEP] as two
+    characters a sentence, which only moves the F1 of `O`.
+
+    Returns:
+        entity_macro_f1, NaN if there is no entity, and character_macro_f1.
+
+    Source: Park et al. 2021, "KLUE", section 4.4; KLUE-baseline, `metrics/functional.py`.
+    """
+    from sklearn.metrics import f1_score
+
+    gold_rows, predicted_rows = [], []
+    for example, tags in zip(examples, predicted, strict=True):
+        seen = [place for place, character in enumerate(example.words) if character != " "]
+        gold_rows.append([example.tags[place] for place in seen])
+        predicted_rows.append([tags[place] for place in seen])
+    table = span_table([_strict(row) for row in gold_rows], [_strict(row) for row in predicted_rows])
+    flat = [[tag for row in rows for tag in row] for rows in (gold_rows, predicted_rows)]
+    return {
+        "entity_macro_f1": sum(row["f1"] for row in table) / len(table) if table else nan,
+        "character_macro_f1": float(f1_score(*flat, labels=LABELS, average="macro", zero_division=1)),
+    }
+
+
+def _strict(tags: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    for tag in tags:
+        continues = bool(kept) and kept[-1][2:] == tag[2:]
+        kept.append("O" if tag[0] == "I" and not continues else tag)
+    return kept

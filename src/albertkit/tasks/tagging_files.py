@@ -1,0 +1,508 @@
+"""Tagged sentences out of files: CoNLL columns (WNUT-17 among them), KLUE's characters, JSONL. Tags come out as IOB2.
+
+A file has the scheme in which most of its sentences are well-formed; the other sentences are bad rows, and are not guessed.
+"""
+
+import contextlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from albertkit.errors import DataError, near_miss
+from albertkit.tables.bad_rows import BadRows, Unusable, counted
+from albertkit.tables.columns import IDS
+from albertkit.tables.files import ByteStream, find_inputs
+from albertkit.tables.layouts import split_files
+from albertkit.tables.records import DataFile, DataFiles, Records, quoted_name
+from albertkit.tables.table import PACKINGS
+from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, not_json, not_utf8
+from albertkit.tables.text_lines import lines as lines_of
+from albertkit.tasks.metrics import spans
+from albertkit.tasks.predictions import File, join_predictions, list_of, read_predictions, record_id
+from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
+
+_SAME_SENTENCES = "predict the very sentences that are scored"
+_COMMENT = re.compile("#+ ")
+_SPAN_INDEX = re.compile(r"\d+[-.]\d+")  # of CoNLL-U: `1-2` repeats words as one token, `8.1` was never written
+_NO_WORD = re.compile("[\t\n\r]")
+_FORM = "a line is a word and its tag, with a tab or spaces between; or the file is JSONL with `tokens` and `tags`"
+
+# What each file of a folder may be called, the first that is there. A compressed file has one more ending.
+FILES: dict[str, dict[str, tuple[str, ...]]] = {
+    "ner": {
+        "train": ("train.conll", "train.txt", "train.tsv", "train.bio", "train.jsonl", "eng.train"),
+        "dev": ("dev.conll", "dev.txt", "dev.tsv", "dev.bio", "dev.jsonl", "valid.txt", "validation.jsonl", "eng.testa"),
+        "test": ("test.conll", "test.txt", "test.tsv", "test.bio", "test.jsonl", "eng.testb"),
+    },
+    "wnut17": {
+        "train": ("wnut17train.conll",), "dev": ("emerging.dev.conll",),
+        "test": ("emerging.test.annotated", "emerging.test.conll"),
+    },
+    "klue-ner": {
+        "train": ("klue-ner-v1.1_train.tsv", "klue-ner-v1_train.tsv"),
+        "dev": ("klue-ner-v1.1_dev.tsv", "klue-ner-v1_dev.tsv"),
+        "test": ("klue-ner-v1.1_test.tsv", "klue-ner-v1_test.tsv"),
+    },
+}  # fmt: skip
+_PACKED = ("", *(f".{packing}" for packing in PACKINGS))
+
+
+@dataclass(frozen=True)
+class TaggedExample:
+    """A sentence of words, or of characters.
+
+    Attributes:
+        id: Of the sentence.
+        words: None empty.
+        tags: IOB2, one a word, but see `read_tagged` for ill-formed ones; empty if the labels are not wanted.
+        spaces: Whether a space stands between words; if not, they are the characters of the text, spaces among them.
+        scheme: Of the tags in the file, from which they were rewritten as IOB2.
+    """
+
+    id: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...] = ()
+    spaces: bool = True
+    scheme: str = field(default="IOB2", compare=False)
+
+    @property
+    def text(self) -> str:
+        """The words as one text."""
+        return (" " if self.spaces else "").join(self.words)
+
+
+@dataclass(frozen=True)
+class TagFileLayout:
+    """Layout of a file."""
+
+    # a character a line, spaces as lines of their own, as KLUE-NER has it; else a word a line
+    characters: bool = False
+    word_column: int = 0  # column of the word, from 0; negative: from the end
+    tag_column: int = -1  # column of the tag, likewise
+    tokens_field: str = ""  # of JSONL; "": `tokens`
+    tags_field: str = ""  # of JSONL; "": `tags`, or `ner_tags` as the hub has it
+
+
+@dataclass
+class _FileSentence:
+    """A sentence of a file: words, tags as written, the line of each word; or a bad line with reason and hint."""
+
+    id: str
+    words: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    bad_row: tuple[int, str, str] | None = None
+
+
+def find_tag_files(data: DataFiles, name: str) -> Mapping[str, DataFile]:
+    """See `Task.files`."""
+    wanted = FILES.get(name, FILES["ner"])
+
+    def find(data: Path) -> dict[str, Path]:
+        found = {}
+        for split, names in wanted.items():
+            paths = (data / (file_name + packing) for file_name in names for packing in _PACKED)
+            if path := next(filter(Path.is_file, paths), None):
+                found[split] = path
+        return found
+
+    hint = f"call the files {', '.join(names[0] for names in wanted.values())}, or name one file"
+    return split_files(data, find, f"no file of {name}", hint)
+
+
+def read_tagged(
+    file: DataFile, layout: TagFileLayout, *, labelled: bool, bad_rows: BadRows, strict: bool = True
+) -> Iterator[TaggedExample]:
+    """Yield the sentences of a file, in order.
+
+    Columns are separated by a tab, or by spaces in lines without one, and every line has as many. A first column that counts the
+    words of each sentence is passed over. Blank lines and lines that begin with -DOCSTART- stand between sentences. A line
+    that begins with `# ` or `## ` before the first word of a sentence is a comment if it has other columns than the words, or
+    no tag where they have one; KLUE's name the sentence. A file that begins with `{` is JSONL: `tokens`, `tags` or
+    `ner_tags`, and perhaps `id`.
+
+    Args:
+        strict: Sentences whose tags break the file's scheme are bad rows; else their entities are read as conlleval and seqeval
+            read them, and tags of IOB2 stay as they are written.
+    """
+    form = _find_form(file, layout, labelled)
+    if form.is_json and labelled and strict:
+        _note_unread_fields(file, layout, bad_rows)
+    if form.is_counted and layout.word_column == 0:
+        bad_rows.note(
+            f"{quoted_name(file)}: the first column counts the words of each sentence; the words are in the second"
+        )
+        layout = replace(layout, word_column=1)
+    if form.num_span_indices:
+        lines = counted(form.num_span_indices, "line")
+        bad_rows.note(
+            f"{quoted_name(file)}: {lines} with an index such as `1-2` or `8.1` left out: no words of their own"
+        )
+    if labelled and form.same_types >= 0:
+        column, last = form.same_types + 1, form.width
+        fact = (
+            f"{quoted_name(file)}: column {column} has tags of the same types as column {last}, the last, which is read"
+        )
+        bad_rows.note(f"{fact}; to read the other: cut -f 1-{column} {file} > NEW_FILE")
+    if form.num_doubtful:
+        lines = counted(form.num_doubtful, "line")
+        bad_rows.note(
+            f"{quoted_name(file)}: {lines} such as `# …` read as the word `#`: as many columns as the other words"
+        )
+    scheme = find_scheme(s.tags for s in _sentences(file, layout, form, labelled)) if labelled else "IOB2"
+    if scheme != "IOB2":
+        bad_rows.note(f"{quoted_name(file)} has {scheme} tags; they were read as IOB2")
+    num_ill_formed = 0
+    for sentence in _sentences(file, layout, form, labelled):
+        entities = spans(sentence.tags)
+        ill_formed = _ill_formed(sentence, write_tags(entities, len(sentence.tags), scheme), scheme)
+        bad_row = sentence.bad_row or (ill_formed if strict else None)
+        if bad_row:
+            number, reason, hint = bad_row
+            bad_rows.add(file, number, reason, not_utf8(file) if reason == NOT_UTF8 else hint)
+            continue
+        num_ill_formed += ill_formed is not None
+        tags = sentence.tags if ill_formed and scheme == "IOB2" else write_tags(entities, len(sentence.tags))
+        yield TaggedExample(sentence.id, tuple(sentence.words), tuple(tags), not layout.characters, scheme)
+    if num_ill_formed:
+        sentences = counted(num_ill_formed, "sentence")
+        fact = f"{quoted_name(file)}: {sentences} with tags that are not {scheme}, such as an `I-` after `O`"
+        bad_rows.note(f"{fact}; their entities are read as conlleval and seqeval do")
+
+
+def _ill_formed(sentence: _FileSentence, expected: list[str], scheme: str) -> tuple[int, str, str] | None:
+    """Return the line of the first tag that the scheme does not have there, and what to say."""
+    for place, (tag, right) in enumerate(zip(sentence.tags, expected, strict=True)):
+        if tag != right:
+            where = f"after `{sentence.tags[place - 1]}`" if place else "at the start of a sentence"
+            reason = f"`{tag}` {where} is not {scheme}, as the file's other tags are: `{right}` would be"
+            return sentence.lines[place], reason, ""
+    return None
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _ColumnFacts:
+    """Facts of a file of columns that only all its lines show.
+
+    Attributes:
+        is_json: Whether it has no columns, but records.
+        width: Columns of the first line that is no comment.
+        has_tabs: Whether tabs separate them.
+        is_tagged: Whether lines have a tag, as labelled ones must and most others of the file do.
+        is_counted: Whether the first column counts the words of each sentence.
+        num_span_indices: Lines of such a file whose index is that of several words, or of none.
+        num_doubtful: Lines that may be comments, or the word `#`.
+        same_types: Another column, from 0, whose tags name some of the types of those that are read, as GermEval's nested
+            entities do; -1 if there is none.
+    """
+
+    is_json: bool = False
+    width: int = 0
+    has_tabs: bool = False
+    is_tagged: bool = False
+    is_counted: bool = False
+    num_span_indices: int = 0
+    num_doubtful: int = 0
+    same_types: int = -1
+
+    def is_comment(self, line: str, fields: Sequence[str], layout: TagFileLayout) -> bool:
+        """Return whether a line before the first word of a sentence is a comment."""
+        if self.is_counted:
+            return line.startswith("#")
+        has_form = (len(fields), "\t" in line) == (self.width, self.has_tabs)
+        is_row = has_form and (not self.is_tagged or _has_tag(fields, layout))
+        return _COMMENT.match(line) is not None and not is_row
+
+
+def _find_form(file: File | Records, layout: TagFileLayout, labelled: bool) -> _ColumnFacts:
+    lines = _lines(file)
+    first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
+    if first[1].lstrip().startswith("{"):
+        return _ColumnFacts(is_json=True)
+    rows, comments = (
+        Counter[tuple[int, bool]](),
+        Counter[tuple[int, bool]](),
+    )  # by number of columns, and whether with tabs
+    types: dict[int, set[str]] = defaultdict(set)
+    num_tagged = num_span_indices = num_counting = num_others = 0
+    previous, begins, counts = -1, True, True
+    for _, line in chain([first], lines, [(0, "")]):
+        if _is_between(line, layout):
+            if not begins:
+                num_counting, num_others = num_counting + counts, num_others + (not counts)
+            begins, counts = True, True
+            continue
+        fields = _fields(line)
+        if line.startswith("#"):
+            comments[len(fields), "\t" in line] += begins and _COMMENT.match(line) is not None
+            continue
+        rows[len(fields), "\t" in line] += 1
+        num_tagged += _has_tag(fields, layout)
+        for column, text in enumerate(fields):
+            if text != "O" and is_tag(text):
+                types[column].add(text[2:])
+        if _SPAN_INDEX.fullmatch(fields[0]):
+            num_span_indices += 1
+            continue
+        index = int(fields[0]) if fields[0].isdecimal() and len(fields[0]) < 10 else None
+        counts = counts and index is not None and (index == previous + 1 or (begins and index in (0, 1)))
+        previous, begins = -1 if index is None else index, False
+    width, has_tabs = next(iter(rows or comments), (0, False))
+    form = _ColumnFacts(width=width, has_tabs=has_tabs, is_tagged=labelled or 2 * num_tagged > rows.total())
+    tag_column = layout.tag_column % width if form.is_tagged and width else width
+    if num_counting > num_others and rows.total() > num_counting and tag_column > 1:
+        form.is_counted, form.num_span_indices = True, num_span_indices
+    if layout.tag_column == -1:
+        form.same_types = next((c for c in sorted(types) if 0 < c < tag_column and types[c] & types[tag_column]), -1)
+    if not form.is_tagged and not form.is_counted:
+        form.num_doubtful = comments[width, has_tabs]
+    return form
+
+
+def _sentences(file: DataFile, layout: TagFileLayout, form: _ColumnFacts, labelled: bool) -> Iterator[_FileSentence]:
+    lines = _lines(file)
+    if form.is_json:
+        return _records(lines, layout, labelled)
+    if name := layout.tokens_field or layout.tags_field:
+        fact = f"{quoted_name(file)} has columns without names, and `{name}` is named"
+        raise DataError("missing-column", fact, "leave the names out: words are first, tags last; names are for JSONL")
+    return _columns(lines, layout, form, labelled)
+
+
+def _lines(file: File | Records) -> Iterator[tuple[int, str]]:
+    with ByteStream(find_inputs([file])[0]) as stream:
+        yield from lines_of(stream)
+
+
+def _columns(
+    lines: Iterable[tuple[int, str]], layout: TagFileLayout, form: _ColumnFacts, labelled: bool
+) -> Iterator[_FileSentence]:
+    sentence, read = _FileSentence("0"), 0
+    for number, line in chain(lines, [(0, "")]):
+        if _is_between(line, layout):
+            if sentence.words or sentence.bad_row:
+                yield sentence
+                read += 1
+            sentence = _FileSentence(str(read))
+            continue
+        columns = [line] if line == " " else _fields(line)
+        if not sentence.lines and form.is_comment(line, columns, layout):
+            if "\t" in line:
+                sentence.id = columns[0].lstrip("# ") or sentence.id
+            continue
+        if form.is_counted and _SPAN_INDEX.fullmatch(columns[0]):
+            continue
+        sentence.lines.append(number)
+        try:
+            if "\r" in line:
+                raise Unusable(
+                    "carriage returns within the line", "if they end lines: tr '\\r' '\\n' < FILE > NEW_FILE"
+                )
+            if len(columns) != form.width:
+                raise Unusable(f"number of columns {len(columns)}, of the first line {form.width}", _FORM)
+            if form.is_counted and not columns[0].isdecimal():
+                raise Unusable(f"`{columns[0]}` in the first column, which counts the words of each sentence")
+            sentence.words.append(_word(_column(columns, layout.word_column), layout))
+            if labelled:
+                if form.width == 1:
+                    raise Unusable("one column alone, so there is no tag", _FORM)
+                sentence.tags.append(_tag(_column(columns, layout.tag_column)))
+        except Unusable as error:
+            sentence.bad_row = sentence.bad_row or (number, *error.args)
+
+
+def _is_between(line: str, layout: TagFileLayout) -> bool:
+    """Return whether a line stands between sentences."""
+    return not line.strip("\t" if layout.characters else "\t ") or line.startswith("-DOCSTART-")
+
+
+def _fields(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+
+
+def _has_tag(fields: Sequence[str], layout: TagFileLayout) -> bool:
+    return -len(fields) <= layout.tag_column < len(fields) and is_tag(fields[layout.tag_column].strip(" "))
+
+
+def _column(columns: list[str], number: int) -> str:
+    try:
+        return columns[number]
+    except IndexError:
+        raise Unusable(f"there is no column {number} (counted from 0) among {len(columns)}") from None
+
+
+def _records(lines: Iterable[tuple[int, str]], layout: TagFileLayout, labelled: bool) -> Iterator[_FileSentence]:
+    for read, (number, line) in enumerate(pair for pair in lines if pair[1].strip()):
+        sentence = _FileSentence(str(read))
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict):
+                raise Unusable("not an object of JSON")
+            name = record_id(record)
+            sentence.id = str(read if name is None else name)
+            sentence.words = [_word(word, layout) for word in _strings(record, layout.tokens_field or "tokens")]
+            tags_field = layout.tags_field or _tags_field(record)
+            sentence.tags = [_tag(tag) for tag in _strings(record, tags_field)] if labelled else []
+            sentence.lines = [number] * len(sentence.words)
+            if not sentence.words or (labelled and len(sentence.tags) != len(sentence.words)):
+                raise Unusable(f"{len(sentence.words)} tokens, {len(sentence.tags)} tags")
+        except (json.JSONDecodeError, RecursionError) as error:
+            sentence.bad_row = number, not_json(error), ""
+        except Unusable as error:
+            sentence.bad_row = (number, *error.args)
+        yield sentence
+
+
+def _note_unread_fields(file: DataFile, layout: TagFileLayout, bad_rows: BadRows) -> None:
+    records = []
+    for _, line in islice(_lines(file), ROWS_SEEN):
+        with contextlib.suppress(ValueError, RecursionError):
+            records.append(json.loads(line))
+    hint = "name those to read with --text-column and --label-column"
+    read = (layout.tokens_field or "tokens", layout.tags_field or _tags_field(records[0] if records else {}), *IDS)
+    note_unread_fields(file, records, read, hint, bad_rows)
+
+
+def _tags_field(record: Any) -> str:
+    return "ner_tags" if "ner_tags" in record and "tags" not in record else "tags"
+
+
+def _strings(record: dict[str, Any], name: str) -> list[str]:
+    if name not in record:
+        raise Unusable(f"there is no field `{name}` ({near_miss(name, record)})")
+    values = record[name]
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise Unusable(f"`{name}` is not a list of strings")
+    return values
+
+
+def _word(word: str, layout: TagFileLayout) -> str:
+    if layout.characters and len(word) != 1:
+        raise Unusable(f"`{word}` is not one character")
+    if has_half_characters(word):
+        raise Unusable(NOT_UTF8)
+    if not word or _NO_WORD.search(word) or (word.isspace() and not layout.characters):
+        raise Unusable(f"{word!r} is not a word: it is empty, or has a tab or a line break")
+    return word if layout.characters else word.strip(" ")
+
+
+def _tag(tag: str) -> str:
+    tag = tag.strip(" ")
+    if not is_tag(tag):
+        raise Unusable(f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`", _FORM)
+    return as_bioes(tag)
+
+
+SCHEMES = ("IOB2", "IOB1", "BIOES")
+
+_TAG = re.compile(r"O|[BIESLUM]-.+", re.DOTALL)
+_IOB = re.compile(r"O|[BI]-.+", re.DOTALL)
+_BIOES = str.maketrans("LUM", "ESI")  # BILOU and BMES (Chinese data) call the same places by other letters
+
+
+def is_tag(text: str) -> bool:
+    """Return whether it could be a tag of any scheme."""
+    return _TAG.fullmatch(text) is not None
+
+
+def as_bioes(tag: str) -> str:
+    """Return a tag of BILOU or BMES with the prefixes of BIOES; other tags stay."""
+    return tag[0].translate(_BIOES) + tag[1:]
+
+
+def entity_tags(tags: Iterable[str], labels: Sequence[str]) -> list[str]:
+    """Return the tags of a sentence as `spans` reads them, whatever the scheme of a model's labels.
+
+    A label without `B-` or `I-` (`PER`) continues an entity of its name, as in the aggregation of transformers. `E-`, `S-`, `L-`,
+    `U-` and `M-` are prefixes only where all labels are tags: `E-mail` may be a name.
+    """
+    is_scheme = is_tag if all(map(is_tag, labels)) else _IOB.fullmatch
+    return [as_bioes(tag) if is_scheme(tag) else f"I-{tag}" for tag in tags]
+
+
+def write_tags(entities: Sequence[tuple[str, int, int]], num_words: int, scheme: str = "IOB2") -> list[str]:
+    """Return the tags of a sentence."""
+    tags = ["O"] * num_words
+    for kind, first, last in entities:
+        tags[first : last + 1] = [f"I-{kind}"] * (last + 1 - first)
+        if scheme != "IOB1" or (first > 0 and tags[first - 1][2:] == kind):
+            tags[first] = f"B-{kind}"
+        if scheme == "BIOES":
+            tags[last] = f"S-{kind}" if first == last else f"E-{kind}"
+    return tags
+
+
+def find_scheme(sentences: Iterable[list[str]]) -> str:
+    """Return the scheme in which most sentences are well-formed, the first of `SCHEMES` if several are equal."""
+    fits = Counter[str]()
+    for tags in sentences:
+        entities = spans(tags)
+        fits.update(scheme for scheme in SCHEMES if write_tags(entities, len(tags), scheme) == tags)
+    return max(SCHEMES, key=lambda scheme: fits[scheme])
+
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+
+def read_predicted_tags(file: File, examples: Sequence[TaggedExample]) -> list[list[str]]:
+    """Return the predicted tags of each sentence; the file must have the words of the sentences, in their order.
+
+    Tags are rewritten as IOB2 where the gold tags were, or where they have the prefixes of BIOES, BILOU or BMES: accuracy
+    compares tags as they are written. Others are kept, ill-formed ones included.
+    """
+    form = _find_form(file, TagFileLayout(), labelled=True)
+    if form.is_json:
+        given = read_predictions(file, ("tags",))
+        sentences = [
+            list_of(value, file) for value in join_predictions([example.id for example in examples], given, file)
+        ]
+    else:
+        sentences = _last_columns(form, examples, file)
+    for tags, example in zip(sentences, examples, strict=True):
+        if len(tags) != len(example.words):
+            fact = f"`{file}`: sentence {example.id} has {len(tags)} tags for {len(example.words)} words"
+            raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
+        if strange := [tag for tag in tags if not is_tag(tag)]:
+            fact = f"`{file}`: `{strange[0]}` of sentence {example.id} is not a tag"
+            raise DataError("bad-label", fact, "tags are O, B-type, I-type, …")
+    is_rewritten = any(example.scheme != "IOB2" for example in examples)
+    if is_rewritten or any(tag[0] in "ESLUM" for tags in sentences for tag in tags):
+        return [write_tags(spans([as_bioes(tag) for tag in tags]), len(tags)) for tags in sentences]
+    return sentences
+
+
+def _last_columns(form: _ColumnFacts, examples: Sequence[TaggedExample], file: File) -> list[list[str]]:
+    """Return the last column, cut into the sentences of the examples, whose words must be those of the file."""
+    words = [(example.id, word) for example in examples for word in example.words]
+    layout = TagFileLayout(characters=any(not example.spaces for example in examples))
+    tags: list[str] = []
+    begins = True
+    for number, line in _lines(file):
+        if _is_between(line, layout):
+            begins = True
+            continue
+        fields = _fields(line)
+        if begins and form.is_comment(line, fields, layout):
+            continue
+        begins = False
+        if form.is_counted and _SPAN_INDEX.fullmatch(fields[0]):
+            continue
+        written = fields[form.is_counted and len(fields) > 1]
+        if len(tags) < len(words) and words[len(tags)][1] not in (written, written.strip(" ")):
+            sentence, word = words[len(tags)]
+            fact = f"`{file}`, line {number:,}: `{written}`, but word {word!r} of sentence {sentence} is next"
+            raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
+        tags.append(fields[-1].strip(" "))
+    if len(tags) != len(words):
+        fact = f"`{file}` has {len(tags):,} words, the gold data have {len(words):,}"
+        raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
+    rest = iter(tags)
+    return [[next(rest) for _ in example.words] for example in examples]

@@ -1,0 +1,971 @@
+"""Tasks on texts and pairs of texts: a class or a number for each; several labels are in `multilabel`."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import os
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
+from albertkit.errors import ConfigError, DataError, format_list, near_miss
+from albertkit.files import atomic_file
+from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tables.columns import IDS, Columns
+from albertkit.tables.layouts import TableForm, choose_form, find_split_files, is_number
+from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, file_name
+from albertkit.tables.table import Null, Quoting, Table, TableRow
+from albertkit.tasks.metrics import (
+    bootstrap_intervals,
+    class_scores,
+    class_scores_of,
+    class_table,
+    confusion,
+    label_scores,
+    label_scores_of,
+    regression_scores,
+    regression_scores_of,
+)
+from albertkit.tasks.official import OFFICIAL
+from albertkit.tasks.predictions import File, join_predictions, label_list, list_of, read_predictions, wrong_label
+from albertkit.tasks.task import (
+    NO_NUMBER,
+    Prediction,
+    Task,
+    column_fields,
+    label_indices,
+    labels_of,
+    named_outputs,
+    rarer_class,
+    sorted_labels,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from albertkit.model.padded import SummedLoss
+    from albertkit.model.pretrained import PretrainedAlbert
+    from albertkit.tokenizer import AlbertTokenizer
+
+ROWS_SEEN = 100  # of a file
+_TEXT_WORDS, _LONG_WORDS = 3, 8  # mean number of words; categories of three words repeat, passages may
+_WHOLE_FLOAT = re.compile(r"-?\d+\.0")
+_WORD = re.compile(r"\S*[^\W\d_]\S*")
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # Japanese and Chinese, about two characters a word
+
+
+def note_unread_texts(
+    file: DataFile,
+    columns: Sequence[str],
+    read: Iterable[str],
+    bad_rows: BadRows,
+    *,
+    quoted: Quoting = None,
+    header: bool = True,
+) -> None:
+    """Note the columns of a table of training examples that hold texts and are not read.
+
+    Args:
+        file: The table. It is opened once more, so a pipe is left alone.
+        columns: Its columns.
+        read: Those that are read, or that repeat what is read.
+        bad_rows: Takes the note.
+        quoted: As `Table`.
+        header: Whether the first line has the names of the columns.
+    """
+    unread = [name for name in dict.fromkeys(columns) if name not in read and columns.count(name) == 1]
+    if not unread or not can_be_read_again(file):
+        return
+    with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
+        if not header:
+            table.without_header(columns)
+        rows = [row.values for row in islice(table.rows([], unread), ROWS_SEEN)]
+    values = {name: [row[name] for row in rows] for name in unread}
+    _note_texts(file, "column", values, "name those to read with --text-column and --pair-column", bad_rows)
+
+
+def note_unread_fields(
+    file: DataFile, records: Iterable[Any], read: Iterable[str], hint: str, bad_rows: BadRows
+) -> None:
+    """Note the fields of JSON records of training examples that hold texts, or lists of words, and are not read."""
+    values: dict[str, list[str]] = {}
+    for record in islice(records, ROWS_SEEN):
+        for name, value in record.items() if isinstance(record, dict) else ():
+            words = value if isinstance(value, list) else [value]
+            if name not in read and all(isinstance(word, str) for word in words):
+                values.setdefault(name, []).append(" ".join(words))
+    _note_texts(file, "field", values, hint, bad_rows)
+
+
+def _note_texts(file: DataFile, kind: str, values: Mapping[str, Sequence[str]], hint: str, bad_rows: BadRows) -> None:
+    texts = [f"`{name}`" for name, column in values.items() if _hold_text([text for text in column if text.strip()])]
+    if texts:
+        kind = f"{kind} holds" if len(texts) == 1 else f"{kind}s hold"
+        bad_rows.note(
+            f"`{file_name(file)}`: {len(texts)} {kind} texts that are not read: {format_list(texts, 5)}; {hint}"
+        )
+
+
+def can_be_read_again(file: DataFile) -> bool:
+    """Return whether data are files or rows, not a pipe."""
+    return isinstance(file, Records) or file.is_file() or glob.has_magic(str(file))
+
+
+def _hold_text(values: Sequence[str]) -> bool:
+    if not values:
+        return False
+    words = sum(len(_WORD.findall(value)) + len(_UNSPACED.findall(value)) // 2 for value in values) / len(values)
+    return words >= _LONG_WORDS or (words >= _TEXT_WORDS and len(set(values)) > len(values) / 2)
+
+
+def is_whole_float(label: str) -> bool:
+    """Return whether a label looks like a whole number that pandas made a float, as it does where a column lacks values."""
+    return _WHOLE_FLOAT.fullmatch(label) is not None
+
+
+def are_whole_floats(
+    file: DataFile, columns: Sequence[str], column: str, *, quoted: Quoting = None, header: bool = True
+) -> bool:
+    """Return whether all labels in a column are such; arguments as of `note_unread_texts`."""
+    if not can_be_read_again(file):
+        return False
+    with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
+        if not header:
+            table.without_header(columns)
+        labels = (row.values[column].strip() for row in table.rows([], [column]))
+        return all(not label or is_whole_float(label) for label in labels)
+
+
+def text_features(
+    texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: AlbertTokenizer, length: int, stride: int = 0
+) -> Features:
+    """Return what the model sees of texts.
+
+    Returns:
+        A sequence an example, in their order; with windows one or more. `left_out` counts the tokens that were cut.
+
+    Source: `convert_single_example` and `_truncate_seq_pair` of google-research/albert, `classifier_utils.py`.
+    """
+    room = tokens_for_text(length, 2 if pairs is None else 3)
+    first, first_starts = tokenizer.encode_batch(texts)
+    lengths, starts = np.diff(first_starts), first_starts[:-1]
+    examples = np.arange(len(texts))
+    if pairs is None:
+        if stride > room:
+            fact = f"a stride of {stride} leaves gaps between windows of {room} tokens"
+            raise ConfigError("bad-value", fact, f"use a stride of at most {room}")
+        left_out = np.maximum(lengths - room, 0)
+        if stride:
+            left_out = np.zeros_like(left_out)
+            examples, starts, lengths = _windows(starts, lengths, room, stride)
+        elif tokenizer.truncation_side == "left":
+            starts = starts + left_out
+        made = _assembled(tokenizer, examples, first, starts, np.minimum(lengths, room))
+        return replace(made, left_out=left_out)
+    second, second_starts = tokenizer.encode_batch(pairs)
+    second_lengths = np.diff(second_starts)
+    kept, second_kept = _truncated_pairs(lengths, second_lengths, room)
+    single = second_lengths == 0
+    kept[single] = np.minimum(lengths[single], room + 1)
+    second_from = second_starts[:-1]
+    if tokenizer.truncation_side == "left":
+        starts = starts + lengths - kept
+        second_from = second_from + second_lengths - second_kept
+    made = _assembled(tokenizer, examples, first, starts, kept, second, second_from, second_kept)
+    return replace(made, left_out=lengths - kept + second_lengths - second_kept)
+
+
+def _truncated_pairs(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return lengths after taking tokens one by one from the longer text, from the second where both are as long.
+
+    The longer one shrinks to what the shorter leaves; where the shorter one is more than half of the room, both get half.
+    """
+    half = (room + 1) // 2
+    fits = first + second <= room
+    first_kept = np.minimum(first, np.maximum(room - second, half))
+    second_kept = np.minimum(second, np.maximum(room - first, room - half))
+    return np.where(fits, first, first_kept), np.where(fits, second, second_kept)
+
+
+def _windows(starts: np.ndarray, lengths: np.ndarray, size: int, stride: int) -> tuple[np.ndarray, ...]:
+    """Return example, start and length of each window; the last one of a text is the first that reaches its end."""
+    further = -(-np.maximum(lengths - size, 0) // stride)
+    examples = np.repeat(np.arange(len(lengths)), further + 1)
+    number = np.arange(len(examples)) - np.repeat(np.cumsum(further + 1) - further - 1, further + 1)
+    return examples, starts[examples] + number * stride, lengths[examples] - number * stride
+
+
+def _assembled(
+    tokenizer: AlbertTokenizer,
+    examples: np.ndarray,
+    first: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    second: np.ndarray | None = None,
+    second_starts: np.ndarray | None = None,
+    second_lengths: np.ndarray | None = None,
+) -> Features:
+    """Assemble sequences from places in the ids of all texts."""
+    ends = lengths + 2
+    sizes = ends if second_lengths is None else ends + second_lengths + (second_lengths > 0)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    begin = offsets[:-1]
+    ids = np.full(offsets[-1], tokenizer.sep_id, np.int32)
+    types = np.zeros(offsets[-1], np.uint8)
+    ids[begin] = tokenizer.cls_id
+    ids[_spread(begin + 1, lengths)] = first[_spread(starts, lengths)]
+    if second is not None and second_starts is not None and second_lengths is not None:
+        ids[_spread(begin + ends, second_lengths)] = second[_spread(second_starts, second_lengths)]
+        types[_spread(begin + ends, sizes - ends)] = 1
+    return Features(ids, types, offsets, examples.astype(np.int64))
+
+
+def _spread(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return all places of ranges, one after the other."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+
+
+Label = str | float | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TextExample:
+    """A text or a pair of texts.
+
+    Attributes:
+        id: What the data say, else the number of the row, from 0.
+        text: The text, or the first one.
+        pair: The second text. "" in a layout that allows it: then the first stands alone.
+        label: The name of the label, the number of a regression, or the names of several labels; None if not read.
+    """
+
+    id: str
+    text: str
+    pair: str | None = None
+    label: Label | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTask(Task[TextExample]):
+    """A task on texts.
+
+    Attributes:
+        layout: Name of the official layout, a key of `OFFICIAL`; "" for a table of one's own.
+        text_column: Column of the text, or of the first of a pair. "": as the layout has it, and all others with it.
+        pair_column: Of the second text; "" for none.
+        label_column: Of the label.
+        id_column: Of the ids; "": as the layout has it, or one of `IDS` if it is there; else the number of the row is the id.
+        columns: Names of all columns of a file that has no header.
+        quoted: Whether fields may be in quotes. None: with commas they may, with tabs not; see `Table`.
+        long_texts: What happens to a text longer than `length`: "truncate", or "windows" that overlap: each is trained with
+            the text's label, and in prediction their logits are averaged. Not for pairs.
+        stride: Pieces from the start of a window to that of the next; 0: half a window.
+    """
+
+    layout: str = ""
+    text_column: str = ""
+    pair_column: str = ""
+    label_column: str = ""
+    id_column: str = ""
+    columns: tuple[str, ...] = ()
+    quoted: bool | None = None
+    long_texts: Literal["truncate", "windows"] = "truncate"
+    stride: int = 0
+
+    def __post_init__(self) -> None:
+        if self.layout and self.layout not in OFFICIAL:
+            raise ConfigError("unknown-name", f"there is no layout `{self.layout}`", f"known: {', '.join(OFFICIAL)}")
+        named = [name for name in (self.text_column, self.pair_column, self.label_column, self.id_column) if name]
+        if repeated := {name for name in named if named.count(name) > 1}:
+            raise ConfigError(
+                "bad-value", f"column `{repeated.pop()}` is named for two things", "name a column for each"
+            )
+        if _seem_swapped(self.text_column, self.pair_column, [(form.text, form.pair) for form in self._official_forms]):
+            raise ConfigError(
+                "doubtful",
+                f"`{self.text_column}` as first and `{self.pair_column}` as second text seem swapped",
+                f"say --text-column {self.pair_column} --pair-column {self.text_column}",
+            )
+        if (
+            self.layout
+            and self.text_column
+            and not self.pair_column
+            and all(form.pair for form in self._official_forms)
+        ):
+            raise ConfigError(
+                "bad-value",
+                f"`{self.name}` is on pairs of texts, and only the column of the first is named",
+                "name that of the second with --pair-column",
+            )
+        if self.long_texts == "windows" and any(form.pair for form in self._forms):
+            raise ConfigError(
+                "bad-value", f"`{self.name}` has pairs of texts, and windows are for single ones", "truncate them"
+            )
+
+    @property
+    def model_class(self) -> type[PretrainedAlbert]:
+        from albertkit.tasks import heads
+
+        return heads.AlbertForSequenceClassification
+
+    # --- the data -----------------------------------------------------------------------------------------------------
+
+    def with_columns(self, columns: Columns | None) -> Self:
+        """Return a task that reads a table with other columns; labels, length and all else stay."""
+        changes = self._changes(columns or Columns())
+        if not (self.text_column or "text_column" in changes) and {"pair_column", "label_column"} & set(changes):
+            raise ConfigError(
+                "bad-value",
+                f"columns of `{self.name}` are named, but not that of the text",
+                "name them all, --text-column first",
+            )
+        return self.with_changes(**changes)
+
+    def _changes(self, columns: Columns) -> dict[str, Any]:
+        """Return what the columns that are given change in this task."""
+        return column_fields(columns)
+
+    @property
+    def reads_pairs(self) -> bool | None:
+        """Return True where the data have pairs of texts; None where it is unknown (a converted model without `task.json`)."""
+        named = bool(self.text_column) and bool(self.label_column or self.pair_column)
+        return any(form.pair for form in self._forms) if named or self.layout else None
+
+    @property
+    def _official_forms(self) -> tuple[TableForm, ...]:
+        return OFFICIAL[self.layout].forms if self.layout else ()
+
+    @property
+    def _forms(self) -> tuple[TableForm, ...]:
+        """The forms that a file may have."""
+        if not self.text_column:
+            return self._official_forms
+        ids = (self.id_column,) if self.id_column else IDS
+        return (TableForm(self.text_column, self.pair_column, self.label_column, ids),)
+
+    def files(self, data: DataFiles) -> Mapping[str, DataFile]:
+        """See `Task.files` and `find_files`."""
+        layout = OFFICIAL.get(self.layout)
+        return find_split_files(data, layout.files, layout.folder) if layout else find_split_files(data, SPLIT_NAMES)
+
+    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TextExample]:
+        """Read a table, one row at a time. A row without text or label, or with the id of another, is a bad row.
+
+        Ids are compared where they matter: not in training data, nor in a table of one's own without labels, which may be
+        of any size.
+        """
+        for example, _ in self.rows(file, split=split, labelled=labelled, bad_rows=bad_rows):
+            yield example
+
+    def rows(
+        self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows, more: Sequence[str] | None = ()
+    ) -> Iterator[tuple[TextExample, TableRow]]:
+        """Yield the examples of a file, as `examples` reads them, and their rows.
+
+        The values of a row are of the columns that examples are made of, and of `more` columns (None: all), "" where it lacks
+        one. Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
+        """
+        layout = OFFICIAL.get(self.layout)
+        if labelled and not self._has_labels:
+            raise ConfigError(
+                "missing-column", f"no column is named for the label of `{self.name}`", "name it with --label-column"
+            )
+        quoted = layout.quoted if layout and not self.text_column and self.quoted is None else self.quoted
+        single = not labelled and not self.columns and not any(form.pair for form in self._forms)
+        needed = [form.wanted(False) for form in self._forms] if single else []
+        skip_short = labelled and layout is not None and layout.short_rows and not self.text_column
+        with Table(file, quoted=quoted, bad_rows=bad_rows, lines_unless=needed, skip_short=skip_short) as table:
+            if self.columns:
+                table.without_header(self.columns)
+            if table.is_lines:
+                bad_rows.note(f"{table.name} has no column `{needed[0][0]}`: every line is read as a text")
+            others = {
+                name: known.forms for name, known in OFFICIAL.items() if known.kind == self.kind and name != self.layout
+            }
+            form = choose_form(table, self._forms, self._known_labels(), labelled, self.name, others)
+            ids = [name for name in form.ids if name in table.columns and name not in form.wanted(True)]
+            id_column = self.id_column or next(iter(ids), "")
+            wanted = [*self._wanted(form, labelled), *([self.id_column] if self.id_column else [])]
+            has_header = not form.header and not self.columns
+            if labelled and split == "train":
+                is_official = self.layout and not self.text_column
+                parses = [
+                    name for name in table.columns if is_official and name.endswith("_parse")
+                ]  # MNLI: sentences again
+                read = [*wanted, *ids[:1], *parses]
+                note_unread_texts(file, table.columns, read, bad_rows, quoted=quoted, header=has_header)
+            optional = [*(table.columns if more is None else more), *ids[:1]]
+            compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
+            lines: dict[str, int] | None = {} if compared else None
+            num_empty = 0
+            whole_floats: bool | None = None  # of the labels, which are then read as whole numbers; None: not known yet
+            for row in table.rows(wanted, optional, self._list_columns):
+                if labelled and whole_floats is None and (label := row.values.get(form.label, "").strip()):
+                    whole_floats = self._may_be_whole_float(label) and are_whole_floats(
+                        file, table.columns, form.label, quoted=quoted, header=has_header
+                    )
+                if whole_floats:
+                    row.values[form.label] = row.values[form.label].strip().removesuffix(".0")
+                name = (id_column and row.values[id_column]) or str(row.number)
+                try:
+                    if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:
+                        raise ValueError(f"id `{name}` again, as in {table.place(first)}")
+                    example = self._example(name, row, form, labelled)
+                except DataError as error:  # of the whole column, not of this row
+                    raise DataError(
+                        error.slug, f"{table.name}, {table.place(row.line)}: {error.message}", error.hint
+                    ) from None
+                except ValueError as error:
+                    table.add_bad_row(row.line, *error.args)
+                else:
+                    num_empty += not example.text.strip() or (example.pair is not None and not example.pair.strip())
+                    yield example, row
+            if num_empty:
+                bad_rows.note(f"`{file_name(file)}`: {counted(num_empty, 'row')} with an empty text, read as published")
+            if table.num_short:
+                rows = counted(table.num_short, "row")
+                bad_rows.note(f"`{file_name(file)}`: {rows} without all fields passed over, as the original does")
+
+    @property
+    def _has_labels(self) -> bool:
+        """Return True where the column of the labels is known."""
+        return any(form.label for form in self._forms)
+
+    @property
+    def _list_columns(self) -> tuple[str, ...]:
+        """The columns that may hold lists."""
+        return ()
+
+    def _wanted(self, form: TableForm, labelled: bool) -> list[str]:
+        return form.wanted(labelled)
+
+    def _example(self, name: str, row: TableRow, form: TableForm, labelled: bool) -> TextExample:
+        """Return the example of a row."""
+        text, pair = row.values[form.text], row.values[form.pair] if form.pair else None
+        may_be_empty = self.layout and OFFICIAL[self.layout].empty_texts
+        for column, value in ((form.text, text), (form.pair, pair)):
+            if value is not None and not value.strip() and not may_be_empty:
+                raise ValueError(f"`{column}` is empty")
+        return TextExample(name, text, pair, self.read_label(row.values, form) if labelled else None)
+
+    @abstractmethod
+    def read_label(self, values: dict[str, str], form: TableForm) -> Label:
+        """Return the label of a row."""
+
+    def _may_be_whole_float(self, label: str) -> bool:
+        """Return whether a label may be a whole number that became a float."""
+        return False
+
+    def _known_labels(self) -> tuple[str, ...]:
+        """Return names that a label may have, where they are fixed."""
+        return ()
+
+    @abstractmethod
+    def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """Return the labels as the loss wants them, [E, …]."""
+
+    def features(self, examples: Sequence[TextExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+        """Return a sequence an example; of long texts several, if `long_texts` is "windows". `labels` are per sequence."""
+        texts = [example.text for example in examples]
+        pairs = [example.pair or "" for example in examples] if any(example.pair for example in examples) else None
+        stride = (self.stride or max(1, (self.length - 2) // 2)) if self.long_texts == "windows" else 0
+        made = text_features(texts, pairs, tokenizer, self.length, stride)
+        labels = {"labels": self._targets(examples)[made.examples]} if labelled else {}
+        return replace(made, per_sequence=labels)
+
+    # --- the model on a batch -----------------------------------------------------------------------------------------
+
+    def losses(
+        self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
+    ) -> dict[str, SummedLoss]:
+        """Return the loss of the head, under the name of the task's kind; class weights are for single classes."""
+        from albertkit.tasks import heads
+
+        return {self.kind: heads.text_loss(model, batch, class_weights, self.kind)}
+
+    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+        """Return labels of the batch."""
+        return {self.kind: batch.per_sequence["labels"].numel()}
+
+    def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[np.ndarray]:
+        """Return the logits of each sequence, float32 [C]."""
+        from albertkit.tasks import heads
+
+        return heads.text_outputs(model, batch)
+
+    # --- the result ---------------------------------------------------------------------------------------------------
+
+    def logits(self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]) -> np.ndarray:
+        """Return for each example the mean over its windows, float64 [E, C]."""
+        if not examples:
+            return np.zeros((0, 1))
+        bounds = features.sequences_of(len(examples))
+        sums = np.add.reduceat(np.array(outputs, np.float64), bounds[:-1])
+        return sums / np.diff(bounds)[:, None]
+
+    def shown(self, example: TextExample) -> dict[str, Any]:
+        """Return the text or the pair, and its label."""
+        label = example.label
+        texts = [text for text in (example.text, example.pair) if text]
+        return {"texts": texts, "gold": ", ".join(label) if isinstance(label, tuple) else str(label)}
+
+    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+        """Write GLUE's submission file, `index<TAB>prediction`; of other tables `predictions.tsv`, `id<TAB>prediction`.
+
+        A name with a tab, a quote or a line end is in quotes.
+        """
+        names = OFFICIAL[self.layout].submissions if self.layout else {}
+        path = folder / f"{names.get(split, names.get('', 'predictions'))}.tsv"
+        with atomic_file(path, "w") as stream:
+            writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
+            writer.writerow(["index" if names else "id", "prediction"])
+            writer.writerows((record["id"], self.answer_of(record)) for record in predictions)
+        return [path]
+
+    def read_predictions(
+        self,
+        file: str | os.PathLike[str],
+        examples: Sequence[TextExample],
+        *,
+        label: str = "label",
+        ids: Sequence[str] = IDS,
+    ) -> list[Prediction]:
+        """Read a table with the column `prediction`, or records of `albertkit predict`."""
+        names = [example.id for example in examples]
+        given = read_predictions(file, (label, "label", "labels", "value", *self._prediction_columns), ids)
+        answers = self._parsed(join_predictions(names, given, file), file)
+        return [{"id": name, **answer} for name, answer in zip(names, answers, strict=True)]
+
+    @property
+    def _prediction_columns(self) -> tuple[str, ...]:
+        """Further columns that may hold predictions; of classes they hold their probabilities."""
+        return ()
+
+    @abstractmethod
+    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+        """Yield the answers that texts spell, without their ids."""
+
+    @abstractmethod
+    def answer_of(self, prediction: Prediction) -> str:
+        """Return a prediction as submission files have it."""
+
+
+def _seem_swapped(text: str, pair: str, known: Sequence[tuple[str, str]]) -> bool:
+    """Return whether the names say that the second text is the first: sentence2 and sentence1, hypothesis and premise."""
+    numbered = re.fullmatch(r"(.*)2(\D*)", text)
+    if numbered and pair == f"{numbered[1]}1{numbered[2]}":
+        return True
+    return bool(pair) and ((pair, text) in known or (pair.lower(), text.lower()) == ("premise", "hypothesis"))
+
+
+_NO, _YES = ("0", "0.0", "false"), ("1", "1.0", "true")  # pandas.get_dummies writes False and True, or floats
+_CONSTANT = 0.02  # of the labels' standard deviation; a model that has learned anything has 0.3 and more
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextClassification(TextTask):
+    """One of several classes.
+
+    Attributes:
+        labels: Their names in the order of their indices; () until `fitted`, official tasks have theirs.
+        positive_class: Of two classes the one whose f1, precision and recall are scored. "": the last of `labels`, as GLUE
+            has it; `fitted` takes the rarer one in training.
+    """
+
+    kind: ClassVar[str] = "classification"
+    labels: tuple[str, ...] = ()
+    positive_class: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.positive_class and self.labels and (len(self.labels) != 2 or self.positive_class not in self.labels):
+            raise ConfigError(
+                "bad-value",
+                f"positive_class is `{self.positive_class}`, "
+                f"the classes are {format_list([f'`{name}`' for name in self.labels], 5)}",
+                near_miss(self.positive_class, self.labels)
+                if len(self.labels) == 2
+                else "it is for two classes; leave it out",
+            )
+
+    def with_changes(self, **changes: Any) -> Self:
+        """Return a copy with other settings; other labels take the positive class away, unless it is one of two of them."""
+        labels = changes.get("labels", self.labels)
+        if labels and (len(labels) != 2 or self.positive_class not in labels):
+            changes = {"positive_class": "", **changes}
+        return super().with_changes(**changes)
+
+    def head(self) -> dict[str, Any]:
+        """Return the configuration of a head with an output for each class."""
+        return named_outputs(self.labels, "single_label_classification")
+
+    def _known_labels(self) -> tuple[str, ...]:
+        return self.labels if self.layout else ()
+
+    def _may_be_whole_float(self, label: str) -> bool:
+        return is_whole_float(label) and label not in self.labels
+
+    def read_label(self, values: dict[str, str], form: TableForm) -> str:
+        label = values[form.label].strip()
+        if not label:
+            raise ValueError(f"`{form.label}` is empty")
+        if form.numbered and label.isdecimal() and int(label) < len(form.numbered):
+            return form.numbered[int(label)]
+        if self.layout and label not in self.labels:
+            names = OFFICIAL[self.layout].label_names
+            if label in names:
+                return self.labels[names.index(label)]
+            raise ValueError(f"label `{label}` is none of {', '.join((*self.labels, *names))}")
+        return label
+
+    def fitted(self, train: Sequence[TextExample]) -> Self:
+        """Return this task with the labels of the training examples, sorted, numbers by size; official tasks keep theirs."""
+        found = Counter(labels_of(train))
+        if len(found) < 2:
+            raise DataError(
+                "too-little-data",
+                f"all {len(train):,} training examples have the label `{next(iter(found), '')}`",
+                "name the right column with --label-column, or add examples of another class",
+            )
+        if self.layout:
+            return self
+        return self.with_changes(labels=sorted_labels(found), positive_class=self.positive_class or rarer_class(found))
+
+    def label_counts(self, examples: Sequence[TextExample]) -> list[int]:
+        """Count the examples of each class."""
+        counts = Counter(example.label for example in examples)
+        return [counts[label] for label in self.labels]
+
+    def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        return label_indices(labels_of(examples), self.labels)
+
+    def predictions(
+        self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
+    ) -> list[Prediction]:
+        """Return for each example id, label, index, and the probability of each label."""
+        logits = self.logits(examples, features, outputs)
+        shares = np.exp(logits - logits.max(1, keepdims=True))
+        shares /= shares.sum(1, keepdims=True)
+        return [
+            {
+                "id": e.id,
+                "label": self.labels[best],
+                "index": best,
+                "probabilities": dict(zip(self.labels, row, strict=True)),
+            }
+            for e, best, row in zip(examples, logits.argmax(1).tolist(), shares.tolist(), strict=True)
+        ]
+
+    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Return the scores of `class_scores`."""
+        return class_scores(*self._indices(examples, predictions), len(self.labels), self._positive)
+
+    def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """Return the positive one of two classes, the scores of each class, the confusion matrix, bootstrap intervals."""
+        gold, predicted = self._indices(examples, predictions)
+        scores = class_scores_of(gold, predicted, len(self.labels), self._positive)
+        return {
+            **({"positive_class": self.scored_class} if self.scored_class else {}),
+            "classes": class_table(gold, predicted, self.labels),
+            "confusion": {"names": list(self.labels), "counts": confusion(gold, predicted, len(self.labels))},
+            "intervals": bootstrap_intervals(scores, len(gold)),
+        }
+
+    def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
+        """Return a note if all predictions are one class, and the labels are not."""
+        predicted = {record["label"] for record in predictions}
+        if len(predicted) != 1 or len({example.label for example in examples}) < 2:
+            return None
+        return f"all {len(predictions):,} predictions are `{predicted.pop()}`"
+
+    def error(self, example: TextExample, prediction: Prediction) -> float:
+        """Return the probability of the predicted class, where it is not the label."""
+        return 0.0 if prediction["label"] == example.label else prediction["probabilities"][prediction["label"]]
+
+    @property
+    def scored_class(self) -> str:
+        """The class whose f1, precision and recall are scored; "" if there are not two."""
+        return self.labels[self._positive] if len(self.labels) == 2 else ""
+
+    @property
+    def _positive(self) -> int:
+        """The number of the class whose f1, precision and recall are scored, if there are two."""
+        return self.labels.index(self.positive_class) if self.positive_class else 1
+
+    def _indices(
+        self, examples: Sequence[TextExample], predictions: Sequence[Prediction]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return self._targets(examples), label_indices([record["label"] for record in predictions], self.labels)
+
+    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+        if self.labels and (strange := [value for value in values if value not in self.labels]):
+            raise wrong_label(file, strange, self.labels)
+        return ({"label": value} for value in values)
+
+    def answer_of(self, prediction: Prediction) -> str:
+        return prediction["label"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRegression(TextTask):
+    """A number.
+
+    Attributes:
+        activation: What is done with the model's output: "identity", or "sigmoid" as most CrossEncoders do.
+    """
+
+    kind: ClassVar[str] = "regression"
+    metric: str = "pearson_and_spearman"
+    activation: str = "identity"
+
+    def head(self) -> dict[str, Any]:
+        """Return the configuration of a head with one output."""
+        return {"num_labels": 1, "problem_type": "regression"}
+
+    def read_label(self, values: dict[str, str], form: TableForm) -> float:
+        if not is_number(values[form.label]):
+            raise ValueError(f"`{form.label}` is `{values[form.label]}`, not a number", NO_NUMBER)
+        return float(values[form.label])
+
+    def fitted(self, train: Sequence[TextExample]) -> Self:
+        """Return this task; labels that are all the same are an error."""
+        if len(found := set(labels_of(train))) < 2:
+            raise DataError(
+                "too-little-data",
+                f"all {len(train):,} training examples have the number {next(iter(found), '')}",
+                "name the right column with --label-column",
+            )
+        return self
+
+    def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        return np.array(labels_of(examples), np.float32)
+
+    def predictions(
+        self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
+    ) -> list[Prediction]:
+        """Return for each example id and value."""
+        logits = self.logits(examples, features, outputs)[:, 0]
+        values = (1 / (1 + np.exp(-logits)) if self.activation == "sigmoid" else logits).tolist()
+        return [{"id": example.id, "value": value} for example, value in zip(examples, values, strict=True)]
+
+    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Return the scores of `regression_scores`; where the benchmark calls pairs similar, also the f1 of that."""
+        scores = self._scores(examples, predictions)(np.arange(len(predictions)))
+        return scores | regression_scores(labels_of(examples), [record["value"] for record in predictions])
+
+    def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """Return pairs of label and prediction, bootstrap intervals; of pairs that are similar or not what f1 is of."""
+        pairs = [[label, record["value"]] for label, record in zip(labels_of(examples), predictions, strict=True)]
+        similar = {} if self._similar_from is None else {"positive_class": f"{self._similar_from:g} and more"}
+        return {
+            **similar,
+            "pairs": pairs,
+            "intervals": bootstrap_intervals(self._scores(examples, predictions), len(pairs)),
+        }
+
+    @property
+    def _similar_from(self) -> float | None:
+        return OFFICIAL[self.layout].similar_from if self.layout else None
+
+    def _scores(
+        self, examples: Sequence[TextExample], predictions: Sequence[Prediction]
+    ) -> Callable[[np.ndarray], dict[str, float]]:
+        """Return the scores as a function of numbers of examples."""
+        labels = np.array(labels_of(examples), np.float64)
+        values = np.array([record["value"] for record in predictions], np.float64)
+        scores = regression_scores_of(labels, values)
+        if (bound := self._similar_from) is None:
+            return scores
+        similar = class_scores_of((labels >= bound).astype(int), (values >= bound).astype(int), 2)
+        return lambda rows: {**scores(rows), "f1": similar(rows)["f1"]}
+
+    def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
+        """Return a note if the predictions differ by less than a fiftieth of what the labels differ by."""
+        values = np.array([record["value"] for record in predictions])
+        labels = np.array([example.label for example in examples], np.float64)
+        if labels.std() == 0 or values.std() >= _CONSTANT * labels.std():
+            return None
+        low, high = f"{values.min():.3f}", f"{values.max():.3f}"
+        every = f"{low}" if low == high else f"between {low} and {high}"
+        return f"all {len(values):,} predictions are {every}"
+
+    def error(self, example: TextExample, prediction: Prediction) -> float:
+        """Return the distance from the label."""
+        assert isinstance(example.label, float)
+        return abs(prediction["value"] - example.label)
+
+    @property
+    def _prediction_columns(self) -> tuple[str, ...]:
+        return "score", "scores", "logits", "probability"
+
+    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+        for place, text in enumerate(values):
+            if not is_number(text):
+                fact = f"`{file}`: prediction {place + 1:,} is `{text}`, not a finite number"
+                raise DataError("predictions-mismatch", fact, "write numbers")
+            yield {"value": float(text)}
+
+    def answer_of(self, prediction: Prediction) -> str:
+        return f"{prediction['value']:.6f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelClassification(TextTask):
+    """Any number of labels for each text.
+
+    The labels are in one column, with commas between them or as a JSON list; or each has a column that holds 0 or 1,
+    or false or true.
+
+    Attributes:
+        labels: Their names in the order of their indices; () until `fitted`.
+        label_columns: Columns of 0 and 1, each called as its label; () for one column, `label_column`.
+    """
+
+    kind: ClassVar[str] = "multilabel"
+    metric: str = "f1_micro"
+    labels: tuple[str, ...] = ()
+    label_columns: tuple[str, ...] = ()
+
+    def head(self) -> dict[str, Any]:
+        """Return the configuration of a head with an output for each label."""
+        return named_outputs(self.labels, "multi_label_classification")
+
+    def _changes(self, columns: Columns) -> dict[str, Any]:
+        changes = super()._changes(columns)
+        if columns.label is None:
+            return changes
+        names = tuple(name.strip() for name in columns.label.split(","))
+        return changes | ({"label_columns": names, "label_column": ""} if len(names) > 1 else {"label_columns": ()})
+
+    @property
+    def _has_labels(self) -> bool:
+        return bool(self.label_column or self.label_columns)
+
+    @property
+    def _list_columns(self) -> tuple[str, ...]:
+        return (self.label_column,)
+
+    def _wanted(self, form: TableForm, labelled: bool) -> list[str]:
+        return [*form.wanted(labelled), *(self.label_columns if labelled else ())]
+
+    def read_label(self, values: dict[str, str], form: TableForm) -> tuple[str, ...]:
+        if not self.label_columns:
+            if isinstance(values[form.label], Null):
+                raise ValueError(f"`{form.label}` is null", "write [] where no label applies")
+            names = label_list(values[form.label])
+            if _is_multi_hot(names):
+                fact = f"`{form.label}` is `{values[form.label][:40]}`, a 0 or 1 for each label, and nothing names the labels"
+                hint = 'write the names of those that apply, such as ["toxic", "insult"], or a column of 0 and 1 for each label'
+                raise DataError("bad-label", fact, f"{hint}: --label-column toxic,insult")
+            return tuple(dict.fromkeys(names))
+        for name in self.label_columns:
+            if values[name].lower() not in (*_NO, *_YES):
+                raise ValueError(f"`{name}` is `{values[name]}`, neither 0 nor 1")
+        return tuple(name for name in self.label_columns if values[name].lower() in _YES)
+
+    def fitted(self, train: Sequence[TextExample]) -> Self:
+        """Return this task with the labels of the training examples, sorted, numbers by size; or those that have a column."""
+        sets = {frozenset(labels) for labels in labels_of(train)}
+        if len(sets) < 2:
+            alike = ", ".join(sorted(next(iter(sets), ()))) or "no label"
+            raise DataError(
+                "too-little-data",
+                f"all {len(train):,} training examples have the same labels: {alike}",
+                "name the right column with --label-column",
+            )
+        return self.with_changes(labels=self.label_columns or sorted_labels(frozenset().union(*sets)))
+
+    def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+        sets = labels_of(examples)
+        return self._matrix(sets).astype(np.float32)
+
+    def _matrix(self, sets: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return 0 or 1, int64 [E, C]."""
+        columns = label_indices([label for labels in sets for label in labels], self.labels)
+        matrix = np.zeros((len(sets), len(self.labels)), np.int64)
+        matrix[np.repeat(np.arange(len(sets)), [len(labels) for labels in sets]), columns] = 1
+        return matrix
+
+    def predictions(
+        self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
+    ) -> list[Prediction]:
+        """Return for each example id, the labels whose probability is above one half, and the probability of each label."""
+        logits = self.logits(examples, features, outputs)
+        shares = 1 / (1 + np.exp(-logits))
+        return [
+            {
+                "id": example.id,
+                "labels": [label for label, share in zip(self.labels, row, strict=True) if share > 0.5],
+                "probabilities": dict(zip(self.labels, row, strict=True)),
+            }
+            for example, row in zip(examples, shares.tolist(), strict=True)
+        ]
+
+    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Return the scores of `label_scores`."""
+        return label_scores(self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions]))
+
+    def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """Return bootstrap intervals."""
+        gold, predicted = self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions])
+        return {"intervals": bootstrap_intervals(label_scores_of(gold, predicted), len(gold))}
+
+    def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
+        """Return a note if all predictions are the same labels, and the labels are not."""
+        predicted = {frozenset(record["labels"]) for record in predictions}
+        if len(predicted) != 1 or len({frozenset(labels) for labels in labels_of(examples)}) < 2:
+            return None
+        return (
+            f"all {len(predictions):,} predictions are the same labels: {', '.join(sorted(predicted.pop())) or 'none'}"
+        )
+
+    def error(self, example: TextExample, prediction: Prediction) -> float:
+        """Return how many labels are predicted wrongly, or not predicted."""
+        assert isinstance(example.label, tuple)
+        return float(len(set(prediction["labels"]) ^ set(example.label)))
+
+    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+        sets = [list_of(value, file) for value in values]
+        if self.labels and (strange := [label for labels in sets for label in labels if label not in self.labels]):
+            raise wrong_label(file, strange, self.labels)
+        return ({"labels": labels} for labels in sets)
+
+    def answer_of(self, prediction: Prediction) -> str:
+        return ",".join(prediction["labels"])
+
+
+def _is_multi_hot(names: Sequence[str]) -> bool:
+    """Return whether a list says of each label by its place whether it applies. `[0, 1]` alone may be two numbers of classes."""
+    flags = [name.lower() for name in names]
+    is_binary = len(flags) > 1 and all(flag in (*_NO, *_YES) for flag in flags)
+    return is_binary and (len(set(flags)) < len(flags) or not {"0", "1"}.issuperset(flags))
+
+
+_CLASSES: dict[str, type[TextTask]] = {
+    "classification": TextClassification, "regression": TextRegression, "multilabel": MultiLabelClassification,
+}  # fmt: skip
+
+
+def official_task(name: str, columns: Columns | None = None, **settings: Any) -> TextTask:
+    """Return a task whose files are in the official layout, or have these columns."""
+    if name not in OFFICIAL:
+        raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, OFFICIAL))
+    layout = OFFICIAL[name]
+    known = {"labels": layout.labels} if layout.labels else {}
+    settings = {"name": name, "layout": name, "metric": layout.metric, **known, **settings}
+    return _CLASSES[layout.kind](**settings).with_columns(columns)
+
+
+def table_task(kind: str, name: str, columns: Columns, **settings: Any) -> TextTask:
+    """Return a task on a table of one's own."""
+    return _CLASSES[kind](name=name, **settings).with_columns(columns)

@@ -1,0 +1,205 @@
+"""Compare the reading of `tokenizer.json` with that of the other tokenizer file of a folder, on one hard sentence.
+
+Of a vocabulary of 30,000 tokens only those that can match the sentence are loaded: 10 ms, where the whole takes 60 to 90.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from albertkit.errors import CheckpointError, ConfigError
+from albertkit.folder_facts import FolderFacts
+from albertkit.tokenizer import rules
+from albertkit.tokenizer.readings import Vocabulary, compare_reader
+
+CONFIG_NAME = "tokenizer_config.json"
+MODEL_NAME = "spiece.model"
+LISTING_NAME = "spiece.vocab"
+VOCAB_NAME = "vocab.txt"
+JSON_NAME = "tokenizer.json"
+ADDED_FILES = ("special_tokens_map.json", "added_tokens.json")
+ANALYSER_KEY = "morpheme_spaces"  # of tokenizer_config.json: who puts spaces between morphemes before encoding
+TOKENIZER_FILES = ("*.model", "*.vocab", "vocab*.txt", JSON_NAME, CONFIG_NAME, *ADDED_FILES)
+SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
+NO_LIMIT = 10**6  # transformers writes 10^30 for "none"
+
+
+def settings_with_flags(
+    folder: Path, settings: Mapping[str, Any], text_rules: str | None, flags: Mapping[str, bool]
+) -> dict[str, Any]:
+    """Return the settings of a folder that its rules depend on, with other flags."""
+    if text_rules is not None:
+        raise ConfigError("bad-value", f"text_rules and {' and '.join(flags)} were both given", "give one of them")
+    if find_model(folder) is not None:
+        return {"text_rules": rules.rules_with_flags(rules.named_by(settings), **flags)}
+    if vocabularies(folder) and "keep_accents" not in flags:
+        return dict(flags)
+    fact = f"{' and '.join(flags)} cannot be changed: the tokenizer in `{folder}` brings its own rules"
+    raise ConfigError("bad-value", fact, "leave it out")
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return the content of `tokenizer_config.json`, with the names of `special_tokens_map.json`; empty if there are none."""
+    return FolderFacts.read(folder).tokenizer
+
+
+def special_names(settings: dict[str, Any]) -> dict[str, str]:
+    """Read the names of a folder's special tokens: role to name, for the roles that it names."""
+    names = {}
+    for role in SPECIAL_ROLES:
+        token = settings.get(f"{role}_token")
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str):
+            names[role] = token
+    return names
+
+
+def tokenizer_config(names: Mapping[str, str], text_rules: str, model_max_length: int) -> dict[str, Any]:
+    """Return the content of `tokenizer_config.json`, by the names of the special tokens."""
+    return {
+        # `AlbertTokenizer` would build its own normaliser in place of ours.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        # Without this list transformers 5 gives a pair no segment ids.
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": model_max_length,
+        "padding_side": "right",
+        "truncation_side": "right",
+        **{f"{role}_token": names[role] for role in ("cls", "sep", "pad", "unk", "mask")},
+        "text_rules": text_rules,
+    }
+
+
+def make_room(folder: Path, own: str) -> None:
+    """Make sure that a tokenizer saved in a folder as `own` would be the one that is read from it."""
+    others = [path.name for path in sorted(folder.glob("*.model")) if path.name != own]
+    if own == JSON_NAME:
+        others += [path.name for path in vocabularies(folder)]
+    if others:
+        raise CheckpointError(
+            "ambiguous",
+            f"`{folder}` already holds {', '.join(others)}; with `{own}` it would hold several",
+            "choose another folder",
+        )
+
+
+def find_model(folder: Path) -> Path | None:
+    """Return the SentencePiece model of a folder."""
+    models = sorted(folder.glob("*.model"))
+    if len(models) > 1:
+        fact = f"`{folder}` holds {len(models)} models: {', '.join(m.name for m in models)}"
+        raise CheckpointError("ambiguous", fact, "name a folder that holds the one you mean")
+    return models[0] if models else None
+
+
+def check_no_rules(folder: Path, text_rules: str | None) -> None:
+    """Refuse text rules for a tokenizer that is no SentencePiece model."""
+    if text_rules is not None:
+        raise ConfigError(
+            "unknown-name",
+            f"text rules `{text_rules}` are for SentencePiece models; the tokenizer in `{folder}` brings its own",
+            "leave them out",
+        )
+
+
+def vocabularies(folder: Path) -> list[Path]:
+    """Return `vocab.txt`, or the one file of another such name."""
+    exact = folder / VOCAB_NAME
+    others = sorted(folder.glob("vocab*.txt"))
+    return [exact] if exact.exists() else others if len(others) == 1 else []
+
+
+def added_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, int]:
+    """Return the tokens that a folder adds, with the ids that its files give them."""
+    return {name: token.id for name, token in FolderFacts.read(folder).added_tokens().items() if token.id is not None}
+
+
+# Capitals, accents, quotes, a digit before a comma, Hangul, Chinese, full-width letters: where readers part.
+HARD_SENTENCE = "McDonald's naïve “café” paid 1,234,500, in (Zürich) 2010, 대한민국의 수도 日本 Ａ."
+
+logger = logging.getLogger("albertkit")
+
+
+class _TextEncoder(Vocabulary, Protocol):
+    """Methods of an `AlbertTokenizer` that are used here."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+
+class _Model(msgspec.Struct):
+    type: str
+    vocab: dict[str, int] | list[tuple[str, float]]
+    unk_id: int | None = None
+    byte_fallback: bool = False
+    unk_token: str = "[UNK]"
+    max_input_chars_per_word: int = 100
+
+
+class _Content(msgspec.Struct):
+    model: _Model
+    normalizer: dict[str, Any] | None = None
+    pre_tokenizer: dict[str, Any] | None = None
+
+
+def warn_of_other_reading(folder: Path, tokenizer: _TextEncoder) -> None:
+    """Log a warning if the folder's `tokenizer.json` reads a hard sentence otherwise than the tokenizer that was chosen."""
+    file = folder / JSON_NAME
+    if not file.exists():
+        return
+    try:
+        content = msgspec.json.decode(file.read_bytes(), type=_Content)
+        comparison = compare_reader(
+            JSON_NAME, tokenizer, [HARD_SENTENCE], tokenizer.encode, lambda text: _ids(content, text)
+        )
+    except (msgspec.MsgspecError, ValueError, KeyError) as error:
+        logger.warning("`%s` cannot be compared with the folder's other tokenizer file: %s", file, error)
+        return
+    if comparison.first is None:
+        return
+    ours, theirs = comparison.first.excerpts()
+    logger.warning(
+        "`%s` reads a text otherwise than the folder's other tokenizer file, which is used here: `%s` in place of `%s`; "
+        "see: albertkit tokenizer check %s",
+        file,
+        theirs,
+        ours,
+        folder,
+    )
+
+
+def _ids(content: _Content, text: str) -> list[int]:
+    """Return the ids of a text by a `tokenizer.json`, without its added tokens."""
+    from tokenizers import Tokenizer, models
+
+    steps = {"normalizer": content.normalizer, "pre_tokenizer": content.pre_tokenizer}
+    empty = {"type": "WordLevel", "vocab": {"": 0}, "unk_token": ""}
+    tokenizer = Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], **steps, "model": empty}))
+    normalizer, pre_tokenizer, model = tokenizer.normalizer, tokenizer.pre_tokenizer, content.model
+    normal = normalizer.normalize_str(text) if normalizer is not None else text
+    words = [word for word, _ in pre_tokenizer.pre_tokenize_str(normal)] if pre_tokenizer is not None else [normal]
+    candidates = {word[a:b] for word in words for a in range(len(word)) for b in range(a + 1, len(word) + 1)}
+    if isinstance(model.vocab, dict):
+        candidates |= {model.unk_token, *(f"##{candidate}" for candidate in candidates)}
+        tokenizer.model = models.WordPiece(
+            {token: model.vocab[token] for token in candidates & model.vocab.keys()},
+            unk_token=model.unk_token,
+            max_input_chars_per_word=model.max_input_chars_per_word,
+        )
+        return tokenizer.encode(text, add_special_tokens=False).ids
+    scores = [score for _, score in model.vocab]
+    numbers = {n for n, (piece, _) in enumerate(model.vocab) if piece in candidates}
+    numbers |= {
+        scores.index(min(scores)),
+        model.unk_id or 0,
+    }  # an unknown character scores 10 less than the worst token
+    if model.byte_fallback:
+        numbers |= {n for n, (piece, _) in enumerate(model.vocab) if piece.startswith("<0x")}
+    ordered = sorted(numbers)
+    tokenizer.model = models.Unigram(
+        [model.vocab[n] for n in ordered], unk_id=ordered.index(model.unk_id or 0), byte_fallback=model.byte_fallback
+    )
+    return [ordered[n] for n in tokenizer.encode(text, add_special_tokens=False).ids]

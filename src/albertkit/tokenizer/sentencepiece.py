@@ -1,0 +1,415 @@
+"""`SentencePieceTokenizer`: a SentencePiece model with ALBERT's special ids and a choice of text rules."""
+
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from albertkit.errors import CheckpointError
+from albertkit.files import atomic_file, plain_file, sha256_bytes
+from albertkit.folder_facts import AddedToken
+from albertkit.tokenizer import rules
+from albertkit.tokenizer.files import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, LISTING_NAME, MODEL_NAME, find_model
+from albertkit.tokenizer.morphemes import ANALYSERS, find_analyser
+from albertkit.tokenizer.ragged import RaggedIds, concatenate_groups, ragged
+from albertkit.tokenizer.readings import ReaderComparison, compare_reader
+from albertkit.tokenizer.rules import AlignedText, with_spaces
+from albertkit.tokenizer.sentencepiece_model import (
+    BYTE,
+    SPACE,
+    USER_DEFINED,
+    DigitCommaRule,
+    digit_comma_rule,
+    load_processor,
+    read_facts,
+)
+from albertkit.tokenizer.tokenizer import AlbertTokenizer
+
+if TYPE_CHECKING:
+    from albertkit.tokenizer.unigram_engine import WordEngine
+
+# Loading the compiled engine takes 0.7 s (half of it numba's own start; several seconds the first time on a machine),
+# which it saves within 13 MB: it takes 0.03 s for one, SentencePiece 0.08. It is loaded once a tokenizer has been given this
+# many characters.
+CHARACTERS_BEFORE_ENGINE = 10_000_000
+_CHARACTERS_A_CHUNK = 500_000  # one thread's work at a time: 0.5 MB of text and 2 MB of room for ids stay in the caches
+# 2 ms of work, for which no thread is started: two for a sentence took 0.3 ms, and 1 ms on a busy machine; encoding it, 0.01.
+_FEW_CHARACTERS = 20_000
+# Texts the engine refuses are work done twice. After a chunk with more than this share of them (Korean under the rules
+# `google`, which take Hangul apart: all), so many chunks go to SentencePiece before the engine is tried again.
+_REFUSED_SHARE = 0.5
+_CHUNKS_WITHOUT_ENGINE = 30
+
+
+class BatchEncoder:
+    """Encodes many texts, by the word-by-word engine of `memo.py` where it pays and by SentencePiece where it does not."""
+
+    def __init__(self, processor: Any, model: bytes, text_rules: str, digit_comma: DigitCommaRule | None) -> None:
+        self._processor = processor
+        self._model = model
+        self._rules = text_rules
+        self._digit_comma = digit_comma
+        self._characters = 0
+        self._engine: WordEngine | None = None
+        self._asked_for_engine = False
+        self._without_engine = 0  # chunks to come
+
+    def encode(self, texts: Sequence[str], num_threads: int) -> RaggedIds:
+        """See `AlbertTokenizer.encode_batch`."""
+        characters = sum(map(len, texts))
+        threads = min(num_threads or available_cores(), 1 + characters // _FEW_CHARACTERS)
+        self._characters += characters
+        if self._characters >= CHARACTERS_BEFORE_ENGINE:
+            self.start_engine()
+        if self._engine is None:
+            return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], threads)
+        return in_chunks(self._encode_chunk, texts, threads)
+
+    def start_engine(self) -> bool:
+        """Load the engine now. False if the model is not one for it."""
+        if not self._asked_for_engine:
+            self._engine, self._asked_for_engine = self._load_engine(), True
+        return self._engine is not None
+
+    def _encode_chunk(self, texts: Sequence[str]) -> RaggedIds:
+        if self._without_engine > 0:
+            self._without_engine -= 1
+            return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], 1)
+        assert self._engine is not None
+        # The engine sees to white space and case of ASCII; the rest of the rules is for Python.
+        prepared = list(texts)
+        ascii_only = np.fromiter(map(str.isascii, texts), np.bool_, len(texts))
+        beyond = np.flatnonzero(~ascii_only).tolist()
+        for n, text in zip(beyond, _apply_to_all(self._rules, [texts[n] for n in beyond]), strict=True):
+            prepared[n] = text
+        encoded, refused = self._engine.encode(prepared, rules.lowers(self._rules))
+        left = np.flatnonzero(refused)
+        if not len(left):
+            return encoded
+        if len(left) > _REFUSED_SHARE * len(texts):
+            self._without_engine = _CHUNKS_WITHOUT_ENGINE
+        whole = [rules.apply(self._rules, texts[n]) for n in left.tolist()]
+        return fill_missing(encoded, left, self._by_sentencepiece(whole, 1))
+
+    def _by_sentencepiece(self, prepared: list[str], num_threads: int) -> RaggedIds:
+        """Use SentencePiece's own batch encoding, which runs without the interpreter's lock, and the digit-comma rule."""
+        if num_threads == 1 and sum(map(len, prepared)) < _FEW_CHARACTERS:
+            rows = [self._processor.encode(text, return_type="numpy") for text in prepared]
+        else:
+            rows = self._processor.encode(prepared, num_threads=num_threads, return_type="numpy")
+        encoded = ragged(rows)
+        return encoded if self._digit_comma is None else RaggedIds(*self._digit_comma.rewrite(*encoded))
+
+    def _load_engine(self) -> "WordEngine | None":
+        """Load the engine; None if the model is not one for it."""
+        from albertkit.tokenizer.unigram_engine import WordEngine, is_supported_by_engine, unigram_tables
+
+        facts = read_facts(self._model)
+        if not is_supported_by_engine(facts):
+            return None
+        blanks = b"\t\n\v\f\r\x1c\x1d\x1e\x1f " if rules.COLLAPSE in rules.steps(self._rules) else b" "
+        return WordEngine(unigram_tables(facts, self._processor.unk_id(), self._digit_comma), facts.charsmap, blanks)
+
+
+def _apply_to_all(name: str, texts: list[str]) -> list[str]:
+    """Apply rules to texts, but for blanks of ASCII: in one call, since one for each takes five times as long.
+
+    No step looks across END: it is neither blank nor cased, and composes with nothing.
+    """
+    together = rules.apply_but_for_blanks(name, rules.END.join(texts)).split(rules.END)
+    if len(together) == len(texts):
+        return together
+    return [rules.apply_but_for_blanks(name, text) for text in texts]
+
+
+def in_chunks(encode: Callable[[Sequence[str]], RaggedIds], texts: Sequence[str], threads: int) -> RaggedIds:
+    """Encode texts in runs of about `_CHARACTERS_A_CHUNK` characters, on so many threads."""
+    chunks = _chunks(texts)
+    if threads == 1 or len(chunks) == 1:
+        return concatenate_groups([encode(chunk) for chunk in chunks])
+    with ThreadPoolExecutor(threads) as pool:
+        return concatenate_groups(list(pool.map(encode, chunks)))
+
+
+def fill_missing(encoded: RaggedIds, places: np.ndarray, more: RaggedIds) -> RaggedIds:
+    """Put the texts of `more` where `encoded` has none yet."""
+    counts = np.diff(encoded.offsets)
+    counts[places] = np.diff(more.offsets)
+    pieces = []
+    last = 0
+    for place, ids in zip(places, more.texts(), strict=True):
+        pieces += [encoded.ids[last : encoded.offsets[place]], ids]
+        last = encoded.offsets[place]
+    offsets = np.zeros(len(encoded.offsets), dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return RaggedIds(np.concatenate([*pieces, encoded.ids[last:]]), offsets)
+
+
+def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
+    """Cut runs of texts of about `_CHARACTERS_A_CHUNK` characters."""
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    most = int(ends[-1]) if len(ends) else 0
+    places = np.searchsorted(ends, np.arange(_CHARACTERS_A_CHUNK, most, _CHARACTERS_A_CHUNK)) + 1
+    cuts = sorted({0, *places.tolist(), len(texts)})
+    return [texts[first:last] for first, last in pairwise(cuts)] or [texts]
+
+
+def available_cores() -> int:
+    """Return the number of cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class SentencePieceTokenizer(AlbertTokenizer):
+    """SentencePiece with ALBERT's ids. Make one with `AlbertTokenizer.from_pretrained`."""
+
+    pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
+    longer_half = "first"  # as the Python class of transformers 4
+
+    def __init__(
+        self,
+        model: bytes,
+        text_rules: str = "google",
+        source: str | os.PathLike[str] = "the model",
+        analyser: str | None = None,
+    ) -> None:
+        """Use `from_pretrained` unless the model file is in memory.
+
+        Args:
+            model: Content of a SentencePiece model file.
+            text_rules: Name of the text rules, one of `albertkit.tokenizer.rules.NAMES`.
+            source: Where the model came from, for messages.
+            analyser: For a model trained with spaces between morphemes, whose they were; see
+                `albertkit.tokenizer.morphemes`. It is asked before every encoding.
+        """
+        self.text_rules = rules.check_rules_name(text_rules)
+        self.analyser = analyser
+        self._model = model
+        self._processor = load_processor(model, Path(source))
+        self.vocab_size = self._processor.get_piece_size()
+        spaces = f"\0{analyser}" if analyser else ""
+        self.fingerprint = sha256_bytes(model + b"\0" + (text_rules + spaces).encode())
+        self._digit_comma = digit_comma_rule(self._processor) if rules.is_google(text_rules) else None
+        table = self._digit_comma
+        self._with_digit_comma = set() if table is None else set(np.flatnonzero(table.counts > 1).tolist())
+        self._batch = BatchEncoder(self._processor, model, text_rules, self._digit_comma)
+
+    def matches_added(self, token: AddedToken) -> bool:
+        """See `AlbertTokenizer.matches_added`. transformers 5 lists user-defined pieces, which SentencePiece matches."""
+        pieces = read_facts(self._model).pieces
+        piece_id = self.piece_to_id(token.content)
+        return super().matches_added(token) or (
+            pieces[piece_id][0] == token.content and pieces[piece_id][2] in (USER_DEFINED, BYTE)
+        )
+
+    def _arguments(self) -> tuple:
+        return (self._model, self.text_rules, "the model", self.analyser)
+
+    @classmethod
+    def from_files(
+        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
+    ) -> "SentencePieceTokenizer | None":
+        """Read a `*.model`. See `AlbertTokenizer.from_files`."""
+        model = None if only_json else find_model(folder)
+        if model is None:
+            return None
+        chosen = text_rules if text_rules is not None else rules.named_by(settings)
+        analyser = settings.get(ANALYSER_KEY)
+        if analyser is not None and analyser not in ANALYSERS:
+            raise CheckpointError(
+                "bad-file",
+                f"`{ANALYSER_KEY}` of {CONFIG_NAME} in `{folder}` is {analyser!r}",
+                f"known: {', '.join(ANALYSERS)}",
+            )
+        return cls(plain_file(model).read_bytes(), chosen, source=model, analyser=analyser)
+
+    def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+        """Return `spiece.model`, and `tokenizer.json` if it can say the same; warn of what it says otherwise."""
+        from albertkit.tokenizer.tokenizer_json import class_flags
+
+        settings: dict[str, Any] = class_flags(self.text_rules, read_facts(self._model))
+        if self.analyser:
+            settings[ANALYSER_KEY] = self.analyser
+        try:
+            content = self.tokenizer_json()
+        except CheckpointError as error:
+            if error.slug != "not-expressible":
+                raise
+            fact = f"transformers cannot open the folder, which has no tokenizer.json: {error.message}"
+            warnings.warn(fact, stacklevel=3)
+            return {MODEL_NAME: self._model}, settings
+        comparison = self._json_comparison
+        if comparison.first is not None:
+            warnings.warn(
+                "transformers reads other ids from tokenizer.json, which cannot express all of this vocabulary, on "
+                f"{comparison.differing:,} hard lines, the first of them {comparison.first.text!r}; see: albertkit "
+                "tokenizer check FOLDER",
+                stacklevel=3,
+            )
+        return {MODEL_NAME: self._model, JSON_NAME: content.encode()}, settings
+
+    def tokenizer_json(self) -> str:
+        """See `AlbertTokenizer.tokenizer_json`. It has the same ids; `albertkit.tokenizer.tokenizer_json` lists exceptions."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> str:
+        from albertkit.tokenizer.tokenizer_json import fast_tokenizer_json
+
+        return fast_tokenizer_json(self._model, self.text_rules)
+
+    @cached_property
+    def _json_comparison(self) -> ReaderComparison:
+        """Compare `tokenizer.json` on hard lines, without the spaces between morphemes."""
+        from tokenizers import Tokenizer
+
+        reader = Tokenizer.from_str(self._json)
+        return compare_reader(
+            JSON_NAME,
+            self,
+            self.hard_lines(),
+            lambda line: self._cut(rules.apply(self.text_rules, line)),
+            lambda line: reader.encode(line, add_special_tokens=False).ids,
+            own=True,
+        )
+
+    def hard_lines(self) -> list[str]:
+        """Return texts on which `tokenizer.json` may differ from the model: general ones, then the vocabulary's own."""
+        from albertkit.tokenizer.tokenizer_json import hard_lines
+
+        return hard_lines(self._model, self.text_rules)
+
+    def write_listing(self, folder: str | os.PathLike[str]) -> None:
+        """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it."""
+        with atomic_file(Path(folder) / LISTING_NAME, "w") as stream:
+            stream.writelines(f"{piece}\t{score:g}\n" for piece, score, _ in read_facts(self._model).pieces)
+
+    # --- encoding -----------------------------------------------------------------------------------------------------
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
+        """See `AlbertTokenizer.encode_batch`."""
+        return self._batch.encode([self.prepared(text) for text in texts] if self.analyser else texts, num_threads)
+
+    @property
+    def model(self) -> bytes:
+        """Return the content of the model file."""
+        return self._model
+
+    def prepared(self, text: str) -> str:
+        """Return the text as SentencePiece sees it: after the text rules, and with spaces between morphemes if it wants them."""
+        text = rules.apply(self.text_rules, text)
+        return find_analyser(self.analyser).separated(text, " ") if self.analyser else text
+
+    def normalized(self, text: str) -> str:
+        """Return the text that SentencePiece cuts: prepared, by the model's normaliser, spaces as U+2581."""
+        return self._processor.normalize(self.prepared(text))
+
+    def piece_to_id(self, piece: str) -> int:
+        """Return the id of a token; that of the unknown token if there is none."""
+        return self._processor.piece_to_id(piece)
+
+    def start_engine(self) -> bool:
+        """See `AlbertTokenizer.start_engine`; by itself after 10 MB. False if the model is not one for it."""
+        return self._batch.start_engine()
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """See `AlbertTokenizer.encode_with_offsets`.
+
+        The span of a word's first piece includes the white space before it, as in SentencePiece and transformers. A
+        character that becomes several pieces (a ligature) is in the span of each of them.
+        """
+        aligned = rules.align(self.text_rules, text)
+        if self.analyser:
+            aligned = with_spaces(aligned, find_analyser(self.analyser).boundaries(aligned.text))
+        if not aligned.text:
+            return [], []
+        encoded = self._processor.encode(aligned.text, return_type="offset_mapping")
+        ids, places = encoded["ids"], encoded["offsets"]
+        if not self._with_digit_comma.isdisjoint(ids):
+            ids, places = self._split_places(ids, encoded["pieces"], places)
+        starts, ends = aligned.starts, aligned.ends
+        spans = [(starts[a], ends[b - 1]) if b > a else self._point(aligned, a) for a, b in places]
+        return list(ids), spans
+
+    def pieces(self, text: str) -> list[str]:
+        """See `AlbertTokenizer.pieces`."""
+        shown: list[str] = []
+        for piece in self._processor.encode(self.prepared(text), out_type=str):
+            ids, _ = self._split_digit_comma(self._processor.piece_to_id(piece), piece)
+            shown.extend([piece] if len(ids) == 1 else [self._piece(i) for i in ids])
+        return shown
+
+    # --- the vocabulary -----------------------------------------------------------------------------------------------
+
+    def special_ids(self) -> list[int]:
+        """Return the ids of control and unknown tokens, ascending."""
+        # Asking 30,000 pieces takes 5 ms; `decode` asks every time.
+        if not hasattr(self, "_special_ids"):
+            is_control, is_unknown = self._processor.is_control, self._processor.is_unknown
+            self._special_ids = [i for i in range(self.vocab_size) if is_control(i) or is_unknown(i)]
+        return list(self._special_ids)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _encode_plain(self, text: str) -> list[int]:
+        return self._cut(self.prepared(text))
+
+    def _cut(self, prepared: str) -> list[int]:
+        """Return the ids of a prepared text."""
+        ids: list[int] = self._processor.encode(prepared)
+        if self._with_digit_comma.isdisjoint(ids):
+            return ids
+        return [new for old in ids for new in self._split_digit_comma(old, "")[0]]
+
+    def _decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        """Return the inverse of SentencePiece's encoding."""
+        parts: list[str] = []
+        special = set(self.special_ids())
+        for is_special, run in itertools.groupby(ids, key=special.__contains__):
+            members = list(run)
+            if not is_special:  # SentencePiece drops the space before the first piece of what it is given
+                space = " " if parts and self._piece(members[0]).startswith(SPACE) else ""
+                parts.append(space + self._processor.decode(members))
+            elif not skip_special_tokens:
+                parts.extend(self._piece(i) for i in members)
+        return "".join(parts)
+
+    def _piece(self, piece_id: int) -> str:
+        return self._processor.id_to_piece(piece_id)
+
+    def _split_digit_comma(self, piece_id: int, piece: str) -> tuple[list[int], list[int]]:
+        """Return the ids that a piece becomes under the digit-comma rule, and their widths in characters."""
+        table = self._digit_comma
+        if table is None or table.counts[piece_id] == 1:
+            return [piece_id], [len(piece.removeprefix(SPACE))]
+        row = slice(table.starts[piece_id], table.starts[piece_id] + table.counts[piece_id])
+        return table.ids[row].tolist(), table.widths[row].tolist()
+
+    def _split_places(
+        self, ids: Sequence[int], pieces: Sequence[str], places: Sequence[tuple[int, int]]
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return ids and their places under the digit-comma rule."""
+        new_ids: list[int] = []
+        new_places: list[tuple[int, int]] = []
+        for piece_id, piece, (start, end) in zip(ids, pieces, places, strict=True):
+            if piece_id not in self._with_digit_comma:
+                new_ids.append(piece_id)
+                new_places.append((start, end))
+                continue
+            row, widths = self._split_digit_comma(piece_id, piece)
+            ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
+            new_ids += row
+            new_places += zip([start, *ends[:-1]], ends, strict=True)
+        return new_ids, new_places
+
+    @staticmethod
+    def _point(aligned: AlignedText, position: int) -> tuple[int, int]:
+        """Return an empty span, for a piece that stands for nothing in the text (the space put before it)."""
+        place = aligned.starts[position] if position < len(aligned.starts) else aligned.ends[-1]
+        return place, place

@@ -1,0 +1,553 @@
+"""`JsonTokenizer`: a folder whose only tokenizer file is `tokenizer.json`, run by the `tokenizers` library.
+
+transformers 5 saves no other file, and a model fine-tuned with it has learned from the ids of that file, its faults
+included (`albertkit tokenizer check` shows an example). So it is run as it is, rather than turned back into SentencePiece. Two
+things are albertkit's: padding and truncation that the file may ask for are left out, and the names of the five special
+tokens in a text are plain text, not ids.
+"""
+
+import functools
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albertkit.errors import CheckpointError
+from albertkit.files import read_json, sha256_bytes
+from albertkit.folder_facts import AddedToken
+from albertkit.tokenizer import rules
+from albertkit.tokenizer.files import CONFIG_NAME, JSON_NAME, SPECIAL_ROLES, check_no_rules, special_names
+from albertkit.tokenizer.ragged import RaggedIds, ragged
+from albertkit.tokenizer.readings import HARD_SENTENCES
+from albertkit.tokenizer.rules import encodable
+from albertkit.tokenizer.sentencepiece_model import (
+    BPE,
+    BYTE,
+    CHAR,
+    NORMAL,
+    SPACE,
+    SPECIAL_PIECES,
+    UNIGRAM,
+    UNUSED,
+    USER_DEFINED,
+    WORD,
+    ModelFacts,
+    ends_in_digit_comma,
+    read_facts,
+    symbol_score,
+)
+from albertkit.tokenizer.tokenizer import AlbertTokenizer
+
+_DIGIT_COMMA_PENALTY = 100.0  # convert_slow_tokenizer.py of transformers 4.57
+# Combining marks are in Unicode's first two planes; to ask all characters takes eight times as long (0.05 s).
+_AFTER_THE_MARKS = 0x20000
+_PRIVATE = 0xF0000  # first of 65,534 characters that no text has
+_APART = chr(_PRIVATE + 65533)
+_BEFORE_MARK = (
+    r"(?<=[^\n])(?=[\p{M}\x{200c}\x{200d}\x{ff9e}\x{ff9f}])"  # one at the beginning would make the library panic
+)
+_MAX_LINES = 1000  # of a kind that are compared when a tokenizer is saved: 0.1 s
+_SYLLABLE = re.compile("[가-힣]")
+_NEVER = -1e6  # a score no path survives; for pieces that text must not match
+# What `str.split` takes for white space. Written out: `\s` in the regular expressions of `tokenizers` is another set.
+_BLANK = "[" + "".join(chr(code) for code in range(0x3001) if chr(code).isspace()) + "]"
+
+
+def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
+    """Return the content of `tokenizer.json` for a SentencePiece model file with ALBERT's special ids.
+
+    Raises:
+        CheckpointError: not-expressible, bad-file.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, normalizers, processors
+
+    facts = read_facts(model)
+    check_json_can_express(facts)
+    has_bytes = any(kind == BYTE for _, _, kind in facts.pieces)
+    names = [facts.pieces[i][0] for i in range(len(SPECIAL_PIECES))]
+    tokenizer = Tokenizer(_unigram(facts, text_rules) if facts.model_type == UNIGRAM else _bpe(facts, text_rules))
+    steps = _normalizers(model, facts, text_rules)
+    word_by_word = _word_by_word(facts, steps)
+    if facts.dummy_prefix and not word_by_word:
+        # `Metaspace` would put no space before a text that begins with its mark.
+        steps.append(normalizers.Prepend(SPACE))
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = _pre_tokenizer(facts, word_by_word)
+    scheme = "always" if facts.dummy_prefix else "never"
+    spaces = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), spaces]) if has_bytes else spaces
+    tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False, lstrip=n == names[4]) for n in names])
+    cls, sep = names[2], names[3]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0", pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1", special_tokens=[(cls, 2), (sep, 3)]
+    )
+    return tokenizer.to_str(pretty=False)
+
+
+def check_json_can_express(facts: ModelFacts) -> None:
+    """Refuse the kinds of SentencePiece models that no `tokenizer.json` of ours gives the same ids."""
+    reasons = {
+        "a model of words": facts.model_type == WORD,
+        "of an unknown kind": facts.model_type not in (UNIGRAM, BPE, WORD, CHAR),
+        "trained with treat_whitespace_as_suffix": facts.whitespace_as_suffix,
+        "trained with escape_whitespaces=False": not facts.escape_spaces,
+        "a BPE model whose merges have no order": facts.model_type == BPE and not _has_ordered_merges(facts),
+    }
+    if fitting := [reason for reason, holds in reasons.items() if holds]:
+        raise _not_expressible(fitting)
+
+
+def _not_expressible(reasons: Sequence[str]) -> CheckpointError:
+    return CheckpointError(
+        "not-expressible",
+        f"the SentencePiece model is {' and '.join(reasons)}; a tokenizer.json would give transformers other ids",
+        "encode with albertkit or sentencepiece, which read spiece.model as it is",
+    )
+
+
+def hard_lines(model: bytes, text_rules: str) -> list[str]:
+    """Return texts on which a `tokenizer.json` may differ from its SentencePiece model: general ones, then the model's own.
+
+    Names of special tokens are left out, which differ on purpose.
+    """
+    facts = read_facts(model)
+    lines = [text for subject, text in HARD_SENTENCES if subject != "special names"]
+    lines += [f"a{symbol}b {symbol} {symbol}," for symbol, _, kind in facts.pieces if kind == USER_DEFINED][:_MAX_LINES]
+    if rules.is_google(text_rules):
+        numbers = sorted({piece.removeprefix(SPACE) for piece, _, _ in facts.pieces if ends_in_digit_comma(piece)})
+        lines += [form.format(number) for number in numbers[:_MAX_LINES] for form in ("a {} b", "7{} 8", "({}0")]
+    if facts.charsmap and not _composes(model):
+        from sentencepiece import SentencePieceNormalizer
+
+        lines += [f"a{key}b {key}" for key, _ in SentencePieceNormalizer(model_proto=model).Decompile()[:_MAX_LINES]]
+    return lines
+
+
+def _unigram(facts: ModelFacts, text_rules: str) -> Any:
+    """Return a Unigram model whose scores make it do what SentencePiece does."""
+    from tokenizers import models
+
+    digit_comma = rules.is_google(text_rules)
+    best = max((score for _, score, kind in facts.pieces if kind == NORMAL), default=0.0)
+    rows = []
+    for piece, score, kind in facts.pieces:
+        if kind == USER_DEFINED:
+            score = symbol_score(piece, best)
+        elif kind in (UNUSED, BYTE):  # bytes stand for what is unknown; text never matches their names
+            score = _NEVER
+        elif kind == NORMAL and digit_comma and ends_in_digit_comma(piece):
+            score -= _DIGIT_COMMA_PENALTY
+        rows.append((piece, score))
+    return models.Unigram(rows, unk_id=1, byte_fallback=any(kind == BYTE for _, _, kind in facts.pieces))
+
+
+def _bpe(facts: ModelFacts, text_rules: str) -> Any:
+    """Return a BPE model, whose merges are those of transformers' `generate_merges`; without any for a model of characters."""
+    from tokenizers import models
+
+    digit_comma = rules.is_google(text_rules)
+    merges = [pair for pair, _ in _scored_merges(facts) if not (digit_comma and ends_in_digit_comma("".join(pair)))]
+    model = models.BPE(
+        {piece: number for number, (piece, _, _) in enumerate(facts.pieces)},
+        merges,
+        unk_token=facts.pieces[1][0],
+        fuse_unk=True,
+        byte_fallback=any(kind == BYTE for _, _, kind in facts.pieces),
+    )
+    if _long_symbols(facts):
+        # Such a symbol is a word by itself, which is then looked up whole. So must be every other token that is a word.
+        if any(len(model.tokenize(piece)) > 1 for piece, _, kind in facts.pieces if kind == NORMAL):
+            raise _not_expressible(["a BPE model with user-defined symbols and tokens that its merges do not lead to"])
+        model.ignore_merges = True
+    return model
+
+
+def _scored_merges(facts: ModelFacts) -> list[tuple[tuple[str, str], float]]:
+    """Return the pairs of tokens that SentencePiece joins and their scores, the best first; it never joins user-defined ones."""
+    if facts.model_type == CHAR:
+        return []
+    ids = {piece: number for number, (piece, _, kind) in enumerate(facts.pieces) if kind in (NORMAL, UNUSED)}
+    merges = []
+    for piece, number in ids.items():
+        pairs = [(piece[:cut], piece[cut:]) for cut in range(1, len(piece))]
+        known = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
+        merges += [
+            (pair, facts.pieces[number][1]) for pair in sorted(known, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+        ]
+    return sorted(merges, key=lambda merge: -merge[1])
+
+
+def _has_ordered_merges(facts: ModelFacts) -> bool:
+    """Return True if a list of merges says all that a BPE model does.
+
+    SentencePiece also joins characters that are no tokens, goes from left to right where two tokens have one score, and
+    takes unused tokens apart again.
+    """
+    kinds = {piece: kind for piece, _, kind in facts.pieces}
+    scores = {"".join(pair): score for pair, score in _scored_merges(facts)}
+    characters = {character for piece, _, kind in facts.pieces if kind == NORMAL for character in piece}
+    return (
+        len(set(scores.values())) == len(scores)
+        and all(kinds[piece] == NORMAL for piece in scores)
+        and all(kinds.get(character) in (NORMAL, USER_DEFINED, UNUSED) for character in characters)
+    )
+
+
+def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
+    """Return the settings that make the class `transformers.AlbertTokenizer` come close to the text rules.
+
+    `AutoTokenizer` runs `tokenizer.json` as it is; the class (Python in transformers 4, and `AlbertTokenizer` and
+    `AlbertTokenizerFast` of transformers 5) builds its own normalisation from `do_lower_case` and `keep_accents`. With
+    `keep_accents` false the class of transformers 5 decomposes Hangul and never composes it again, so it is true for every
+    vocabulary that has Hangul syllables, whatever the rules say of accents: "é" is then unlike ours in that class, but no
+    Korean text is lost.
+    """
+    strips = rules.STRIP_MARKS in rules.steps(text_rules)
+    hangul = _SYLLABLE.search("".join(piece for piece, _, _ in facts.pieces)) is not None
+    return {"do_lower_case": rules.lowers(text_rules), "keep_accents": hangul or not strips}
+
+
+def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
+    """Return the text rules, then the model's own normalisation, but for the marks of spaces."""
+    from tokenizers import Regex, normalizers
+
+    steps: list[Any] = []
+    if facts.charsmap:
+        try:
+            steps = [normalizers.Precompiled(facts.charsmap)]
+        except Exception as error:  # the library raises nothing more particular
+            raise CheckpointError(
+                "bad-file",
+                f"the normalisation in the SentencePiece model cannot be read: {error}",
+                "copy it again",
+            ) from None
+        # Of a letter and a mark in less than six bytes, `Precompiled` would read the letter and lose the mark.
+        steps = [normalizers.Replace(Regex(_BEFORE_MARK), _APART), *steps, normalizers.Replace(_APART, "")]
+        if _composes(model):
+            # `Precompiled` looks up whole graphemes only below six bytes, so it cannot compose Hangul; NFC before it can,
+            # and NFC after it what it has made of half-width forms. NFKC would do too much: nmt_nfkc leaves U+FF5E alone.
+            steps = [normalizers.NFC(), *steps, normalizers.NFC()]
+    symbols = [piece for piece, _, kind in facts.pieces if kind == USER_DEFINED]
+    changed = [symbol for symbol in symbols if normalizers.Sequence(steps).normalize_str(symbol) != symbol]
+    # A symbol stands as a private character while the others are normalised.
+    private = {symbol: chr(_PRIVATE + n) for n, symbol in enumerate(sorted(changed, key=len, reverse=True))}
+    steps = [normalizers.Replace(symbol, mark) for symbol, mark in private.items()] + steps
+    steps += [normalizers.Replace(mark, symbol) for symbol, mark in private.items()]
+    if facts.one_space:
+        # `Strip` would take U+0085, too, where SentencePiece goes by the space alone, and at the end by its mark.
+        steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(f"\\A |[ {SPACE}]+\\z"), "")]
+    elif normalizers.Sequence(steps).normalize_str("\r\n") == " ":  # `Precompiled` takes them for one character
+        steps.insert(0, normalizers.Replace("\r\n", "  "))
+    return [*_rule_steps(text_rules), *steps]
+
+
+def _composes(model: bytes) -> bool:
+    """Return True if a model's normaliser puts Hangul together, as NFKC does: then it is not one of a user's own rules."""
+    from sentencepiece import SentencePieceNormalizer
+
+    return SentencePieceNormalizer(model_proto=model).Normalize("\u1112\u1161\u11ab").endswith("\ud55c")
+
+
+def _pre_tokenizer(facts: ModelFacts, word_by_word: bool) -> Any:
+    """Return what marks spaces, and cuts words and symbols off that the model must not join with their neighbours."""
+    from tokenizers import Regex, pre_tokenizers
+
+    scheme = "always" if word_by_word else "never"  # else the normaliser has put the first space there
+    steps: list[Any] = [pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)]
+    if word_by_word:  # the spaces are removed, so that the offsets of a word begin with its first letter
+        steps.insert(0, pre_tokenizers.Split(" ", behavior="removed"))
+    if facts.model_type != UNIGRAM and (symbols := _long_symbols(facts)):
+        any_symbol = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
+        steps.append(pre_tokenizers.Split(Regex(any_symbol), behavior="isolated"))
+    return pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0]
+
+
+def _word_by_word(facts: ModelFacts, steps: Sequence[Any]) -> bool:
+    """Return True if the segmentation of a word does not depend on its neighbours: no token crosses a space."""
+    from tokenizers import normalizers
+
+    starts = {piece for piece, _, kind in facts.pieces if kind in (NORMAL, USER_DEFINED)}
+    # Without a token for the space itself, unknown characters of two words would be one unknown token. A word that begins
+    # with the mark of a space, where the normaliser leaves one, would get no other.
+    return (
+        facts.dummy_prefix
+        and facts.one_space
+        and SPACE in starts
+        and not any(SPACE in piece[1:] for piece in starts)
+        and SPACE not in normalizers.Sequence(list(steps)).normalize_str(f"a {SPACE}a")
+    )
+
+
+def _long_symbols(facts: ModelFacts) -> list[str]:
+    """Return user-defined tokens of several characters."""
+    return [piece for piece, _, kind in facts.pieces if kind == USER_DEFINED and len(piece) > 1]
+
+
+def _rule_steps(text_rules: str) -> list[Any]:
+    from tokenizers import Regex, normalizers
+
+    # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a combining class.
+    # `Lowercase` goes by single characters, Python minds the final sigma.
+    by_step: dict[rules.RuleStep, list[Any]] = {
+        rules.COLLAPSE: [normalizers.Replace(Regex(f"{_BLANK}+"), " "), normalizers.Strip()],
+        rules.STRIP_MARKS: [normalizers.NFKD(), normalizers.Replace(Regex(_combining_class()), "")],
+        rules.LOWER: [normalizers.Replace(Regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()],
+        rules.COMPOSE: [normalizers.NFC()],
+    }
+    return [normalizer for step in rules.steps(text_rules) for normalizer in by_step[step]]
+
+
+@functools.cache
+def _combining_class() -> str:
+    """Return a regular expression for characters with a non-zero combining class."""
+    return regex_class(c for c in map(chr, range(_AFTER_THE_MARKS)) if unicodedata.combining(c)) + "+"
+
+
+def regex_class(characters: Iterable[str]) -> str:
+    """Return a regular expression for one of these characters; neighbours in code become a range."""
+    runs: list[list[int]] = []
+    for code in map(ord, characters):
+        if runs and runs[-1][1] == code - 1:
+            runs[-1][1] = code
+        else:
+            runs.append([code, code])
+    return "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in runs) + "]"
+
+
+_USUAL_NAMES = {
+    "pad": ("<pad>", "[PAD]"), "unk": ("<unk>", "[UNK]"), "cls": ("[CLS]", "<cls>"), "sep": ("[SEP]", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+}  # fmt: skip
+_UNMATCHED = "\uffff"  # before a special token's name in a Unigram vocabulary: no text holds this noncharacter
+
+
+_MOST_TOKENS = 10_000_000  # as `AlbertConfig`: beyond it a broken file
+_UNKNOWN = "\U0010ff00"  # for private use: no vocabulary has it
+
+
+class JsonTokenizer(AlbertTokenizer):
+    """The tokenizer of a `tokenizer.json`. Make one with `AlbertTokenizer.from_pretrained`."""
+
+    def __init__(
+        self,
+        content: str,
+        names: Mapping[str, str] | None = None,
+        text_rules: str = "tokenizer.json",
+        source: str | os.PathLike[str] = JSON_NAME,
+    ) -> None:
+        """Use `from_pretrained` unless the file is in memory.
+
+        Args:
+            content: Content of a `tokenizer.json` with a Unigram or WordPiece model.
+            names: What the special tokens are called, by role: "pad", "unk", "cls", "sep", "mask". Default: ALBERT's or
+                BERT's usual names, whichever the vocabulary has.
+            text_rules: What to call its rules.
+            source: Where it came from, for messages.
+        """
+        self.text_rules = text_rules
+        self._content, self._source = content, str(source)
+        parts = self._parts()
+        self._kind: str = parts["model"]["type"]
+        self._whole = self._read(parts)
+        self._added_names = {token.content for token in self._whole.get_added_tokens_decoder().values()}
+        vocabulary = self._whole.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values()) + 1
+        if self.vocab_size > _MOST_TOKENS:
+            raise self._broken(f"its largest id is {self.vocab_size - 1:,}")
+        self._names = self._found_names(vocabulary, names or {})
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (vocabulary[n] for n in self._names.values())
+        self._backend = self._read(_without_specials(parts, set(self._names.values())))
+        try:
+            self._backend.encode(_UNKNOWN, add_special_tokens=False)
+        except Exception as error:  # the unknown token is missing; the library says it at the first such text
+            raise self._broken(str(error)) from None
+        self.fingerprint = sha256_bytes(json.dumps([content, list(self._names.values())]).encode())
+
+    def _arguments(self) -> tuple:
+        return (self._content, self._names, self.text_rules, self._source)
+
+    @classmethod
+    def from_files(
+        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
+    ) -> "JsonTokenizer | None":
+        """Read a `tokenizer.json`. See `AlbertTokenizer.from_files`."""
+        file = folder / JSON_NAME
+        if not file.exists():
+            return None
+        check_no_rules(folder, text_rules)
+        read_json(file, "tokenizer")  # names the line of what is no JSON
+        tokenizer = cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
+        tokenizer._check_template()
+        return tokenizer
+
+    @classmethod
+    def with_added(cls, folder: Path, tokenizer: AlbertTokenizer, added: Sequence[AddedToken]) -> "JsonTokenizer":
+        """See `AlbertTokenizer.with_added`."""
+        file = folder / JSON_NAME
+        content = file.read_text(encoding="utf-8") if file.exists() else tokenizer.tokenizer_json()
+        names = {role: tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id")) for role in SPECIAL_ROLES}
+        return JsonTokenizer(_with_added_tokens(content, added, folder), names, source=file)
+
+    def matches_added(self, token: AddedToken) -> bool:
+        """See `AlbertTokenizer.matches_added`; those that the file lists are matched."""
+        return super().matches_added(token) or token.content in self._added_names
+
+    def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+        return {JSON_NAME: self._content.encode()}, self._class_flags()
+
+    # --- encoding -----------------------------------------------------------------------------------------------------
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
+        """See `AlbertTokenizer.encode_batch`. `tokenizers` decides on the number of threads by itself."""
+        with _panics_as_errors():
+            encoded = self._backend.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
+        return ragged([np.array(text.ids, dtype=np.int32) for text in encoded])
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """See `AlbertTokenizer.encode_with_offsets`; the spans are those of the `tokenizers` library."""
+        with _panics_as_errors():
+            encoded = self._backend.encode(encodable(text), add_special_tokens=False)
+        return encoded.ids, encoded.offsets
+
+    def pieces(self, text: str) -> list[str]:
+        """See `AlbertTokenizer.pieces`."""
+        ids, spans = self.encode_with_offsets(text)
+        return [text[a:b] if i == self.unk_id else self._piece(i) for i, (a, b) in zip(ids, spans, strict=True)]
+
+    # --- the vocabulary -----------------------------------------------------------------------------------------------
+
+    def special_ids(self) -> list[int]:
+        """Return the ids of the five special tokens, ascending."""
+        return sorted((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _encode_plain(self, text: str) -> list[int]:
+        return self.encode_with_offsets(text)[0]
+
+    def _decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        with _panics_as_errors():
+            return self._whole.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def _piece(self, piece_id: int) -> str:
+        return self._whole.id_to_token(piece_id) or ""
+
+    def _starts_word(self, piece: str) -> bool:
+        return not piece.startswith("##") if self._kind == "WordPiece" else super()._starts_word(piece)
+
+    def _class_flags(self) -> dict[str, bool]:
+        """Return `do_lower_case` and `keep_accents` as the normalisation in the file has them.
+
+        The class `transformers.AlbertTokenizer` builds its own normalisation from these two.
+        """
+        kinds = set(re.findall(r'"type": *"(Lowercase|StripAccents)"', json.dumps(self._parts()["normalizer"])))
+        return {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
+
+    def _parts(self) -> dict[str, Any]:
+        try:
+            parts = json.loads(self._content)
+            kind = parts["model"]["type"]
+        except (ValueError, KeyError, TypeError):
+            raise self._broken("it is not the JSON of one") from None
+        if kind not in ("Unigram", "WordPiece"):
+            what = f"`{self._source}` holds a {kind} model"
+            raise CheckpointError(
+                "unsupported",
+                what,
+                "albertkit reads Unigram and WordPiece, which ALBERTs have; train one: `albertkit tokenizer train`",
+            )
+        parts["padding"] = parts["truncation"] = None
+        return parts
+
+    def _read(self, parts: dict[str, Any]) -> Any:
+        from tokenizers import Tokenizer
+
+        try:
+            return Tokenizer.from_str(json.dumps(parts))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library raises nothing more particular; its panics are no Exception
+            raise self._broken(str(error)) from None
+
+    def _broken(self, why: str) -> CheckpointError:
+        return CheckpointError(
+            "bad-file", f"`{self._source}` is not a tokenizer: {why}", "fetch it again, or save it again"
+        )
+
+    def _check_template(self) -> None:
+        """Refuse a file that puts other special tokens around a text or a pair than `[CLS] A [SEP] B [SEP]`.
+
+        transformers would give the model what the file says, and ALBERT's heads read the first token.
+        """
+        first, second = (self._whole.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
+        single = [self.cls_id, *first, self.sep_id]
+        if self._whole.encode("a").ids == single and self._whole.encode("a", "b").ids == [
+            *single,
+            *second,
+            self.sep_id,
+        ]:
+            return
+        names = [self._piece(number) for number in self._whole.encode("a", "b").ids]
+        fact = f"`{self._source}` reads the pair `a`, `b` as {' '.join(names)}, not as [CLS] a [SEP] b [SEP]"
+        raise CheckpointError(
+            "unsupported", fact, "set its post_processor as ALBERT's tokenizers have it, if the model wants it"
+        )
+
+    def _found_names(self, vocabulary: Mapping[str, int], given: Mapping[str, str]) -> dict[str, str]:
+        names = {}
+        for role in SPECIAL_ROLES:
+            wanted = (given[role],) if role in given else _USUAL_NAMES[role]
+            present = [name for name in wanted if name in vocabulary]
+            if not present:
+                what = f"`{self._source}` has no {role} token ({' or '.join(wanted)})"
+                raise CheckpointError("wrong-tokenizer", what, f'name it in {CONFIG_NAME}: "{role}_token": …')
+            names[role] = present[0]
+        return names
+
+
+@contextmanager
+def _panics_as_errors() -> Iterator[None]:
+    """State a panic of the library, which is no Exception and ends whatever catches those, as an error."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        fact = f"the regular expressions of {JSON_NAME} fail on this text: {error}"
+        raise CheckpointError("bad-file", fact, "leave the text out, or use another tokenizer") from None
+
+
+def _with_added_tokens(content: str, added: Sequence[AddedToken], folder: Path) -> str:
+    """Return the content of a `tokenizer.json` that matches further tokens; those that it lists itself stay as they are.
+
+    Raises:
+        CheckpointError: wrong-tokenizer if a token would get another id than the folder says.
+    """
+    from tokenizers import AddedToken as TheirToken
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(content)
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    missing = [token for token in added if token.content not in known]
+    for token in sorted(missing, key=lambda token: (token.id is None, token.id or 0)):
+        tokenizer.add_tokens([TheirToken(token.content, **token.flags)])
+        number = tokenizer.token_to_id(token.content)
+        if token.id not in (None, number):
+            fact = f"`{folder}` gives the added token `{token.content}` the id {token.id}, its vocabulary {number}"
+            raise CheckpointError("wrong-tokenizer", fact, "fetch the tokenizer's files again, all from one place")
+    return tokenizer.to_str()
+
+
+def _without_specials(parts: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """Return the parts of a tokenizer to which the names of its special tokens mean nothing."""
+    model = dict(parts["model"])
+    if model["type"] == "Unigram":
+        model["vocab"] = [[_UNMATCHED + piece if piece in names else piece, score] for piece, score in model["vocab"]]
+    added = [token for token in parts.get("added_tokens") or [] if token["content"] not in names]
+    return {**parts, "model": model, "added_tokens": added, "post_processor": None}

@@ -1,0 +1,335 @@
+"""Abilities of a machine: which precision to use, and the peak a utilisation is measured against."""
+
+import atexit
+import importlib.util
+import os
+import re
+import shutil
+import time
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore
+
+from albertkit.engines.engine import faster_bf16
+from albertkit.errors import ConfigError, MachineError, MissingExtraError
+from albertkit.model.attention import varlen_fault
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.training.launch import name_start, warn_of_shared_store
+
+# How long processes wait for one another: the first writes checkpoints and cards while the others wait, and at the start each
+# plans its own examples. A process that has died is noticed at once; this is for one that hangs.
+TIMEOUT = timedelta(minutes=30)
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all.
+
+    Attributes:
+        rank: Number of this process, from 0.
+        size: Number of processes.
+        device: Where this process computes.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_main(self) -> bool:
+        """True for the one process that writes files and speaks."""
+        return self.rank == 0
+
+    def sum_gradients(self, parameters: Iterable[Tensor], flag: bool = False) -> Tensor | float:
+        """Replace every gradient by its sum over all processes: one reduction, for which the host does not wait.
+
+        A process may lack a gradient that others have (it had no example that needs the parameter).
+
+        Returns:
+            In how many processes the flag is set; with several, fp32 [1 + P]: that, and how many had a gradient of each
+            parameter. Where none had one, the gradient is now zero and should be none.
+        """
+        if self.size == 1:
+            return float(flag)
+        parameters = list(parameters)
+        there = self.put([flag, *(p.grad is not None for p in parameters)], torch.float32)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = self.sum(torch.cat([*(g.detach().reshape(-1) for g in gradients), there]))
+        *totals, holders = flat.split([*(p.numel() for p in parameters), len(there)])
+        for parameter, gradient, total in zip(parameters, gradients, totals, strict=True):
+            parameter.grad = gradient.detach().copy_(total.view_as(gradient))
+        return holders
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum a tensor over all processes, element by element, in place."""
+        if self.size > 1:
+            with _among_others():
+                dist.all_reduce(values)
+        return values
+
+    def totals(self, numbers: Sequence[float]) -> Sequence[Tensor | float]:
+        """Sum numbers of the host over all processes: plain numbers if this is the only one, else 0-d on the device.
+
+        The host does not wait for the device; `read` does.
+        """
+        return numbers if self.size == 1 else self.sum(self.put(numbers, torch.float64)).unbind()
+
+    def read(self, *values: Tensor | float) -> list[float]:
+        """Return numbers of the device, of any shape, and of the host, as one list on the host: one transfer."""
+        there = [value.double().flatten() for value in values if isinstance(value, Tensor)]
+        found = iter(torch.cat(there).tolist() if there else ())
+        lists = ([next(found) for _ in range(v.numel())] if isinstance(v, Tensor) else [v] for v in values)
+        return [number for numbers in lists for number in numbers]
+
+    def put(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
+        """Put numbers of the host on the device; neither waits for the other."""
+        values = torch.tensor(numbers, dtype=dtype)
+        pinned = values.pin_memory() if self.device.type == "cuda" else values
+        return pinned.to(self.device, non_blocking=True)
+
+    def gather(self, value: Value) -> list[Value]:
+        """Return what each process has, by rank, in all of them; any value that can be pickled."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        with _among_others():
+            dist.all_gather_object(values, value)
+        return values
+
+    def first(self, value: Value) -> Value:
+        """Return what the first process has, in all of them: decisions that must agree are its own."""
+        return self.gather(value)[0]
+
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
+        if self.size > 1:
+            with _among_others():
+                dist.barrier()
+
+
+@contextmanager
+def _among_others() -> Iterator[None]:
+    """State what a collective says of a process that is gone (gloo, NCCL: RuntimeError) as one of our errors."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        first_line = str(error).strip().partition("\n")[0].partition(" This is typically")[0]
+        fact = f"another process of this training has ended, or does not answer ({first_line})"
+        hint = "look for its last lines, or for the kernel's out-of-memory killer; --resume goes on from the newest checkpoint"
+        raise MachineError("worker-died", fact, hint) from error
+
+
+def join_world(device: str = "auto") -> World:
+    """Join the other processes if `torchrun` started us, until this process ends; for names of devices see `find_device`."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    chosen = find_device(device, local_rank)
+    on_gpu = chosen.type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(chosen)
+    if size > 1 and not dist.is_initialized():
+        warn_of_shared_store()
+        with _among_others():
+            store = fresh_store(rank, size, TIMEOUT)
+            dist.init_process_group(
+                "nccl" if on_gpu else "gloo",
+                timeout=TIMEOUT,
+                device_id=chosen if on_gpu else None,
+                store=store,
+                rank=rank if store else -1,
+                world_size=size if store else -1,
+            )
+        atexit.register(leave_world)
+    return World(rank, size, chosen)
+
+
+def leave_world() -> None:
+    """Leave the other processes; this happens by itself when a process ends."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def find_device(device: str = "auto", local_rank: int = 0) -> torch.device:
+    """Return the device of a name: "auto" (a GPU if there is one), "cpu", "cuda" (this process's own) or "cuda:N"."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return _checked(f"cuda:{local_rank}" if device == "cuda" else device)
+
+
+def _checked(name: str) -> torch.device:
+    """Return the device of this name, if it is there."""
+    gpus = torch.cuda.device_count()
+    known = ["cpu", *(f"cuda:{n}" for n in range(gpus))]
+    if name not in known:
+        there = f"{gpus} CUDA devices" if gpus else "no CUDA device that torch can use"
+        raise ConfigError("no-device", f"device `{name}`: this machine has {there}", f"use {' or '.join(known)}")
+    return torch.device(name)
+
+
+_PAUSE = 0.05  # seconds between two looks at who has come
+
+
+def fresh_store(rank: int, size: int, timeout: timedelta) -> Store | None:
+    """Return the store of this start; None where torchrun keeps none, and torch makes one itself."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    store = TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timeout,
+    )
+    name = meet(store, rank, size, timeout)
+    name_start(name)
+    return PrefixStore(f"albertkit/{name}", store)
+
+
+def meet(store: Store, rank: int, size: int, timeout: timedelta) -> str:
+    """Agree on a name for this start with the other processes, whatever earlier starts left in the store they share."""
+    own = uuid.uuid4().hex
+    if rank:
+        store.set(f"albertkit/hello/{rank}", own)
+        answer = f"albertkit/welcome/{own}"
+        store.wait([answer], timeout)
+        name = store.get(answer).decode()
+        store.add(f"albertkit/met/{name}", 1)
+        return name
+    answered: dict[int, str] = {}
+    deadline = time.monotonic() + timeout.total_seconds()
+    while store.add(f"albertkit/met/{own}", 0) < size - 1:
+        for other in range(1, size):
+            if store.check([f"albertkit/hello/{other}"]):
+                hello = store.get(f"albertkit/hello/{other}").decode()
+                if answered.get(other) != hello:  # not yet answered, or it was a dead process's
+                    answered[other] = hello
+                    store.set(f"albertkit/welcome/{hello}", own)
+        if time.monotonic() > deadline:
+            missing = size - 1 - store.add(f"albertkit/met/{own}", 0)
+            raise RuntimeError(f"{missing} of {size} processes did not come within {timeout}")
+        time.sleep(_PAUSE)
+    return own
+
+
+PRECISIONS = ("auto", "fp32", "bf16")
+
+# Dense bf16 in TFLOP/s. The vendors' data sheets print most of them "with sparsity", which is twice as much. NVIDIA: HGX B200
+# and B300, GB200 and GB300 NVL72, H200, H100 (SXM, PCIe, NVL), GH200, H20, A100, A30, A10, L40S, L40, L4, RTX 6000 Ada; the white
+# papers of Ada and Blackwell for RTX (sums in fp32). A10G: AWS G5. AMD: MI300X, MI325X. The first in a device's name wins.
+_BF16_PEAKS = {
+    "GB300": 2500, "GB200": 2500, "B300": 2250, "B200": 2250, "GH200": 989, "H200 NVL": 835, "H200": 989, "H100 PCIe": 756,
+    "H100 NVL": 835, "H100": 989, "H800": 989, "H20": 148, "A100": 312, "A800": 312, "A30": 165, "A10G": 70, "A10": 125,
+    "L40S": 362, "L40": 181, "L4": 121, "RTX 6000 Ada": 364, "RTX 5090": 209, "RTX 4090": 165, "MI325X": 1307, "MI300X": 1307,
+}  # fmt: skip
+
+
+def choose_precision(precision: str, device: torch.device) -> torch.dtype:
+    """Return the type to compute in, "auto" being bf16 where a device multiplies it faster; parameters always stay in fp32."""
+    if precision not in PRECISIONS:
+        raise ConfigError("unknown-name", f"there is no precision `{precision}`", f"use one of {', '.join(PRECISIONS)}")
+    if precision == "auto":
+        return torch.bfloat16 if faster_bf16(device) else torch.float32
+    return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
+def choose_compiled(wanted: str, device: torch.device) -> bool:
+    """Return whether to fuse what a layer does between its matrix products: "on", "off", or "auto" for on CUDA, where those
+    operations wait for memory and their launches for the host."""
+    missing = _lacking_compiler(device)
+    if wanted == "on" and missing:
+        raise MissingExtraError(
+            "not-installed", f"torch.compile needs {missing} for {device.type}", "use --compile off"
+        )
+    return wanted == "on" or (wanted == "auto" and device.type == "cuda" and not missing)
+
+
+def _lacking_compiler(device: torch.device) -> str:
+    """Return what torch.compile lacks; empty if nothing. Triton, too, compiles its launchers with a C compiler."""
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        return "triton"
+    names = ("CC", "cc", "gcc", "clang") if device.type == "cuda" else ("CXX", "g++", "clang++")
+    found = os.environ.get(names[0]) or any(map(shutil.which, names[1:]))
+    return "" if found else "a C compiler" if device.type == "cuda" else "a C++ compiler"
+
+
+def describe(model: PretrainedAlbert, device: torch.device) -> str:
+    """Return a line about the type a model computes in, and how."""
+    dtype = str(model.compute_dtype).removeprefix("torch.")
+    line = f"precision: {dtype} on {device}"
+    if device.type == "cuda":
+        fault = varlen_fault(device)
+        if model.config.attention_probs_dropout_prob:
+            fault = fault or "it knows no dropout"
+        if dtype == "float32":
+            fault = fault or "it knows half precision only"
+        attention = f"padded, torch's packed attention cannot be used: {fault}" if fault else "packed"
+        line += f" ({torch.cuda.get_device_name(device)}); attention: {attention}"
+    return f"{line}; layers compiled" if model.compiled else line
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """Return the device's dense bf16 peak in FLOP/s if its data sheet is known; else None (CPUs: clocks vary too much)."""
+    return bf16_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+
+
+def bf16_peak(name: str) -> float | None:
+    """Return the dense bf16 FLOP/s in the data sheet of a GPU, by the name that its driver reports; None for an unknown one."""
+    known = (1e12 * tflops for part, tflops in _BF16_PEAKS.items() if re.search(rf"\b{part}\b", name))
+    return next(known, None)
+
+
+@contextmanager
+def repeatable(device: torch.device) -> Iterator[None]:
+    """Make a GPU's results repeatable within this context, as a CPU's are anyway.
+
+    Attention's gradient and sums by index otherwise add in the order in which threads come. Memory that is written anyway
+    need not be filled first. cuBLAS must know a workspace before its first product in this process:
+    `albertkit.model` does that when it is imported. Where it came too late, torch would refuse every product: a warning, and
+    results that are not to the bit.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    memory: Any = torch.utils.deterministic  # a module with a property, which type checkers do not know
+    before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    memory.fill_uninitialized_memory = False
+    try:
+        if not _multiplies(device):
+            torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
+            warnings.warn(
+                "this training will not repeat itself to the bit: cuBLAS was used before albertkit was imported; "
+                "set CUBLAS_WORKSPACE_CONFIG=:4096:8 before Python starts",
+                stacklevel=3,
+            )
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
+        memory.fill_uninitialized_memory = before[1]
+
+
+def _multiplies(device: torch.device) -> bool:
+    """Return whether torch does not refuse a product as one that might not repeat itself."""
+    try:
+        one = torch.ones(8, 8, device=device)
+        torch.mm(one, one)
+    except RuntimeError as error:
+        if "CUBLAS_WORKSPACE_CONFIG" not in str(error):
+            raise
+        return False
+    return True

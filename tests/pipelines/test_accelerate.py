@@ -1,0 +1,235 @@
+"""A live model of transformers, sentence-transformers or ours: the same outputs from the engine, and back."""
+
+import copy
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import albertkit
+from albertkit.errors import ConfigError, DataError
+from albertkit.model import AlbertForSequenceClassification, AlbertModel
+from albertkit.pipelines.accelerate import _OwnEncode, _TheirForward
+
+transformers = pytest.importorskip("transformers")
+
+CLASSES = [
+    "",
+    "ForPreTraining",
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+]
+
+
+def shape(**changes):
+    return transformers.AlbertConfig(
+        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
+        intermediate_size=128, max_position_embeddings=40, initializer_range=0.2, **changes,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def batch() -> dict[str, torch.Tensor]:
+    """Four rows, three of them padded, with two segments."""
+    draw = torch.Generator().manual_seed(0)
+    mask = (torch.arange(17) < torch.tensor([17, 3, 9, 11])[:, None]).long()
+    ids = torch.randint(5, 90, (4, 17), generator=draw) * mask
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": (torch.arange(17) > 2).long() * mask}
+
+
+def made(name: str, **changes):
+    torch.manual_seed(1)
+    return getattr(transformers, f"Albert{name or 'Model'}" if not name else f"Albert{name}")(shape(**changes)).eval()
+
+
+def is_fast(model) -> bool:
+    return any(isinstance(module.__dict__.get("forward"), _TheirForward) for module in model.modules())
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_outputs_of_transformers_classes_at_every_real_token(name: str, batch) -> None:
+    model = made(name)
+    with torch.no_grad():
+        before = model(**batch)
+        assert albertkit.accelerate(model, "fp32") is model
+        assert is_fast(model)
+        after = model(**batch)
+        as_tuple = model(**batch, return_dict=False)
+    assert type(after) is type(before)
+    assert list(after) == list(before)
+    assert len(as_tuple) == len(after)
+    real = batch["attention_mask"].bool()
+    for key, value in before.items():
+        there, here = (v[real] if v.shape[:2] == real.shape else v for v in (value, after[key]))
+        assert torch.allclose(there, here, atol=2e-5), key
+        assert not torch.equal(there, here)  # or nothing else computed it
+
+
+@torch.no_grad()
+def test_bf16_is_as_near_as_torchs_own() -> None:
+    sizes = dict(vocab_size=200, embedding_size=64, hidden_size=256, num_attention_heads=4, intermediate_size=1024)
+    torch.manual_seed(0)
+    model = transformers.AlbertModel(transformers.AlbertConfig(**sizes)).eval()
+    ids = torch.randint(5, 200, (6, 30))
+    expected = model(ids)[0]
+    rounded = copy.deepcopy(model).to(torch.bfloat16)(ids)[0].float()
+    found = albertkit.accelerate(model, "bf16")(ids)[0]
+    assert float((found - expected).abs().mean()) < 1.1 * float((rounded - expected).abs().mean())
+    assert float((found - expected).abs().max()) < 0.01 * float(expected.abs().max())
+
+
+def test_what_the_engine_does_not_compute_is_the_models_own(batch) -> None:
+    model, untouched = made(""), made("")
+    albertkit.accelerate(model, "fp32")
+    left_padded = {name: values.flip(1) for name, values in batch.items()}
+    embedded = model.embeddings.word_embeddings(batch["input_ids"]).detach()
+    with torch.no_grad():
+        for call in (
+            {**batch, "output_hidden_states": True},
+            {**batch, "output_attentions": True},
+            left_padded,
+            {"inputs_embeds": embedded, "attention_mask": batch["attention_mask"]},
+        ):
+            ours, theirs = model(**call), untouched(**call)
+            assert list(ours) == list(theirs)
+            assert torch.equal(ours.last_hidden_state, theirs.last_hidden_state)
+        assert len(model(**batch, output_hidden_states=True).hidden_states) == 4
+
+
+def test_training_and_gradients_warn_once_and_work(batch) -> None:
+    model = albertkit.accelerate(made("ForSequenceClassification"), "fp32")
+    with pytest.warns(UserWarning, match=r"gradients are on: .* torch\.no_grad"):
+        model(**batch)
+    model.train()
+    with pytest.warns(UserWarning, match=r"model\.eval\(\)"):
+        loss = model(**batch, labels=torch.tensor([0, 1, 0, 1])).loss
+    loss.backward()
+    assert model.albert.embeddings.word_embeddings.weight.grad is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(**batch)
+        model.eval()(**batch)
+
+
+def test_changed_weights_are_used_at_once(batch) -> None:
+    model = albertkit.accelerate(made("ForSequenceClassification"), "fp32")
+    with torch.no_grad():
+        model(**batch)
+        model.albert.embeddings.word_embeddings.weight.mul_(2)
+        changed = model(**batch).logits
+        albertkit.restore(model)
+        assert not is_fast(model)
+        assert torch.allclose(changed, model(**batch).logits, atol=2e-5)
+        albertkit.accelerate(model, "fp32")
+        model.load_state_dict(made("ForSequenceClassification").state_dict())
+        loaded = model(**batch).logits
+        assert torch.allclose(loaded, made("ForSequenceClassification")(**batch).logits, atol=2e-5)
+
+
+def test_a_resized_vocabulary_is_known_at_once(batch) -> None:
+    model = albertkit.accelerate(made(""), "fp32")
+    with torch.no_grad():
+        model(**batch)
+        model.resize_token_embeddings(100)
+        larger = torch.tensor([[2, 99, 3]])
+        assert torch.allclose(model(larger)[0], albertkit.restore(model)(larger)[0], atol=2e-5)
+        albertkit.accelerate(model, "fp32").resize_token_embeddings(10)
+        with pytest.raises(DataError, match="the model knows 0 to 9"):
+            model(larger)
+
+
+def test_restored_is_as_before_and_a_copy_is_its_own(batch) -> None:
+    model = made("")
+    with torch.no_grad():
+        before = model(**batch).last_hidden_state
+        albertkit.accelerate(model, "fp32")
+        twin = copy.deepcopy(model)
+        twin.embeddings.word_embeddings.weight.zero_()
+        assert is_fast(twin)
+        assert torch.allclose(model(**batch).last_hidden_state[0], before[0], atol=2e-5)
+        assert not torch.allclose(twin(**batch).last_hidden_state[0], before[0], atol=2e-5)
+        assert torch.equal(albertkit.restore(model)(**batch).last_hidden_state, before)
+
+
+def test_frozen_stays_frozen_and_what_was_replaced_is_the_models_own(batch) -> None:
+    model = made("").requires_grad_(False)
+    albertkit.accelerate(model, "fp32")
+    model.embeddings.word_embeddings.weight.mul_(2)
+    model(**batch)
+    assert not any(parameter.requires_grad for parameter in albertkit.restore(model).parameters())
+    albertkit.accelerate(model, "fp32").pooler = None
+    with pytest.warns(UserWarning, match="its layers were replaced since"):
+        found = model(**batch).last_hidden_state
+    assert torch.equal(found, albertkit.restore(model)(**batch).last_hidden_state)
+
+
+def test_traced_and_autocast_and_broadcast_types(batch) -> None:
+    model = made("")
+    with torch.no_grad():
+        expected = model(batch["input_ids"], token_type_ids=batch["token_type_ids"][:1])[0]
+        albertkit.accelerate(model, "fp32")
+        assert torch.equal(model(batch["input_ids"], token_type_ids=batch["token_type_ids"][:1])[0], expected)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert model(**batch)[0].dtype == albertkit.restore(made(""))(**batch)[0].dtype
+        traced = torch.jit.trace(model, batch["input_ids"], strict=False)
+        other = batch["input_ids"].flip(1)
+        assert torch.allclose(traced(other)["last_hidden_state"], model(other)[0], atol=2e-5)
+
+
+def test_hooks_are_called(batch) -> None:
+    model = albertkit.accelerate(made(""), "fp32")
+    seen = []
+    model.encoder.embedding_hidden_mapping_in.register_forward_hook(lambda *_: seen.append(1))
+    with torch.no_grad():
+        model(**batch)
+    assert seen
+
+
+def test_saved_folder_is_unchanged(batch, tmp_path: Path) -> None:
+    model = made("ForMaskedLM")
+    model.save_pretrained(tmp_path / "a")
+    albertkit.accelerate(model, "fp32").save_pretrained(tmp_path / "b")
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_pipeline_and_a_sentence_transformer(tiny_model_folder, tiny_texts: list[str]) -> None:
+    checkpoint = tiny_model_folder(AlbertModel)
+    texts = [text[: 20 * n + 20] for n, text in enumerate(tiny_texts[:3])]
+    pipeline = transformers.pipeline("feature-extraction", model=str(checkpoint), tokenizer=str(checkpoint))
+    before = pipeline(texts)
+    assert albertkit.accelerate(pipeline, "fp32") is pipeline
+    assert is_fast(pipeline.model)
+    for there, here in zip(before, pipeline(texts), strict=True):
+        assert torch.allclose(torch.tensor(there), torch.tensor(here), atol=2e-5)
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    encoder = sentence_transformers.SentenceTransformer(str(checkpoint), device="cpu")
+    before = encoder.encode(texts)
+    assert is_fast(albertkit.accelerate(encoder, "fp32"))
+    assert torch.allclose(torch.tensor(before), torch.tensor(encoder.encode(texts)), atol=2e-5)
+
+
+def test_our_own_classes(tiny_model_folder, batch) -> None:
+    model = AlbertForSequenceClassification.from_pretrained(tiny_model_folder(AlbertModel), num_labels=3)
+    batch["input_ids"] = batch["input_ids"] % 50
+    with torch.no_grad():
+        before = model(**batch).logits
+        albertkit.accelerate(model, "fp32")
+        assert isinstance(model.albert.__dict__["encode"], _OwnEncode)
+        assert torch.allclose(model(**batch).logits, before, atol=2e-5)
+        assert model(**batch, output_hidden_states=True).hidden_states is not None
+        assert torch.equal(albertkit.restore(model)(**batch).logits, before)
+
+
+def test_what_is_no_plain_albert_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no ALBERT in this Linear"):
+        albertkit.accelerate(torch.nn.Linear(2, 2))
+    with pytest.raises(ConfigError, match="no precision"):
+        albertkit.accelerate(made(""), "int4")
+    model = made("")
+    model.pooler = torch.nn.Sequential(model.pooler)
+    with pytest.raises(ConfigError, match="other parameters"):
+        albertkit.accelerate(model)

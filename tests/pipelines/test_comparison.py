@@ -1,0 +1,122 @@
+"""Comparison of an engine with fp32: what it counts, against numpy, and that a damaged engine is refused."""
+
+import copy
+from itertools import chain, islice
+
+import numpy as np
+import pytest
+import torch
+
+import albertkit
+from albertkit.config import AlbertConfig
+from albertkit.corpus.builtin import builtin_documents
+from albertkit.engines import load_engine, on_engine
+from albertkit.errors import AlbertKitError
+from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
+from albertkit.pipelines import compare_precision as comparison
+from albertkit.pipelines.compare_precision import PrecisionComparison, compare_precision, sample_batches
+from albertkit.tasks.models import save_task_model
+from albertkit.tokenizer import AlbertTokenizer
+
+SIZES = dict(
+    embedding_size=32, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
+    max_position_embeddings=64,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    text = list(chain.from_iterable(islice(builtin_documents(), 40)))
+    return albertkit.train_tokenizer(text, tmp_path_factory.mktemp("tokenizer"), vocab_size=300)
+
+
+@pytest.fixture
+def pretrained(tmp_path, tokenizer):
+    torch.manual_seed(0)
+    AlbertForPreTraining(AlbertConfig(vocab_size=tokenizer.vocab_size, **SIZES)).save_pretrained(
+        tmp_path / "model", tokenizer
+    )
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def classifier(tmp_path, tokenizer):
+    """A random classifier and examples labelled as it would: all right in fp32."""
+    columns = albertkit.Columns(text="text", label="label")
+    task = albertkit.find_task("classify", columns).with_changes(labels=("a", "b", "c"), length=32)
+    torch.manual_seed(1)
+    config = AlbertConfig(vocab_size=tokenizer.vocab_size, **SIZES, foreign={"num_labels": 3})
+    model = AlbertForSequenceClassification(config).eval()
+    save_task_model(tmp_path / "model", model, tokenizer, task)
+    pipeline = albertkit.load_pipeline(tmp_path / "model", precision="fp32")
+    texts = list(islice(chain.from_iterable(builtin_documents()), 60))
+    rows = [f"{text}\t{pipeline(text)['label']}" for text in texts if "\t" not in text and '"' not in text]
+    (tmp_path / "dev.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    return tmp_path / "model", tmp_path / "dev.tsv"
+
+
+def damage(monkeypatch: pytest.MonkeyPatch, amount: float) -> None:
+    """From now on engines are those of a model with noise in its weights."""
+
+    def damaged(model, precision="auto"):
+        model = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in model.encoder_model.parameters():
+                parameter += amount * parameter.std() * torch.randn_like(parameter)
+        return load_engine(model, precision)
+
+    monkeypatch.setattr(comparison, "load_engine", damaged)
+
+
+def test_cosines_and_choices_are_those_of_numpy(pretrained):
+    found = compare_precision(pretrained)
+    model = AlbertForPreTraining.from_pretrained(pretrained)
+    batches, _ = sample_batches(AlbertTokenizer.from_pretrained(pretrained), model.config)
+    other = on_engine(model, load_engine(model, "int8"))
+    cosines, same = [], []
+    with torch.no_grad():
+        for batch in batches:
+            for exact, near in zip(model.packed_logits(batch), other.packed_logits(batch), strict=True):
+                a, b = exact.double().numpy(), near.double().numpy()
+                cosines += ((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).tolist()
+                same += (a.argmax(1) == b.argmax(1)).tolist()
+    assert found.cosine_mean == pytest.approx(np.mean(cosines), abs=1e-5)
+    assert found.cosine_min == pytest.approx(np.min(cosines), abs=1e-5)
+    assert found.top1 == pytest.approx(np.mean(same))
+    assert found.texts == 64
+    assert not found.problems
+
+
+def test_a_damaged_engine_is_refused(pretrained, monkeypatch):
+    damage(monkeypatch, 0.7)
+    found = compare_precision(pretrained)
+    assert found.problems
+    with pytest.raises(AlbertKitError, match=r"\[doubtful\]"):
+        found.require(False, "use bf16")
+    found.require(True, "")
+
+
+def test_labels_decide(classifier, monkeypatch):
+    found = compare_precision(*classifier)
+    assert found.reference == 100
+    assert found.loss == pytest.approx(100 * (1 - found.top1))
+    damage(monkeypatch, 1.5)
+    broken = compare_precision(*classifier)
+    assert broken.reference == 100
+    assert broken.loss > 0.5
+    assert "points" in broken.problems[0]
+
+
+@pytest.mark.parametrize(("loss", "refused"), [(0.5, False), (0.51, True), (-3.0, False)])
+def test_half_a_point(loss, refused):
+    made = PrecisionComparison("int8", "dev.tsv", 100, 0.5, 0.1, 0.5, "accuracy", 90.0, 90.0 - loss)
+    assert bool(made.problems) is refused  # states do not count where labels do
+
+
+def test_the_command(pretrained, run_command, monkeypatch):
+    done = run_command("compare-precision", pretrained, "--json")
+    assert (done.status, done.json["problems"]) == (0, [])
+    damage(monkeypatch, 0.7)
+    done = run_command("compare-precision", pretrained)
+    assert done.status == 1
+    assert "same as fp32  no" in done.out

@@ -1,0 +1,736 @@
+"""Folders as they lie on hubs, of every era: read as their own library reads them, or refused by one named error."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from albertkit.conversion.convert import convert
+from albertkit.conversion.options import ConvertOptions
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.errors import AlbertKitError
+from albertkit.model import AlbertModel
+from albertkit.pipelines.load import load_pipeline
+from albertkit.report.inspect import inspect_folder
+from albertkit.tokenizer import AlbertTokenizer
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("sentence_transformers")
+
+CHINESE = list("我爱北京天安门今天气很好的小語言臺灣")
+JAPANESE = list("日本語のテキストですカタカナひらがな")
+KOREAN = ["대한민국", "##의", "##은", "서울", "##이다", "수도"]
+LATIN = "the quick brown fox jumps over lazy dog cafe naive covid ##s ##ing a b c e s".split()
+CAPITALS = ["The", "Fox", "A", "É", "é", "Caf", "##é"]
+VOCABULARY = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "[unused1]",
+    "[unused2]",
+    "[",
+    "]",
+    "unused",
+    "##1",
+    ",",
+    ".",
+]
+VOCABULARY += list(dict.fromkeys([*LATIN, *CAPITALS, *CHINESE, *JAPANESE, *KOREAN]))
+TEXTS = [
+    "the quick brown fox jumps over a lazy dog.",
+    "The [unused1] Fox [unused2]the<e1>the, newwords and <e1> covid19",
+    "Café naïve É é THE",
+    "我爱北京the天安门，今天天气很好。臺灣",
+    "日本語のテキストです。ガ カタカナ",
+    "대한민국의 수도는 서울이다.",
+    "",
+    "a  b\tc\n",
+]
+SHAPE = dict(
+    vocab_size=120, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96,
+    max_position_embeddings=64, initializer_range=0.2,
+)  # fmt: skip
+
+
+def change(file: Path, **values: Any) -> None:
+    """Set keys of a JSON file; None takes a key away."""
+    content = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({key: value for key, value in {**content, **values}.items() if value is not None}))
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> dict[str, Path]:
+    """A folder of a WordPiece vocabulary and one that albertkit wrote."""
+    folder = tmp_path_factory.mktemp("bases")
+    for name in ("words", "ours"):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps({"model_type": "albert", **SHAPE}))
+    (folder / "words" / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY), encoding="utf-8")
+    (folder / "words" / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    tiny_tokenizer.save_pretrained(folder / "ours")
+    return {path.name: path for path in folder.iterdir()}
+
+
+def settings(**values: Any) -> Callable[[Path], None]:
+    """Set keys of `tokenizer_config.json`."""
+    return lambda folder: change(folder / "tokenizer_config.json", **values)
+
+
+def added(**values: Any) -> Callable[[Path], None]:
+    """Add tokens as users of transformers 5 do, and save."""
+
+    def add(folder: Path) -> None:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        for token, special in values["tokens"]:
+            tokenizer.add_tokens([token], special_tokens=special)
+        tokenizer.save_pretrained(folder)
+
+    return add
+
+
+def era_4(tokens: list[tuple[str, bool]], **flags: bool) -> Callable[[Path], None]:
+    """List added tokens as transformers 4 does: by number, with their flags; no tokenizer.json."""
+
+    def add(folder: Path) -> None:
+        (folder / "tokenizer.json").unlink(missing_ok=True)
+        decoder, number = {}, len(VOCABULARY)
+        for token, special in tokens:
+            known = token in VOCABULARY
+            usual = dict(lstrip=False, normalized=not special, rstrip=False, single_word=False)
+            decoder[str(VOCABULARY.index(token) if known else number)] = {
+                "content": token, "special": special, **usual, **flags,
+            }  # fmt: skip
+            number += not known
+        names = [token for token, special in tokens if special]
+        change(folder / "tokenizer_config.json", added_tokens_decoder=decoder, additional_special_tokens=names)
+
+    return add
+
+
+def era_3(folder: Path) -> None:
+    """List added tokens as transformers 2 and 3 do."""
+    change(folder / "added_tokens.json", **{"<e1>": len(VOCABULARY), "newword": len(VOCABULARY) + 1})
+    change(folder / "special_tokens_map.json", additional_special_tokens=["<e1>", "[unused1]"])
+
+
+def own_json(folder: Path) -> None:
+    """Put another tokenizer's tokenizer.json beside the leftover files."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    ids = {token: n for n, token in enumerate([*VOCABULARY[:5], *reversed(VOCABULARY[5:])])}
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = dict(zip(("pad", "unk", "cls", "sep", "mask"), VOCABULARY[:5], strict=True))
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, **{f"{role}_token": name for role, name in names.items()}
+    )
+    (folder / "tokenizer_config.json").unlink()
+    theirs.save_pretrained(folder)
+
+
+def class_in_config(folder: Path) -> None:
+    """Name the tokenizer's class in config.json alone, as transformers 3.4 to 4.0 do."""
+    settings(tokenizer_class=None)(folder)
+    change(folder / "config.json", tokenizer_class="BertTokenizer")
+
+
+def without_template(folder: Path) -> None:
+    """Leave a tokenizer.json alone that puts nothing around a text."""
+    (folder / "spiece.model").unlink()
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**content, "post_processor": None}))
+
+
+def blanks(folder: Path) -> None:
+    """Put blanks around the tokens, as editors and spreadsheets leave them."""
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    (folder / "vocab.txt").write_text("".join(f"{line} \t\n" for line in lines), encoding="utf-8")
+
+
+E1, WORD, UNUSED = ("<e1>", True), ("newword", False), ("[unused1]", True)
+READ: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "no tokenizer_config": ("words", lambda folder: (folder / "tokenizer_config.json").unlink()),
+    "cased": ("words", settings(do_lower_case=False)),
+    "cased, accents stripped": ("words", settings(do_lower_case=False, strip_accents=True)),
+    "accents kept": ("words", settings(strip_accents=False)),
+    "no Chinese characters alone": ("words", settings(tokenize_chinese_chars=False)),
+    "fast class of transformers 3": ("words", settings(tokenizer_class="BertTokenizerFast")),
+    "max_len of transformers 2": ("words", settings(tokenizer_class=None, do_lower_case=True, max_len=512)),
+    "class in config.json": ("words", class_in_config),
+    "saved by transformers 5": ("words", added(tokens=[])),
+    "added by transformers 5": ("words", added(tokens=[E1, WORD])),
+    "vocabulary's token made special by transformers 5": ("words", added(tokens=[UNUSED])),
+    "added by transformers 4": ("words", era_4([E1, WORD])),
+    "vocabulary's token made special by transformers 4": ("words", era_4([UNUSED, E1])),
+    "added, whole words alone": ("words", era_4([E1, WORD], single_word=True)),
+    "added, spaces taken along": ("words", era_4([E1, WORD], lstrip=True, rstrip=True)),
+    "added, before the text is normalised": ("words", era_4([("NewWord", False)], normalized=False)),
+    "added by transformers 3": ("words", era_3),
+    "own tokenizer.json, vocab.txt left over": ("words", own_json),
+    "ours": ("ours", lambda folder: None),
+    "ours, added by transformers 5": ("ours", added(tokens=[E1, WORD])),
+    "own tokenizer.json, spiece.model left over": ("ours", own_json),
+}  # fmt: skip
+
+
+def variant(bases: dict[str, Path], base: str, tmp_path: Path, alter: Callable[[Path], Any]) -> Path:
+    folder = tmp_path / "folder"
+    shutil.copytree(bases[base], folder)
+    alter(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", READ)
+def test_ids_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    folder = variant(bases, READ[name][0], tmp_path, READ[name][1])
+    ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    if name in ("no tokenizer_config", "max_len of transformers 2"):  # as the cards of such models on the hub say
+        theirs = transformers.BertTokenizer.from_pretrained(folder)
+    for text in TEXTS:
+        assert ours.encode(text, special_tokens=True) == theirs(text)["input_ids"], text
+    assert [row.tolist() for row in ours.encode_batch(TEXTS).texts()] == [
+        theirs(text, add_special_tokens=False)["input_ids"] for text in TEXTS
+    ]
+
+
+def test_blanks_in_a_vocabulary_are_no_part_of_its_tokens(bases: dict[str, Path], tmp_path: Path) -> None:
+    folder = variant(bases, "words", tmp_path, blanks)
+    plain = AlbertTokenizer.from_pretrained(bases["words"])
+    assert AlbertTokenizer.from_pretrained(folder).encode(TEXTS[0]) == plain.encode(TEXTS[0])
+
+
+REFUSED: dict[str, tuple[str, Callable[[Path], None], str, str]] = {
+    "Japanese words": (
+        "words", settings(tokenizer_class="BertJapaneseTokenizer", word_tokenizer_type="mecab"),
+        "unsupported", "BertJapaneseTokenizer",
+    ),
+    "Japanese words without a class": (
+        "words", settings(tokenizer_class=None, word_tokenizer_type="mecab"), "unsupported", "word_tokenizer_type",
+    ),
+    "another library's pieces": ("ours", settings(tokenizer_class="XLNetTokenizer"), "unsupported", "XLNetTokenizer"),
+    "a class of its own": (
+        "words", settings(tokenizer_class="MyTokenizer", auto_map={"AutoTokenizer": ["t.MyTokenizer", None]}),
+        "unsupported", "MyTokenizer",
+    ),
+    "code of its own under a known name": (
+        "ours", settings(auto_map={"AutoTokenizer": ["t.Mine", None]}), "unsupported", "t.Mine",
+    ),
+    "words that are not divided": ("words", settings(do_basic_tokenize=False), "unsupported", "do_basic_tokenize"),
+    "a flag in quotes": ("words", settings(do_lower_case="false"), "bad-file", "do_lower_case"),
+    "no space before a text": ("ours", settings(add_prefix_space=False), "unsupported", "add_prefix_space"),
+    "no [CLS] around a text": ("ours", without_template, "unsupported", "not as [CLS] a [SEP] b [SEP]"),
+    "an added token at another's id": (
+        "words", lambda folder: change(folder / "added_tokens.json", **{"<e1>": 999}), "wrong-tokenizer", "<e1>",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_tokenizers_are_refused_by_name(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    base, alter, slug, words = REFUSED[name]
+    with pytest.raises(AlbertKitError) as raised:
+        AlbertTokenizer.from_pretrained(variant(bases, base, tmp_path, alter))
+    assert raised.value.slug == slug
+    assert words in str(raised.value)
+
+
+def test_fixed_tokenizers_keep_the_case_they_were_loaded_with(bases: dict[str, Path], tmp_path: Path) -> None:
+    from albertkit import fix_tokenizer
+
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    shutil.copy(bases["ours"] / "spiece.model", folder)
+    shutil.copy(bases["ours"] / "config.json", folder)
+    text = "The Fox"
+    for flag in (True, False):
+        theirs = transformers.AlbertTokenizer.from_pretrained(folder, do_lower_case=flag)
+        expected = AlbertTokenizer.from_pretrained(folder, do_lower_case=flag).encode(text, special_tokens=True)
+        assert fix_tokenizer(theirs)(text)["input_ids"] == expected
+
+
+def test_files_that_read_differently_are_reported(
+    bases: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = variant(bases, "words", tmp_path, added(tokens=[]))
+    with caplog.at_level(logging.WARNING, "albertkit"):
+        AlbertTokenizer.from_pretrained(folder)
+    assert not caplog.records
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["normalizer"]["lowercase"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY), encoding="utf-8")
+    settings(tokenizer_class="BertTokenizer")(folder)
+    with caplog.at_level(logging.WARNING, "albertkit"):
+        AlbertTokenizer.from_pretrained(folder)
+    assert "reads a text otherwise" in caplog.text
+    assert str(folder / "tokenizer.json") in caplog.text
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def model_folder(folder: Path, kind: str, seed: int = 1, **config: Any) -> Path:
+    """Save a model of transformers with weights that all count, beside the tokenizer of the folder."""
+    tokens = len(AlbertTokenizer.from_pretrained(folder))
+    torch.manual_seed(seed)
+    model = getattr(transformers, kind)(transformers.AlbertConfig(**{**SHAPE, "vocab_size": tokens, **config}))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    model.eval().save_pretrained(folder)
+    return folder
+
+
+def logits_of(folder: Path, kind: str, *texts: str) -> torch.Tensor:
+    """Return the logits of transformers."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = getattr(transformers, kind).from_pretrained(folder).float().eval()
+    with torch.inference_mode():
+        return model(**tokenizer(*texts, return_tensors="pt")).logits[0]
+
+
+PAIR = ("the quick brown fox", "a lazy dog")
+PLACES: dict[str, dict[str, Any]] = {
+    "2.x": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}},
+    "2.x, sigmoid": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}},
+    "4.x": {"config.json": {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"}}},
+    "4.x, sigmoid": {"config.json": {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}},
+    "5.x, nothing but a version": {"config.json": {"sentence_transformers": {"version": "5.0.0"}}},
+    "6.x, cut": {"tokenizer_config.json": {"model_max_length": 9}},
+    "6.x": {"config_sentence_transformers.json": {"activation_fn": "torch.nn.modules.linear.Identity"}},
+    "6.x, sigmoid": {"config_sentence_transformers.json": {}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("era", PLACES)
+def test_cross_encoders_of_every_era_score_as_their_library(bases: dict[str, Path], tmp_path: Path, era: str) -> None:
+    from sentence_transformers import CrossEncoder
+
+    folder = model_folder(
+        shutil.copytree(bases["ours"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=1
+    )
+    if era.startswith("6"):
+        CrossEncoder(str(folder), device="cpu").save_pretrained(str(folder))
+    for file, values in PLACES[era].items():
+        change(folder / file, **values)
+    pipeline = load_pipeline(folder, precision="fp32")
+    assert pipeline.kind == "score"
+    expected = CrossEncoder(str(folder), device="cpu").predict([PAIR])[0]
+    assert pipeline(PAIR)["value"] == pytest.approx(float(expected), abs=1e-5)
+
+
+LABELS: dict[str, dict[Any, Any]] = {
+    "integers": {0: 10, 1: 20, 2: 30},
+    "booleans and null": {0: False, 1: True, 2: None},
+    "without B- and I-": {0: "O", 1: "PER", 2: "LOC"},
+    "with B- and I-": {0: "O", 1: "B-PER", 2: "I-PER"},
+    "I- alone": {0: "O", 1: "I-PER", 2: "I-LOC"},
+    "parts of speech": {0: "NOUN", 1: "VERB", 2: "E-mail"},
+    "prefix behind": {0: "O", 1: "PER-B", 2: "PER-I"},
+    "no names": {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"},
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_and_entities_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    names = {str(number): label for number, label in LABELS[name].items()}
+    folder = model_folder(
+        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForTokenClassification", num_labels=3
+    )
+    change(folder / "config.json", id2label=names)
+    text = "the quick brown fox over a lazy dog the cafe a fox"
+    theirs = logits_of(folder, "AlbertForTokenClassification", text).argmax(-1).tolist()[1:-1]
+    result = load_pipeline(folder, precision="fp32")(text)
+    labels = [str(names[str(number)]) for number in theirs]
+    assert result["tags"] == labels
+    change(folder / "config.json", id2label={key: str(label) for key, label in names.items()})
+    grouped = transformers.pipeline("token-classification", str(folder), aggregation_strategy="simple")(text)
+    assert [(e["type"], e["start"], e["end"]) for e in result["entities"]] == [
+        (entity["entity_group"], entity["start"], entity["end"]) for entity in grouped
+    ]
+
+
+@pytest.mark.parametrize("labels", [[10, 20, 30], [False, True, None], ["x", "1", ""]])
+def test_probabilities_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, labels: list[Any]) -> None:
+    folder = model_folder(
+        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
+    )
+    change(folder / "config.json", id2label=dict(enumerate(labels)))
+    shares = logits_of(folder, "AlbertForSequenceClassification", TEXTS[0]).softmax(-1).tolist()
+    found = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
+    assert found == pytest.approx(dict(zip(map(str, labels), shares, strict=True)), abs=1e-5)
+
+
+def weights(save: Callable[[Path, dict[str, torch.Tensor]], None], **config: Any) -> Callable[[Path], None]:
+    """Write the weights in another way, under other names."""
+
+    def rewrite(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        save(folder, tensors)
+        change(folder / "config.json", **config)
+
+    return rewrite
+
+
+def as_bin(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    torch.save(tensors, folder / "pytorch_model.bin")
+
+
+def as_shards(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    files = {name: f"model-0000{1 + n % 2}-of-00002.safetensors" for n, name in enumerate(tensors)}
+    for file in set(files.values()):
+        save_file({name: tensors[name] for name in files if files[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+
+
+def other_metadata(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt", "author": "someone"})
+
+
+def half(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    save_file(
+        {name: tensor.half() for name, tensor in tensors.items()},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+
+
+MODELS: dict[str, Callable[[Path], None]] = {
+    "transformers 2: pickled weights, keys of its configuration": weights(
+        as_bin, output_past=True, pruned_heads={}, finetuning_task=None, torchscript=False, is_decoder=False,
+        use_bfloat16=False, architectures=["AlbertForSequenceClassification"],
+    ),
+    "shards with an index": weights(as_shards),
+    "safetensors with other metadata": weights(other_metadata),
+    "half precision": weights(half, torch_dtype="float16"),
+    "code of its own under auto_map": lambda folder: change(folder / "config.json", auto_map={"AutoModel": "mine.Model"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    folder = model_folder(
+        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
+    )
+    MODELS[name](folder)
+    shares = logits_of(folder, "AlbertForSequenceClassification", TEXTS[0]).softmax(-1).tolist()
+    found = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
+    assert list(found.values()) == pytest.approx(shares, abs=1e-5)
+
+
+@pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
+def test_masks_of_any_name_are_filled(bases: dict[str, Path], tmp_path: Path, mask: str) -> None:
+    folder = shutil.copytree(bases["words"], tmp_path / "folder")
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").replace("[MASK]", "<mask>")
+    (folder / "vocab.txt").write_text(lines, encoding="utf-8")
+    settings(mask_token="<mask>")(folder)
+    model_folder(folder, "AlbertForMaskedLM")
+    shares = logits_of(folder, "AlbertForMaskedLM", "the <mask> fox").softmax(-1)[2]
+    guess = load_pipeline(folder, precision="fp32")(f"the {mask} fox")["masks"][0][0]
+    assert (guess["id"], guess["probability"]) == (shares.argmax().item(), pytest.approx(shares.max().item(), abs=1e-5))
+
+
+MODELS_REFUSED: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "an adapter": (
+        lambda folder: change(folder / "adapter_config.json", peft_type="LORA", base_model_name_or_path="albert/base"),
+        "unsupported", "LORA adapter of `albert/base`",
+    ),
+    "quantized weights": (
+        lambda folder: change(folder / "config.json", quantization_config={"quant_method": "bitsandbytes"}),
+        "unsupported", "bitsandbytes",
+    ),
+    "keys that are no numbers": (
+        lambda folder: change(folder / "config.json", id2label={"a": "x", "b": "y", "c": "z"}), "bad-value", "id2label",
+    ),
+    "a key below 0": (
+        lambda folder: change(folder / "config.json", id2label={"-1": "x", "0": "y", "1": "z"}), "bad-value", "-1",
+    ),
+    "two classes of one name": (
+        lambda folder: change(folder / "config.json", id2label={"0": "x", "1": "y", "2": "x"}), "ambiguous", "x, y, x",
+    ),
+    "an activation of its own": (
+        lambda folder: change(folder / "config.json", sentence_transformers={"activation_fn": "mine.Softplus"}),
+        "unsupported", "mine.Softplus",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS_REFUSED)
+def test_other_models_are_refused_by_name(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    alter, slug, words = MODELS_REFUSED[name]
+    folder = model_folder(
+        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
+    )
+    alter(folder)
+    with pytest.raises(AlbertKitError) as raised:
+        load_pipeline(folder)
+    assert raised.value.slug == slug
+    assert words in str(raised.value)
+
+
+# --- sentence encoders ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", ["words", "ours"])
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan", None])
+def test_sentence_encoders_are_those_of_their_library(
+    bases: dict[str, Path], tmp_path: Path, base: str, similarity: str | None
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    path = model_folder(shutil.copytree(bases[base], tmp_path / "folder"), "AlbertModel")
+    words = Transformer(str(path), max_seq_length=24)
+    encoder = SentenceTransformer(modules=[words, Pooling(64)], device="cpu", similarity_fn_name=similarity)
+    encoder.save(str(tmp_path / "encoder"))
+    if base == "ours":  # a folder of somebody else's with such a vocabulary
+        settings(text_rules=None)(tmp_path / "encoder")
+    texts = ["the fox", "the [SEP] fox[MASK] [CLS]x <pad> a dog", "the quick brown fox jumps over lazy dog " * 5]
+    theirs = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+    ours = SentenceEncoder.from_pretrained(tmp_path / "encoder")
+    vectors = theirs.encode(texts)
+    np.testing.assert_allclose(ours.encode(texts), vectors, atol=1e-4)
+    np.testing.assert_allclose(ours.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-4)
+    ours.save_pretrained(tmp_path / "again")
+    again = SentenceEncoder.from_pretrained(tmp_path / "again")
+    np.testing.assert_allclose(again.encode(texts), vectors, atol=1e-4)
+    again.settings["special_names"] = "text"
+    assert np.abs(again.encode(texts)[1] - vectors[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_texts_are_cut_and_padded_on_their_tokenizers_side(bases: dict[str, Path], tmp_path: Path, side: str) -> None:
+    folder = variant(bases, "words", tmp_path, settings(truncation_side=side, padding_side=side))
+    ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    options = dict(truncation=True, padding="max_length", return_token_type_ids=True)
+    words = "the quick brown fox jumps over a lazy dog".split()
+    for length in range(4, 16):
+        for first, second in [(9, 3), (3, 9), (9, 9), (6, 5), (5, 6)]:
+            pair = " ".join(words[:first]), " ".join(words[:second])
+            expected = theirs(*pair, max_length=length, **options)
+            assert dict(ours(*pair, max_length=length, **options)) == dict(expected), (length, first, second)
+        assert (
+            ours(pair[0], max_length=length, **options)["input_ids"]
+            == theirs(pair[0], max_length=length, **options)["input_ids"]
+        )
+
+
+ENCODERS: dict[str, dict[str, dict[str, Any]]] = {
+    "lower case, but for special names": {"sentence_bert_config.json": {"do_lower_case": True}},
+    "cut on the left": {"tokenizer_config.json": {"truncation_side": "left"}},
+    "length of the tokenizer": {
+        "sentence_bert_config.json": {"max_seq_length": None}, "tokenizer_config.json": {"model_max_length": 10},
+    },
+    "a default prompt": {"config_sentence_transformers.json": {"prompts": {"q": "The fox: "}, "default_prompt_name": "q"}},
+    "special names are text": {"tokenizer_config.json": {"split_special_tokens": True}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_settings_of_sentence_encoders_are_read(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = encoder_folder(bases["words"], tmp_path)
+    for file, values in ENCODERS[name].items():
+        change(folder / file, **values)
+    texts = ["The Fox", "the [SEP] Fox[MASK] dog", "The quick brown fox jumps over lazy dog " * 5]
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(SentenceEncoder.from_pretrained(folder).encode(texts), expected, atol=1e-4)
+
+
+def encoder_folder(base: Path, tmp_path: Path) -> Path:
+    """Save a sentence encoder of sentence-transformers."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    path = model_folder(shutil.copytree(base, tmp_path / "folder"), "AlbertModel")
+    modules = [Transformer(str(path), max_seq_length=24), Pooling(64)]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "encoder"))
+    return tmp_path / "encoder"
+
+
+ENCODERS_REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "arguments of the tokenizer": (
+        "sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 8}}}, "processing_kwargs",
+    ),
+    "another similarity": ("config_sentence_transformers.json", {"similarity_fn_name": "angular"}, "angular"),
+    "a prompt that is not there": (
+        "config_sentence_transformers.json", {"default_prompt_name": "nowhere"}, "default prompt `nowhere`",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENCODERS_REFUSED)
+def test_other_sentence_encoders_are_refused_by_name(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    folder = encoder_folder(bases["words"], tmp_path)
+    file, values, words = ENCODERS_REFUSED[name]
+    change(folder / file, **values)
+    with pytest.raises(AlbertKitError, match=words):
+        SentenceEncoder.from_pretrained(folder)
+
+
+# --- what convert tolerates, loading tolerates -------------------------------------------------------------------------
+
+
+def renamed(rename: Callable[[str], str]) -> Callable[[Path], None]:
+    """Rename the weights, as wrappers and other programs do."""
+
+    def save(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+        as_bin(folder, {rename(name): tensor for name, tensor in tensors.items()})
+
+    return weights(save)
+
+
+def keys(**values: Any) -> Callable[[Path], None]:
+    """Set keys of `config.json`."""
+    return lambda folder: change(folder / "config.json", **values)
+
+
+TOLERATED: dict[str, Callable[[Path], None]] = {
+    "torch.compile": renamed("_orig_mod.{}".format),
+    "DistributedDataParallel": renamed("module.{}".format),
+    "DistributedDataParallel of torch.compile": renamed("module._orig_mod.{}".format),
+    "torch.compile of DistributedDataParallel": renamed("_orig_mod.module.{}".format),
+    "Lightning": renamed("model.{}".format),
+    "Lightning of torch.compile": renamed("model._orig_mod.{}".format),
+    "an attribute of any name": renamed("net.student.{}".format),
+    "an attribute called albert": renamed("albert.{}".format),
+    "an encoder compiled by itself": renamed(lambda name: name.replace("albert.", "albert._orig_mod.", 1)),
+    "FSDP": renamed(lambda name: f"_fsdp_wrapped_module.{name.replace('encoder.', 'encoder._fsdp_wrapped_module.', 1)}"),
+    "an encoder as an attribute beside the head": renamed(lambda name: name.replace("albert.", "encoder_model.", 1)),
+    "gamma and beta": renamed(
+        lambda name: name.replace("orm.weight", "orm.gamma").replace("orm.bias", "orm.beta")
+    ),
+    "BERT's name": renamed(lambda name: name.replace("albert.", "bert.")),
+    "BERT's name, gamma and beta, Lightning": renamed(
+        lambda name: "model." + name.replace("albert.", "bert.").replace("LayerNorm.weight", "LayerNorm.gamma")
+    ),
+    "generation keys of transformers 2": keys(do_sample=False, num_beams=1, top_k=50, length_penalty=1.0, _num_labels=3),
+    "keys of transformers 4": keys(gradient_checkpointing=False, _attn_implementation_autoset=True, layers_to_keep=[]),
+    "keys of Chinese conversions": keys(directionality="bidi", pooler_fc_size=768, pooler_type="first_token_transform"),
+    "keys of adapters": keys(adapters={"adapters": {}, "config_map": {}, "fusions": {}}),
+    "keys of sentence-transformers": keys(sbert_ce_note=None),
+    "chunks of the feed-forward": keys(chunk_size_feed_forward=1),
+    "nothing pruned, no decoder": keys(pruned_heads={}, is_decoder=False, add_cross_attention=False),
+    "an author's note": keys(comment="trained on my desk", author={"name": "someone"}),
+}  # fmt: skip
+ACTIVATIONS = ["gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", "gelu_fast", "gelu_python", "gelu", "relu"]
+TOLERATED |= {f"activation {name}": keys(hidden_act=name) for name in ACTIVATIONS}
+
+
+@pytest.mark.parametrize("name", TOLERATED)
+def test_what_convert_tolerates_is_loaded_alike(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+    kind = "AlbertForSequenceClassification"
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), kind, num_labels=3)
+    if name.startswith("activation"):
+        TOLERATED[name](folder)
+    shares = logits_of(folder, kind, TEXTS[0]).softmax(-1).tolist()
+    TOLERATED[name](folder)
+    convert(ConvertOptions(folder, tmp_path / "converted"))
+    for path in (folder, tmp_path / "converted"):
+        probabilities = load_pipeline(path, precision="fp32")(TEXTS[0])["probabilities"]
+        assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
+
+
+def test_keys_that_are_left_out_are_reported_once(
+    bases: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+    keys(do_sample=False, comment="trained on my desk")(folder)
+    with caplog.at_level(logging.WARNING, "albertkit"):
+        SentenceEncoder.from_pretrained(folder)
+        AlbertModel.from_pretrained(folder)
+    assert [message for message in caplog.messages if "left out" in message] == [
+        f"`{folder / 'config.json'}`: left out of the configuration, nothing in ALBERT reads them: do_sample, comment"
+    ]
+
+
+UNCOMPUTED: dict[str, dict[str, Any]] = {
+    "is_decoder": {"is_decoder": True},
+    "add_cross_attention": {"add_cross_attention": True},
+    "is_encoder_decoder": {"is_encoder_decoder": True},
+    "pruned_heads": {"pruned_heads": {"0": [1]}},
+    "position_embedding_type": {"position_embedding_type": "relative_key"},
+    "directionality": {"directionality": "left"},
+    "hidden_act": {"hidden_act": "quick_gelu"},
+    "num_hiden_layers": {"num_hiden_layers": 2, "num_hidden_layers": None},
+}
+
+
+@pytest.mark.parametrize("key", UNCOMPUTED)
+def test_keys_that_change_what_is_computed_are_refused_by_name(
+    bases: dict[str, Path], tmp_path: Path, key: str
+) -> None:
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+    keys(**UNCOMPUTED[key])(folder)
+    for read in (AlbertModel.from_pretrained, load_pipeline, SentenceEncoder.from_pretrained, converted):
+        with pytest.raises(AlbertKitError, match=key) as raised:
+            read(folder)
+        assert "change these values" not in raised.value.hint  # the weights were trained with them
+
+
+def converted(folder: Path) -> None:
+    convert(ConvertOptions(folder, folder / "converted"))
+
+
+def test_two_tensors_of_one_name_are_refused(bases: dict[str, Path], tmp_path: Path) -> None:
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+    tensors = load_file(folder / "model.safetensors")
+    weights(as_bin)(folder)
+    copies = {f"module.{name}": tensor + 1 for name, tensor in tensors.items()}
+    as_bin(folder, {**tensors, **copies})
+    with pytest.raises(AlbertKitError, match="are one tensor"):
+        load_pipeline(folder)
+    as_bin(folder, {**{f"teacher.{name}": tensor for name, tensor in tensors.items()}, **tensors})
+    with pytest.raises(AlbertKitError, match="teacher"):
+        load_pipeline(folder)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"hidden_size": 100_000, "intermediate_size": 400_000},
+        {"num_hidden_layers": 10_000_000},
+        {"vocab_size": 9_000_000},
+    ],
+    ids=str,
+)
+def test_a_shape_is_compared_with_the_file_before_memory_is_taken(
+    bases: dict[str, Path], tmp_path: Path, shape: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+    keys(**shape)(folder)
+    sizes: list[int] = []
+    register = torch.nn.Module.register_parameter
+
+    def record(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
+        if parameter is not None and parameter.device.type != "meta":
+            sizes.append(parameter.numel())
+        register(module, name, parameter)
+
+    monkeypatch.setattr(torch.nn.Module, "register_parameter", record)
+    for read in (AlbertModel.from_pretrained, load_pipeline, converted):
+        with pytest.raises(AlbertKitError):
+            read(folder)
+    assert max(sizes, default=0) < 100_000
+
+
+def test_a_million_tensors_are_refused_by_the_size_of_their_header(bases: dict[str, Path], tmp_path: Path) -> None:
+    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+    tensor = '"albert.t%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
+    header = ("{" + ",".join(tensor % number for number in range(150_000)) + "}").encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    for read in (AlbertModel.from_pretrained, inspect_folder, converted):
+        with pytest.raises(AlbertKitError, match="no ALBERT has so many tensors"):
+            read(folder)

@@ -1,0 +1,142 @@
+"""Movement through the layers, compared with transformers' states, attentions and head, and scikit-learn's distances."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from sklearn.metrics.pairwise import paired_cosine_distances
+from small_models import shaken
+
+from albertkit.config import AlbertConfig
+from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.pipelines.layers import look_inside
+from albertkit.tokenizer import AlbertTokenizer
+
+transformers = pytest.importorskip("transformers")
+
+WORDS = "one layer run twelve times the states of a token move from pass to".split()
+TEXTS = ["one layer, run twelve times", "the states of a token move from pass to pass", "one [MASK] of a token"]
+CONFIG = AlbertConfig(
+    vocab_size=24, embedding_size=16, hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=96,
+    max_position_embeddings=24,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", *WORDS, ""]))
+    return AlbertTokenizer.from_pretrained(folder)
+
+
+def drawn(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
+    """Every parameter random, also those that start as 0 or 1."""
+    torch.manual_seed(0)
+    return shaken(model_class(CONFIG.replace(**changes)))
+
+
+def theirs(model: PretrainedAlbert, folder: Path, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """transformers' hidden states [L+1, S, H] and attentions [L, A, S, S] of the same weights."""
+    model.save_pretrained(folder)
+    peer = transformers.AlbertModel.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        output = peer(torch.tensor([ids]), output_hidden_states=True, output_attentions=True)
+    states = torch.cat(output.hidden_states).double().numpy()
+    return states, torch.cat(output.attentions).double().numpy()
+
+
+SHARING = [{}, {"num_hidden_groups": 2, "inner_group_num": 2}, {"num_hidden_groups": 4, "parameter_sharing": "ffn"}]
+
+
+@pytest.mark.parametrize("changes", SHARING)
+def test_one_text_token_by_token(tokenizer, tmp_path, changes):
+    model = drawn(AlbertForMaskedLM, **changes)
+    text = "one [MASK] of a [MASK], run"
+    found = look_inside(model, tokenizer, text)
+    json.dumps(found, allow_nan=False)
+    ids = tokenizer.encode(text, special_tokens=True, mask_literal=True)
+    states, attention = theirs(model, tmp_path, ids)
+    assert found["tokens"] == ["[CLS]", "one", "[MASK]", "of", "a", "[MASK]", ",", "run", "[SEP]"]
+    assert (found["passes"], found["left_out"]) == (len(attention), 0)
+    near = dict(atol=6e-5, rtol=0)  # rounded to 4 digits
+    np.testing.assert_allclose(found["attention"], attention, **near)
+    last = np.array([1 - paired_cosine_distances(state, states[-1]) for state in states[1:]])
+    np.testing.assert_allclose(found["similarity"], last.T, **near)
+    step = np.linalg.norm(np.diff(states, axis=0), axis=-1) / np.linalg.norm(states[:-1], axis=-1)
+    np.testing.assert_allclose(found["step"], step.T, **near)
+    pca = PCA(2).fit(states.reshape(-1, 64))
+    points = np.stack([pca.transform(state) for state in states], 1)
+    assert np.shape(found["states_2d"]) == points.shape
+    np.testing.assert_allclose(np.abs(found["states_2d"]), np.abs(points), atol=2e-4)  # an axis has no sign
+    np.testing.assert_allclose(found["variance"], pca.explained_variance_ratio_, **near)
+
+    peer = transformers.AlbertForMaskedLM.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        shares = peer.predictions(torch.tensor(states[1:], dtype=torch.float32)).softmax(-1)
+        logits = peer(torch.tensor([ids])).logits[0].softmax(-1)
+    torch.testing.assert_close(shares[-1], logits, atol=1e-6, rtol=0)  # after the last layer: the model's own answer
+    assert [mask["position"] for mask in found["predictions"]] == [2, 5]
+    for mask in found["predictions"]:
+        for of_pass, expected in zip(mask["passes"], shares[:, mask["position"], : tokenizer.vocab_size], strict=True):
+            best = expected.topk(5)
+            assert [guess["piece"] for guess in of_pass] == [tokenizer.id_to_piece(i) for i in best.indices.tolist()]
+            # The rows to spare have no piece, and no share in these.
+            got = torch.tensor([guess["probability"] for guess in of_pass])
+            torch.testing.assert_close(got, best.values / expected.sum(), atol=6e-5, rtol=0)
+
+
+def test_every_part_of_a_text_sees_other_weights(tokenizer):
+    model = drawn(AlbertForMaskedLM)
+    before = look_inside(model, tokenizer, TEXTS[2])
+    with torch.no_grad():
+        model.albert.encoder.albert_layer_groups[0].albert_layers[0].attention.key.weight += 0.3
+    after = look_inside(model, tokenizer, TEXTS[2])
+    for part in ("attention", "similarity", "step", "states_2d", "variance"):
+        assert not np.allclose(before[part], after[part], atol=2e-4), part
+    assert before["predictions"] != after["predictions"]
+    assert before["tokens"] == after["tokens"]
+
+
+def test_a_long_text_is_cut_and_that_is_said(tokenizer):
+    model = drawn(AlbertModel)
+    long = " ".join(WORDS * 4)
+    found = look_inside(model, tokenizer, long, max_tokens=9)
+    assert (len(found["tokens"]), found["left_out"]) == (9, 56 - 7)
+    assert found["tokens"][-1] == "[SEP]"
+    assert found["predictions"] is None  # no head
+    assert len(look_inside(model, tokenizer, long)["tokens"]) == 24  # what the model reads
+    assert look_inside(drawn(AlbertForMaskedLM), tokenizer, "one layer")["predictions"] == []
+
+
+def test_dropout_is_off_and_the_model_is_left_as_it_was(tokenizer):
+    model = drawn(AlbertForSequenceClassification, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+    still = look_inside(model, tokenizer, TEXTS[0])
+    model.train()
+    assert look_inside(model, tokenizer, TEXTS[0]) == still
+    assert model.training
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+
+
+def test_states_of_zero_have_no_direction_and_no_fault(tokenizer):
+    model = drawn(AlbertModel)
+    with torch.no_grad():
+        for parameter in model.encoder.parameters():
+            parameter.zero_()
+    movement = look_inside(model, tokenizer, TEXTS[0])
+    assert {step for steps in movement["step"] for step in steps} == {0.0}
+    json.dumps(movement, allow_nan=False)
+
+
+def test_texts_and_models_without_states_are_refused(tokenizer, slug_of):
+    model = drawn(AlbertModel)
+    assert slug_of(look_inside, model, tokenizer, "") == "bad-input"
+    assert slug_of(look_inside, model, tokenizer, "one", 2) == "bad-value"
+    assert slug_of(look_inside, drawn(AlbertModel, vocab_size=18), tokenizer, "one") == "wrong-tokenizer"
+    with torch.no_grad():
+        model.encoder.embedding_hidden_mapping_in.weight[0, 0] = math.nan
+    assert slug_of(look_inside, model, tokenizer, "one") == "not-finite"

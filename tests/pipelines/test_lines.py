@@ -1,0 +1,269 @@
+"""Files with a value a line, values named one by one, and the command over both."""
+
+import gzip
+import io
+import json
+import lzma
+import shlex
+
+import numpy as np
+import pytest
+
+import albertkit.pipelines.predict as predict_module
+from albertkit.errors import AlbertKitError, DataError
+from albertkit.model import (
+    AlbertForMultipleChoice,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+)
+from albertkit.output.render import to_terminal
+from albertkit.pipelines.load import load_pipeline
+from albertkit.pipelines.predict import answer_sections, ask, flags_of, predict, values_of
+
+TAGS = {0: "O", 1: "B-PER", 2: "I-PER"}
+TEXTS = ["seven [MASK] wizards", "the fox [MASK]", "강을 [MASK] 건너 [MASK]", "a [MASK]"]
+
+
+@pytest.fixture
+def pretrained(folder):
+    return folder(AlbertForPreTraining)
+
+
+def records_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def near(record):
+    """Numbers to six digits: a text's neighbours in a batch change the last bits."""
+    return json.loads(json.dumps(record), parse_float=lambda text: round(float(text), 5))
+
+
+# --- files --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
+def test_lines_of_text_are_answered_in_order(pretrained, tmp_path, packing, monkeypatch):
+    monkeypatch.setattr(predict_module, "CHUNK", 3)
+    content = ("\ufeff" + "\r\n".join(TEXTS * 3) + "\r\n").encode()
+    packed = {"": content, ".gz": gzip.compress(content), ".xz": lzma.compress(content)}[packing]
+    (tmp_path / f"in.txt{packing}").write_bytes(packed)
+    report = predict(pretrained, tmp_path / f"in.txt{packing}", tmp_path / "out.jsonl", precision="fp32")
+    assert (report.examples, report.left_out, report.written) == (12, (), (tmp_path / "out.jsonl",))
+    found = records_of(tmp_path / "out.jsonl")
+    assert [record["line"] for record in found] == list(range(1, 13))
+    expected = load_pipeline(pretrained, precision="fp32")(TEXTS * 3)
+    assert [near({"line": n, **record}) for n, record in enumerate(expected, start=1)] == list(map(near, found))
+
+
+def test_lines_of_json_hold_what_the_kind_takes(folder, tmp_path):
+    path = folder(AlbertForSequenceClassification, num_labels=3)
+    values = ["the fox", ["the fox", "a dog"], {"text": "강을", "pair": "the fox"}, {"text": "calm", "id": 3}]
+    lines = [json.dumps(value) for value in values]
+    (tmp_path / "in.jsonl").write_text("\n".join([lines[0], "", *lines[1:], "  "]) + "\n")
+    predict(path, tmp_path / "in.jsonl", tmp_path / "out.jsonl", precision="fp32")
+    found = records_of(tmp_path / "out.jsonl")
+    assert [record.pop("line") for record in found] == [1, 3, 4, 5]
+    assert list(map(near, found)) == list(map(near, load_pipeline(path, precision="fp32")(values)))
+
+
+def test_vectors_are_lists_and_an_empty_line_has_one(pretrained, tmp_path):
+    (tmp_path / "in.txt").write_text("the fox\n\na dog\n")
+    predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", kind="embed", precision="fp32")
+    found = records_of(tmp_path / "out.jsonl")
+    assert [(len(record["embedding"]), record["tokens"] > 1) for record in found] == [(64, True)] * 3
+    expected = load_pipeline(pretrained, "embed", precision="fp32")(["the fox", "", "a dog"])
+    for record, own in zip(found, expected, strict=True):
+        np.testing.assert_allclose(record["embedding"], own["embedding"], atol=1e-5)
+
+
+BAD = [b"seven [MASK]", b"no mask", b"[MASK] \xff", b"[MASK] " * 80, b"", b"the [MASK]"]
+
+
+def test_lines_that_cannot_be_used_are_named_or_left_out(pretrained, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"\n".join(BAD))
+    with pytest.raises(DataError) as caught:
+        predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
+    assert caught.value.slug == "bad-row"
+    assert "line 2: there is no [MASK] in 'no mask'" in caught.value.message
+    assert "--on-error skip" in caught.value.hint
+    assert list(tmp_path.glob("out*")) == []
+    report = predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", on_error="skip")
+    assert report.examples == 2
+    assert sorted(fault.line for fault in report.left_out) == [2, 3, 4, 5]
+    reasons = {fault.line: fault.reason for fault in report.left_out}
+    assert "UTF-8" in reasons[3]
+    assert "the model reads 64" in reasons[4]
+    assert [record["line"] for record in records_of(tmp_path / "out.jsonl")] == [1, 6]
+
+
+def test_a_long_line_among_many_is_found_and_stops(pretrained, tmp_path):
+    texts = [f"the fox {'a ' * (n % 7)} [MASK]" for n in range(50)]
+    texts[37] = "[MASK] " * 80
+    (tmp_path / "in.txt").write_text("\n".join(texts))
+    with pytest.raises(DataError, match="line 38"):
+        predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
+    predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", on_error="skip")
+    assert [r["line"] for r in records_of(tmp_path / "out.jsonl")] == [n for n in range(1, 51) if n != 38]
+
+
+def test_a_file_without_lines_has_nothing_to_predict(pretrained, tmp_path):
+    (tmp_path / "in.txt").write_text("")
+    with pytest.raises(DataError, match="has nothing to predict"):
+        predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_lines_of_json_that_hold_no_value(pretrained, tmp_path):
+    lines = ['"[MASK]"', "{", "3", '"\\ud800 [MASK]"', "[" * 100_000, '{"text": "[MASK]"}', "NaN"]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    report = predict(pretrained, tmp_path / "in.jsonl", tmp_path / "out.jsonl", on_error="skip")
+    assert sorted(fault.line for fault in report.left_out) == [2, 3, 4, 5, 7]
+    assert [record["line"] for record in records_of(tmp_path / "out.jsonl")] == [1, 6]
+
+
+@pytest.mark.parametrize(
+    ("input", "options", "slug"),
+    [
+        ("in.tsv", {}, "wrong-model"),
+        ("in.parquet", {}, "wrong-model"),
+        ("nowhere.txt", {}, "not-found"),
+        (".", {}, "wrong-kind"),
+        ("*.t*", {}, "ambiguous"),
+        ("in.txt", {"out": "folder"}, "bad-value"),
+        ("in.txt", {"kind": "tag"}, "wrong-model"),
+        ("in.txt", {"kind": "caption"}, "bad-value"),
+        ("in.txt", {"precision": "fp8"}, "unknown-name"),
+    ],
+)
+def test_files_and_options_that_cannot_work(pretrained, tmp_path, input, options, slug):
+    for name in ("in.tsv", "in.txt", "in.parquet"):
+        (tmp_path / name).write_text("[MASK]\n")
+    with pytest.raises(AlbertKitError) as caught:
+        predict(pretrained, tmp_path / input, **options)
+    assert caught.value.slug == slug
+    assert caught.value.hint
+
+
+# --- values named one by one --------------------------------------------------------------------------------------------
+
+CLASSES = {
+    "fill-mask": (AlbertForPreTraining, {}),
+    "sentence-order": (AlbertForPreTraining, {}),
+    "embed": (AlbertForPreTraining, {}),
+    "classify": (AlbertForSequenceClassification, {"num_labels": 12}),
+    "score": (AlbertForSequenceClassification, {"num_labels": 1}),
+    "tag": (AlbertForTokenClassification, {"num_labels": 3, "id2label": TAGS}),
+    "answer": (AlbertForQuestionAnswering, {}),
+    "choose": (AlbertForMultipleChoice, {}),
+}
+ASKED = {
+    "fill-mask": ((["the [MASK] fox", "[MASK] [bold] [MASK]"],), ["[MASK] 2", "[bold]", "%", "█"]),
+    "sentence-order": ((["the fox"], ["a dog"]), ["the fox", "a dog", "in order", "swapped", "%"]),
+    "embed": ((["the fox", "a dog"],), ["64 numbers", "cosines", "1.000"]),
+    "classify": ((["the fox", "강을"],), ["the fox", "강을", "LABEL_3", "and 2 more"]),
+    "score": ((["the fox"], ["a dog"]), ["the fox", "a dog"]),
+    "tag": ((["the fox  jumps over a lazy dog"],), ["PER", " to ", "%"]),
+    "answer": ((["the quick brown fox " * 40], [], ["fox?", "강?"]), ["fox?", "강?", "%", " …"]),
+    "choose": ((["it was calm"], [], ["who?"], ["a fox", "a dog"]), ["A  a fox", "B  a dog", "it was calm", "who?"]),
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_kind_is_answered_and_shown(folder, kind):
+    path = folder(CLASSES[kind][0], **CLASSES[kind][1])
+    parts, shown = ASKED[kind]
+    answers = ask(path, *parts, kind=kind, precision="fp32")
+    assert answers.kind == kind
+    pipeline = load_pipeline(path, kind, precision="fp32")
+    expected = [
+        {**record, "embedding": record["embedding"].tolist()} if kind == "embed" else record
+        for record in pipeline(answers.values)
+    ]
+    assert answers.results == expected
+    assert json.loads(json.dumps(answers.to_dict()))["results"] == expected
+    out = io.StringIO()
+    to_terminal(answer_sections(answers), out)
+    for part in shown:
+        assert part in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+
+
+def test_cosines_are_those_of_the_pipeline(pretrained):
+    texts = ["the fox", "a dog", "강을"]
+    answers = ask(pretrained, texts, kind="embed", precision="fp32")
+    expected = load_pipeline(pretrained, "embed", precision="fp32").similarity(texts)
+    np.testing.assert_allclose(answers.similarity, expected, atol=1e-5)
+    assert "similarity" not in ask(pretrained, texts[:1], kind="embed").to_dict()
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_flags_are_what_a_person_would_type(folder, kind):
+    """The flags that an error names make the example that the pipeline takes."""
+    pipeline = load_pipeline(folder(CLASSES[kind][0], **CLASSES[kind][1]), kind)
+    words = shlex.split(flags_of(pipeline.example))
+    parts = {
+        name: [words[n + 1] for n in range(0, len(words), 2) if words[n] == f"--{name}"]
+        for name in ("text", "pair", "question", "choice")
+    }
+    (value,) = values_of(*parts.values())
+    assert pipeline.parse(value) == pipeline.parse(pipeline.example)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (["a"], ["b", "c"], [], []),
+        (["a"], ["b"], ["c"], []),
+        (["a", "b"], [], ["c"], []),
+        ([], [], ["c"], []),
+        (["a", "b"], [], ["c"], ["d", "e"]),
+        (["a"], [], ["b", "c"], ["d", "e"]),
+    ],
+)
+def test_parts_that_do_not_belong_together(parts, slug_of):
+    assert slug_of(values_of, *parts) == "bad-value"
+
+
+# --- the command --------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_answers_on_the_spot(pretrained, run_command):
+    done = run_command("predict", pretrained, "--text", "the [MASK]", "--text", "[MASK] fox", "--json")
+    assert (done.status, done.err, done.out.count("\n")) == (0, "", 1)
+    assert [record["text"] for record in done.json["results"]] == ["the [MASK]", "[MASK] fox"]
+    pair = ("--text", "the fox", "--pair", "a dog", "--kind", "sentence-order")
+    assert "in order" in run_command("predict", pretrained, *pair).out
+
+
+def test_the_command_answers_a_file(pretrained, tmp_path, run_command):
+    (tmp_path / "in.txt").write_text("[MASK] fox\nno mask\na [MASK]\n")
+    arguments = ("predict", pretrained, tmp_path / "in.txt", "--on-error", "skip")
+    done = run_command(*arguments)
+    assert done.status == 0
+    assert [json.loads(line)["line"] for line in done.out.splitlines()] == [1, 3]
+    assert "left out" in done.err
+    assert "line 2" in done.err
+    printed = run_command(*arguments, "--out", tmp_path / "out.jsonl", "--json").json
+    assert (printed["examples"], len(printed["left_out"])) == (2, 1)
+    assert (tmp_path / "out.jsonl").read_text() == done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "slug"),
+    [
+        (["{model}"], "bad-value"),
+        (["{model}", "in.txt", "--text", "[MASK]"], "conflicting-options"),
+        (["{model}", "--text", "[MASK]", "--out", "x.jsonl"], "conflicting-options"),
+        (["{model}", "--text", "no mask"], "bad-input"),
+        (["{model}", "--kind", "embeds", "--text", "a"], "unknown-name"),
+        (["{model}", "--pair", "a"], "bad-value"),
+        (["nowhere/at/all", "--text", "a"], "not-found"),
+    ],
+)
+def test_mistakes_are_named_with_a_hint(pretrained, run_command, arguments, slug):
+    done = run_command("predict", *(argument.format(model=pretrained) for argument in arguments))
+    assert (done.status, done.out) == (2, "")
+    assert f"error[{slug}]" in done.err
+    assert "hint: " in done.err

@@ -36,7 +36,7 @@ from benchmarks.harness import TIMING, Timing, progress, using_threads, versions
 from benchmarks.inputs import TEXT, Inputs, Text
 
 HEAD_SIZE = 32
-# The learning rate is the best of 5e-4, 1e-3 and 2e-3 for the ALBERT; docs/log.md has the trials.
+# The learning rate is the best of 5e-4, 1e-3 and 2e-3 for the ALBERT.
 SETTINGS = PretrainSettings(
     length=128,
     batch_tokens=2048,

@@ -32,8 +32,7 @@ class ModelFacts:
 
         Attributes:
             pieces: Text, score and type of each piece.
-            model_type: _FLT_MIN = 2.0**-126
-    UNIGRAM, BPE, WORD or CHAR.
+            model_type: UNIGRAM, BPE, WORD or CHAR.
             whitespace_as_suffix: A space belongs to the piece before it.
             charsmap: The compiled rules of the normaliser; empty for `identity`.
             dummy_prefix: A space is put before the text.

@@ -30,14 +30,14 @@ UNIGRAM, BPE, WORD, CHAR = 1, 2, 3, 4  # model types
 class ModelFacts:
     """The parts of a model file that albertkit looks at (sentencepiece_model.proto). Shared: never changed.
 
-        Attributes:
-            pieces: Text, score and type of each piece.
-            model_type: UNIGRAM, BPE, WORD or CHAR.
-            whitespace_as_suffix: A space belongs to the piece before it.
-            charsmap: The compiled rules of the normaliser; empty for `identity`.
-            dummy_prefix: A space is put before the text.
-            one_space: Runs of spaces become one, spaces at the ends go.
-            escape_spaces: A space is written U+2581.
+    Attributes:
+        pieces: Text, score and type of each piece.
+        model_type: UNIGRAM, BPE, WORD or CHAR.
+        whitespace_as_suffix: A space belongs to the piece before it.
+        charsmap: The compiled rules of the normaliser; empty for `identity`.
+        dummy_prefix: A space is put before the text.
+        one_space: Runs of spaces become one, spaces at the ends go.
+        escape_spaces: A space is written U+2581.
     """
 
     pieces: list[tuple[str, float, int]] = field(default_factory=list)

@@ -33,7 +33,7 @@ TURKISH = ["Diyarbakır'da IŞIK var", "İstanbul'da ılık bir gün", "KIRMIZI 
 def added():
     """Everything the page's code defines; what it registers is forgotten afterwards."""
     registries = [
-        tasks._OWN,
+        tasks._REGISTERED,
         tasks._KINDS,
         backbones._OWN,
     ]

@@ -222,7 +222,7 @@ def test_ids_and_further_columns_of_later_records_are_read(tmp_path: Path) -> No
     records = [{"text": "a"}, {"id": "x7", "text": "b", "source": "web"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
     task = find_task("classify", Columns(text="text"))
-    rows = task.rows(tmp_path / "a.jsonl", split="test", labelled=False, bad_rows=BadRows(), more=None)
+    rows = task.rows(tmp_path / "a.jsonl", split="test", labelled=False, bad_rows=BadRows(), further_columns=None)
     assert [(example.id, row.values) for example, row in rows] == [
         ("0", {"text": "a", "id": "", "source": ""}),
         ("x7", {"text": "b", "id": "x7", "source": "web"}),

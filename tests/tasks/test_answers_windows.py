@@ -140,7 +140,7 @@ def test_no_question_is_dropped_and_every_answer_comes_back(load: Callable[..., 
             left = list(unrecoverable(examples, features))
             # Both of them Google drops: an answer that leaves the marks off its last letter; Hangul, one <unk> a word.
             assert [item.id for item in left] == (DROPPED_BY_GOOGLE if kind == "edge" else [])
-            assert all(item.found.startswith(item.answer) for item in left)
+            assert all(item.recovered.startswith(item.answer) for item in left)
 
 
 def test_a_place_that_is_off_is_unrecoverable(load: Callable[..., Loaded]) -> None:
@@ -171,7 +171,7 @@ def test_all_of_squad_train(data: Path, tokenizer: AlbertTokenizer) -> None:
         "starts and ends inside a token": 16,
     }
     for item in left:
-        assert item.answer in item.found
+        assert item.answer in item.recovered
 
 
 # --- what the originals have no numbers for ---------------------------------------------------------------------------

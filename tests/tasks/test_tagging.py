@@ -25,7 +25,7 @@ from albertkit.tasks.models import run_model
 from albertkit.tasks.tagging import (
     LABELS,
     TaggingTask,
-    find_places,
+    find_tagged_words,
     klue_scores,
     sentence_windows,
     spread,
@@ -68,7 +68,7 @@ def test_every_word_has_one_place_or_follows(tokenizer: AlbertTokenizer, words: 
         words = list("".join(words))
     text = (" " if spaces else "").join(words)
     _, spans = tokenizer.encode_with_offsets(text)
-    places = find_places(words, spaces, spans)
+    places = find_tagged_words(words, spaces, spans)
     assert len(set(places.words.tolist())) == len(places.words) == len(set(places.tokens.tolist()))
     assert (np.diff(places.words) > 0).all()
     assert (np.diff(places.tokens) > 0).all()
@@ -98,7 +98,7 @@ def visible(character: str) -> bool:
 def test_words_without_a_piece_of_their_own() -> None:
     # 한국 은 one piece each; a space within an entity and one after it; a zero-width space that the piece after it covers
     words = list("한국 은행\u200b총 재")
-    places = find_places(words, False, [(0, 2), (2, 5), (5, 7), (7, 9)])
+    places = find_tagged_words(words, False, [(0, 2), (2, 5), (5, 7), (7, 9)])
     assert places.tokens.tolist() == [0, 1, 2, 3]
     assert [words[word] for word in places.words] == ["한", "은", "총", "재"]
     assert places.ends.tolist() == [2, 5, 7, 9]

@@ -256,8 +256,8 @@ class TaskAnswerer:
         with as_files(data) as path:
             file, split = file_of(task, path, self._split)
             if isinstance(task, TextTask):
-                more = None if all_columns else ()
-                pairs = task.rows(file, split=split, labelled=False, bad_rows=bad_rows, more=more)
+                further_columns = None if all_columns else ()
+                pairs = task.rows(file, split=split, labelled=False, bad_rows=bad_rows, further_columns=further_columns)
                 rows = (InputRow(row.line, example, row.values) for example, row in pairs)
             else:
                 examples = task.examples(file, split=split, labelled=False, bad_rows=bad_rows)

@@ -18,7 +18,7 @@ from albertkit.tables.bad_rows import BadRows, counted
 from albertkit.tables.records import DataFile, DataFiles
 from albertkit.tasks.metrics import Version, are_korean, bootstrap_intervals, question_scores, squad_scores
 from albertkit.tasks.nbest import answer_record, judge_beams, judge_spans, official_nbest, text_window
-from albertkit.tasks.predictions import SAME_FILE, File, by_id, read_object, read_predictions
+from albertkit.tasks.predictions import SAME_FILE, File, index_by_id, read_object, read_predictions
 from albertkit.tasks.questions import QuestionExample, find_question_files, read_questions
 from albertkit.tasks.task import Prediction, Task
 from albertkit.validation import Positive, wrong_fields
@@ -46,8 +46,8 @@ class Paragraph(NamedTuple):
     def of(cls, text: str, tokenizer: AlbertTokenizer) -> Paragraph:
         """Tokenize a text."""
         ids, spans = tokenizer.encode_with_offsets(text)
-        places = np.array(spans, np.int32).reshape(-1, 2)
-        return cls(np.array(ids, np.int32), np.ascontiguousarray(places[:, 0]), np.ascontiguousarray(places[:, 1]))
+        bounds = np.array(spans, np.int32).reshape(-1, 2)
+        return cls(np.array(ids, np.int32), np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1]))
 
     def pieces_of(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the first and the last token of the characters `start:end`; None if no token stands for any of them."""
@@ -78,8 +78,8 @@ def context_windows(num_pieces: int, room: int, stride: int) -> tuple[Window, ..
         bounds.append((start, min(start + room, num_pieces)))
     best_score, best_window = np.full(num_pieces, -1.0), np.zeros(num_pieces, np.int64)
     for number, (start, stop) in enumerate(bounds):
-        place = np.arange(stop - start)
-        score = np.minimum(place, stop - start - 1 - place) + 0.01 * (stop - start)
+        positions = np.arange(stop - start)
+        score = np.minimum(positions, stop - start - 1 - positions) + 0.01 * (stop - start)
         better = score > best_score[start:stop]  # of equally good windows the first stays
         best_score[start:stop][better] = score[better]
         best_window[start:stop][better] = number
@@ -134,9 +134,9 @@ def answer_features(
             starts += [nowhere[: len(head)], paragraph.starts[start:stop], nowhere[:1]]
             ends += [nowhere[: len(head)], paragraph.ends[start:stop], nowhere[:1]]
             best += [nothing[: len(head)], is_best, nothing[:1]]
-            inside = answer is not None and start <= answer[0] and answer[1] < stop
+            is_inside = answer is not None and start <= answer[0] and answer[1] < stop
             shift = len(head) - start
-            labels.append((answer[0] + shift, answer[1] + shift, 0) if inside and answer else (0, 0, 1))
+            labels.append((answer[0] + shift, answer[1] + shift, 0) if is_inside and answer else (0, 0, 1))
     examples_of = np.array(numbers, np.int64)
     per_sequence = {
         "text_starts": np.array([first for _, first in rows], np.int64),
@@ -165,7 +165,7 @@ class Unrecoverable(NamedTuple):
 
     id: str  # of the question
     answer: str  # what should come back
-    found: str  # what comes back; "" if nothing
+    recovered: str  # what comes back; "" if nothing
     reason: str  # why
 
 
@@ -175,7 +175,7 @@ def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> It
     White space around either does not count. Unanswerable questions have nothing to recover.
     """
     bounds = features.sequences_of(len(examples))
-    held = features.per_sequence["impossible"] == 0
+    has_answer = features.per_sequence["impossible"] == 0
     first = features.offsets[:-1] + features.per_sequence["start_positions"]
     last = features.offsets[:-1] + features.per_sequence["end_positions"]
     starts, ends = features.per_token["char_starts"][first], features.per_token["char_ends"][last]
@@ -183,28 +183,28 @@ def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> It
         target = example.target
         if target is None:
             continue
-        wanted = target.in_context.strip()
-        here = [window for window in range(bounds[number], bounds[number + 1]) if held[window]]
-        found = {example.context[starts[window] : ends[window]].strip() for window in here}
-        if found != {wanted}:
-            text = min(found, default="")
-            yield Unrecoverable(example.id, wanted, text, _reason(wanted, text))
+        expected = target.in_context.strip()
+        windows = [window for window in range(bounds[number], bounds[number + 1]) if has_answer[window]]
+        recovered_texts = {example.context[starts[window] : ends[window]].strip() for window in windows}
+        if recovered_texts != {expected}:
+            text = min(recovered_texts, default="")
+            yield Unrecoverable(example.id, expected, text, _reason(expected, text))
 
 
-def _reason(wanted: str, found: str) -> str:
-    if not found:
+def _reason(expected: str, recovered: str) -> str:
+    if not recovered:
         return UNHELD
-    before, inside, after = found.partition(wanted)
-    if not inside:
+    before, match, after = recovered.partition(expected)
+    if not match:
         return "a token stands for other characters"
     if before and after:
         return "starts and ends inside a token"
     return "starts inside a token" if before else "ends inside a token"
 
 
-def count_reasons(found: Sequence[Unrecoverable]) -> dict[str, int]:
+def count_reasons(unrecoverable_questions: Sequence[Unrecoverable]) -> dict[str, int]:
     """Return how many of each reason, most frequent first."""
-    return dict(Counter(item.reason for item in found).most_common())
+    return dict(Counter(question.reason for question in unrecoverable_questions).most_common())
 
 
 def official_version(version: int) -> Version:
@@ -233,16 +233,16 @@ def answer_details(
     answerable = np.array([bool(example.answers) for example in examples])
     columns = {"exact" if version == 2 else "exact_match": of_question[:, 0], "f1": of_question[:, 1]}
 
-    def drawn(rows: np.ndarray) -> dict[str, float]:
-        found = {name: float(values[rows].mean()) for name, values in columns.items()}
+    def sample_scores(rows: np.ndarray) -> dict[str, float]:
+        means = {name: float(values[rows].mean()) for name, values in columns.items()}
         if version == 2:
             for prefix, group in (("HasAns", rows[answerable[rows]]), ("NoAns", rows[~answerable[rows]])):
-                found |= {f"{prefix}_{k}": float(v[group].mean()) if len(group) else np.nan for k, v in columns.items()}
-        return found
+                means |= {f"{prefix}_{k}": float(v[group].mean()) if len(group) else np.nan for k, v in columns.items()}
+        return means
 
     groups = {"HasAns": int(answerable.sum()), "NoAns": int((~answerable).sum())}
     sizes = {f"{prefix}_{name}": size for prefix, size in groups.items() for name in columns}
-    intervals = bootstrap_intervals(drawn, len(examples), sizes=sizes)
+    intervals = bootstrap_intervals(sample_scores, len(examples), sizes=sizes)
     details: dict[str, Any] = {
         "intervals": {name: list(bounds) for name, bounds in intervals.items()},
         "questions_cut": sum(bool(record.get("question_cut")) for record in predictions),
@@ -262,12 +262,14 @@ def collapsed_answers(examples: Sequence[QuestionExample], predictions: Sequence
     """Return a note if all answers are empty though some questions have one, or all stand at the same characters."""
     if len(predictions) < 2:
         return None
-    places = {(record["start"], record["end"]) for record in predictions}
-    if places == {(None, None)}:
-        wanted = sum(bool(example.answers) for example in examples)
-        return f"all {len(predictions):,} answers are empty, {wanted:,} questions have one" if wanted else None
-    if len(places) == 1:
-        start, end = places.pop()
+    answer_spans = {(record["start"], record["end"]) for record in predictions}
+    if answer_spans == {(None, None)}:
+        num_answerable = sum(bool(example.answers) for example in examples)
+        if not num_answerable:
+            return None
+        return f"all {len(predictions):,} answers are empty, {num_answerable:,} questions have one"
+    if len(answer_spans) == 1:
+        start, end = answer_spans.pop()
         return f"all {len(predictions):,} answers stand at characters {start} to {end} of their texts"
     return None
 
@@ -307,12 +309,13 @@ def hold_out_articles(
     """
     sizes = Counter(example.article for example in examples)
     articles = list(sizes)
-    held: set[str] = set()
+    held_out_articles: set[str] = set()
     for number in np.random.default_rng(seed).permutation(len(articles))[:-1]:
-        if sum(sizes[article] for article in held) >= share * len(examples):
+        if sum(sizes[article] for article in held_out_articles) >= share * len(examples):
             break
-        held.add(articles[number])
-    return [e for e in examples if e.article not in held], [e for e in examples if e.article in held]
+        held_out_articles.add(articles[number])
+    remaining = [example for example in examples if example.article not in held_out_articles]
+    return remaining, [example for example in examples if example.article in held_out_articles]
 
 
 # --- anybody's predictions --------------------------------------------------------------------------------------------
@@ -350,7 +353,7 @@ def score_answers(
     ]
     columns = np.array(list(question_scores(answers, gold, official).values())).T
 
-    def drawn(rows: np.ndarray) -> dict[str, float]:
+    def sample_scores(rows: np.ndarray) -> dict[str, float]:
         return {
             name: 100 * float(column[rows].mean()) for name, column in zip(("exact_match", "f1"), columns, strict=True)
         }
@@ -362,8 +365,8 @@ def score_answers(
         "examples": len(gold),
         "missing": missing,
         "extra": extra,
-        "intervals": {} if overruled else bootstrap_intervals(drawn, len(gold)),
-        "notes": [f"{counted(count, thing)} {what}" for count, thing, what in notes if count],
+        "intervals": {} if overruled else bootstrap_intervals(sample_scores, len(gold)),
+        "notes": [f"{counted(count, unit)} {remark}" for count, unit, remark in notes if count],
     }
 
 
@@ -371,7 +374,7 @@ def _read_answers(file: File) -> dict[str, str]:
     """Read answers by question id: SQuAD's `predictions.json`, or records with `id` and `answer`."""
     content = read_object(file)
     if not isinstance(content, dict) or ("answer" in content and "id" in content):
-        return by_id(read_predictions(file, ("answer",)), file)
+        return index_by_id(read_predictions(file, ("answer",)), file)
     for name, answer in content.items():
         if not isinstance(answer, str):
             fact = f"`{file}`: the answer to `{name}` is a {type(answer).__name__}, not a text"
@@ -422,12 +425,12 @@ class AnswerTask(Task[QuestionExample]):
     threshold_from: str = "train"
 
     def __post_init__(self) -> None:
-        found = wrong_fields(self)
+        problems = wrong_fields(self)
         smallest = SPECIAL_TOKENS + SMALLEST_ROOM + 1
-        if not found and self.length < smallest:
-            found.append(f"length is {self.length}, a question and a text need {smallest}")
-        if found:
-            raise ConfigError("bad-value", "; ".join(found), "change these settings")
+        if not problems and self.length < smallest:
+            problems.append(f"length is {self.length}, a question and a text need {smallest}")
+        if problems:
+            raise ConfigError("bad-value", "; ".join(problems), "change these settings")
 
     # --- the model and the data ---------------------------------------------------------------------------------------
 
@@ -499,16 +502,16 @@ class AnswerTask(Task[QuestionExample]):
         bounds = features.sequences_of(len(examples))
         records = []
         for number, example in enumerate(examples):
-            here = range(bounds[number], bounds[number + 1])
+            windows = range(bounds[number], bounds[number + 1])
             verdict = judge(
                 example.context,
-                [text_window(features, m) for m in here],
-                [outputs[m] for m in here],
+                [text_window(features, m) for m in windows],
+                [outputs[m] for m in windows],
                 version=self.version,
                 n_best_size=self.n_best_size,
                 max_answer_length=self.max_answer_length,
             )
-            cut = bool(features.per_sequence["question_cut"][here.start])
+            cut = bool(features.per_sequence["question_cut"][windows.start])
             records.append(answer_record(example.id, verdict, threshold) | ({"question_cut": True} if cut else {}))
         return records
 
@@ -522,16 +525,16 @@ class AnswerTask(Task[QuestionExample]):
 
     def details(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return bootstrap intervals; in version 2 also the threshold, where it is from, and what the best one would reach."""
-        found = answer_details(examples, predictions, self.version)
+        details = answer_details(examples, predictions, self.version)
         if self.version == 2:
-            found |= self._decision()
-        return found
+            details |= self._decision()
+        return details
 
     def collapsed(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> str | None:
         """See `Task.collapsed`: every answer is empty, or stands at the same place."""
         return collapsed_answers(examples, predictions)
 
-    def shown(self, example: QuestionExample) -> dict[str, Any]:
+    def describe_example(self, example: QuestionExample) -> dict[str, Any]:
         """Return context and question, and the right answers."""
         answers = dict.fromkeys(answer.text for answer in example.answers)
         return {"texts": [example.context, example.question], "gold": " / ".join(answers) or "no answer"}

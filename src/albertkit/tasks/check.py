@@ -29,7 +29,7 @@ from albertkit.tasks.metrics import spans
 from albertkit.tasks.models import check_order
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.task import Task, named_counts, sorted_labels
+from albertkit.tasks.task import Task, format_counts, sorted_labels
 from albertkit.tokenizer import AlbertTokenizer
 
 Splits = Mapping[str, Sequence[Any]]
@@ -69,7 +69,7 @@ def balance(kind: str, examples: Sequence[Any]) -> dict[str, float]:
     return {**none, **{label: counts[label] for label in sorted_labels(counts)}}
 
 
-def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known: Sequence[str] = ()) -> Iterator[str]:
+def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], labels: Sequence[str] = ()) -> Iterator[str]:
     """Yield what is odd about the labels."""
     train = balances["train"]
     if kind == "regression":
@@ -96,10 +96,10 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], known
         yield from _joined_labels(kind, train)
     for split, counts in balances.items():
         unknown = {name: int(count) for name, count in counts.items() if name not in train}
-        known_types = {label[2:] for label in known} if kind == "tagging" else set(known)
+        known_types = {label[2:] for label in labels} if kind == "tagging" else set(labels)
         refused = {name: count for name, count in unknown.items() if name not in known_types | {NO_LABEL}}
         if refused and kind in ("classification", "multilabel", "tagging"):
-            yield f"finetune will stop: labels of {split} that train lacks: {named_counts(refused)}"
+            yield f"finetune will stop: labels of {split} that train lacks: {format_counts(refused)}"
         elif unknown and kind != "answers":
             yield f"{_listed(unknown)}: in {split}, but not in train"
     if kind == "classification" and len(train) >= MANY_NUMBERS and all(map(is_number, train)):
@@ -172,10 +172,10 @@ def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Itera
             yield f"{split}: {counted(moved, 'answer')} not where the file says, and taken from the nearest place in the text"
         reasons = count_reasons(list(unrecoverable(rows, features[split])))
         if reasons:
-            shown = ", ".join(f"{reason} ({count:,})" for reason, count in reasons.items())
+            listing = ", ".join(f"{reason} ({count:,})" for reason, count in reasons.items())
             hint = "; with a smaller --stride windows overlap more" if UNHELD in reasons else ""
-            many = counted(sum(reasons.values()), "answer")
-            yield f"{split}: {many} that cannot be had back exactly from the tokens: {shown}{hint}"
+            answers = counted(sum(reasons.values()), "answer")
+            yield f"{split}: {answers} that cannot be had back exactly from the tokens: {listing}{hint}"
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -318,16 +318,16 @@ def _count_contradictory(keys: Sequence[Key], labels: Sequence[Any]) -> int:
     labels_of_key = defaultdict(list)
     for key, label in zip(keys, labels, strict=True):
         labels_of_key[key].append(label)
-    return sum(len(same) for same in labels_of_key.values() if any(label != same[0] for label in same))
+    return sum(len(group) for group in labels_of_key.values() if any(label != group[0] for label in group))
 
 
 def _bad_row_findings(bad_rows: Sequence[BadRow]) -> Iterator[str]:
     """Yield a finding about rows that cannot be used."""
     if bad_rows:
         rows, them = counted(len(bad_rows), "row"), "it" if len(bad_rows) == 1 else "the first of them"
-        shown = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in bad_rows[:MAX_SHOWN])
-        more = f"; and {len(bad_rows) - MAX_SHOWN:,} more" if len(bad_rows) > MAX_SHOWN else ""
-        yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {shown}{more}"
+        listing = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in bad_rows[:MAX_SHOWN])
+        ending = f"; and {len(bad_rows) - MAX_SHOWN:,} more" if len(bad_rows) > MAX_SHOWN else ""
+        yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {listing}{ending}"
 
 
 def _repeated_ids(examples: Mapping[str, Sequence[Any]]) -> Iterator[str]:
@@ -387,8 +387,8 @@ def _label_table(splits: dict[str, SplitCheck]) -> TableSection:
             share = value / max(split.labelled, 1)
             cells.append(f"{value:g}" if isinstance(value, float) else f"{value:,}  {share:6.1%}")
         rows.append([label, *cells])
-    more = f"and {len(names) - MAX_LABELS_SHOWN:,} more" if len(names) > MAX_LABELS_SHOWN else ""
-    return TableSection(["label", *splits], rows, note=more)
+    note = f"and {len(names) - MAX_LABELS_SHOWN:,} more" if len(names) > MAX_LABELS_SHOWN else ""
+    return TableSection(["label", *splits], rows, note=note)
 
 
 def _share(count: int, of: int) -> str:

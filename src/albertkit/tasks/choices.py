@@ -26,7 +26,7 @@ from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records
 from albertkit.tables.table import ListText, Table
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, lines, not_json
 from albertkit.tasks.metrics import bootstrap_intervals
-from albertkit.tasks.predictions import Predicted, join_predictions, read_object, read_predictions, wrong_label
+from albertkit.tasks.predictions import Predicted, join_predictions, read_object, read_predictions, wrong_label_error
 from albertkit.tasks.task import Prediction, Task, column_fields, labels_of
 from albertkit.tasks.texts import is_whole_float, note_unread_texts
 
@@ -80,25 +80,25 @@ def checked_example(
             raise ValueError(f"{text!r} is not a text")
         if has_half_characters(text):
             raise ValueError(NOT_UTF8)
-    kept = list(choices)
-    while kept and not kept[-1].strip():
-        kept.pop()
-    names = tuple(names) or tuple(ascii_uppercase[: len(kept)])
-    if len(kept) < 2:
-        raise ValueError(f"{len(kept)} choices that are not empty")
-    if len(names) < len(kept):
-        raise ValueError(f"{len(kept)} choices, {len(names)} names of choices")
-    if empty := [name for name, text in zip(names, kept, strict=False) if not text.strip()]:
+    texts = list(choices)
+    while texts and not texts[-1].strip():
+        texts.pop()
+    names = tuple(names) or tuple(ascii_uppercase[: len(texts)])
+    if len(texts) < 2:
+        raise ValueError(f"{len(texts)} choices that are not empty")
+    if len(names) < len(texts):
+        raise ValueError(f"{len(texts)} choices, {len(names)} names of choices")
+    if empty := [name for name, text in zip(names, texts, strict=False) if not text.strip()]:
         raise ValueError(f"choice {empty[0]} is empty")
     if not context.strip() and not question.strip():
         raise ValueError("no context and no question")
-    place = None if label is None else _place(str(label).strip(), names[: len(kept)], first)
+    label_index = None if label is None else _label_index(str(label).strip(), names[: len(texts)], first)
     return ChoiceExample(
-        name, context.strip() and context, question, tuple(kept), place, names[: len(kept)], level, first
+        name, context.strip() and context, question, tuple(texts), label_index, names[: len(texts)], level, first
     )
 
 
-def _place(label: str, names: tuple[str, ...], first: int) -> int:
+def _label_index(label: str, names: tuple[str, ...], first: int) -> int:
     if label in names:
         return names.index(label)
     if is_whole_float(label):
@@ -178,32 +178,34 @@ def read_choices(
     from 1. SciQ has none: the right choice is the last. A CSV without header is question, choices, label. The labels of
     SocialIQA and PIQA may be in a file beside it, `dev-labels.lst` of `dev.jsonl`.
     """
-    named = columns or Columns()
-    with Table(file, quoted=named.quoted, bad_rows=bad_rows) as table:
-        if named.columns is not None:
-            table.without_header(tuple(name.strip() for name in named.columns.split(",")))
-        form = _form(table, named)
+    user_columns = columns or Columns()
+    with Table(file, quoted=user_columns.quoted, bad_rows=bad_rows) as table:
+        if user_columns.columns is not None:
+            table.without_header(tuple(name.strip() for name in user_columns.columns.split(",")))
+        form = _find_question_form(table, user_columns)
         label = next((name for name in form.labels if name in table.columns), "")
-        beside = _labels_beside(file) if labelled and not label and form.labels_beside else []
-        if labelled and not label and not beside and not form.right_choice:
+        separate_labels = _labels_beside(file) if labelled and not label and form.labels_beside else []
+        if labelled and not label and not separate_labels and not form.right_choice:
             table.check([form.labels[0]])
         ids = [name for name in IDS if name in table.columns and name not in form.columns]
-        id_column = named.id or next(iter(ids), "")
+        id_column = user_columns.id or next(iter(ids), "")
         if (labelled and split == "train") or not form.context:  # which a model may have been trained with
-            read = [*form.columns, *form.repeated, label, id_column]
-            has_header = form.header and named.columns is None
-            note_unread_texts(file, table.columns, read, bad_rows, quoted=named.quoted, header=has_header)
+            read_columns = [*form.columns, *form.repeated, label, id_column]
+            has_header = form.header and user_columns.columns is None
+            note_unread_texts(
+                file, table.columns, read_columns, bad_rows, quoted=user_columns.quoted, header=has_header
+            )
         optional = [name for name in (id_column, form.context, *form.choices[2:]) if name]
-        wanted = [name for name in (*form.columns, label if labelled else "") if name and name not in optional]
+        required = [name for name in (*form.columns, label if labelled else "") if name and name not in optional]
         lines: dict[str, int] = {}  # of each id
         questions = Counter[str]()  # of each passage
         lists = [form.names, *(form.choices if len(form.choices) == 1 else ())]
-        for row in table.rows(wanted, optional, lists):
+        for row in table.rows(required, optional, lists):
             answer = None
             if labelled and label:
                 answer = row.values[label]
             elif labelled:
-                answer = beside[row.number] if row.number < len(beside) else form.right_choice
+                answer = separate_labels[row.number] if row.number < len(separate_labels) else form.right_choice
             name = row.values[id_column] if id_column else ""
             if form.passage:
                 passage = row.values[form.passage]
@@ -212,21 +214,22 @@ def read_choices(
             try:
                 if name and (before := lines.setdefault(name, row.line)) != row.line:
                     raise ValueError(f"id `{name}` again, as in {table.place(before)}")
-                example = _example(name or str(row.number), row.values, form, answer)
+                example = _row_example(name or str(row.number), row.values, form, answer)
             except ValueError as error:
                 table.add_bad_row(row.line, *error.args)
             else:
                 yield example
 
 
-def _form(table: Table, named: Columns) -> QuestionForm:
+def _find_question_form(table: Table, user_columns: Columns) -> QuestionForm:
     """Return the form of a table, with the columns that the caller names in place of its own."""
-    table.check([name for name in (named.text, named.pair, named.label, named.id) if name])
+    table.check([name for name in (user_columns.text, user_columns.pair, user_columns.label, user_columns.id) if name])
     for form in (*FORMS, *_numbered_forms(table.columns)):
-        labels = (named.label,) if named.label else form.labels
-        form = replace(form, question=named.pair or form.question, labels=labels, context=named.text or form.context)
+        labels = (user_columns.label,) if user_columns.label else form.labels
+        question = user_columns.pair or form.question
+        form = replace(form, question=question, labels=labels, context=user_columns.text or form.context)
         if set(form.columns) <= set(table.columns):
-            context = form.context or _context(table)
+            context = form.context or _context_column(table)
             if form.question or context:
                 return replace(form, context=context)
     width = len(table.columns)
@@ -234,11 +237,11 @@ def _form(table: Table, named: Columns) -> QuestionForm:
         names = tuple(f"choice{number}" for number in range(1, width - 1))
         table.without_header(("question", *names, "label"))
         return QuestionForm("question", names, ("label",), first=1, header=False)
-    shown = ", ".join(f"`{name[:40]}`" for name in table.columns)
+    names_in_table = ", ".join(f"`{name[:40]}`" for name in table.columns)
     missing = "choices" if "question" in table.columns else "question"
     raise DataError(
         "missing-column",
-        f"{table.name} has no column `{missing}`, only {shown}",
+        f"{table.name} has no column `{missing}`, only {names_in_table}",
         f"{near_miss(missing, table.columns)}; name them question, choices (a list) or choice1, choice2, …, label, context",
     )
 
@@ -258,7 +261,7 @@ def _numbered_forms(columns: Sequence[str]) -> Iterator[QuestionForm]:
                 yield QuestionForm("sentence", names, ("answer",), first=1, has_gap=True)
 
 
-def _context(table: Table) -> str:
+def _context_column(table: Table) -> str:
     """Return the column of the text to read first, by its name; "" for none."""
     contexts = [name for name in table.columns if name.lower() in _CONTEXTS]
     if len(contexts) > 1:
@@ -267,24 +270,24 @@ def _context(table: Table) -> str:
     return next(iter(contexts), "")
 
 
-def _example(name: str, values: dict[str, str], form: QuestionForm, label: str | None) -> ChoiceExample:
+def _row_example(name: str, values: dict[str, str], form: QuestionForm, label: str | None) -> ChoiceExample:
     names: Sequence[str] = ()
     choices: list[Any] = [values[column] for column in form.choices]
     if len(form.choices) == 1:
-        choices = _list(choices[0], form.choices[0])
+        choices = _parse_list(choices[0], form.choices[0])
         if choices and all(isinstance(choice, dict) and {"text", "label"} <= set(choice) for choice in choices):
             names, choices = [str(c["label"]) for c in choices], [c["text"] for c in choices]
     elif label in form.choices:  # as a ClassLabel of KoBEST and COPA names it
         label = str(form.first + form.choices.index(label))
     if form.names:
-        names = [str(name) for name in _list(values[form.names], form.names)]
+        names = [str(name) for name in _parse_list(values[form.names], form.names)]
     context = values[form.context] if form.context else ""
     question = values[form.question] if form.question else ""
     if form.has_gap:  # as WinoGrande's authors do: the text before the gap, then each choice with what follows
         if "_" not in question:
             raise ValueError(f"no `_` in `{form.question}`, where the choices belong")
-        question, _, rest = question.partition("_")
-        choices = [choice.strip() and f"_ {rest.strip()}".replace("_", choice) for choice in choices]
+        question, _, after_gap = question.partition("_")
+        choices = [choice.strip() and f"_ {after_gap.strip()}".replace("_", choice) for choice in choices]
     if isinstance(context, ListText):
         raise ValueError(f"`{form.context}` is a list, not a text")
     level = _LEVEL.match(values[form.passage]) if form.passage else None
@@ -292,7 +295,7 @@ def _example(name: str, values: dict[str, str], form: QuestionForm, label: str |
     return checked_example(name, context, question, choices, label, first=form.first, names=names, level=part)
 
 
-def _list(value: Any, name: str) -> list[Any]:
+def _parse_list(value: Any, name: str) -> list[Any]:
     """Return a list, as it is or as the JSON text that a table holds."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError, RecursionError):
@@ -328,37 +331,37 @@ def race_files(data: DataFiles) -> Mapping[str, DataFile]:
 
     def find(data: Path) -> dict[str, Path]:
         root = data / "RACE" if (data / "RACE").is_dir() else data
-        found = {split: root / split for split in ("train", "dev", "test") if (root / split).is_dir()}
-        if not found and (any((data / level).is_dir() for level in LEVELS) or any(data.glob("*.txt"))):
+        folders = {split: root / split for split in ("train", "dev", "test") if (root / split).is_dir()}
+        if not folders and (any((data / level).is_dir() for level in LEVELS) or any(data.glob("*.txt"))):
             return {"train": data}
         tables = {
             split: path for split, names in SPLIT_NAMES.items() for name in names for path in data.glob(f"{name}.*")
         }
-        return found or tables
+        return folders or tables
 
-    wanted = "none of the folders train, dev, test of RACE"
-    return split_files(data, find, wanted, "name the folder that holds them")
+    description = "none of the folders train, dev, test of RACE"
+    return split_files(data, find, description, "name the folder that holds them")
 
 
 def read_race(path: DataFile, levels: Sequence[str], *, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
     """Yield the questions of RACE by passage; the id is the passage's and the number of the question, from 0."""
-    for file, level in _passages(path, levels):
+    for file, level in _passage_files(path, levels):
         # A stream may be named, not lie among passages.
         source = plain_file(file, "passage") if isinstance(file, Path) and file != path else file
         with ByteStream(find_inputs([source])[0]) as stream:
             for number, line in lines(stream):
                 if line.strip():
-                    yield from _questions(file, number, line, level, labelled, bad_rows)
+                    yield from _passage_examples(file, number, line, level, labelled, bad_rows)
 
 
-def _passages(path: DataFile, levels: Sequence[str]) -> Sequence[tuple[DataFile, str]]:
+def _passage_files(path: DataFile, levels: Sequence[str]) -> Sequence[tuple[DataFile, str]]:
     """Return the files, each with the level that its folder says."""
     if isinstance(path, Records):
         return [(path, "")]
     if path.is_file():
         return [(path, path.parent.name if path.parent.name in levels else "")]
     folders = [path / level for level in levels if (path / level).is_dir()] or [path]
-    found = []
+    passages = []
     for folder in folders:
         names = sorted(folder.glob("*.txt"), key=lambda file: (len(file.name), file.name))  # 9.txt before 10.txt
         if len(names) > 1 and folder / _MERGED in names:
@@ -367,36 +370,36 @@ def _passages(path: DataFile, levels: Sequence[str]) -> Sequence[tuple[DataFile,
                 f"`{folder}` has {_MERGED} and {len(names) - 1:,} single passages",
                 "keep one or the other: every question would be there twice",
             )
-        found += [(file, folder.name if folder.name in levels else "") for file in names]
-    if not found:
+        passages += [(file, folder.name if folder.name in levels else "") for file in names]
+    if not passages:
         fact = f"`{path}` has no passage (*.txt) of {' or '.join(levels)}"
         raise DataError("too-little-data", fact, "name the folder that holds them")
-    return found
+    return passages
 
 
-def _questions(
+def _passage_examples(
     file: DataFile, number: int, line: str, level: str, labelled: bool, bad_rows: BadRows
 ) -> Iterator[ChoiceExample]:
     try:
-        passage, rows = _passage(line, labelled)
+        passage, rows = _parse_passage(line, labelled)
     except ValueError as error:
         bad_rows.add(file, number, *error.args)
         return
     stem = f"{level or file.parent.name}{file.stem}" if isinstance(file, Path) else str(number - 1)
     name = str(passage.get("id") or f"{stem}.txt")
-    found = _LEVEL.match(name)
-    part = level or (found[1] if found else "")
-    for place, (question, options, answer) in enumerate(rows):
+    match = _LEVEL.match(name)
+    part = level or (match[1] if match else "")
+    for index, (question, options, answer) in enumerate(rows):
         try:
-            choices = _list(options, "options")
-            example = checked_example(f"{name}-{place}", passage["article"], question, choices, answer, level=part)
+            choices = _parse_list(options, "options")
+            example = checked_example(f"{name}-{index}", passage["article"], question, choices, answer, level=part)
         except ValueError as error:
-            bad_rows.add(file, number, f"question {place} of {name}: {error}")
+            bad_rows.add(file, number, f"question {index} of {name}: {error}")
         else:
             yield example
 
 
-def _passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tuple[Any, Any, Any]]]:
+def _parse_passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tuple[Any, Any, Any]]]:
     """Return the object of a line, and its questions, options and answers (or None)."""
     try:
         passage = json.loads(line)
@@ -408,7 +411,7 @@ def _passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tuple[Any,
     fields = _FIELDS if labelled else _FIELDS[:3]
     if missing := [field for field in fields if field not in passage]:
         raise ValueError(f"no field `{missing[0]}`")
-    columns = [_list(passage[field], field) for field in fields[1:]]
+    columns = [_parse_list(passage[field], field) for field in fields[1:]]
     if len({len(column) for column in columns}) > 1:
         counts = ", ".join(f"{len(column)} {field}" for field, column in zip(fields[1:], columns, strict=True))
         raise ValueError(f"not as many of each: {counts}")
@@ -493,12 +496,12 @@ class ChoiceTask(Task[ChoiceExample]):
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """Return a sequence a choice, see `choice_features`. `labels` are per sequence: whether the choice is right, 0 or 1."""
-        made = choice_features(examples, tokenizer, self.length, self.max_qa_length, self.cloze)
+        features = choice_features(examples, tokenizer, self.length, self.max_qa_length, self.cloze)
         if not labelled:
-            return made
-        labels = np.zeros(made.num_sequences, np.int64)
-        labels[made.sequences_of(len(examples))[:-1] + _labels(examples)] = 1
-        return replace(made, per_sequence={"labels": labels})
+            return features
+        labels = np.zeros(features.num_sequences, np.int64)
+        labels[features.sequences_of(len(examples))[:-1] + _labels(examples)] = 1
+        return replace(features, per_sequence={"labels": labels})
 
     # --- the model on a batch -----------------------------------------------------------------------------------------
 
@@ -543,24 +546,24 @@ class ChoiceTask(Task[ChoiceExample]):
 
     def score(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Return the accuracy."""
-        return {"accuracy": float(_right(examples, predictions).mean()) if examples else float("nan")}
+        return {"accuracy": float(_is_right(examples, predictions).mean()) if examples else float("nan")}
 
     def details(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
-        right, levels = _right(examples, predictions), np.array([example.level for example in examples])
+        right, levels = _is_right(examples, predictions), np.array([example.level for example in examples])
         parts = {f"accuracy_{level}": levels == level for level in sorted(set(levels.tolist()) - {""})}
         scores = _accuracies(right, {"accuracy": np.ones(len(right), bool), **parts})
-        whole = scores(np.arange(len(right)))
+        all_scores = scores(np.arange(len(right)))
         sizes = {name: int(part.sum()) for name, part in parts.items()}
         intervals = bootstrap_intervals(scores, len(right), sizes=sizes)
-        return {**{name: whole[name] for name in parts}, "intervals": intervals}
+        return {**{name: all_scores[name] for name in parts}, "intervals": intervals}
 
     def collapsed(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> str | None:
         """Return a note if the same place is always chosen, and is not always right."""
-        places = {record["index"] for record in predictions}
-        if len(places) != 1 or len({example.label for example in examples}) < 2:
+        indices = {record["index"] for record in predictions}
+        if len(indices) != 1 or len({example.label for example in examples}) < 2:
             return None
-        return f"all {len(predictions):,} answers are choice {places.pop() + 1}"
+        return f"all {len(predictions):,} answers are choice {indices.pop() + 1}"
 
     def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[ChoiceExample]) -> list[Prediction]:
         """Read records or a table with `label`, ARC's `predictions.csv`, SocialIQA's `predictions.lst`, or RACE's `answers.json`.
@@ -569,25 +572,28 @@ class ChoiceTask(Task[ChoiceExample]):
         """
         content = read_object(file)
         if isinstance(content, dict) and all(isinstance(letters, list) for letters in content.values()):
-            questions = ((f"{name}-{n}", str(letter)) for name, own in content.items() for n, letter in enumerate(own))
-            given = [Predicted(name, letter, 0) for name, letter in questions]
+            predictions = [
+                Predicted(f"{name}-{number}", str(letter), 0)
+                for name, letters in content.items()
+                for number, letter in enumerate(letters)
+            ]
         else:
-            given = read_predictions(file, ("label",), bare=True)
+            predictions = read_predictions(file, ("label",), bare=True)
         records = []
-        for example, value in zip(examples, join_predictions([e.id for e in examples], given, file), strict=True):
+        for example, value in zip(examples, join_predictions([e.id for e in examples], predictions, file), strict=True):
             numbers = [str(example.first + number) for number in range(len(example.choices))]
-            known = example.names if value in example.names else numbers
-            if value not in known:
-                raise wrong_label(file, [value], example.names)
-            place = known.index(value)
-            records.append({"id": example.id, "label": example.names[place], "index": place})
+            names = example.names if value in example.names else numbers
+            if value not in names:
+                raise wrong_label_error(file, [value], example.names)
+            index = names.index(value)
+            records.append({"id": example.id, "label": example.names[index], "index": index})
         return records
 
     def error(self, example: ChoiceExample, prediction: Prediction) -> float:
         """Return the probability of the chosen answer, where it is wrong."""
         return 0.0 if prediction["index"] == example.label else max(prediction["probabilities"].values())
 
-    def shown(self, example: ChoiceExample) -> dict[str, Any]:
+    def describe_example(self, example: ChoiceExample) -> dict[str, Any]:
         """Return context, question and choices, and the right one's name."""
         choices = [f"{name}: {choice}" for name, choice in zip(example.names, example.choices, strict=True)]
         texts = [text for text in (example.context, example.question, "; ".join(choices)) if text]
@@ -628,7 +634,7 @@ def _labels(examples: Sequence[ChoiceExample]) -> np.ndarray:
     return np.array(labels_of(examples), np.int64)
 
 
-def _right(examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> np.ndarray:
+def _is_right(examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> np.ndarray:
     return _labels(examples) == np.array([record["index"] for record in predictions], np.int64)
 
 
@@ -636,8 +642,8 @@ def _accuracies(right: np.ndarray, parts: Mapping[str, np.ndarray]) -> Callable[
     """Return the accuracy of each part as a function of numbers of examples; NaN of a part that is not drawn."""
 
     def scores(rows: np.ndarray) -> dict[str, float]:
-        drawn = {name: right[rows][part[rows]] for name, part in parts.items()}
-        return {name: float(values.mean()) if len(values) else float("nan") for name, values in drawn.items()}
+        parts_right = {name: right[rows][part[rows]] for name, part in parts.items()}
+        return {name: float(values.mean()) if len(values) else float("nan") for name, values in parts_right.items()}
 
     return scores
 
@@ -669,13 +675,13 @@ def choice_features(
     rows = []
     left_out = np.zeros(len(examples), np.int64)
     for first, second, owner in zip(firsts, seconds, owners, strict=True):
-        whole = len(encoded.text(first)) + len(encoded.text(second))
+        num_tokens = len(encoded.text(first)) + len(encoded.text(second))
         answer = encoded.text(second)
         answer = answer[max(len(answer) - min(max_qa_length, room), 0) :]
-        text, left = encoded.text(first), room - len(answer)
-        text = text[:left] if examples[owner].context else text[max(len(text) - left, 0) :]
+        text, remaining = encoded.text(first), room - len(answer)
+        text = text[:remaining] if examples[owner].context else text[max(len(text) - remaining, 0) :]
         rows.append((np.concatenate([cls, text, sep, answer, sep]), len(text) + 2))
-        left_out[owner] = max(left_out[owner], whole - len(text) - len(answer))
+        left_out[owner] = max(left_out[owner], num_tokens - len(text) - len(answer))
     return Features.of(rows, owners, left_out=left_out)
 
 

@@ -56,7 +56,7 @@ def texts_of(kind: str, example: Any) -> tuple[str, ...]:
     return tuple(text for text in texts if text is not None)
 
 
-def _recognised_by(kind: str, example: Any) -> tuple[str, ...]:
+def _identifying_texts(kind: str, example: Any) -> tuple[str, ...]:
     """Return the texts of which each would give an example away to a model that was trained on another one with it."""
     if kind == "answers":
         return (example.context,)
@@ -76,22 +76,22 @@ def _words(text: str) -> str:
     return " ".join(re.findall(r"\w+", plain)) or plain
 
 
-def measure_overlap(kind: str, train: Sequence[Any], other: Sequence[Any]) -> Overlap:
+def measure_overlap(kind: str, train: Sequence[Any], split_examples: Sequence[Any]) -> Overlap:
     """Count what another split has in common with the training examples."""
     train_keys, train_texts = set[Key](), set[str]()
     for example in train:
         train_keys.add(_unordered(map(plain_text, texts_of(kind, example))))
-        train_texts.update(map(_words, _recognised_by(kind, example)))
-    same = sharing = 0
-    for example in other:
+        train_texts.update(map(_words, _identifying_texts(kind, example)))
+    num_same = num_sharing = 0
+    for example in split_examples:
         texts = texts_of(kind, example)
         if texts and _unordered(map(plain_text, texts)) in train_keys:
-            same += 1
-        elif not train_texts.isdisjoint(filter(None, map(_words, _recognised_by(kind, example)))):
-            sharing += 1
+            num_same += 1
+        elif not train_texts.isdisjoint(filter(None, map(_words, _identifying_texts(kind, example)))):
+            num_sharing += 1
     plain_text.cache_clear()
     _words.cache_clear()
-    return Overlap(same, sharing)
+    return Overlap(num_same, num_sharing)
 
 
 def _unordered(texts: Iterable[str]) -> Key:
@@ -106,67 +106,70 @@ def draw_held_out(kind: str, examples: Sequence[Any], labels: Sequence[tuple[str
     pair). Where the examples hang together too much for that, those with the same first text are drawn together, or those that
     are equal; the last resort is to draw them one by one.
     """
-    held: set[int] = set()
+    held_out: set[int] = set()
     for keys in _key_levels(kind, examples):
-        held = _draw(_groups(keys), labels, count)
-        if count <= 2 * len(held) <= 4 * count:
+        held_out = _draw_groups(_connected_groups(keys), labels, count)
+        if count <= 2 * len(held_out) <= 4 * count:
             break
-    return held
+    return held_out
 
 
 def _key_levels(kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
     """Yield sets of keys, one an example, the strictest first; examples with a key in common are drawn together."""
-    parts = [[_words(text) for text in _recognised_by(kind, example)] for example in examples]
+    parts = [[_words(text) for text in _identifying_texts(kind, example)] for example in examples]
     articles = [{("article", name)} if (name := getattr(example, "article", "")) else set() for example in examples]
-    yield [{(text,) for text in own if text} | article for own, article in zip(parts, articles, strict=True)]
-    texts = [texts_of(kind, example) for example in examples]
-    whole = [{("whole", *_unordered(map(_words, own)))} if own else set[Key]() for own in texts]
-    yield [{(text,) for text in own[:1]} | same for own, same in zip(parts, whole, strict=True)]
-    yield whole
+    yield [{(text,) for text in part if text} | article for part, article in zip(parts, articles, strict=True)]
+    all_texts = [texts_of(kind, example) for example in examples]
+    whole_keys = [{("whole", *_unordered(map(_words, texts)))} if texts else set[Key]() for texts in all_texts]
+    yield [{(text,) for text in part[:1]} | whole_key for part, whole_key in zip(parts, whole_keys, strict=True)]
+    yield whole_keys
     yield [set() for _ in examples]
 
 
-def _groups(keys: Sequence[set[Key]]) -> list[list[int]]:
+def _connected_groups(keys: Sequence[set[Key]]) -> list[list[int]]:
     """Return the numbers of the examples that hang together by common keys, in the order of the first of each group."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     numbers: dict[Key, int] = {}
-    edges = [
-        (example, len(keys) + numbers.setdefault(key, len(numbers))) for example, own in enumerate(keys) for key in own
-    ]
+    edges: list[tuple[int, int]] = []
+    for example, example_keys in enumerate(keys):
+        edges += [(example, len(keys) + numbers.setdefault(key, len(numbers))) for key in example_keys]
     size = len(keys) + len(numbers)
-    places = np.array(edges, np.int64).reshape(-1, 2).T
-    graph = coo_array((np.ones(len(edges), bool), (places[0], places[1])), shape=(size, size))
+    ends = np.array(edges, np.int64).reshape(-1, 2).T
+    graph = coo_array((np.ones(len(edges), bool), (ends[0], ends[1])), shape=(size, size))
     groups: dict[int, list[int]] = {}
     for example, component in enumerate(connected_components(graph, directed=False)[1][: len(keys)].tolist()):
         groups.setdefault(component, []).append(example)
     return list(groups.values())
 
 
-def _draw(groups: Sequence[Sequence[int]], labels: Sequence[tuple[str, ...]], count: int) -> set[int]:
+def _draw_groups(groups: Sequence[Sequence[int]], labels: Sequence[tuple[str, ...]], count: int) -> set[int]:
     """Return the examples of random groups; each class has its share, and of every label an example stays."""
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(groups)).tolist()
-    remaining = Counter(label for own in labels for label in own)
-    if all(len(own) == 1 for own in labels):
+    remaining = Counter(label for example_labels in labels for label in example_labels)
+    if all(len(example_labels) == 1 for example_labels in labels):
         # The r-th of the n examples of a class stands at (r + 1/2) / n: whatever is cut off in front has its share of all.
-        sizes, ranks, places = Counter[str](), Counter[str](), {}
+        sizes = Counter[str]()
+        ranks = Counter[str]()
+        positions: dict[int, float] = {}
         for group in groups:
             sizes[labels[group[0]][0]] += len(group)
         for number in order:
             label = labels[groups[number][0]][0]
-            places[number] = (ranks[label] + len(groups[number]) / 2) / sizes[label]
+            positions[number] = (ranks[label] + len(groups[number]) / 2) / sizes[label]
             ranks[label] += len(groups[number])
-        order.sort(key=lambda number: places[number])
-    held: set[int] = set()
+        order.sort(key=lambda number: positions[number])
+    held_out: set[int] = set()
     for number in sorted(order, key=lambda number: len(groups[number]) > count):  # large ones last
-        if len(held) >= count:
+        if len(held_out) >= count:
             break
-        own = Counter(label for example in groups[number] for label in labels[example])
-        if len(groups[number]) < len(labels) - len(held) and all(remaining[label] > own[label] for label in own):
-            remaining.subtract(own)
-            held.update(groups[number])
-    return held
+        group_counts = Counter(label for example in groups[number] for label in labels[example])
+        some_remain = all(remaining[label] > group_counts[label] for label in group_counts)
+        if len(groups[number]) < len(labels) - len(held_out) and some_remain:
+            remaining.subtract(group_counts)
+            held_out.update(groups[number])
+    return held_out
 
 
 _MAX_REASONS = 3
@@ -207,11 +210,11 @@ def read_split(task: Task, file: DataFile, split: str, bad_rows: BadRows, labell
     examples = list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows))
     if examples:
         return examples
-    if found := bad_rows.found[before:]:
+    if new_bad_rows := bad_rows.found[before:]:
         raise DataError(
             "too-little-data",
-            f"{quoted_name(file)} holds no example that can be used; {found[0].where}: {found[0].reason}",
-            found[0].hint or f"correct the file; is it one of `{task.name}`?",
+            f"{quoted_name(file)} holds no example that can be used; {new_bad_rows[0].where}: {new_bad_rows[0].reason}",
+            new_bad_rows[0].hint or f"correct the file; is it one of `{task.name}`?",
         )
     raise DataError(
         "too-little-data",
@@ -237,16 +240,16 @@ def read_data(
     if dev is not None:
         dev_file, _ = file_of(task, dev, "dev")
         dev_examples, dev_name = read_split(task, dev_file, "dev", bad_rows), file_name(dev_file)
-        where = f"`{dev_name if isinstance(dev_file, Records) else dev_file}`"
+        dev_source = f"`{dev_name if isinstance(dev_file, Records) else dev_file}`"
     elif split:
         dev_examples, dev_name = read_split(task, files[split], split, bad_rows), file_name(files[split])
-        where = f"`{dev_name}`"
+        dev_source = f"`{dev_name}`"
     else:
         with _naming_left_out_rows(bad_rows):
             train, dev_examples = _hold_out(task.kind, train, held_out, data)
-        where = f"{held_out:.0%} of the training examples, held out: there is no dev file"
+        dev_source = f"{held_out:.0%} of the training examples, held out: there is no dev file"
         dev_name = f"{file_name(files['train'])}, held out"
-    notes.append(f"data: {counted(len(train), 'training example')}; dev: {len(dev_examples):,}, {where}")
+    notes.append(f"data: {counted(len(train), 'training example')}; dev: {len(dev_examples):,}, {dev_source}")
     notes += measure_overlap(task.kind, train, dev_examples).lines("dev", len(dev_examples))
     if bad_rows.found:
         notes.append(left_out_line(bad_rows.found))
@@ -275,13 +278,13 @@ def _naming_left_out_rows(bad_rows: BadRows) -> Iterator[None]:
 
 def read_given(task: Task, data: Data, dev: Data, held_out: float, calibrate: bool, bad_rows: BadRows) -> TaskData:
     """Read data that may be at an address or in memory, see `as_files`, as `read_data` does."""
-    with as_files(data) as given, nullcontext() if dev is None else as_files(dev) as dev_file:
-        return read_data(task, given, dev_file, held_out, calibrate, bad_rows)
+    with as_files(data) as files, nullcontext() if dev is None else as_files(dev) as dev_file:
+        return read_data(task, files, dev_file, held_out, calibrate, bad_rows)
 
 
 def configured(task: Task, settings: FinetuneSettings) -> Task:
     """Return the task with what the settings name about its sequences; what they leave open stays as it is."""
-    named = {
+    values = {
         "length": settings.length,
         "long_texts": settings.long_texts,
         "stride": settings.stride,
@@ -289,21 +292,21 @@ def configured(task: Task, settings: FinetuneSettings) -> Task:
         "threshold_from": settings.threshold_from,
         "positive_class": settings.positive_class,
     }
-    own = {f.name for f in fields(task)}
-    if settings.positive_class is not None and "positive_class" not in own:
+    names = {f.name for f in fields(task)}
+    if settings.positive_class is not None and "positive_class" not in names:
         raise ConfigError("bad-value", f"`{task.name}` has no two classes", "leave --positive-class out")
-    return task.with_changes(**{name: value for name, value in named.items() if name in own and value is not None})
+    return task.with_changes(**{name: value for name, value in values.items() if name in names and value is not None})
 
 
-def left_out_line(found: Sequence[BadRow]) -> str:
+def left_out_line(rows: Sequence[BadRow]) -> str:
     """Return the line about rows that cannot be used: how many, the first, and the most frequent reasons if there are several."""
-    counts = Counter(row.reason for row in found).most_common(_MAX_REASONS)
+    counts = Counter(row.reason for row in rows).most_common(_MAX_REASONS)
     reasons = (
         ""
         if len(counts) < 2
         else f"; {format_list([f'{count:,} x {reason}' for reason, count in counts], _MAX_REASONS)}"
     )
-    return f"rows left out: {len(found):,} (the first: {found[0].where}, {found[0].reason}{reasons})"
+    return f"rows left out: {len(rows):,} (the first: {rows[0].where}, {rows[0].reason}{reasons})"
 
 
 def fingerprint(features: Features) -> str:
@@ -318,11 +321,11 @@ def fingerprint(features: Features) -> str:
 def _hold_out(kind: str, train: Sequence[Any], share: float, data: DataFiles) -> tuple[list[Any], list[Any]]:
     """Keep a share as dev, see `draw_held_out`."""
     count = round(share * len(train))
-    labels = [_labels(example) for example in train]
-    held = draw_held_out(kind, train, labels, count)
-    if not 0 < count < len(train) or not held:
-        each = "; every label, or every question's text, would be missing from training" * (0 < count < len(train))
-        if len(set(labels)) == len(train) > _FEW and all(len(own) == 1 for own in labels):
+    labels = [_labels_to_keep(example) for example in train]
+    held_out = draw_held_out(kind, train, labels, count)
+    if not 0 < count < len(train) or not held_out:
+        reason = "; every label, or every question's text, would be missing from training" * (0 < count < len(train))
+        if len(set(labels)) == len(train) > _FEW and all(len(example_labels) == 1 for example_labels in labels):
             raise DataError(
                 "too-little-data",
                 f"every one of the {len(train):,} training examples in {quoted_name(data)} has a label of its own",
@@ -330,14 +333,14 @@ def _hold_out(kind: str, train: Sequence[Any], share: float, data: DataFiles) ->
             )
         raise DataError(
             "too-little-data",
-            f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(train):,} training examples are {count}{each}",
+            f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(train):,} training examples are {count}{reason}",
             "name a dev file with --dev, or " + ("a larger share with --held-out" if not count else "add examples"),
         )
-    kept = [example for number, example in enumerate(train) if number not in held]
-    return kept, [example for number, example in enumerate(train) if number in held]
+    training = [example for number, example in enumerate(train) if number not in held_out]
+    return training, [example for number, example in enumerate(train) if number in held_out]
 
 
-def _labels(example: Any) -> tuple[str, ...]:
+def _labels_to_keep(example: Any) -> tuple[str, ...]:
     """Return the labels that must stay in training; of tagged sentences types, of numbers and choices none."""
     if tags := getattr(example, "tags", ()):
         return tuple({tag[2:] for tag in tags} - {""})

@@ -39,7 +39,8 @@ def load_teacher(
     folder: str | Path, student: PretrainedAlbert, tokenizer: AlbertTokenizer, length: int
 ) -> PretrainedAlbert:
     """Return a teacher that reads the student's ids and means the same by each output."""
-    path, hint = local_folder(folder), "fine-tune a teacher on the same data, from a model with the student's tokenizer"
+    path = local_folder(folder)
+    hint = "fine-tune a teacher on the same data, from a model with the student's tokenizer"
     try:
         teacher = type(student).from_pretrained(path, strict=True)
     except CheckpointError as error:
@@ -47,30 +48,32 @@ def load_teacher(
             raise
         fact = f"`{folder}` holds no {type(student).__name__}: it was not fine-tuned on this kind of task"
         raise CheckpointError("wrong-model", fact, hint) from None
-    own, found = AlbertTokenizer.from_pretrained(path), []
-    if own.fingerprint != tokenizer.fingerprint:
-        found.append(
-            f"its tokenizer is another: {own.vocab_size:,} tokens, fingerprint {own.fingerprint[:12]}; the student's "
-            f"has {tokenizer.vocab_size:,} tokens, {tokenizer.fingerprint[:12]}"
+    teacher_tokenizer = AlbertTokenizer.from_pretrained(path)
+    differences = []
+    if teacher_tokenizer.fingerprint != tokenizer.fingerprint:
+        differences.append(
+            f"its tokenizer is another: {teacher_tokenizer.vocab_size:,} tokens, "
+            f"fingerprint {teacher_tokenizer.fingerprint[:12]}; "
+            f"the student's has {tokenizer.vocab_size:,} tokens, {tokenizer.fingerprint[:12]}"
         )
     if teacher.config.max_position_embeddings < length:
-        found.append(f"it reads {teacher.config.max_position_embeddings} tokens at most, the task has {length}")
+        differences.append(f"it reads {teacher.config.max_position_embeddings} tokens at most, the task has {length}")
     if isinstance(student, AlbertForSequenceClassification | AlbertForTokenClassification):
-        found += _different_outputs(student.config, teacher.config)
-    if found:
-        fact = f"the teacher `{folder}` cannot teach this student: {'; '.join(found)}"
+        differences += _output_differences(student.config, teacher.config)
+    if differences:
+        fact = f"the teacher `{folder}` cannot teach this student: {'; '.join(differences)}"
         raise CheckpointError("wrong-model", fact, hint)
     teacher.compute_dtype = student.compute_dtype
     return teacher.to(student.device)
 
 
-def _different_outputs(student: AlbertConfig, teacher: AlbertConfig) -> list[str]:
+def _output_differences(student: AlbertConfig, teacher: AlbertConfig) -> list[str]:
     if student.problem_type and teacher.problem_type and student.problem_type != teacher.problem_type:
         return [f"it was trained for {teacher.problem_type}, the student for {student.problem_type}"]
     if student.num_labels != teacher.num_labels:
         return [f"it has {teacher.num_labels} outputs, the student {student.num_labels}"]
-    named = student.foreign.get("id2label") and teacher.foreign.get("id2label")
-    if named and student.id2label != teacher.id2label:
+    have_names = student.foreign.get("id2label") and teacher.foreign.get("id2label")
+    if have_names and student.id2label != teacher.id2label:
         names = [", ".join(config.id2label[i] for i in range(config.num_labels)) for config in (teacher, student)]
         return [f"its labels are {names[0]}; the student's {names[1]}"]
     return []
@@ -125,13 +128,14 @@ class DistillationLosses(nn.Module):
         counts = self.counts(batch)
         traces = [Trace(True, False), Trace(True, False)] if self.hidden_weight else [None, None]
         with torch.no_grad():
-            wanted = self._teacher[0].packed_logits(batch.packed, traces[1])  # type: ignore[operator]
+            teacher_logits = self._teacher[0].packed_logits(batch.packed, traces[1])  # type: ignore[operator]
         logits = self.student.packed_logits(batch.packed, traces[0])  # type: ignore[operator]
-        own = self.task.losses(answered(self.student, logits), batch, self.class_weights)
+        task_losses = self.task.losses(answered(self.student, logits), batch, self.class_weights)
         parts = {
-            name: LossPart(loss.loss_sum * (1 - self.weight), counts[name], loss.correct) for name, loss in own.items()
+            name: LossPart(loss.loss_sum * (1 - self.weight), counts[name], loss.correct)
+            for name, loss in task_losses.items()
         }
-        imitation = self._imitation(logits, wanted, batch) * self.weight
+        imitation = self._imitation_loss(logits, teacher_logits, batch) * self.weight
         parts["distillation"] = LossPart(imitation, counts["distillation"])
         if self.hidden_weight:
             distance = self._hidden_distance(*(trace.hidden_states for trace in traces))  # type: ignore[union-attr, arg-type]
@@ -145,27 +149,29 @@ class DistillationLosses(nn.Module):
             return int((batch.per_token["labels"] != IGNORED).sum())
         if isinstance(self.student, AlbertForMultipleChoice):
             return len(batch.examples.unique_consecutive())
-        several = self.student.config.problem_type in ("regression", "multi_label_classification")
-        return batch.packed.num_sequences * (self.student.config.num_labels if several else 1)
+        has_independent_outputs = self.student.config.problem_type in ("regression", "multi_label_classification")
+        return batch.packed.num_sequences * (self.student.config.num_labels if has_independent_outputs else 1)
 
-    def _imitation(self, logits: Any, wanted: Any, batch: LabelledBatch) -> Tensor:
+    def _imitation_loss(self, logits: Any, teacher_logits: Any, batch: LabelledBatch) -> Tensor:
         problem, t = self.student.config.problem_type, self.temperature
         if isinstance(self.student, AlbertForQuestionAnswering):
-            pairs = [_soft_places(values, batch.packed, t) for values in (*logits, *wanted)]
+            pairs = [_position_log_probs(values, batch.packed, t) for values in (*logits, *teacher_logits)]
             return (_divergence(pairs[0], pairs[2]) + _divergence(pairs[1], pairs[3])) * t**2 / 2
-        logits, wanted = _exact(logits), _exact(wanted)
+        logits, teacher_logits = _at_least_fp32(logits), _at_least_fp32(teacher_logits)
         if isinstance(self.student, AlbertForMultipleChoice):
             groups = F.pad((batch.examples.diff() != 0).cumsum(0), (1, 0))
-            soft = [ragged_log_softmax(values.squeeze(1) / t, groups) for values in (logits, wanted)]
+            soft = [ragged_log_softmax(values.squeeze(1) / t, groups) for values in (logits, teacher_logits)]
             return _divergence(*soft) * t**2
         if isinstance(self.student, AlbertForTokenClassification):
-            there = batch.per_token["labels"] != IGNORED
-            logits, wanted = logits[there], wanted[there]
+            is_labelled = batch.per_token["labels"] != IGNORED
+            logits, teacher_logits = logits[is_labelled], teacher_logits[is_labelled]
         elif problem == "regression":
-            return F.mse_loss(logits, wanted, reduction="sum")
+            return F.mse_loss(logits, teacher_logits, reduction="sum")
         elif problem == "multi_label_classification":
-            return F.binary_cross_entropy_with_logits(logits / t, (wanted / t).sigmoid(), reduction="sum") * t**2
-        return _divergence((logits / t).log_softmax(-1), (wanted / t).log_softmax(-1)) * t**2
+            return (
+                F.binary_cross_entropy_with_logits(logits / t, (teacher_logits / t).sigmoid(), reduction="sum") * t**2
+            )
+        return _divergence((logits / t).log_softmax(-1), (teacher_logits / t).log_softmax(-1)) * t**2
 
     # --- hidden states ------------------------------------------------------------------------------------------------
 
@@ -173,10 +179,11 @@ class DistillationLosses(nn.Module):
         """Return the squared distance of each token's states, mean over their width, summed over tokens and layers."""
         distances = []
         for number, states in enumerate(states_of[1:], start=1):
-            wanted = teacher_states_of[teacher_layer(number, self._num_layers, len(teacher_states_of) - 1)]
+            teacher_states = teacher_states_of[teacher_layer(number, self._num_layers, len(teacher_states_of) - 1)]
             if self.projection is not None:
                 states = linear(states.dtype, self.projection)(states)
-            distances.append(F.mse_loss(_exact(states), _exact(wanted), reduction="sum") / wanted.shape[1])
+            distance = F.mse_loss(_at_least_fp32(states), _at_least_fp32(teacher_states), reduction="sum")
+            distances.append(distance / teacher_states.shape[1])
         return torch.stack(distances).sum()
 
 
@@ -185,18 +192,18 @@ def teacher_layer(number: int, layers: int, teacher_layers: int) -> int:
     return max(1, (2 * number * teacher_layers + layers) // (2 * layers))
 
 
-def _soft_places(logits: Tensor, batch: PackedBatch, temperature: float) -> Tensor:
+def _position_log_probs(logits: Tensor, batch: PackedBatch, temperature: float) -> Tensor:
     """Return log-probabilities [T] over the places of each sequence, of logits [N, longest]."""
-    places = batch.places()
-    real = _exact(logits).flatten().index_select(0, places)
-    return ragged_log_softmax(real / temperature, places // batch.longest)
+    positions = batch.places()
+    real = _at_least_fp32(logits).flatten().index_select(0, positions)
+    return ragged_log_softmax(real / temperature, positions // batch.longest)
 
 
-def _divergence(log_probs: Tensor, wanted: Tensor) -> Tensor:
-    return F.kl_div(log_probs, wanted, reduction="sum", log_target=True)
+def _divergence(log_probs: Tensor, teacher_log_probs: Tensor) -> Tensor:
+    return F.kl_div(log_probs, teacher_log_probs, reduction="sum", log_target=True)
 
 
-def _exact(values: Tensor) -> Tensor:
+def _at_least_fp32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 

@@ -69,10 +69,10 @@ class ExitHeads(nn.Module):
             raise CheckpointError(
                 "wrong-model", f"the model in `{folder}` was trained without exits", "fine-tune it with --exits"
             )
-        made = cls(num_layers(model), model.config.hidden_size, model.config.num_labels)
+        heads = cls(num_layers(model), model.config.hidden_size, model.config.num_labels)
         tensors = read_tensor_file(folder / EXITS)
-        made.load_state_dict(match(made, {}, tensors, (), str(folder / EXITS)).tensors)
-        return made.eval()
+        heads.load_state_dict(match(heads, {}, tensors, (), str(folder / EXITS)).tensors)
+        return heads.eval()
 
 
 def num_layers(model: AlbertForSequenceClassification) -> int:
@@ -115,10 +115,10 @@ class ExitLosses(nn.Module):
         sums: dict[str, Tensor] = {}
         for number, hidden in enumerate(states[1:], start=1):
             logits = last if number == len(states) - 1 else self._logits(hidden[batch.packed.starts], number)
-            found = self.task.losses(answered(self.model, logits), batch, self.class_weights)
-            for name, loss in found.items():
+            layer_losses = self.task.losses(answered(self.model, logits), batch, self.class_weights)
+            for name, loss in layer_losses.items():
                 sums[name] = sums.get(name, 0) + loss.loss_sum * (number / total)
-        return {name: LossPart(sums[name], counts[name], loss.correct) for name, loss in found.items()}
+        return {name: LossPart(sums[name], counts[name], loss.correct) for name, loss in layer_losses.items()}
 
     def _logits(self, first: Tensor, number: int) -> Tensor:
         layers = torch.full((len(first),), number, device=first.device)
@@ -163,8 +163,8 @@ class EarlyExit:
         self.engine = engine
         head, last = model.classifier, exits.num_layers
         weight, bias = np.empty((last, *head.weight.shape), np.float32), np.empty((last, len(head.bias)), np.float32)
-        for own, inner, outer in ((weight, exits.weight, head.weight), (bias, exits.bias, head.bias)):
-            own[:-1], own[-1] = inner.detach().cpu(), outer.detach().float().cpu()
+        for target, inner, outer in ((weight, exits.weight, head.weight), (bias, exits.bias, head.bias)):
+            target[:-1], target[-1] = inner.detach().cpu(), outer.detach().float().cpu()
         by_patience = rule.by == "patience"
         self._exits = Exits(
             weight, bias, int(rule.threshold) if by_patience else 0, 0.0 if by_patience else rule.threshold
@@ -260,19 +260,19 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     """
     rules = [ExitRule.parse(text) for text in map(str, options.rule)]
     task, loaded, tokenizer = load_task_model(options.model)
-    with as_files(options.data) as given:
-        examples = read_split(task, *file_of(task, given, options.split), BadRows())
+    with as_files(options.data) as files:
+        examples = read_split(task, *file_of(task, files, options.split), BadRows())
     exits = ExitHeads.load(task_folder(options.model), loaded)  # type: ignore[arg-type]
     features = task.features(examples, tokenizer, labelled=False)
     engine = load_engine(loaded, options.precision)
     full = on_engine(loaded, engine)
-    whole = loaded.config.num_hidden_layers
+    num_hidden_layers = loaded.config.num_hidden_layers
 
     def all_layers(batch: LabelledBatch) -> list[Any]:
-        return [(logits, whole) for logits in task.outputs(full, batch)]
+        return [(logits, num_hidden_layers) for logits in task.outputs(full, batch)]
 
     runs: dict[str, Callable[[Any], list[Any]]] = {_ALL: all_layers}
-    for rule in rules or default_rules(whole):
+    for rule in rules or default_rules(num_hidden_layers):
         early = EarlyExit(loaded, exits, engine, rule)  # type: ignore[arg-type]
         runs[str(rule)] = partial(_run_early, early)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -287,8 +287,10 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     def point(name: str) -> ExitPoint:
         logits, layers = zip(*outputs[name], strict=True)
         value = task.score(examples, task.predictions(examples, features, logits))[task.metric]
-        ratios = [all_of / own for all_of, own in zip(seconds[_ALL], seconds[name], strict=True)]
-        counts = np.bincount(np.array(layers), minlength=whole + 1)[1:]
+        ratios = [
+            full_seconds / rule_seconds for full_seconds, rule_seconds in zip(seconds[_ALL], seconds[name], strict=True)
+        ]
+        counts = np.bincount(np.array(layers), minlength=num_hidden_layers + 1)[1:]
         return ExitPoint(name, value, float(np.mean(layers)), median(ratios), counts.tolist())
 
     points = [point(name) for name in runs]

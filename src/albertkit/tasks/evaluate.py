@@ -39,8 +39,8 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     bad_rows = BadRows(options.on_error)
     loaded = ready_model("evaluate", options.model, options.precision or "auto", options.device, bad_rows, options.data)
     task = with_columns(loaded.task, options.columns)
-    with as_files(options.data) as given:
-        file, split = file_of(task, given, options.split)
+    with as_files(options.data) as files:
+        file, split = file_of(task, files, options.split)
         examples = read_split(task, file, split, bad_rows)
     features = task.features(examples, loaded.tokenizer, labelled=False)
     outputs = run_model(loaded.model, task, features, options.batch_tokens, progress=options.progress)
@@ -101,9 +101,9 @@ def predict_examples(loaded: TaskModel, examples: Sequence[Any], batch_tokens: i
 
 def truncation_line(truncated: int, examples: int, task: Task) -> str:
     """Return the line about texts that were not read to their end."""
-    what = "example is" if truncated == 1 else "examples are"
+    subject = "example is" if truncated == 1 else "examples are"
     longer = " (a model trained with --long-texts windows reads all of a text)" if task.kind == "classification" else ""
     return (
-        f"{truncated:,} of {examples:,} {what} longer than the {task.length} tokens that the model was trained to read; "
+        f"{truncated:,} of {examples:,} {subject} longer than the {task.length} tokens that the model was trained to read; "
         f"the end was not read{longer}"
     )

@@ -96,7 +96,7 @@ def add_lora(model: PretrainedAlbert, rank: int = 8) -> PretrainedAlbert:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise MissingExtraError.of("peft", "lora", "LoRA") from error
-    with _same_places(model):
+    with _keep_shared_modules(model):
         inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=_ADAPTED), model)
     trained = {parameter for parameter in model.parameters() if parameter.requires_grad}
     model.requires_grad_(True)
@@ -107,17 +107,17 @@ def add_lora(model: PretrainedAlbert, rank: int = 8) -> PretrainedAlbert:
 
 
 @contextmanager
-def _same_places(model: nn.Module) -> Iterator[None]:
+def _keep_shared_modules(model: nn.Module) -> Iterator[None]:
     """Keep modules that stand in several places (`parameter_sharing` ffn) there, when one of them is exchanged inside."""
-    places: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
+    slots: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
     for parent in model.modules():
         for name, child in parent._modules.items():
             if child is not None:
-                places.setdefault(child, []).append((parent, name))
+                slots.setdefault(child, []).append((parent, name))
     yield
-    for (parent, name), *others in places.values():
-        for other, its_name in others:
-            setattr(other, its_name, getattr(parent, name))
+    for (parent, name), *other_slots in slots.values():
+        for other_parent, other_name in other_slots:
+            setattr(other_parent, other_name, getattr(parent, name))
 
 
 # Kind of task: what the hub calls it.
@@ -215,8 +215,8 @@ class FinetuneResult(RunResult):
 
     def sections(self) -> list[Section]:
         """Return the scores and where the model is."""
-        shown = result_sections(self.results(), self.metric) if self.scores else []
-        return [*shown, FactList({"model": self.model})]
+        scores = result_sections(self.results(), self.metric) if self.scores else []
+        return [*scores, FactList({"model": self.model})]
 
     def results(self) -> dict[str, Any]:
         """Return what `training.results` shows: scores, intervals, classes, notes."""
@@ -255,10 +255,10 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     check_order(task, options.model, options.data)
     name = task if isinstance(task, str) else task.name
     with open_run(options.out, settings, f"fine-tuning {name}", options.resume) as run:
-        found = task if isinstance(task, Task) else find_task(task, options.columns)
+        task_to_read = task if isinstance(task, Task) else find_task(task, options.columns)
         calibrate = settings.threshold_from == "train"
-        examples = read_given(found, options.data, options.dev, settings.held_out, calibrate, bad_rows)
-        return run.of_seeds(lambda one: _finetune_once(one, examples, options.model))
+        examples = read_given(task_to_read, options.data, options.dev, settings.held_out, calibrate, bad_rows)
+        return run.of_seeds(lambda seed_run: _finetune_once(seed_run, examples, options.model))
 
 
 def run_finetune(options: FinetuneCommandOptions) -> DataCheckReport | FinetuneResult:
@@ -291,7 +291,7 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
         add_lora(model, settings.lora)
     elif settings.freeze:
         freeze_encoder(model)
-    teaching = _teaching(model, tokenizer, task, settings, class_weights)
+    teaching = _make_teaching(model, tokenizer, task, settings, class_weights)
 
     def save(folder: Path) -> None:
         save_task_model(folder, merge_lora(model) if settings.lora else model, tokenizer, evaluator.task)
@@ -415,7 +415,7 @@ class FinetuningObjective:
         return batch.num_tokens * self.model.config.train_flops_per_token(squares / batch.num_tokens, 0.0)
 
 
-def _teaching(
+def _make_teaching(
     model: PretrainedAlbert,
     tokenizer: AlbertTokenizer,
     task: Task,
@@ -445,8 +445,9 @@ def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings,
     counts = task.label_counts(train)
     if counts is None:
         raise ConfigError("bad-value", f"`{task.name}` has no classes to weigh", "leave --class-weights out")
-    there = np.array(counts, np.float64)
-    weights = there.sum() / (np.count_nonzero(there) * np.maximum(there, 1))  # a class without targets weighs nothing
+    class_counts = np.array(counts, np.float64)
+    # A class without targets weighs nothing.
+    weights = class_counts.sum() / (np.count_nonzero(class_counts) * np.maximum(class_counts, 1))
     return torch.tensor(weights, dtype=torch.float32, device=world.device)
 
 
@@ -455,5 +456,7 @@ def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions
     errors = [task.error(example, prediction) for example, prediction in zip(examples, predictions, strict=True)]
     worst = sorted((n for n, error in enumerate(errors) if error > 0), key=lambda n: -errors[n])
     for name, numbers in ((EXAMPLES, list(range(min(_MOST, len(examples))))), (ERRORS, worst[:_MOST_ERRORS])):
-        shown = ({**predictions[n], **task.shown(examples[n]), "error": round(errors[n], 6)} for n in numbers)
-        write_lines(folder / name, map(to_json_value, shown))
+        records = (
+            {**predictions[n], **task.describe_example(examples[n]), "error": round(errors[n], 6)} for n in numbers
+        )
+        write_lines(folder / name, map(to_json_value, records))

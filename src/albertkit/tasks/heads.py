@@ -79,14 +79,16 @@ def choice_loss(logits: Tensor, groups: Tensor, right: Tensor) -> SummedLoss:
     Nothing waits for the device: there are at most N groups.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    place = torch.arange(len(logits), device=logits.device)
-    group = torch.cat([place[:1], (groups[1:] != groups[:-1]).cumsum(0)])
+    positions = torch.arange(len(logits), device=logits.device)
+    group = torch.cat([positions[:1], (groups[1:] != groups[:-1]).cumsum(0)])
     log_probs = ragged_log_softmax(logits, group)
     top = torch.full_like(logits, -torch.inf).scatter_reduce(0, group, logits.detach(), "amax")
-    best = torch.where(logits == top[group], place, len(place))  # of equal logits the first, as in `predictions`
-    first = torch.full_like(place, len(place)).scatter_reduce(0, group, best, "amin")
+    best = torch.where(
+        logits == top[group], positions, len(positions)
+    )  # of equal logits the first, as in `predictions`
+    first = torch.full_like(positions, len(positions)).scatter_reduce(0, group, best, "amin")
     loss_sum = torch.where(right, -log_probs, 0).sum()
-    return SummedLoss(loss_sum, (right & (first[group] == place)).sum(), right.sum())
+    return SummedLoss(loss_sum, (right & (first[group] == positions)).sum(), right.sum())
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

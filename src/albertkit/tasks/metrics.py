@@ -48,11 +48,11 @@ def bootstrap_intervals(
     Source: Efron and Tibshirani 1993, chapter 13, the percentile interval.
     """
     random = np.random.default_rng(seed)
-    drawn = [scores(random.integers(0, num_examples, num_examples)) for _ in range(samples)]
+    sample_scores = [scores(random.integers(0, num_examples, num_examples)) for _ in range(samples)]
     edges = [(1 - share) / 2, (1 + share) / 2]
     intervals = {}
-    for name in drawn[0]:
-        values = np.array([values[name] for values in drawn])
+    for name in sample_scores[0]:
+        values = np.array([values[name] for values in sample_scores])
         values = values[~np.isnan(values)]
         low, high = np.quantile(values, edges) if len(values) else (np.nan, np.nan)
         if low == high and low in (0, 1, 100) and share == 0.95 and _OF_RIGHT_ANSWERS.search(name):
@@ -114,14 +114,14 @@ def label_scores(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float
 
 def label_scores_of(labels: np.ndarray, predictions: np.ndarray) -> Callable[[Rows], dict[str, float]]:
     """Return `label_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
-    right, either, whole = labels & predictions, labels + predictions, (labels == predictions).all(1)
+    right, either, is_exact = labels & predictions, labels + predictions, (labels == predictions).all(1)
 
     def scores(rows: Rows) -> dict[str, float]:
-        both, any_ = right[rows].sum(0), either[rows].sum(0)
+        num_right, num_either = right[rows].sum(0), either[rows].sum(0)
         return {
-            "f1_micro": float(2 * both.sum() / max(any_.sum(), 1)),
-            "f1_macro": float(np.mean(2 * both / np.maximum(any_, 1))),
-            "subset_accuracy": float(whole[rows].mean()),
+            "f1_micro": float(2 * num_right.sum() / max(num_either.sum(), 1)),
+            "f1_macro": float(np.mean(2 * num_right / np.maximum(num_either, 1))),
+            "subset_accuracy": float(is_exact[rows].mean()),
         }
 
     return scores
@@ -205,10 +205,10 @@ def regression_scores_of(labels: Numbers, predictions: Numbers) -> Callable[[np.
     return scores
 
 
-def _ranks(places: np.ndarray) -> np.ndarray:
+def _ranks(order: np.ndarray) -> np.ndarray:
     """Return ranks from 1 of values given by their places in sorted order; equal ones share the mean of theirs."""
-    counts = np.bincount(places)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+    counts = np.bincount(order)
+    return (np.cumsum(counts) - (counts - 1) / 2)[order]
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:
@@ -263,10 +263,11 @@ def question_scores(
             raise DataError(
                 "bad-row", f"question `{name}` has no answer, which SQuAD 1.1 does not know", "score it as squad2"
             )
-        given = predictions.get(name)
-        scores[name] = (
-            (0.0, 0.0) if given is None else (exact_match(given, answers, version), f1(given, answers, version))
-        )
+        prediction = predictions.get(name)
+        if prediction is None:
+            scores[name] = (0.0, 0.0)
+        else:
+            scores[name] = (exact_match(prediction, answers, version), f1(prediction, answers, version))
     return scores
 
 
@@ -331,10 +332,10 @@ def _normalized(golds: Sequence[str], version: Version) -> list[str]:
 def _word_f1(predicted: list[str], gold: list[str], version: Version) -> float:
     if version == "2.0" and not (predicted and gold):
         return float(predicted == gold)
-    same = sum((Counter(predicted) & Counter(gold)).values())
-    if not same:
+    num_common = sum((Counter(predicted) & Counter(gold)).values())
+    if not num_common:
         return 0.0
-    precision, recall = same / len(predicted), same / len(gold)
+    precision, recall = num_common / len(predicted), num_common / len(gold)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -379,25 +380,25 @@ Tags = Sequence[str]
 
 def spans(tags: Tags) -> list[tuple[str, int, int]]:
     """Return the entities of a sentence: type, first word, last word; ascending."""
-    found: list[tuple[str, int, int]] = []
+    entities: list[tuple[str, int, int]] = []
     before, open_type, first = "O", "", 0
-    for place, tag in enumerate([*tags, "O"]):
-        place_in_entity, entity_type = tag[:1], tag[1:].removeprefix("-") or "_"
-        new = place_in_entity in "BS" or before in "OES" or entity_type != open_type
-        if before != "O" and (new or place_in_entity == "O"):
-            found.append((open_type, first, place - 1))
-        if new:
-            first = place
-        before, open_type = place_in_entity, entity_type
-    return found
+    for index, tag in enumerate([*tags, "O"]):
+        prefix, entity_type = tag[:1], tag[1:].removeprefix("-") or "_"
+        is_new = prefix in "BS" or before in "OES" or entity_type != open_type
+        if before != "O" and (is_new or prefix == "O"):
+            entities.append((open_type, first, index - 1))
+        if is_new:
+            first = index
+        before, open_type = prefix, entity_type
+    return entities
 
 
 def span_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> np.ndarray:
     """Count entities that are right, predicted, and in the gold data: int64 [sentences, 3]."""
     counts = []
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        wanted, had = set(spans(gold_tags)), set(spans(predicted_tags))
-        counts.append((len(wanted & had), len(had), len(wanted)))
+        gold_spans, predicted_spans = set(spans(gold_tags)), set(spans(predicted_tags))
+        counts.append((len(gold_spans & predicted_spans), len(predicted_spans), len(gold_spans)))
     return np.array(counts, np.int64).reshape(-1, 3)
 
 
@@ -414,15 +415,19 @@ def span_scores_of(gold: Sequence[Tags], predicted: Sequence[Tags]) -> Callable[
 
 def span_table(gold: Sequence[Tags], predicted: Sequence[Tags]) -> list[dict[str, Any]]:
     """Return the scores of each type: name, precision, recall, f1, support (entities in the gold data); sorted by name."""
-    right, had, wanted = Counter[str](), Counter[str](), Counter[str]()
+    right_counts, predicted_counts, gold_counts = Counter[str](), Counter[str](), Counter[str]()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         gold_spans, predicted_spans = set(spans(gold_tags)), set(spans(predicted_tags))
-        wanted.update(kind for kind, _, _ in gold_spans)
-        had.update(kind for kind, _, _ in predicted_spans)
-        right.update(kind for kind, _, _ in gold_spans & predicted_spans)
+        gold_counts.update(kind for kind, _, _ in gold_spans)
+        predicted_counts.update(kind for kind, _, _ in predicted_spans)
+        right_counts.update(kind for kind, _, _ in gold_spans & predicted_spans)
     return [
-        {"name": kind, **_entity_scores(right[kind], had[kind], wanted[kind]), "support": wanted[kind]}
-        for kind in sorted(wanted | had)
+        {
+            "name": kind,
+            **_entity_scores(right_counts[kind], predicted_counts[kind], gold_counts[kind]),
+            "support": gold_counts[kind],
+        }
+        for kind in sorted(gold_counts | predicted_counts)
     ]
 
 

@@ -125,12 +125,12 @@ def load_task_model(folder: str | Path) -> TaskModel:
 def _check_task(task: Task, model: PretrainedAlbert, path: Path) -> None:
     """Refuse a task that was put beside the weights of another model."""
     config, labels = model.config, getattr(task, "labels", None)
-    named = config.num_labels if labels is None else len(labels)
-    fits = named == config.num_labels or (labels == () and config.num_labels == 1)
+    num_labels = config.num_labels if labels is None else len(labels)
+    fits = num_labels == config.num_labels or (labels == () and config.num_labels == 1)
     if not fits or task.length > config.max_position_embeddings:
         raise CheckpointError(
             "bad-file",
-            f"the task of `{path}` has {named} labels and {task.length} tokens, "
+            f"the task of `{path}` has {num_labels} labels and {task.length} tokens, "
             f"the model {config.num_labels} labels and {config.max_position_embeddings} positions",
             "restore the task.json of this model",
         )
@@ -165,14 +165,14 @@ def run_batches(
     order = np.argsort(features.lengths, kind="stable")
     runs = cut_by_tokens(features.lengths[order], batch_tokens, order)
     rank, size = (world.rank, world.size) if world else (0, 1)
-    done = 0
-    with ProgressBar("evaluating", features.num_sequences, "sequences", progress) as shown:
+    num_done = 0
+    with ProgressBar("evaluating", features.num_sequences, "sequences", progress) as bar:
         for run in runs[rank::size]:
             batch = features.batch(run).to(device)
             for sequence, output in zip(run.tolist(), outputs_of(batch), strict=True):
                 outputs[sequence] = output
-            done += len(run)
-            shown.update(done)
+            num_done += len(run)
+            bar.update(num_done)
     if world:
         outputs = [
             next((o for o in all_of if o is not None), None) for all_of in zip(*world.gather(outputs), strict=True)

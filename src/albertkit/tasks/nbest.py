@@ -89,15 +89,15 @@ def top_spans(start_logits: Tensor, end_logits: Tensor, count: int) -> list[TopP
 
 
 def _best(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    values, places = logits.float().sort(dim=-1, descending=True, stable=True)
-    return values[:, :count], places[:, :count]
+    values, positions = logits.float().sort(dim=-1, descending=True, stable=True)
+    return values[:, :count], positions[:, :count]
 
 
 def top_beams(output: BeamQuestionAnsweringOutput) -> list[TopPositions]:
     """Return the beams of each sequence, on the host."""
-    places = (output.start_top_index, output.end_top_index)
+    positions = (output.start_top_index, output.end_top_index)
     log_probs = (output.start_top_log_probs, output.end_top_log_probs)
-    starts, ends = (tensor.int().cpu().numpy() for tensor in places if tensor is not None)
+    starts, ends = (tensor.int().cpu().numpy() for tensor in positions if tensor is not None)
     start_values, end_values = (tensor.float().cpu().numpy() for tensor in log_probs if tensor is not None)
     rows = zip(starts, start_values, ends, end_values, output.cls_logits.tolist(), strict=True)
     return [TopPositions(*row) for row in rows]
@@ -128,9 +128,9 @@ def judge_spans(
     null = min(top.null for top in tops)
     nothing = Candidate("", -1, -1, null, 0.0)
     odds = null - best[0].score if best else NO_CANDIDATE
-    place = sum(candidate.score >= null for candidate in best)
-    kept = [*best[:place], nothing, *best[place:]][:n_best_size]
-    return Verdict(kept if nothing in kept else [*kept, nothing], odds)
+    rank = sum(candidate.score >= null for candidate in best)
+    candidates = [*best[:rank], nothing, *best[rank:]][:n_best_size]
+    return Verdict(candidates if nothing in candidates else [*candidates, nothing], odds)
 
 
 def judge_beams(
@@ -148,8 +148,8 @@ def judge_beams(
     """
     pairs = []
     for starts, start_scores, ends, end_scores, _ in tops:
-        each = len(ends) // len(starts)
-        pairs.append((np.repeat(starts, each), ends, np.repeat(start_scores, each), end_scores))
+        num_ends = len(ends) // len(starts)
+        pairs.append((np.repeat(starts, num_ends), ends, np.repeat(start_scores, num_ends), end_scores))
     best = _best_candidates(context, windows, pairs, n_best_size, max_answer_length)
     return Verdict(best, min(top.null for top in tops) if version == 2 else None)
 
@@ -167,24 +167,24 @@ def _best_candidates(
     most `max_answer_length` tokens long. Of equal scores the earlier stays in front: of the earlier window, then of the
     better start, then of the better end. `pairs` are start, end and their scores, [C] each, of every window.
     """
-    kept: list[np.ndarray] = []
+    columns: list[np.ndarray] = []
     for window, (starts, ends, start_scores, end_scores) in zip(windows, pairs, strict=True):
         first, last = starts.astype(np.int64) - window.first, ends.astype(np.int64) - window.first
         fits = (first >= 0) & (first <= last) & (last < len(window.starts)) & (last - first < max_answer_length)
         fits[fits] = window.is_best[first[fits]]
         scores = [values[fits].astype(np.float64) for values in (start_scores, end_scores)]
-        kept.append(np.stack([window.starts[first[fits]], window.ends[last[fits]], *scores]))
-    from_, to, start_scores, end_scores = np.concatenate(kept, axis=1)
+        columns.append(np.stack([window.starts[first[fits]], window.ends[last[fits]], *scores]))
+    from_, to, start_scores, end_scores = np.concatenate(columns, axis=1)
     best: dict[str, Candidate] = {}
-    for place in np.argsort(-(start_scores + end_scores), kind="stable"):
+    for index in np.argsort(-(start_scores + end_scores), kind="stable"):
         if len(best) == n_best_size:
             break
-        start, end = int(from_[place]), int(to[place])
+        start, end = int(from_[index]), int(to[index])
         text = context[start:end].strip()
         if text and text not in best:
             start += len(context[start:end]) - len(context[start:end].lstrip())
-            own = float(start_scores[place]), float(end_scores[place])
-            best[text] = Candidate(text, start, start + len(text), *own)
+            start_and_end_score = float(start_scores[index]), float(end_scores[index])
+            best[text] = Candidate(text, start, start + len(text), *start_and_end_score)
     return list(best.values())
 
 
@@ -221,11 +221,11 @@ def answer_record(name: str, verdict: Verdict, threshold: float) -> Prediction:
 
 def _entry(candidate: Candidate, probability: float) -> dict[str, Any]:
     text, start, end, start_score, end_score = candidate
-    place = {"start": start, "end": end} if text else {"start": None, "end": None}
-    return {"text": text, "probability": probability, **place, "start_score": start_score, "end_score": end_score}
+    span = {"start": start, "end": end} if text else {"start": None, "end": None}
+    return {"text": text, "probability": probability, **span, "start_score": start_score, "end_score": end_score}
 
 
 def official_nbest(record: Prediction) -> list[dict[str, Any]]:
     """Return the entries of a question in `nbest_predictions.json`; Google's names also for the span head's logits."""
     names = {"text": "text", "probability": "probability", "start_log_prob": "start_score", "end_log_prob": "end_score"}
-    return [{name: entry[own] for name, own in names.items()} for entry in record["nbest"]]
+    return [{name: entry[own_name] for name, own_name in names.items()} for entry in record["nbest"]]

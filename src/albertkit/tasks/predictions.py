@@ -11,7 +11,7 @@ from albertkit.tables.bad_rows import counted
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_inputs
 from albertkit.tables.table import Table
-from albertkit.tasks.task import named_counts
+from albertkit.tasks.task import format_counts
 
 File = str | os.PathLike[str]
 SAME_FILE = "predict the very file that is scored"
@@ -46,12 +46,14 @@ def read_predictions(
     column could hold the predictions, another one of them among those.
     """
     with Table(file, quoted="look") as table:
-        named = [name for name in table.columns if name.lower() in PREDICTION_NAMES]
-        value = next((name for name in (*named, *value_columns) if name in table.columns), None)
-        known = {*COMPANIONS - set(value_columns), *IDS, *id_columns, *([value] if len(named) < 2 else [])}
-        others = [n for n in table.columns if n not in known and n.lower().partition(".")[0] not in known]
-        if value is not None and (len(named) > 1 or (not named and others)):
-            names = format_list([f"`{name}`" for name in (named or [value, *others])])
+        prediction_columns = [name for name in table.columns if name.lower() in PREDICTION_NAMES]
+        value = next((name for name in (*prediction_columns, *value_columns) if name in table.columns), None)
+        other_uses = {*COMPANIONS - set(value_columns), *IDS, *id_columns}
+        if value is not None and len(prediction_columns) < 2:
+            other_uses.add(value)
+        candidates = [n for n in table.columns if n not in other_uses and n.lower().partition(".")[0] not in other_uses]
+        if value is not None and (len(prediction_columns) > 1 or (not prediction_columns and candidates)):
+            names = format_list([f"`{name}`" for name in (prediction_columns or [value, *candidates])])
             fact = f"`{file}` may have its predictions in any of {names}"
             raise DataError("predictions-mismatch", fact, "call the right column, and no other, `prediction`")
         if value is None and bare and not table.has_own_names and len(table.columns) <= 2:
@@ -71,25 +73,25 @@ def record_id(record: dict[str, Any]) -> Any:
     return next((record[name] for name in IDS if record.get(name) is not None), None)
 
 
-def by_id(given: Sequence[Predicted], file: File) -> dict[str, str]:
+def index_by_id(predictions: Sequence[Predicted], file: File) -> dict[str, str]:
     """Return predictions by id, each of which may occur once."""
-    found: dict[str, str] = {}
-    for name, value, line in given:
-        if name in found:
+    values: dict[str, str] = {}
+    for name, value, line in predictions:
+        if name in values:
             raise DataError("bad-row", f"`{file}`, line {line:,}: id `{name}` again", "leave one of them")
-        found[name or ""] = value
-    return found
+        values[name or ""] = value
+    return values
 
 
-def join_predictions(names: Sequence[str], given: Sequence[Predicted], file: File) -> list[str]:
+def join_predictions(names: Sequence[str], predictions: Sequence[Predicted], file: File) -> list[str]:
     """Return predictions in the order of the examples: by id if the ids are theirs, else by position."""
-    values = [prediction.value for prediction in given]
-    if given and given[0].id is not None:
-        found = by_id(given, file)
-        if found.keys() == set(names):
-            return [found[name] for name in names]
-        if list(found) != [str(number) for number in range(len(found))]:
-            missing, strange = [n for n in names if n not in found], list(found.keys() - set(names))
+    values = [prediction.value for prediction in predictions]
+    if predictions and predictions[0].id is not None:
+        value_of_id = index_by_id(predictions, file)
+        if value_of_id.keys() == set(names):
+            return [value_of_id[name] for name in names]
+        if list(value_of_id) != [str(number) for number in range(len(value_of_id))]:
+            missing, strange = [n for n in names if n not in value_of_id], list(value_of_id.keys() - set(names))
             parts = []
             if missing:
                 parts.append(f"{counted(len(missing), 'example')} without a prediction, for example `{missing[0]}`")
@@ -102,7 +104,7 @@ def join_predictions(names: Sequence[str], given: Sequence[Predicted], file: Fil
     return values
 
 
-def label_list(text: str) -> list[str]:
+def parse_labels(text: str) -> list[str]:
     """Return the names in a JSON list, or with commas between them; a list that is no JSON is a ValueError."""
     names = text.split(",")
     if text.startswith("["):
@@ -113,18 +115,18 @@ def label_list(text: str) -> list[str]:
     return [name for part in names if part is not None and (name := str(part).strip())]
 
 
-def list_of(text: str, file: File) -> list[str]:
+def parse_predicted_labels(text: str, file: File) -> list[str]:
     """Return the predicted names in a text."""
     try:
-        return label_list(text)
+        return parse_labels(text)
     except ValueError as error:
         raise DataError("predictions-mismatch", f"`{file}`: {error}", "write a JSON list") from None
 
 
-def wrong_label(file: File, strange: Iterable[str], known: Sequence[str]) -> DataError:
+def wrong_label_error(file: File, strange: Iterable[str], labels: Sequence[str]) -> DataError:
     """Return the error for predicted labels that are none, each as often as it is predicted."""
-    fact = f"`{file}`: predicted, but no label: {named_counts(Counter(strange))}"
-    return DataError("bad-label", fact, f"the labels are {format_list(known, 12)}")
+    fact = f"`{file}`: predicted, but no label: {format_counts(Counter(strange))}"
+    return DataError("bad-label", fact, f"the labels are {format_list(labels, 12)}")
 
 
 def read_object(file: File) -> Any:
@@ -135,9 +137,9 @@ def read_object(file: File) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         try:
-            whole = isinstance(json.loads(content.split(b"\n", 1)[0]), dict)
+            is_lines = isinstance(json.loads(content.split(b"\n", 1)[0]), dict)
         except (ValueError, RecursionError):
-            whole = False
-        if whole or not content.lstrip().startswith(b"{"):
+            is_lines = False
+        if is_lines or not content.lstrip().startswith(b"{"):
             return None
         raise DataError("bad-file", f"`{file}` is not valid JSON: {error}", "write or fetch it again") from None

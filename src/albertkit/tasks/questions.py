@@ -84,15 +84,15 @@ def find_question_files(data: DataFiles, version: int) -> Mapping[str, DataFile]
 
     def find(data: Path) -> dict[str, Path]:
         names = sorted(p.name for p in data.iterdir() if p.name.endswith(_SUFFIXES) and "predictions" not in p.name)
-        found: dict[str, Path] = {}
+        files: dict[str, Path] = {}
         for split, words in SPLIT_NAMES.items():
             fitting = [n for n in names if any(word in n.lower() for word in words) and foreign not in n]
             if len(fitting) > 1:
                 fact = f"`{data}` has several files for `{split}`: {', '.join(fitting)}"
                 raise DataError("missing-file", fact, "leave one of them there, or name the file itself")
             if fitting:
-                found[split] = data / fitting[0]
-        return found
+                files[split] = data / fitting[0]
+        return files
 
     hint = "name the file, or a folder with train-v1.1.json and dev-v1.1.json, or their v2.0 (may be .gz)"
     return split_files(data, find, f"no file for SQuAD {version}", hint)
@@ -106,25 +106,25 @@ def read_questions(
     The file may be compressed, and in any form that `records` knows. Answers are `[{"text", "answer_start"}]` or
     transformers' `{"text": […], "answer_start": […]}`.
     """
-    seen: set[str] = set()
+    ids: set[str] = set()
     repaired = respaced = contradicted = 0
     first_records: list[Any] = []
     for record in read_question_records(file):
         if len(first_records) < ROWS_SEEN:
             first_records.append(record.content)
         try:
-            example = _example(record.content, record.number, version, labelled)
-            if example.id in seen:
+            example = _record_example(record.content, record.number, version, labelled)
+            if example.id in ids:
                 raise Unusable(f"a second question with the id `{example.id}`")
         except Unusable as error:
             reason, hint = error.args
             hint = not_utf8(file) if reason == NOT_UTF8 else hint
-            bad_rows.add(file, record.number, reason, hint, record.where)
+            bad_rows.add(file, record.number, reason, hint, record.location)
             continue
-        seen.add(example.id)
+        ids.add(example.id)
         repaired += example.repaired
         respaced += example.target is not None and example.target.respaced != ""
-        contradicted += example.impossible and bool(_answers(record.content.get("answers")))
+        contradicted += example.impossible and bool(_read_answers(record.content.get("answers")))
         yield example
     notes = (
         (repaired, "with an answer at another place than it says; the nearest is taken"),
@@ -138,14 +138,14 @@ def read_questions(
         note_unread_fields(file, first_records, _FIELDS, "rename those to read to question and context", bad_rows)
 
 
-def _example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
+def _record_example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
     if isinstance(record, ValueError | RecursionError):
         raise Unusable(not_json(record))
     if not isinstance(record, dict):
         raise Unusable("this is not a question: an object with `question` and `context` is needed")
-    question, context = _text(record, "question"), _text(record, "context")
+    question, context = _required_text(record, "question"), _required_text(record, "context")
     name = record_id(record)
-    answers, impossible, repaired = _labels(record, context, version) if labelled else ((), False, False)
+    answers, impossible, repaired = _read_labels(record, context, version) if labelled else ((), False, False)
     title = record.get("title")
     return QuestionExample(
         id=str(number - 1 if name is None else name),
@@ -158,7 +158,7 @@ def _example(record: Any, number: int, version: int, labelled: bool) -> Question
     )
 
 
-def _text(record: dict[str, Any], key: str) -> str:
+def _required_text(record: dict[str, Any], key: str) -> str:
     value = record.get(key)
     if not isinstance(value, str):
         raise Unusable(f"`{key}` is missing" if value is None else f"`{key}` is not a text")
@@ -167,50 +167,50 @@ def _text(record: dict[str, Any], key: str) -> str:
     return encodable(value)
 
 
-def _labels(record: dict[str, Any], context: str, version: int) -> tuple[tuple[AnnotatedAnswer, ...], bool, bool]:
-    given = _answers(record.get("answers"))
-    impossible = record.get("is_impossible", "answers" in record and not given)
+def _read_labels(record: dict[str, Any], context: str, version: int) -> tuple[tuple[AnnotatedAnswer, ...], bool, bool]:
+    file_answers = _read_answers(record.get("answers"))
+    impossible = record.get("is_impossible", "answers" in record and not file_answers)
     if not isinstance(impossible, bool):
         raise Unusable("`is_impossible` is neither true nor false")
     if impossible:
         if version == 1:
             raise Unusable("the question has no answer, which SQuAD 1.1 does not know", "take it as SQuAD 2.0: squad2")
         return (), True, False
-    if not given:
+    if not file_answers:
         raise Unusable("the question has no answer and is not marked as `is_impossible`", _NO_LABELS_HINT)
-    placed = tuple(_placed(context, text, start) for text, start in given)
-    if all(answer.start < 0 for answer in placed):
-        raise Unusable(f"the context does not hold the answer `{placed[0].text}`")
+    located = tuple(_locate_answer(context, text, start) for text, start in file_answers)
+    if all(answer.start < 0 for answer in located):
+        raise Unusable(f"the context does not hold the answer `{located[0].text}`")
     moved = any(
         answer.start not in (-1, start)
         and not (answer.respaced and abs(answer.start - (start or 0)) <= len(answer.text))
-        for answer, (_, start) in zip(placed, given, strict=True)
+        for answer, (_, start) in zip(located, file_answers, strict=True)
     )
-    return placed, False, moved
+    return located, False, moved
 
 
-def _answers(given: Any) -> list[tuple[str, int | None]]:
+def _read_answers(values: Any) -> list[tuple[str, int | None]]:
     """Return texts and starts of all answers that are not empty."""
-    if isinstance(given, dict):
-        columns = as_list(given.get("text", [])), as_list(given.get("answer_start", []))
-        given = [{"text": text, "answer_start": start} for text, start in zip_longest(*columns)]
-    found = []
-    for answer in as_list([] if given is None else given):
+    if isinstance(values, dict):
+        columns = as_list(values.get("text", [])), as_list(values.get("answer_start", []))
+        values = [{"text": text, "answer_start": start} for text, start in zip_longest(*columns)]
+    answers = []
+    for answer in as_list([] if values is None else values):
         text = answer.get("text") if isinstance(answer, dict) else answer
         start = answer.get("answer_start") if isinstance(answer, dict) else None
         if not isinstance(text, str) or not isinstance(start, int | None):
             raise Unusable("`answers` is not a list of objects with `text` and `answer_start`")
         if text.strip():
-            found.append((encodable(text), start))
-    return found
+            answers.append((encodable(text), start))
+    return answers
 
 
-def _placed(context: str, text: str, start: int | None) -> AnnotatedAnswer:
+def _locate_answer(context: str, text: str, start: int | None) -> AnnotatedAnswer:
     """Return an answer where the text has it; only if it is nowhere, where the same characters have other white space between.
 
     Google's ALBERT learns such answers, too: it does not compare them with the text.
     """
-    nearest = _nearest(context, text, start)
+    nearest = _nearest_occurrence(context, text, start)
     if nearest >= 0:
         return AnnotatedAnswer(text, nearest)
     respaced = re.compile(r"\s*".join(map(re.escape, "".join(text.split()))))
@@ -219,22 +219,22 @@ def _placed(context: str, text: str, start: int | None) -> AnnotatedAnswer:
     return AnnotatedAnswer(text, -1) if best is None else AnnotatedAnswer(text, best.start(), best[0])
 
 
-def _nearest(context: str, text: str, start: int | None) -> int:
+def _nearest_occurrence(context: str, text: str, start: int | None) -> int:
     """Return where the text has an answer, as near as can be to where it should be; -1 if nowhere."""
-    wanted = max(start or 0, 0)
-    if start is not None and context.startswith(text, wanted):
-        return wanted
-    before, after = context.rfind(text, 0, wanted + len(text)), context.find(text, wanted)
+    position = max(start or 0, 0)
+    if start is not None and context.startswith(text, position):
+        return position
+    before, after = context.rfind(text, 0, position + len(text)), context.find(text, position)
     if before < 0 or after < 0:
         return max(before, after)
-    return before if wanted - before <= after - wanted else after
+    return before if position - before <= after - position else after
 
 
 class QuestionRecord(NamedTuple):
     """A question as a file has it."""
 
     number: int  # of the line, or of the question in the file, from 1
-    where: str  # how an error calls it
+    location: str  # how an error calls it
     content: Any  # a dictionary if all is well; the error of a line that is no JSON
 
 
@@ -248,36 +248,38 @@ def read_question_records(file: DataFile) -> Iterator[QuestionRecord]:
     with ByteStream(find_inputs([file])[0]) as stream:
         lines = _lines(stream)
         first = next(lines, b"")
-        head = _parsed(first)
+        head = _parse_json(first)
         if not isinstance(head, dict) or "data" in head:
-            whole = [first, *lines]
-            document = head if len(whole) == 1 else _parsed(b"\n".join(whole))
+            all_lines = [first, *lines]
+            document = head if len(all_lines) == 1 else _parse_json(b"\n".join(all_lines))
             # The first line may be the broken one of a file of lines.
-            if not (isinstance(document, Exception) and len(whole) > 1 and isinstance(_parsed(whole[1]), dict)):
-                for number, item in enumerate(_of_document(file, document, first), 1):
+            if not (
+                isinstance(document, Exception) and len(all_lines) > 1 and isinstance(_parse_json(all_lines[1]), dict)
+            ):
+                for number, item in enumerate(_document_questions(file, document, first), 1):
                     name = record_id(item) if isinstance(item, dict) else None
                     yield QuestionRecord(number, f"question {number:,}" if name is None else f"question `{name}`", item)
                 return
-            lines = iter(whole[1:])
+            lines = iter(all_lines[1:])
         for number, line in enumerate(chain([first], lines), 1):
             if line.strip():
-                yield QuestionRecord(number, place_name(file, number), _parsed(line))
+                yield QuestionRecord(number, place_name(file, number), _parse_json(line))
 
 
 def _lines(stream: ByteStream) -> Iterator[bytes]:
     begun: list[bytes] = []
     while chunk := stream.read():
-        *whole, rest = chunk.split(b"\n")
-        if whole:
-            yield b"".join([*begun, whole[0]])
-            yield from whole[1:]
+        *complete, remainder = chunk.split(b"\n")
+        if complete:
+            yield b"".join([*begun, complete[0]])
+            yield from complete[1:]
             begun = []
-        begun.append(rest)
+        begun.append(remainder)
     if last := b"".join(begun):
         yield last
 
 
-def _parsed(text: bytes) -> Any:
+def _parse_json(text: bytes) -> Any:
     """Return the value of a JSON text, or the error."""
     try:
         return json.loads(text)
@@ -285,7 +287,7 @@ def _parsed(text: bytes) -> Any:
         return error
 
 
-def _of_document(file: DataFile, document: Any, start: bytes) -> Iterator[Any]:
+def _document_questions(file: DataFile, document: Any, start: bytes) -> Iterator[Any]:
     if isinstance(document, Exception):
         hint = not_utf8(file) if isinstance(document, UnicodeDecodeError) else "restore it, or fetch it again"
         if not start.lstrip().startswith((b"{", b"[")):

@@ -28,7 +28,7 @@ _KINDS: dict[str, type[Task]] = {
     kind.kind: kind
     for kind in (TextClassification, TextRegression, MultiLabelClassification, TaggingTask, ChoiceTask, AnswerTask)
 }
-_OWN: dict[str, Task] = {}  # what `register_task` added
+_REGISTERED: dict[str, Task] = {}  # what `register_task` added
 
 
 def register_task(task: Task) -> None:
@@ -40,9 +40,9 @@ def register_task(task: Task) -> None:
     Raises:
         ConfigError: bad-value for a name that is taken.
     """
-    if task.name in TASKS or _OWN.get(task.name, task) != task:
+    if task.name in TASKS or _REGISTERED.get(task.name, task) != task:
         raise ConfigError("bad-value", f"there is a task `{task.name}` already", "choose another name")
-    _OWN[task.name] = task
+    _REGISTERED[task.name] = task
 
 
 def find_task(name: str, columns: Columns | None = None) -> Task:
@@ -56,18 +56,18 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
     Raises:
         ConfigError: unknown-name with the nearest name; conflicting-options if columns are named for a task that has none.
     """
-    plain = {known.replace("-", ""): known for known in TASKS}
-    asked = name.lower().replace("-", "").replace("_", "").replace(".", "")
-    known = name if name in _OWN else plain.get(_ALIASES.get(asked, asked))
-    if known is None:
-        raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, (*TASKS, *_OWN)))
+    name_of_plain = {task_name.replace("-", ""): task_name for task_name in TASKS}
+    plain_name = name.lower().replace("-", "").replace("_", "").replace(".", "")
+    task_name = name if name in _REGISTERED else name_of_plain.get(_ALIASES.get(plain_name, plain_name))
+    if task_name is None:
+        raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, (*TASKS, *_REGISTERED)))
     columns = columns or Columns()
-    if known in TABLES:
-        label = columns.label or ("labels" if known == "multilabel" else "label")
-        return table_task(TABLES[known], known, replace(columns, text=columns.text or "text", label=label))
-    if known in OFFICIAL:
-        return official_task(known, columns)
-    return with_columns(_OWN.get(known) or _task_of_its_own(known), columns)
+    if task_name in TABLES:
+        label = columns.label or ("labels" if task_name == "multilabel" else "label")
+        return table_task(TABLES[task_name], task_name, replace(columns, text=columns.text or "text", label=label))
+    if task_name in OFFICIAL:
+        return official_task(task_name, columns)
+    return with_columns(_REGISTERED.get(task_name) or _task_of_its_own(task_name), columns)
 
 
 def _task_of_its_own(name: str) -> Task:
@@ -79,14 +79,14 @@ def _task_of_its_own(name: str) -> Task:
 
 def with_columns(task: Task, columns: Columns | None) -> Task:
     """Return a task that reads a table with other columns; labels, length and all else stay."""
-    given = (columns or Columns()).settings()
-    if not given:
+    user_values = (columns or Columns()).settings()
+    if not user_values:
         return task
     if not isinstance(task, TextTask | ChoiceTask | TaggingTask) or task.name == "race":
         raise ConfigError(
             "conflicting-options",
             f"`{task.name}` has a format of its own; there are no columns to name",
-            f"leave out {named_options(given)}",
+            f"leave out {named_options(user_values)}",
         )
     return task.with_columns(columns)
 
@@ -94,8 +94,10 @@ def with_columns(task: Task, columns: Columns | None) -> Task:
 def task_from_dict(values: dict[str, Any], source: Path) -> Task:
     """Return the task that a `task.json` describes."""
     try:
-        own = _OWN.get(values["name"])
-        kind = type(own) if own is not None and own.kind == values["kind"] else _KINDS[values["kind"]]
+        registered = _REGISTERED.get(values["name"])
+        kind = (
+            type(registered) if registered is not None and registered.kind == values["kind"] else _KINDS[values["kind"]]
+        )
         return kind.from_dict(values)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(

@@ -19,7 +19,7 @@ from albertkit.tables.table import Table
 from albertkit.tasks.answers import AnswerTask, score_answers
 from albertkit.tasks.data import read_split
 from albertkit.tasks.options import ScoreOptions
-from albertkit.tasks.predictions import File, wrong_label
+from albertkit.tasks.predictions import File, wrong_label_error
 from albertkit.tasks.registry import TABLES, find_task
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Task, rarer_class, sorted_labels
@@ -61,28 +61,28 @@ def score_file(options: ScoreOptions) -> Scores:
         raise ConfigError("conflicting-options", f"`{name}` has a format of its own", hint)
     if options.positive_class and name != "classify":
         raise ConfigError("conflicting-options", f"`{name}` has no class to choose", "leave out --positive-class")
-    found = None if name in TABLES else task if isinstance(task, Task) else _find(name, gold)
-    if options.null_odds is not None and not isinstance(found, AnswerTask):
+    task_of_gold = None if name in TABLES else task if isinstance(task, Task) else _find_task_of_gold(name, gold)
+    if options.null_odds is not None and not isinstance(task_of_gold, AnswerTask):
         raise ConfigError("conflicting-options", f"`{name}` has no null odds", "leave out --null-odds")
-    if isinstance(found, TaggingTask) and gold is None:
-        found, gold = found.with_changes(tag_column=-2), predictions
-    labelled = _needed(gold)
-    if found is None:
+    if isinstance(task_of_gold, TaggingTask) and gold is None:
+        task_of_gold, gold = task_of_gold.with_changes(tag_column=-2), predictions
+    labelled = _require_gold(gold)
+    if task_of_gold is None:
         results = _score_table(name, predictions, labelled, options, bad_rows)
     else:
-        examples = read_split(found, Path(labelled), "dev", bad_rows)
-        if isinstance(found, AnswerTask):
+        examples = read_split(task_of_gold, Path(labelled), "dev", bad_rows)
+        if isinstance(task_of_gold, AnswerTask):
             results = score_answers(
                 predictions,
                 examples,
-                found.version,
+                task_of_gold.version,
                 null_odds=options.null_odds,
                 null_threshold=options.null_threshold,
                 korean_words=options.f1_of == "words",
             )
         else:
-            results = _results(found, examples, found.read_predictions(predictions, examples))
-    results = {"task": name if found is None else found.name, **results}
+            results = _score_records(task_of_gold, examples, task_of_gold.read_predictions(predictions, examples))
+    results = {"task": name if task_of_gold is None else task_of_gold.name, **results}
     if bad_rows.found:
         first = bad_rows.found[0]
         fact = f"rows of the gold file left out: {len(bad_rows.found):,}, the first: {first.where}, {first.reason}"
@@ -90,26 +90,28 @@ def score_file(options: ScoreOptions) -> Scores:
     results["notes"] += bad_rows.notes
     if options.out is not None:
         save_results(results, options.out, results["task"])
-    shown = to_json_value({key: value for key, value in results.items() if key != "pairs"})
-    return Scores(shown)
+    values = to_json_value({key: value for key, value in results.items() if key != "pairs"})
+    return Scores(values)
 
 
-def _find(name: str, gold: File | None) -> Task:
+def _find_task_of_gold(name: str, gold: File | None) -> Task:
     if name.lower() != "squad":
         return find_task(name)
-    with ByteStream(find_inputs([_needed(gold)])[0]) as stream:
+    with ByteStream(find_inputs([_require_gold(gold)])[0]) as stream:
         content = b"".join(iter(stream.read, b""))
     version_2 = re.search(rb'"version"\s*:\s*"v?2|"is_impossible"\s*:\s*true', content)
     return find_task("squad2" if version_2 else "squad1")
 
 
-def _needed(gold: File | None) -> File:
+def _require_gold(gold: File | None) -> File:
     if gold is None:
         raise ConfigError("bad-label", "no file of labels to score against", "name it after the predictions")
     return gold
 
 
-def _results(task: Task, examples: Sequence[Any], records: Sequence[dict[str, Any]], *notes: str) -> dict[str, Any]:
+def _score_records(
+    task: Task, examples: Sequence[Any], records: Sequence[dict[str, Any]], *notes: str
+) -> dict[str, Any]:
     """Score records such as the task's own `predictions` returns."""
     scores, details = task.score(examples, records), task.details(examples, records)
     reported = [note for note in (*notes, task.collapsed(examples, records)) if note]
@@ -128,18 +130,18 @@ def _score_table(name: str, file: File, gold: File, options: ScoreOptions, bad_r
         raise DataError("too-little-data", f"`{gold}` has no row that can be used", "name the labelled file")
     records = task.read_predictions(file, examples, label=label, ids=(id, *IDS) if id else IDS)
     if name == "regress":
-        return _results(task, examples, records)
-    own = Counter(label for example in examples for label in _several(example.label))
-    predicted = [label for record in records for label in _several(record.get("labels", record.get("label")))]
-    if own.keys().isdisjoint(predicted):
-        raise wrong_label(file, predicted, sorted(own))
-    strange = format_list([f"`{label}`" for label in sorted({*predicted} - own.keys())], 12)
+        return _score_records(task, examples, records)
+    gold_counts = Counter(label for example in examples for label in _as_labels(example.label))
+    predicted = [label for record in records for label in _as_labels(record.get("labels", record.get("label")))]
+    if gold_counts.keys().isdisjoint(predicted):
+        raise wrong_label_error(file, predicted, sorted(gold_counts))
+    strange = format_list([f"`{label}`" for label in sorted({*predicted} - gold_counts.keys())], 12)
     note = f"predicted, but the label of no example: {strange}" if strange else ""
-    counts = {label: own[label] for label in {*own, *predicted}}
+    counts = {label: gold_counts[label] for label in {*gold_counts, *predicted}}
     task = task.with_changes(labels=sorted_labels(counts))
     if isinstance(task, TextClassification):
         task = task.with_changes(positive_class=options.positive_class or rarer_class(counts))
-    return _results(task, examples, records, note)
+    return _score_records(task, examples, records, note)
 
 
 def _labelled_rows(task: TextTask, gold: File, label: str, id: str | None, bad_rows: BadRows) -> Iterator[TextExample]:
@@ -157,5 +159,5 @@ def _labelled_rows(task: TextTask, gold: File, label: str, id: str | None, bad_r
                 yield TextExample(row.values[ids[0]] if ids else str(row.number), "", None, value)
 
 
-def _several(labels: Any) -> Sequence[str]:
+def _as_labels(labels: Any) -> Sequence[str]:
     return (labels,) if isinstance(labels, str) else labels

@@ -102,12 +102,12 @@ class FinetuneSettings(EpochSettings):
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        found = super().problems()
+        problems = super().problems()
         if self.exits and self.teacher is not None:
-            found.append("exits and teacher are both given; a student has one loss")
+            problems.append("exits and teacher are both given; a student has one loss")
         if self.freeze and self.lora:
-            found.append("freeze and lora are both given; lora trains parts of the encoder")
-        return found
+            problems.append("freeze and lora are both given; lora trains parts of the encoder")
+        return problems
 
     def resolve(self, task_name: str, config: AlbertConfig, num_examples: int) -> tuple["FinetuneSettings", list[str]]:
         """Return the settings with every default a number, and a line for each that says where it is from."""
@@ -123,14 +123,14 @@ class FinetuneSettings(EpochSettings):
             epochs, from_preset = f"{self.epochs or OTHER_EPOCHS:g}", ""
         warmup = round(preset.warmup_steps / preset.steps, 4) if preset else OTHER_WARMUP
         dropout = preset.dropout if preset else config.hidden_dropout_prob
-        own = f"the model's own is {config.hidden_dropout_prob:g}"
+        model_dropout = f"the model's own is {config.hidden_dropout_prob:g}"
         length = min(preset.length if preset else 512, config.max_position_embeddings)
         defaults: dict[str, tuple[float, str]] = {
             "batch_size": (batch_size, f"{batch_size} ({source})"),
             "steps": (steps, f"{steps:,} = {epochs} epochs of {num_examples:,} at {batch_size}{from_preset}"),
             "lr": self._rate(preset, config, source),
             "warmup": (warmup, f"{warmup:.1%} of the steps ({source})"),
-            "dropout": (dropout, f"{dropout:g} ({f'{source}; {own}' if preset else own})"),
+            "dropout": (dropout, f"{dropout:g} ({f'{source}; {model_dropout}' if preset else model_dropout})"),
             "length": (length, f"{length} ({source if preset else 'as long as the model reads, at most 512'})"),
         }
         return self.filled(defaults)

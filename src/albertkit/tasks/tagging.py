@@ -60,15 +60,19 @@ def tagging_features(
     bounds = np.cumsum([len(example.words) for example in examples], dtype=np.int64)
     for number, (example, example_numbers) in enumerate(zip(examples, np.split(numbers, bounds[:-1]), strict=False)):
         ids, spans = tokenizer.encode_with_offsets(example.text)
-        places = find_places(example.words, example.spaces, spans)
-        label = places.words if labels is None else example_numbers[places.words]
+        tagged_words = find_tagged_words(example.words, example.spaces, spans)
+        label = tagged_words.words if labels is None else example_numbers[tagged_words.words]
         starts, window_of = sentence_windows(len(ids), size)
         for window, start in enumerate(starts.tolist()):
             rows.append(([tokenizer.cls_id, *ids[start : start + size], tokenizer.sep_id], length))
             owners.append(number)
-            here = window_of[places.tokens] == window
-            tokens = num_tokens + 1 + places.tokens[here] - start
-            tagged.append(np.stack([tokens, places.words[here], places.ends[here], label[here]]))
+            is_in_window = window_of[tagged_words.tokens] == window
+            tokens = num_tokens + 1 + tagged_words.tokens[is_in_window] - start
+            tagged.append(
+                np.stack(
+                    [tokens, tagged_words.words[is_in_window], tagged_words.ends[is_in_window], label[is_in_window]]
+                )
+            )
             num_tokens += len(rows[-1][0])
     tokens, *columns = np.concatenate(tagged, axis=1)
     per_token = {}
@@ -96,15 +100,15 @@ class TaggedWords(NamedTuple):
     ends: np.ndarray  # int64, one more than the last word that a token of each reaches
 
 
-def find_places(words: Sequence[str], spaces: bool, spans: Sequence[tuple[int, int]]) -> TaggedWords:
+def find_tagged_words(words: Sequence[str], spaces: bool, spans: Sequence[tuple[int, int]]) -> TaggedWords:
     """Return where words are tagged."""
     text = (" " if spaces else "").join(words)
     lengths = np.array([len(word) + spaces for word in words], np.int64)
-    seen = np.flatnonzero([_visible(character) for character in text])
-    word_of_seen = np.repeat(np.arange(len(words)), lengths)[seen]
-    bounds = np.searchsorted(seen, np.array(spans, np.int64).reshape(-1, 2))
+    visible = np.flatnonzero([_visible(character) for character in text])
+    word_of_visible = np.repeat(np.arange(len(words)), lengths)[visible]
+    bounds = np.searchsorted(visible, np.array(spans, np.int64).reshape(-1, 2))
     tokens = np.flatnonzero(bounds[:, 1] > bounds[:, 0])
-    owners, last = word_of_seen[bounds[tokens, 0]], word_of_seen[bounds[tokens, 1] - 1]
+    owners, last = word_of_visible[bounds[tokens, 0]], word_of_visible[bounds[tokens, 1] - 1]
     tagged, first = np.unique(owners, return_index=True)
     ends = np.zeros(len(words), np.int64)
     np.maximum.at(ends, owners, last + 1)
@@ -118,16 +122,16 @@ def spread(
 
     A word that left no token has the probability of the word before it, 1 at the start.
     """
-    spread_tags, known = ["O"] * num_words, np.zeros(num_words, bool)
+    spread_tags, is_known = ["O"] * num_words, np.zeros(num_words, bool)
     spread_probabilities = [1.0] * num_words
     for word, end, tag, probability in zip(words.tolist(), ends.tolist(), tags, probabilities.tolist(), strict=True):
-        spread_tags[word:end] = [tag, *[_inside(tag)] * (end - word - 1)]
+        spread_tags[word:end] = [tag, *[_continuation(tag)] * (end - word - 1)]
         spread_probabilities[word:end] = [probability] * (end - word)
-        known[word:end] = True
-    for word in np.flatnonzero(~known).tolist()[::-1]:
+        is_known[word:end] = True
+    for word in np.flatnonzero(~is_known).tolist()[::-1]:
         spread_tags[word] = spread_tags[word + 1] if word + 1 < num_words else "O"  # the next word's, for the moment
-    for word in np.flatnonzero(~known).tolist():
-        before = _inside(spread_tags[word - 1]) if word else "O"
+    for word in np.flatnonzero(~is_known).tolist():
+        before = _continuation(spread_tags[word - 1]) if word else "O"
         spread_tags[word] = before if spread_tags[word] == before else "O"
         spread_probabilities[word] = spread_probabilities[word - 1] if word else 1.0
     return spread_tags, spread_probabilities
@@ -151,7 +155,7 @@ def _visible(character: str) -> bool:
     return unicodedata.category(character) not in _INVISIBLE
 
 
-def _inside(tag: str) -> str:
+def _continuation(tag: str) -> str:
     """Return the tag of a word that goes on with what this tag began."""
     return tag if tag == "O" else f"I-{tag[2:]}"
 
@@ -200,9 +204,9 @@ class TaggingTask(Task[TaggedExample]):
     def with_columns(self, columns: Columns | None) -> Self:
         """Return a task that reads other fields of JSONL."""
         fields = column_fields(columns or Columns())
-        if others := [name.removesuffix("_column") for name in fields if name not in ("text_column", "label_column")]:
+        if unknown := [name.removesuffix("_column") for name in fields if name not in ("text_column", "label_column")]:
             fact = f"`{self.name}` reads words and tags: --text-column and --label-column name them in JSONL"
-            raise ConfigError("conflicting-options", fact, f"leave out {named_options(others)}")
+            raise ConfigError("conflicting-options", fact, f"leave out {named_options(unknown)}")
         return self.with_changes(**fields)
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
@@ -285,7 +289,11 @@ class TaggingTask(Task[TaggedExample]):
         gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
         if self.labels:
             label_indices([tag for tags in gold for tag in tags], self.labels)
-        right = sum(a == b for one, other in zip(gold, predicted, strict=True) for a, b in zip(one, other, strict=True))
+        right = sum(
+            a == b
+            for gold_row, predicted_row in zip(gold, predicted, strict=True)
+            for a, b in zip(gold_row, predicted_row, strict=True)
+        )
         scores = span_scores(gold, predicted) | {"accuracy": right / max(sum(map(len, gold)), 1)}
         return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores
 
@@ -310,9 +318,9 @@ class TaggingTask(Task[TaggedExample]):
 
     def error(self, example: TaggedExample, prediction: Prediction) -> float:
         """Return how many words have another tag than they should."""
-        return float(sum(tag != own for tag, own in zip(prediction["tags"], example.tags, strict=False)))
+        return float(sum(tag != gold_tag for tag, gold_tag in zip(prediction["tags"], example.tags, strict=False)))
 
-    def shown(self, example: TaggedExample) -> dict[str, Any]:
+    def describe_example(self, example: TaggedExample) -> dict[str, Any]:
         """Return the entities that people marked; the words are in the prediction."""
         gap = " " if example.spaces else ""
         marked = [f"{gap.join(example.words[first : last + 1])} ({kind})" for kind, first, last in spans(example.tags)]
@@ -368,10 +376,10 @@ def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[
 
     gold_rows, predicted_rows = [], []
     for example, tags in zip(examples, predicted, strict=True):
-        seen = [place for place, character in enumerate(example.words) if character != " "]
-        gold_rows.append([example.tags[place] for place in seen])
-        predicted_rows.append([tags[place] for place in seen])
-    table = span_table([_strict(row) for row in gold_rows], [_strict(row) for row in predicted_rows])
+        indices = [index for index, character in enumerate(example.words) if character != " "]
+        gold_rows.append([example.tags[index] for index in indices])
+        predicted_rows.append([tags[index] for index in indices])
+    table = span_table([_strict_tags(row) for row in gold_rows], [_strict_tags(row) for row in predicted_rows])
     flat = [[tag for row in rows for tag in row] for rows in (gold_rows, predicted_rows)]
     return {
         "entity_macro_f1": sum(row["f1"] for row in table) / len(table) if table else nan,
@@ -379,9 +387,9 @@ def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[
     }
 
 
-def _strict(tags: Sequence[str]) -> list[str]:
-    kept: list[str] = []
+def _strict_tags(tags: Sequence[str]) -> list[str]:
+    strict_tags: list[str] = []
     for tag in tags:
-        continues = bool(kept) and kept[-1][2:] == tag[2:]
-        kept.append("O" if tag[0] == "I" and not continues else tag)
-    return kept
+        continues = bool(strict_tags) and strict_tags[-1][2:] == tag[2:]
+        strict_tags.append("O" if tag[0] == "I" and not continues else tag)
+    return strict_tags

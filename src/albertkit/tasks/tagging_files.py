@@ -23,7 +23,7 @@ from albertkit.tables.table import PACKINGS
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, not_json, not_utf8
 from albertkit.tables.text_lines import lines as lines_of
 from albertkit.tasks.metrics import spans
-from albertkit.tasks.predictions import File, join_predictions, list_of, read_predictions, record_id
+from albertkit.tasks.predictions import File, join_predictions, parse_predicted_labels, read_predictions, record_id
 from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
 
 _SAME_SENTENCES = "predict the very sentences that are scored"
@@ -101,17 +101,17 @@ class _FileSentence:
 
 def find_tag_files(data: DataFiles, name: str) -> Mapping[str, DataFile]:
     """See `Task.files`."""
-    wanted = FILES.get(name, FILES["ner"])
+    names_of_split = FILES.get(name, FILES["ner"])
 
     def find(data: Path) -> dict[str, Path]:
-        found = {}
-        for split, names in wanted.items():
+        files = {}
+        for split, names in names_of_split.items():
             paths = (data / (file_name + packing) for file_name in names for packing in _PACKED)
             if path := next(filter(Path.is_file, paths), None):
-                found[split] = path
-        return found
+                files[split] = path
+        return files
 
-    hint = f"call the files {', '.join(names[0] for names in wanted.values())}, or name one file"
+    hint = f"call the files {', '.join(names[0] for names in names_of_split.values())}, or name one file"
     return split_files(data, find, f"no file of {name}", hint)
 
 
@@ -130,7 +130,7 @@ def read_tagged(
         strict: Sentences whose tags break the file's scheme are bad rows; else their entities are read as conlleval and seqeval
             read them, and tags of IOB2 stay as they are written.
     """
-    form = _find_form(file, layout, labelled)
+    form = _scan_columns(file, layout, labelled)
     if form.is_json and labelled and strict:
         _note_unread_fields(file, layout, bad_rows)
     if form.is_counted and layout.word_column == 0:
@@ -160,7 +160,7 @@ def read_tagged(
     num_ill_formed = 0
     for sentence in _sentences(file, layout, form, labelled):
         entities = spans(sentence.tags)
-        ill_formed = _ill_formed(sentence, write_tags(entities, len(sentence.tags), scheme), scheme)
+        ill_formed = _ill_formed_tag(sentence, write_tags(entities, len(sentence.tags), scheme), scheme)
         bad_row = sentence.bad_row or (ill_formed if strict else None)
         if bad_row:
             number, reason, hint = bad_row
@@ -175,13 +175,13 @@ def read_tagged(
         bad_rows.note(f"{fact}; their entities are read as conlleval and seqeval do")
 
 
-def _ill_formed(sentence: _FileSentence, expected: list[str], scheme: str) -> tuple[int, str, str] | None:
+def _ill_formed_tag(sentence: _FileSentence, expected: list[str], scheme: str) -> tuple[int, str, str] | None:
     """Return the line of the first tag that the scheme does not have there, and what to say."""
-    for place, (tag, right) in enumerate(zip(sentence.tags, expected, strict=True)):
+    for index, (tag, right) in enumerate(zip(sentence.tags, expected, strict=True)):
         if tag != right:
-            where = f"after `{sentence.tags[place - 1]}`" if place else "at the start of a sentence"
-            reason = f"`{tag}` {where} is not {scheme}, as the file's other tags are: `{right}` would be"
-            return sentence.lines[place], reason, ""
+            position = f"after `{sentence.tags[index - 1]}`" if index else "at the start of a sentence"
+            reason = f"`{tag}` {position} is not {scheme}, as the file's other tags are: `{right}` would be"
+            return sentence.lines[index], reason, ""
     return None
 
 
@@ -222,7 +222,7 @@ class _ColumnFacts:
         return _COMMENT.match(line) is not None and not is_row
 
 
-def _find_form(file: File | Records, layout: TagFileLayout, labelled: bool) -> _ColumnFacts:
+def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -> _ColumnFacts:
     lines = _lines(file)
     first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
     if first[1].lstrip().startswith("{"):
@@ -270,11 +270,11 @@ def _find_form(file: File | Records, layout: TagFileLayout, labelled: bool) -> _
 def _sentences(file: DataFile, layout: TagFileLayout, form: _ColumnFacts, labelled: bool) -> Iterator[_FileSentence]:
     lines = _lines(file)
     if form.is_json:
-        return _records(lines, layout, labelled)
+        return _record_sentences(lines, layout, labelled)
     if name := layout.tokens_field or layout.tags_field:
         fact = f"{quoted_name(file)} has columns without names, and `{name}` is named"
         raise DataError("missing-column", fact, "leave the names out: words are first, tags last; names are for JSONL")
-    return _columns(lines, layout, form, labelled)
+    return _column_sentences(lines, layout, form, labelled)
 
 
 def _lines(file: File | Records) -> Iterator[tuple[int, str]]:
@@ -282,16 +282,16 @@ def _lines(file: File | Records) -> Iterator[tuple[int, str]]:
         yield from lines_of(stream)
 
 
-def _columns(
+def _column_sentences(
     lines: Iterable[tuple[int, str]], layout: TagFileLayout, form: _ColumnFacts, labelled: bool
 ) -> Iterator[_FileSentence]:
-    sentence, read = _FileSentence("0"), 0
+    sentence, num_sentences = _FileSentence("0"), 0
     for number, line in chain(lines, [(0, "")]):
         if _is_between(line, layout):
             if sentence.words or sentence.bad_row:
                 yield sentence
-                read += 1
-            sentence = _FileSentence(str(read))
+                num_sentences += 1
+            sentence = _FileSentence(str(num_sentences))
             continue
         columns = [line] if line == " " else _fields(line)
         if not sentence.lines and form.is_comment(line, columns, layout):
@@ -339,15 +339,17 @@ def _column(columns: list[str], number: int) -> str:
         raise Unusable(f"there is no column {number} (counted from 0) among {len(columns)}") from None
 
 
-def _records(lines: Iterable[tuple[int, str]], layout: TagFileLayout, labelled: bool) -> Iterator[_FileSentence]:
-    for read, (number, line) in enumerate(pair for pair in lines if pair[1].strip()):
-        sentence = _FileSentence(str(read))
+def _record_sentences(
+    lines: Iterable[tuple[int, str]], layout: TagFileLayout, labelled: bool
+) -> Iterator[_FileSentence]:
+    for index, (number, line) in enumerate(pair for pair in lines if pair[1].strip()):
+        sentence = _FileSentence(str(index))
         try:
             record = json.loads(line)
             if not isinstance(record, dict):
                 raise Unusable("not an object of JSON")
             name = record_id(record)
-            sentence.id = str(read if name is None else name)
+            sentence.id = str(index if name is None else name)
             sentence.words = [_word(word, layout) for word in _strings(record, layout.tokens_field or "tokens")]
             tags_field = layout.tags_field or _tags_field(record)
             sentence.tags = [_tag(tag) for tag in _strings(record, tags_field)] if labelled else []
@@ -367,8 +369,12 @@ def _note_unread_fields(file: DataFile, layout: TagFileLayout, bad_rows: BadRows
         with contextlib.suppress(ValueError, RecursionError):
             records.append(json.loads(line))
     hint = "name those to read with --text-column and --label-column"
-    read = (layout.tokens_field or "tokens", layout.tags_field or _tags_field(records[0] if records else {}), *IDS)
-    note_unread_fields(file, records, read, hint, bad_rows)
+    read_fields = (
+        layout.tokens_field or "tokens",
+        layout.tags_field or _tags_field(records[0] if records else {}),
+        *IDS,
+    )
+    note_unread_fields(file, records, read_fields, hint, bad_rows)
 
 
 def _tags_field(record: Any) -> str:
@@ -458,11 +464,12 @@ def read_predicted_tags(file: File, examples: Sequence[TaggedExample]) -> list[l
     Tags are rewritten as IOB2 where the gold tags were, or where they have the prefixes of BIOES, BILOU or BMES: accuracy
     compares tags as they are written. Others are kept, ill-formed ones included.
     """
-    form = _find_form(file, TagFileLayout(), labelled=True)
+    form = _scan_columns(file, TagFileLayout(), labelled=True)
     if form.is_json:
-        given = read_predictions(file, ("tags",))
+        predictions = read_predictions(file, ("tags",))
         sentences = [
-            list_of(value, file) for value in join_predictions([example.id for example in examples], given, file)
+            parse_predicted_labels(value, file)
+            for value in join_predictions([example.id for example in examples], predictions, file)
         ]
     else:
         sentences = _last_columns(form, examples, file)
@@ -495,14 +502,14 @@ def _last_columns(form: _ColumnFacts, examples: Sequence[TaggedExample], file: F
         begins = False
         if form.is_counted and _SPAN_INDEX.fullmatch(fields[0]):
             continue
-        written = fields[form.is_counted and len(fields) > 1]
-        if len(tags) < len(words) and words[len(tags)][1] not in (written, written.strip(" ")):
+        word_in_file = fields[form.is_counted and len(fields) > 1]
+        if len(tags) < len(words) and words[len(tags)][1] not in (word_in_file, word_in_file.strip(" ")):
             sentence, word = words[len(tags)]
-            fact = f"`{file}`, line {number:,}: `{written}`, but word {word!r} of sentence {sentence} is next"
+            fact = f"`{file}`, line {number:,}: `{word_in_file}`, but word {word!r} of sentence {sentence} is next"
             raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
         tags.append(fields[-1].strip(" "))
     if len(tags) != len(words):
         fact = f"`{file}` has {len(tags):,} words, the gold data have {len(words):,}"
         raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
-    rest = iter(tags)
-    return [[next(rest) for _ in example.words] for example in examples]
+    remaining_tags = iter(tags)
+    return [[next(remaining_tags) for _ in example.words] for example in examples]

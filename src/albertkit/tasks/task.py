@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from albertkit.tokenizer import AlbertTokenizer
 
 NO_NUMBER = "if the labels are names of classes, the task is `classify`; else correct the row, or --on-error skip"
-_MOST_NAMED = 5  # labels in a message
+_MAX_LABELS_NAMED = 5  # labels in a message
 
 
 def named_outputs(labels: Sequence[str], problem_type: str) -> dict[str, Any]:
@@ -67,24 +67,24 @@ def labels_of(examples: Sequence[Any], name: str = "label", missing: Any = None)
     return labels
 
 
-def named_counts(counts: Mapping[str, int]) -> str:
+def format_counts(counts: Mapping[str, int]) -> str:
     """Return labels and how many there are of each, the most frequent first: "`a` (12), `b` (1) and 3 more"."""
-    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return format_list([f"`{label}` ({count:,})" for label, count in most], _MOST_NAMED)
+    sorted_counts = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return format_list([f"`{label}` ({count:,})" for label, count in sorted_counts], _MAX_LABELS_NAMED)
 
 
-def label_indices(labels: Sequence[str], known: Sequence[str]) -> np.ndarray:
+def label_indices(labels: Sequence[str], label_names: Sequence[str]) -> np.ndarray:
     """Return the place of each label, int64."""
-    places = {label: place for place, label in enumerate(known)}
-    found = np.array([places.get(label, -1) for label in labels], np.int64)
-    if (found < 0).any():
-        strange = Counter(label for label in labels if label not in places)
+    index_of_label = {label: index for index, label in enumerate(label_names)}
+    indices = np.array([index_of_label.get(label, -1) for label in labels], np.int64)
+    if (indices < 0).any():
+        strange = Counter(label for label in labels if label not in index_of_label)
         raise DataError(
             "bad-label",
-            f"{counted(len(strange), 'label')} that the model was not trained with: {named_counts(strange)}",
-            f"{near_miss(next(iter(strange)), known)}; leave such examples out, or train with some",
+            f"{counted(len(strange), 'label')} that the model was not trained with: {format_counts(strange)}",
+            f"{near_miss(next(iter(strange)), label_names)}; leave such examples out, or train with some",
         )
-    return found
+    return indices
 
 
 class Example(Protocol):
@@ -101,8 +101,8 @@ Prediction = dict[str, Any]  # plain values for JSON, `id` first
 
 def column_fields(columns: Columns) -> dict[str, Any]:
     """Return the columns that are named as fields of a task: `text_column`, …, `columns`, `quoted`."""
-    whole = ("columns", "quoted")
-    return {name if name in whole else f"{name}_column": value for name, value in columns.settings().items()}
+    unsuffixed = ("columns", "quoted")
+    return {name if name in unsuffixed else f"{name}_column": value for name, value in columns.settings().items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +256,7 @@ class Task(ABC, Generic[AnyExample]):
         """Return how wrong a prediction is: 0 where it is right, larger for worse; to sort by."""
         return 0.0
 
-    def shown(self, example: AnyExample) -> dict[str, Any]:
+    def describe_example(self, example: AnyExample) -> dict[str, Any]:
         """Return an example for readers: its `texts` in the order in which they are read, and its label, `gold`, as text."""
         return {"texts": [], "gold": ""}
 
@@ -269,10 +269,10 @@ class Task(ABC, Generic[AnyExample]):
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return what `to_dict` gave; lists become tuples."""
-        known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
-        if problems := wrong_values(known, field_types(cls)):
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
+        if problems := wrong_values(fields, field_types(cls)):
             raise TypeError("; ".join(problems))
-        return cls(**known)
+        return cls(**fields)
 
     def with_changes(self, **changes: Any) -> Self:
         """Return a copy with other settings."""

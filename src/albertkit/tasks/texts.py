@@ -36,7 +36,14 @@ from albertkit.tasks.metrics import (
     regression_scores_of,
 )
 from albertkit.tasks.official import OFFICIAL
-from albertkit.tasks.predictions import File, join_predictions, label_list, list_of, read_predictions, wrong_label
+from albertkit.tasks.predictions import (
+    File,
+    join_predictions,
+    parse_labels,
+    parse_predicted_labels,
+    read_predictions,
+    wrong_label_error,
+)
 from albertkit.tasks.task import (
     NO_NUMBER,
     Prediction,
@@ -66,7 +73,7 @@ _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # Japanese and Chinese, 
 def note_unread_texts(
     file: DataFile,
     columns: Sequence[str],
-    read: Iterable[str],
+    read_columns: Iterable[str],
     bad_rows: BadRows,
     *,
     quoted: Quoting = None,
@@ -77,12 +84,12 @@ def note_unread_texts(
     Args:
         file: The table. It is opened once more, so a pipe is left alone.
         columns: Its columns.
-        read: Those that are read, or that repeat what is read.
+        read_columns: Those that are read, or that repeat what is read.
         bad_rows: Takes the note.
         quoted: As `Table`.
         header: Whether the first line has the names of the columns.
     """
-    unread = [name for name in dict.fromkeys(columns) if name not in read and columns.count(name) == 1]
+    unread = [name for name in dict.fromkeys(columns) if name not in read_columns and columns.count(name) == 1]
     if not unread or not can_be_read_again(file):
         return
     with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
@@ -94,14 +101,14 @@ def note_unread_texts(
 
 
 def note_unread_fields(
-    file: DataFile, records: Iterable[Any], read: Iterable[str], hint: str, bad_rows: BadRows
+    file: DataFile, records: Iterable[Any], read_names: Iterable[str], hint: str, bad_rows: BadRows
 ) -> None:
     """Note the fields of JSON records of training examples that hold texts, or lists of words, and are not read."""
     values: dict[str, list[str]] = {}
     for record in islice(records, ROWS_SEEN):
         for name, value in record.items() if isinstance(record, dict) else ():
             words = value if isinstance(value, list) else [value]
-            if name not in read and all(isinstance(word, str) for word in words):
+            if name not in read_names and all(isinstance(word, str) for word in words):
                 values.setdefault(name, []).append(" ".join(words))
     _note_texts(file, "field", values, hint, bad_rows)
 
@@ -169,19 +176,19 @@ def text_features(
             examples, starts, lengths = _windows(starts, lengths, room, stride)
         elif tokenizer.truncation_side == "left":
             starts = starts + left_out
-        made = _assembled(tokenizer, examples, first, starts, np.minimum(lengths, room))
-        return replace(made, left_out=left_out)
+        features = _assembled(tokenizer, examples, first, starts, np.minimum(lengths, room))
+        return replace(features, left_out=left_out)
     second, second_starts = tokenizer.encode_batch(pairs)
     second_lengths = np.diff(second_starts)
-    kept, second_kept = _truncated_pairs(lengths, second_lengths, room)
+    first_kept, second_kept = _truncated_pairs(lengths, second_lengths, room)
     single = second_lengths == 0
-    kept[single] = np.minimum(lengths[single], room + 1)
+    first_kept[single] = np.minimum(lengths[single], room + 1)
     second_from = second_starts[:-1]
     if tokenizer.truncation_side == "left":
-        starts = starts + lengths - kept
+        starts = starts + lengths - first_kept
         second_from = second_from + second_lengths - second_kept
-    made = _assembled(tokenizer, examples, first, starts, kept, second, second_from, second_kept)
-    return replace(made, left_out=lengths - kept + second_lengths - second_kept)
+    features = _assembled(tokenizer, examples, first, starts, first_kept, second, second_from, second_kept)
+    return replace(features, left_out=lengths - first_kept + second_lengths - second_kept)
 
 
 def _truncated_pairs(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
@@ -285,8 +292,8 @@ class TextTask(Task[TextExample]):
     def __post_init__(self) -> None:
         if self.layout and self.layout not in OFFICIAL:
             raise ConfigError("unknown-name", f"there is no layout `{self.layout}`", f"known: {', '.join(OFFICIAL)}")
-        named = [name for name in (self.text_column, self.pair_column, self.label_column, self.id_column) if name]
-        if repeated := {name for name in named if named.count(name) > 1}:
+        columns = [name for name in (self.text_column, self.pair_column, self.label_column, self.id_column) if name]
+        if repeated := {name for name in columns if columns.count(name) > 1}:
             raise ConfigError(
                 "bad-value", f"column `{repeated.pop()}` is named for two things", "name a column for each"
             )
@@ -322,7 +329,7 @@ class TextTask(Task[TextExample]):
 
     def with_columns(self, columns: Columns | None) -> Self:
         """Return a task that reads a table with other columns; labels, length and all else stay."""
-        changes = self._changes(columns or Columns())
+        changes = self._column_changes(columns or Columns())
         if not (self.text_column or "text_column" in changes) and {"pair_column", "label_column"} & set(changes):
             raise ConfigError(
                 "bad-value",
@@ -331,15 +338,15 @@ class TextTask(Task[TextExample]):
             )
         return self.with_changes(**changes)
 
-    def _changes(self, columns: Columns) -> dict[str, Any]:
+    def _column_changes(self, columns: Columns) -> dict[str, Any]:
         """Return what the columns that are given change in this task."""
         return column_fields(columns)
 
     @property
     def reads_pairs(self) -> bool | None:
         """Return True where the data have pairs of texts; None where it is unknown (a converted model without `task.json`)."""
-        named = bool(self.text_column) and bool(self.label_column or self.pair_column)
-        return any(form.pair for form in self._forms) if named or self.layout else None
+        has_own_columns = bool(self.text_column) and bool(self.label_column or self.pair_column)
+        return any(form.pair for form in self._forms) if has_own_columns or self.layout else None
 
     @property
     def _official_forms(self) -> tuple[TableForm, ...]:
@@ -368,12 +375,18 @@ class TextTask(Task[TextExample]):
             yield example
 
     def rows(
-        self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows, more: Sequence[str] | None = ()
+        self,
+        file: DataFile,
+        *,
+        split: str,
+        labelled: bool,
+        bad_rows: BadRows,
+        further_columns: Sequence[str] | None = (),
     ) -> Iterator[tuple[TextExample, TableRow]]:
         """Yield the examples of a file, as `examples` reads them, and their rows.
 
-        The values of a row are of the columns that examples are made of, and of `more` columns (None: all), "" where it lacks
-        one. Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
+        The values of a row are of the columns that examples are made of, and of `further_columns` (None: all), "" where it
+        lacks one. Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
         """
         layout = OFFICIAL.get(self.layout)
         if labelled and not self._has_labels:
@@ -389,27 +402,29 @@ class TextTask(Task[TextExample]):
                 table.without_header(self.columns)
             if table.is_lines:
                 bad_rows.note(f"{table.name} has no column `{needed[0][0]}`: every line is read as a text")
-            others = {
-                name: known.forms for name, known in OFFICIAL.items() if known.kind == self.kind and name != self.layout
+            other_forms = {
+                name: layout_of_task.forms
+                for name, layout_of_task in OFFICIAL.items()
+                if layout_of_task.kind == self.kind and name != self.layout
             }
-            form = choose_form(table, self._forms, self._known_labels(), labelled, self.name, others)
+            form = choose_form(table, self._forms, self._fixed_labels(), labelled, self.name, other_forms)
             ids = [name for name in form.ids if name in table.columns and name not in form.wanted(True)]
             id_column = self.id_column or next(iter(ids), "")
-            wanted = [*self._wanted(form, labelled), *([self.id_column] if self.id_column else [])]
+            required = [*self._required_columns(form, labelled), *([self.id_column] if self.id_column else [])]
             has_header = not form.header and not self.columns
             if labelled and split == "train":
                 is_official = self.layout and not self.text_column
                 parses = [
                     name for name in table.columns if is_official and name.endswith("_parse")
                 ]  # MNLI: sentences again
-                read = [*wanted, *ids[:1], *parses]
-                note_unread_texts(file, table.columns, read, bad_rows, quoted=quoted, header=has_header)
-            optional = [*(table.columns if more is None else more), *ids[:1]]
+                read_columns = [*required, *ids[:1], *parses]
+                note_unread_texts(file, table.columns, read_columns, bad_rows, quoted=quoted, header=has_header)
+            optional = [*(table.columns if further_columns is None else further_columns), *ids[:1]]
             compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
             lines: dict[str, int] | None = {} if compared else None
             num_empty = 0
             whole_floats: bool | None = None  # of the labels, which are then read as whole numbers; None: not known yet
-            for row in table.rows(wanted, optional, self._list_columns):
+            for row in table.rows(required, optional, self._list_columns):
                 if labelled and whole_floats is None and (label := row.values.get(form.label, "").strip()):
                     whole_floats = self._may_be_whole_float(label) and are_whole_floats(
                         file, table.columns, form.label, quoted=quoted, header=has_header
@@ -446,7 +461,7 @@ class TextTask(Task[TextExample]):
         """The columns that may hold lists."""
         return ()
 
-    def _wanted(self, form: TableForm, labelled: bool) -> list[str]:
+    def _required_columns(self, form: TableForm, labelled: bool) -> list[str]:
         return form.wanted(labelled)
 
     def _example(self, name: str, row: TableRow, form: TableForm, labelled: bool) -> TextExample:
@@ -466,7 +481,7 @@ class TextTask(Task[TextExample]):
         """Return whether a label may be a whole number that became a float."""
         return False
 
-    def _known_labels(self) -> tuple[str, ...]:
+    def _fixed_labels(self) -> tuple[str, ...]:
         """Return names that a label may have, where they are fixed."""
         return ()
 
@@ -479,9 +494,9 @@ class TextTask(Task[TextExample]):
         texts = [example.text for example in examples]
         pairs = [example.pair or "" for example in examples] if any(example.pair for example in examples) else None
         stride = (self.stride or max(1, (self.length - 2) // 2)) if self.long_texts == "windows" else 0
-        made = text_features(texts, pairs, tokenizer, self.length, stride)
-        labels = {"labels": self._targets(examples)[made.examples]} if labelled else {}
-        return replace(made, per_sequence=labels)
+        features = text_features(texts, pairs, tokenizer, self.length, stride)
+        labels = {"labels": self._targets(examples)[features.examples]} if labelled else {}
+        return replace(features, per_sequence=labels)
 
     # --- the model on a batch -----------------------------------------------------------------------------------------
 
@@ -513,7 +528,7 @@ class TextTask(Task[TextExample]):
         sums = np.add.reduceat(np.array(outputs, np.float64), bounds[:-1])
         return sums / np.diff(bounds)[:, None]
 
-    def shown(self, example: TextExample) -> dict[str, Any]:
+    def describe_example(self, example: TextExample) -> dict[str, Any]:
         """Return the text or the pair, and its label."""
         label = example.label
         texts = [text for text in (example.text, example.pair) if text]
@@ -542,8 +557,8 @@ class TextTask(Task[TextExample]):
     ) -> list[Prediction]:
         """Read a table with the column `prediction`, or records of `albertkit predict`."""
         names = [example.id for example in examples]
-        given = read_predictions(file, (label, "label", "labels", "value", *self._prediction_columns), ids)
-        answers = self._parsed(join_predictions(names, given, file), file)
+        predictions = read_predictions(file, (label, "label", "labels", "value", *self._prediction_columns), ids)
+        answers = self._parse_answers(join_predictions(names, predictions, file), file)
         return [{"id": name, **answer} for name, answer in zip(names, answers, strict=True)]
 
     @property
@@ -552,7 +567,7 @@ class TextTask(Task[TextExample]):
         return ()
 
     @abstractmethod
-    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+    def _parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
         """Yield the answers that texts spell, without their ids."""
 
     @abstractmethod
@@ -560,12 +575,12 @@ class TextTask(Task[TextExample]):
         """Return a prediction as submission files have it."""
 
 
-def _seem_swapped(text: str, pair: str, known: Sequence[tuple[str, str]]) -> bool:
+def _seem_swapped(text: str, pair: str, official_pairs: Sequence[tuple[str, str]]) -> bool:
     """Return whether the names say that the second text is the first: sentence2 and sentence1, hypothesis and premise."""
     numbered = re.fullmatch(r"(.*)2(\D*)", text)
     if numbered and pair == f"{numbered[1]}1{numbered[2]}":
         return True
-    return bool(pair) and ((pair, text) in known or (pair.lower(), text.lower()) == ("premise", "hypothesis"))
+    return bool(pair) and ((pair, text) in official_pairs or (pair.lower(), text.lower()) == ("premise", "hypothesis"))
 
 
 _NO, _YES = ("0", "0.0", "false"), ("1", "1.0", "true")  # pandas.get_dummies writes False and True, or floats
@@ -609,7 +624,7 @@ class TextClassification(TextTask):
         """Return the configuration of a head with an output for each class."""
         return named_outputs(self.labels, "single_label_classification")
 
-    def _known_labels(self) -> tuple[str, ...]:
+    def _fixed_labels(self) -> tuple[str, ...]:
         return self.labels if self.layout else ()
 
     def _may_be_whole_float(self, label: str) -> bool:
@@ -630,16 +645,18 @@ class TextClassification(TextTask):
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
         """Return this task with the labels of the training examples, sorted, numbers by size; official tasks keep theirs."""
-        found = Counter(labels_of(train))
-        if len(found) < 2:
+        labels = Counter(labels_of(train))
+        if len(labels) < 2:
             raise DataError(
                 "too-little-data",
-                f"all {len(train):,} training examples have the label `{next(iter(found), '')}`",
+                f"all {len(train):,} training examples have the label `{next(iter(labels), '')}`",
                 "name the right column with --label-column, or add examples of another class",
             )
         if self.layout:
             return self
-        return self.with_changes(labels=sorted_labels(found), positive_class=self.positive_class or rarer_class(found))
+        return self.with_changes(
+            labels=sorted_labels(labels), positive_class=self.positive_class or rarer_class(labels)
+        )
 
     def label_counts(self, examples: Sequence[TextExample]) -> list[int]:
         """Count the examples of each class."""
@@ -707,9 +724,9 @@ class TextClassification(TextTask):
     ) -> tuple[np.ndarray, np.ndarray]:
         return self._targets(examples), label_indices([record["label"] for record in predictions], self.labels)
 
-    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+    def _parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
         if self.labels and (strange := [value for value in values if value not in self.labels]):
-            raise wrong_label(file, strange, self.labels)
+            raise wrong_label_error(file, strange, self.labels)
         return ({"label": value} for value in values)
 
     def answer_of(self, prediction: Prediction) -> str:
@@ -739,10 +756,10 @@ class TextRegression(TextTask):
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
         """Return this task; labels that are all the same are an error."""
-        if len(found := set(labels_of(train))) < 2:
+        if len(labels := set(labels_of(train))) < 2:
             raise DataError(
                 "too-little-data",
-                f"all {len(train):,} training examples have the number {next(iter(found), '')}",
+                f"all {len(train):,} training examples have the number {next(iter(labels), '')}",
                 "name the right column with --label-column",
             )
         return self
@@ -808,10 +825,10 @@ class TextRegression(TextTask):
     def _prediction_columns(self) -> tuple[str, ...]:
         return "score", "scores", "logits", "probability"
 
-    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
-        for place, text in enumerate(values):
+    def _parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+        for index, text in enumerate(values):
             if not is_number(text):
-                fact = f"`{file}`: prediction {place + 1:,} is `{text}`, not a finite number"
+                fact = f"`{file}`: prediction {index + 1:,} is `{text}`, not a finite number"
                 raise DataError("predictions-mismatch", fact, "write numbers")
             yield {"value": float(text)}
 
@@ -840,8 +857,8 @@ class MultiLabelClassification(TextTask):
         """Return the configuration of a head with an output for each label."""
         return named_outputs(self.labels, "multi_label_classification")
 
-    def _changes(self, columns: Columns) -> dict[str, Any]:
-        changes = super()._changes(columns)
+    def _column_changes(self, columns: Columns) -> dict[str, Any]:
+        changes = super()._column_changes(columns)
         if columns.label is None:
             return changes
         names = tuple(name.strip() for name in columns.label.split(","))
@@ -855,14 +872,14 @@ class MultiLabelClassification(TextTask):
     def _list_columns(self) -> tuple[str, ...]:
         return (self.label_column,)
 
-    def _wanted(self, form: TableForm, labelled: bool) -> list[str]:
+    def _required_columns(self, form: TableForm, labelled: bool) -> list[str]:
         return [*form.wanted(labelled), *(self.label_columns if labelled else ())]
 
     def read_label(self, values: dict[str, str], form: TableForm) -> tuple[str, ...]:
         if not self.label_columns:
             if isinstance(values[form.label], Null):
                 raise ValueError(f"`{form.label}` is null", "write [] where no label applies")
-            names = label_list(values[form.label])
+            names = parse_labels(values[form.label])
             if _is_multi_hot(names):
                 fact = f"`{form.label}` is `{values[form.label][:40]}`, a 0 or 1 for each label, and nothing names the labels"
                 hint = 'write the names of those that apply, such as ["toxic", "insult"], or a column of 0 and 1 for each label'
@@ -934,10 +951,10 @@ class MultiLabelClassification(TextTask):
         assert isinstance(example.label, tuple)
         return float(len(set(prediction["labels"]) ^ set(example.label)))
 
-    def _parsed(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
-        sets = [list_of(value, file) for value in values]
+    def _parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+        sets = [parse_predicted_labels(value, file) for value in values]
         if self.labels and (strange := [label for labels in sets for label in labels if label not in self.labels]):
-            raise wrong_label(file, strange, self.labels)
+            raise wrong_label_error(file, strange, self.labels)
         return ({"labels": labels} for labels in sets)
 
     def answer_of(self, prediction: Prediction) -> str:
@@ -961,8 +978,8 @@ def official_task(name: str, columns: Columns | None = None, **settings: Any) ->
     if name not in OFFICIAL:
         raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, OFFICIAL))
     layout = OFFICIAL[name]
-    known = {"labels": layout.labels} if layout.labels else {}
-    settings = {"name": name, "layout": name, "metric": layout.metric, **known, **settings}
+    own_labels = {"labels": layout.labels} if layout.labels else {}
+    settings = {"name": name, "layout": name, "metric": layout.metric, **own_labels, **settings}
     return _CLASSES[layout.kind](**settings).with_columns(columns)
 
 

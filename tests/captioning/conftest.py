@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.captioning import prepare
+from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.layers import gate_values
 from albertkit.captioning.model import AlbertForImageCaptioning
@@ -93,7 +93,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("shapes")
     make_clips(place / "clips", 40)
     clips = {split: read_clips(place / "clips", split) for split in ("train", "dev", "test")}
-    prepare(clips, place / "prepared", load_backbone("conv3d", {"width": 64}), SAMPLING)
+    prepare_clips(clips, place / "prepared", load_backbone("conv3d", {"width": 64}), SAMPLING)
     return place / "prepared"
 
 
@@ -114,5 +114,5 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, of_split in lines.items():
         (place / f"{split}.jsonl").write_text("\n".join(of_split) + "\n")
     clips = {split: read_clips(place, split) for split in lines}
-    prepare(clips, place / "prepared", None)
+    prepare_clips(clips, place / "prepared", None)
     return place / "prepared"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from albertkit.captioning import prepare
+from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.predict import predict_captions
@@ -38,7 +38,7 @@ def made(shell: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         clips = {split: read_clips(Path("clips"), split) for split in ("train", "dev")}
-        prepare(clips, "prepared", load_backbone("hf:bb/clip"), FrameSampling(num_frames=2, size=32))
+        prepare_clips(clips, "prepared", load_backbone("hf:bb/clip"), FrameSampling(num_frames=2, size=32))
         train_captioner(shell, "prepared", "run", SETTINGS)
     return place
 
@@ -69,7 +69,7 @@ def test_clips_stay_prepared_when_the_backbone_is_moved(made: Path, tmp_path: Pa
     prepared = Path(shutil.copytree(made / "prepared", tmp_path / "prepared"))
     elsewhere = Path(shutil.copytree(made / "bb" / "clip", tmp_path / "elsewhere"))
     clips = {split: read_clips(made / "clips", split) for split in ("train", "dev")}
-    again = prepare(clips, prepared, load_backbone(f"hf:{elsewhere}"), FrameSampling(num_frames=2, size=32))
+    again = prepare_clips(clips, prepared, load_backbone(f"hf:{elsewhere}"), FrameSampling(num_frames=2, size=32))
     assert again.computed == 0
 
 

@@ -21,7 +21,7 @@ STEPS = {"pretrain": 12, "finetune": 12, "embed-cosent": 8, "embed-mnrl": 8, "di
 
 def make_data(folder: Path) -> None:
     """A model with random weights, a store, tables, vectors of a teacher and features of clips."""
-    from albertkit.captioning import prepare
+    from albertkit.captioning.prepare import prepare_clips
     from albertkit.captioning.sources import read_clips
     from albertkit.config import AlbertConfig
     from albertkit.corpus import build_store
@@ -65,7 +65,7 @@ def make_data(folder: Path) -> None:
         clips["train" if number < 13 else "dev"].append(json.dumps(clip))
     for split, lines in clips.items():
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    prepare({split: read_clips(folder, split) for split in clips}, folder / "clips", None)
+    prepare_clips({split: read_clips(folder, split) for split in clips}, folder / "clips", None)
 
 
 def pretraining(data: Path) -> dict[str, object]:

@@ -174,7 +174,7 @@ def hostile_set(rng: random.Random, folder: Path) -> str:
 def make_prepared(folder: Path) -> None:
     import numpy as np
 
-    from albertkit.captioning import prepare
+    from albertkit.captioning.prepare import prepare_clips
     from albertkit.captioning.sources import read_clips
 
     lines = []
@@ -182,7 +182,7 @@ def make_prepared(folder: Path) -> None:
         np.save(folder / f"{number}.npy", np.full((3, 8), number, np.float32))
         lines.append(json.dumps({"key": f"c{number}", "features": f"{number}.npy", "captions": ["a thing"]}))
     (folder / "train.jsonl").write_text("\n".join(lines) + "\n")
-    prepare({"train": read_clips(folder / "train.jsonl")}, folder / "prepared", None)
+    prepare_clips({"train": read_clips(folder / "train.jsonl")}, folder / "prepared", None)
     for file in (*folder.glob("*.npy"), folder / "train.jsonl"):
         file.unlink()
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from swinbert_writer import published_state
 
-from albertkit.captioning import prepare
+from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.evaluate import evaluate_captioner
@@ -128,7 +128,7 @@ def test_it_is_captioned_evaluated_and_trained_on_from(run: dict[str, Any], tmp_
     swin = load_backbone(f"video-swin:{tmp_path / 'home'}")
     before = VideoCaptioner.from_pretrained(tmp_path / "home")
     for kind, along in (("features", False), ("frames", True)):
-        prepare(clips, tmp_path / kind, swin, sampling, train_backbone=along)
+        prepare_clips(clips, tmp_path / kind, swin, sampling, train_backbone=along)
         scores = evaluate_captioner(before, tmp_path / kind, split="dev")
         assert scores.clips == len(clips["dev"])
         train_captioner(tmp_path / "home", tmp_path / kind, tmp_path / f"run-{kind}", SMALL)
@@ -153,6 +153,6 @@ def test_fewer_visual_tokens_than_swinbert_had_are_noticed(run: dict[str, Any], 
     clips = {"dev": read_clips(tmp_path / "clips", "dev")}
     swin = load_backbone(f"video-swin:{tmp_path / 'home'}")
     sampling = FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
-    prepare(clips, tmp_path / "pooled", swin, sampling, max_tokens=4)
+    prepare_clips(clips, tmp_path / "pooled", swin, sampling, max_tokens=4)
     with pytest.raises(CheckpointError, match="visual tokens 2 x 4 x 4, not 2 x 1 x 2"):
         evaluate_captioner(VideoCaptioner.from_pretrained(tmp_path / "home"), tmp_path / "pooled", split="dev")

@@ -181,7 +181,7 @@ _MIN_COLUMNS, _MAX_COLUMNS = 20, 1000  # of a terminal
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
 
 # Whose log people read: which model a run stands for; that loops are compiled.
-_PRINTED = ("model_folder", "jit")
+_PRINTED = ("model_paths", "jit")
 
 
 class _LogLines(logging.Handler):

@@ -38,9 +38,15 @@ class Settings:
     free: ClassVar[frozenset[str]] = frozenset()
 
     def check(self) -> None:
-        """Raise one error that lists everything impossible: values that their fields do not take, else what does not fit."""
-        if found := wrong_fields(self) or self.problems():
-            raise ConfigError("bad-value", "; ".join(found), "change these settings")
+        """Raise one error that lists everything impossible: values that their fields do not take, and what does not fit."""
+        problems = wrong_fields(self)
+        try:
+            problems += self.problems()
+        except (AttributeError, TypeError, ValueError):  # a value of another type fits nothing
+            if not problems:
+                raise
+        if problems:
+            raise ConfigError("bad-value", "; ".join(problems), "change these settings")
 
     def problems(self) -> list[str]:
         """List what does not fit together, of values that are each right."""

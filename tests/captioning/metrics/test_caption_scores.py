@@ -62,16 +62,16 @@ def test_comparison_notices_another_input(golden: Path, change: Callable[[list],
 @pytest.mark.parametrize(
     ("constant", "value", "noticed"),
     [
-        ("ngrams._SMALL", 1e-7, "Bleu_4"),
-        ("ngrams._TINY", 1e-13, "Bleu_4"),
-        ("ngrams._SIGMA", 5.0, "CIDEr"),
-        ("ngrams._BETA", 1.0, "ROUGE_L"),
+        ("metrics._SMALL", 1e-7, "Bleu_4"),
+        ("metrics._TINY", 1e-13, "Bleu_4"),
+        ("metrics._SIGMA", 5.0, "CIDEr"),
+        ("metrics._BETA", 1.0, "ROUGE_L"),
     ],
 )
 def test_comparison_notices_another_rule(
     golden: Path, monkeypatch: pytest.MonkeyPatch, constant: str, value: float, noticed: str
 ) -> None:
     reference = pretokenised(golden)
-    monkeypatch.setattr(f"albertkit.captioning.metrics.{constant}", value)
+    monkeypatch.setattr(f"albertkit.captioning.{constant}", value)
     wrong = {name.split(" ")[0] for name in differences(scored(reference["items"]), reference["all_60"])}
     assert wrong & {"Bleu_4", "ROUGE_L", "CIDEr"} == {noticed}

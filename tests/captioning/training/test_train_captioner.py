@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.captioning import prepare
+from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.evaluate import evaluate_captioner
@@ -255,7 +255,7 @@ def test_a_learned_gate_goes_on_with_more_frames(shell, tmp_path):
     prepared = []
     for frames in (4, 8):
         place = tmp_path / f"{frames} frames"
-        prepare(clips, place, load_backbone("conv3d", {"width": 64}), FrameSampling(num_frames=frames, size=32))
+        prepare_clips(clips, place, load_backbone("conv3d", {"width": 64}), FrameSampling(num_frames=frames, size=32))
         prepared.append(PreparedClips.open(place))
     few, many = (one.grid for one in prepared)
     settings = dataclasses.replace(SMALL, video_attention="log")
@@ -304,7 +304,7 @@ def test_a_backbone_of_transformers_is_trained_along(shell, tmp_path):
     make_clips(tmp_path / "clips", 20)
     clips = {split: read_clips(tmp_path / "clips", split) for split in ("train", "dev")}
     backbone = load_backbone(f"hf:{tmp_path / 'clip'}")
-    prepare(clips, tmp_path / "prepared", backbone, FrameSampling(num_frames=2, size=32), train_backbone=True)
+    prepare_clips(clips, tmp_path / "prepared", backbone, FrameSampling(num_frames=2, size=32), train_backbone=True)
     settings = dataclasses.replace(SMALL, steps=2)
     train_captioner(shell, tmp_path / "prepared", tmp_path / "run", settings)
     captioner = VideoCaptioner.from_pretrained(tmp_path / "run")

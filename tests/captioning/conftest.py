@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.layers import gate_values
 from albertkit.captioning.model import AlbertForImageCaptioning
+from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.sources import read_clips
 from albertkit.conversion.initial import init_model
 from albertkit.swinbert.checkpoints import load_swinbert

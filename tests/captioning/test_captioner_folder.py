@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.predict import predict_captions
+from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.settings import CaptionSettings
 from albertkit.captioning.sources import read_clips
 from albertkit.captioning.train import train_captioner

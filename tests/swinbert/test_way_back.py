@@ -11,12 +11,12 @@ import pytest
 import torch
 from swinbert_writer import published_state
 
-from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.layers import gate_values
 from albertkit.captioning.predict import predict_captions
+from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.settings import CaptionSettings
 from albertkit.captioning.sources import read_clips
 from albertkit.captioning.train import train_captioner

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 _SHARES = ("most_guessed", "tokens_used")  # shares of 1 shown in per cent, like every name that ends with `accuracy`
 _ROUGH = ("epochs",)  # three figures are enough
@@ -167,6 +167,7 @@ class FactList:
         exact: Show names and values as they are set (settings), instead of with labels, units and separators.
     """
 
+    kind: ClassVar[str] = "facts"
     values: Mapping[str, Any]
     title: str = ""
     exact: bool = False
@@ -212,6 +213,7 @@ class TableSection:
         strong: Index of a row to emphasise.
     """
 
+    kind: ClassVar[str] = "table"
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     title: str = ""
@@ -268,6 +270,7 @@ class Paragraph:
         language: Of code.
     """
 
+    kind: ClassVar[str] = "text"
     text: str | Sequence[MarkedSpan]
     title: str = ""
     tone: Tone = ""
@@ -290,6 +293,7 @@ class Figure:
         narrow: The same picture for a telephone.
     """
 
+    kind: ClassVar[str] = "figure"
     svg: str
     title: str = ""
     caption: str = ""
@@ -320,6 +324,7 @@ class Bars:
         title: Heading; may be empty.
     """
 
+    kind: ClassVar[str] = "bars"
     bars: Sequence[Bar]
     title: str = ""
 
@@ -354,6 +359,7 @@ class Highlights:
         title: Heading; may be empty.
     """
 
+    kind: ClassVar[str] = "highlights"
     numbers: Sequence[Highlight]
     title: str = ""
 
@@ -367,6 +373,7 @@ class Commands:
         title: Heading.
     """
 
+    kind: ClassVar[str] = "commands"
     commands: Sequence[tuple[str, str]]
     title: str = "next"
 
@@ -380,6 +387,7 @@ class Panel:
         title: Heading; may be empty.
     """
 
+    kind: ClassVar[str] = "panel"
     sections: Sequence["Section"] = field(default_factory=tuple)
     title: str = ""
 
@@ -414,7 +422,7 @@ def to_json(sections: Sequence[Section]) -> list[dict[str, Any]]:
     for section in sections:
         inner = {"sections": to_json(section.sections)} if isinstance(section, Panel) else {}
         values = {name: value for name, value in vars(section).items() if name != "sections"}
-        shown.append({"kind": type(section).__name__.lower(), **to_json_value(values), **inner})
+        shown.append({"kind": section.kind, **to_json_value(values), **inner})
     return shown
 
 

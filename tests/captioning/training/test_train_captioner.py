@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.evaluate import evaluate_captioner
+from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.prepared import PreparedClips
 from albertkit.captioning.settings import CaptionSettings, GenerationSettings
 from albertkit.captioning.sources import read_clips

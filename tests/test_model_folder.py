@@ -280,7 +280,7 @@ def test_the_commands_after_a_pretraining_name_the_run_and_its_recommended_model
 
 
 def test_the_commands_after_a_korean_pretraining_are_korean(place: Path, tmp_path: Path) -> None:
-    korean = [*KOREAN.ordered, KOREAN.named, KOREAN.opinion, *KOREAN.choice["choices"]] * 20
+    korean = [*KOREAN.ordered, KOREAN.with_names, KOREAN.opinion, *KOREAN.choice["choices"]] * 20
     commands = next_commands(place / "store", place / "pretraining", train_tokenizer(korean, tmp_path / "t", 54))
     assert [word for command, _ in commands for word in shlex.split(command) if "[MASK]" in word] == [KOREAN.masked]
     assert "finetune nsmc" in commands[2][0]

@@ -97,7 +97,7 @@ def test_kiwi_loses_nothing(data):
 
 
 def test_without_kiwi_the_extra_is_named(monkeypatch):
-    sentences._kiwi.cache_clear()
+    sentences._load_kiwi.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "kiwipiepy", None)
     with pytest.raises(MissingExtraError, match=r"albertkit\[korean\]"):
         split_sentences("갔다", "kiwi")

@@ -11,7 +11,7 @@ import torch
 from small_store import SETTINGS, differing, weights, write_config
 
 from albertkit.corpus import TokenStore, cooccurrence
-from albertkit.corpus.cooccurrence import WINDOW, Documents, cooccurrence_vectors, count_pairs, documents_of
+from albertkit.corpus.cooccurrence import WINDOW, Documents, cooccurrence_vectors, count_pairs, select_documents
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.attention import attention_probabilities
 from albertkit.pretraining.evaluation import Unigram
@@ -44,14 +44,14 @@ def expected_pairs(store: TokenStore, left_out: list[np.ndarray], every: int = 1
 
 @pytest.mark.parametrize("every", [1, 3])
 def test_pairs_are_those_of_a_plain_loop_with_any_threads(store, monkeypatch, every):
-    monkeypatch.setattr(cooccurrence, "_MOST_TOKENS", store.num_tokens // every + 1)
+    monkeypatch.setattr(cooccurrence, "_MAX_TOKENS", store.num_tokens // every + 1)
     left_out = store.held_out(0.3, 0)
     contexts = np.arange(store.vocab_size)[::-1].copy()
     threads = torch.get_num_threads()
     try:
         for number in (1, 3):
             torch.set_num_threads(number)
-            pairs = count_pairs(documents_of(store, left_out), store.vocab_size, contexts)
+            pairs = count_pairs(select_documents(store, left_out), store.vocab_size, contexts)
             expected = np.zeros_like(pairs)
             for (token, context), count in expected_pairs(store, left_out, every).items():
                 expected[token, store.vocab_size - 1 - context] = count
@@ -73,10 +73,10 @@ def test_vectors_are_those_of_the_whole_decomposition(store):
     wanted = left[:, :40] * values[:40] ** 0.5  # with so many nothing of the projection is random
     known = information.any(1)
     wanted *= 0.1 / wanted[known].std(ddof=1)
-    found = cooccurrence_vectors(documents_of(store, left_out), counts, 40, seed=0).numpy()
+    found = cooccurrence_vectors(select_documents(store, left_out), counts, 40, seed=0).numpy()
     np.testing.assert_allclose(found @ found.T, wanted @ wanted.T, atol=2e-3 * (wanted @ wanted.T).max())
     assert (found[~known] == 0).all()
-    again = cooccurrence_vectors(documents_of(store, left_out), counts, 40, seed=0).numpy()
+    again = cooccurrence_vectors(select_documents(store, left_out), counts, 40, seed=0).numpy()
     assert again.tobytes() == found.tobytes()
 
 

@@ -10,7 +10,7 @@ from albertkit.tokenizer.texts import ENGLISH, KOREAN, ExampleTexts, example_tex
 EN = ["the quick brown fox jumps over a lazy dog while seven wizards brew strong potions near calm rivers"] * 20
 KO = [
     *KOREAN.ordered,
-    KOREAN.named,
+    KOREAN.with_names,
     KOREAN.opinion,
     *KOREAN.choice["choices"],
     "빠른 여우가 게으른 개를 뛰어넘는다",

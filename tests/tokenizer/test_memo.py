@@ -11,7 +11,7 @@ import sentencepiece
 from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, rules
 from albertkit.tokenizer import sentencepiece as batch
 from albertkit.tokenizer.sentencepiece_model import read_facts
-from albertkit.tokenizer.unigram_engine import characters, is_supported_by_engine
+from albertkit.tokenizer.unigram_engine import is_supported_by_engine, read_character_tables
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,7 @@ def test_characters_left_alone(golden: Path, data: Path) -> None:
             unchanged[[ord(character) for character in key[1:]]] = False
         unchanged[[0, ord(" "), ord("▁")]] = False
         assert 1000 < (~unchanged).sum() < 100_000
-        np.testing.assert_array_equal(characters(read_facts(proto).charsmap, b" ").unchanged, unchanged)
+        np.testing.assert_array_equal(read_character_tables(read_facts(proto).charsmap, b" ").unchanged, unchanged)
     processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
     alone = [chr(code) for code in np.flatnonzero(unchanged) if not 0xD800 <= code < 0xE000]
     draw = random.Random(0)

@@ -166,7 +166,7 @@ class LineLayout:
         characters: Characters in a line, on average.
         sentences: Sentences in a line, on average.
         mean_bytes: UTF-8 bytes in a line, on average.
-        several: Share of the text that is in lines of three sentences or more.
+        paragraph_share: Share of the text that is in lines of three sentences or more.
         blank_lines: Whether there are blank lines between lines of text.
     """
 
@@ -174,13 +174,13 @@ class LineLayout:
     characters: float
     sentences: float
     mean_bytes: float
-    several: float
+    paragraph_share: float
     blank_lines: bool
 
     @property
     def paragraphs(self) -> bool:
         """Return True if the lines are too long for sentences."""
-        return self.mean_bytes > _PARAGRAPH_BYTES or self.several > 0.5
+        return self.mean_bytes > _PARAGRAPH_BYTES or self.paragraph_share > 0.5
 
 
 def line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayout | None:
@@ -194,7 +194,7 @@ def line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayo
     step = max(len(files) // _MAX_FILES, 1)
     for file in files[::step][:_MAX_FILES]:
         if not (is_remote(file.path) or os.path.isfile(file.path)):
-            continue  # what is read from a pipe is gone
+            continue  # bytes that are read from a pipe are gone
         documents = DocumentFile(file, settings, errors="replace")
         try:
             head = documents.head(_HEAD_BYTES) if documents.format == "text" else b""
@@ -216,7 +216,7 @@ def line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayo
         characters=size / len(lines),
         sentences=sum(counts) / len(lines),
         mean_bytes=sum(len(line.encode()) for line in lines) / len(lines),
-        several=sum(len(line) for line, n in zip(lines, counts, strict=True) if n >= _MIN_SENTENCES) / size,
+        paragraph_share=sum(len(line) for line, n in zip(lines, counts, strict=True) if n >= _MIN_SENTENCES) / size,
         blank_lines=has_blank_lines,
     )
 
@@ -228,33 +228,34 @@ def check_layout(files: Sequence[InputFile], settings: BuildSettings) -> None:
     layout = line_layout(files, settings)
     if layout is None or not layout.paragraphs:
         return
-    ways = ["`--format paragraphs` if each line is a document", "`--sentences split` if blank lines end documents"]
+    advice = ["`--format paragraphs` if each line is a document", "`--sentences split` if blank lines end documents"]
+    if layout.blank_lines:
+        advice.reverse()
     raise DataError(
         "doubtful",
         f"`{layout.file}`: a line of plain text is taken for one sentence, but a line here has {layout.sentences:.1f} "
         f"sentences and {layout.characters:,.0f} characters on average; most of such a line is never trained on",
-        f"add {', '.join(ways[:: -1 if layout.blank_lines else 1])}, or `--sentences lines` if a line is one sentence",
+        f"add {', '.join(advice)}, or `--sentences lines` if a line is one sentence",
     )
 
 
 def settings_for(files: Sequence[InputFile]) -> BuildSettings:
     """Return settings that fit the layout of the files, for callers that cannot ask.
 
-    These are the usual ones; for plain text with paragraphs in its lines `sentences="split"`, or `format="paragraphs"`
+    They are the defaults; for plain text with paragraphs in its lines `sentences="split"`, or `format="paragraphs"`
     where no blank line ends a document and all inputs are plain text.
     """
     layout = line_layout(files, BuildSettings())
     if layout is None or not layout.paragraphs:
         return BuildSettings()
-    if not layout.blank_lines and all(map(_is_text, files)):
-        return BuildSettings(format="paragraphs")
-    return BuildSettings(sentences="split")
-
-
-def _is_text(file: InputFile) -> bool:
-    documents = DocumentFile(file)
-    documents.close()
-    return documents.format == "text"
+    if layout.blank_lines:
+        return BuildSettings(sentences="split")
+    for file in files:
+        documents = DocumentFile(file)
+        documents.close()
+        if documents.format != "text":
+            return BuildSettings(sentences="split")
+    return BuildSettings(format="paragraphs")
 
 
 # A worker process costs 1.7 s of processor time before it is as fast as this one (Python, the tokenizer, the compiled
@@ -266,7 +267,7 @@ _RESULT = (*(f"{kind}-*.bin" for kind in KINDS), "tokenizer/*")
 
 @takes(BuildOptions)
 def build_store(options: BuildOptions) -> BuildReport:
-    """Make a token store of text files. Arguments as `BuildOptions`; `tokenizer` may also be an `AlbertTokenizer`.
+    """Build a token store from text files. Arguments as `BuildOptions`; `tokenizer` may also be an `AlbertTokenizer`.
 
     Killed at any moment and called again with the same inputs and settings, it goes on from the last commit and ends
     with the same bytes. The work lies in `out/.build` until the store is complete.
@@ -306,9 +307,13 @@ class _Build:
             progress=self.options.progress,
         ) as job:
             if not job.resumed:
-                if self._is_built(out):
+                if (out / MANIFEST).exists() and not self.options.overwrite:
+                    made_from = read_json(out / MANIFEST).get("made_from")
+                    check_made_from(out, _short(made_from), _short(self._made_from()))
                     report.already_built = True
                     return _fill(report, read_json(out / MANIFEST), self._changed_since(out / MANIFEST))
+                if not (out / MANIFEST).exists():
+                    check_other_files(out, [UNFINISHED], "a store")
                 check_layout(self.inputs.files, self.inputs.settings)
             report.resumed = job.resumed
             text_bytes = self._encode(job, report) if not job.finished else 0
@@ -339,10 +344,8 @@ class _Build:
     def _report(self, out: str) -> BuildReport:
         return BuildReport(out, input_files=len(self.inputs.files), engine=self.options.engine)
 
-    # --- what it is made from -----------------------------------------------------------------------------------------
-
     def _made_from(self) -> dict[str, Any]:
-        """Return what the manifest says of it: by names and sizes, so that copies of the inputs give the same manifest."""
+        """Return the origin for the manifest, by names and sizes, so that copies of the inputs give the same manifest."""
         files = self.inputs.files
         settings = asdict(self.inputs.settings)
         if self.inputs.settings.format != "pairs":
@@ -358,24 +361,15 @@ class _Build:
         }
 
     def _key(self) -> dict[str, Any]:
-        """Return what decides whether a build is taken up: the very files, too, as they are now."""
+        """Return the key of the job: a build is resumed only with the same files, unchanged."""
         key = _short(self._made_from())
         key["inputs"] = _digest([[file.path, file.size, file.modified] for file in self.inputs.files])
         if self.options.engine != "local":  # engines count places in the inputs differently
             key["engine"] = self.options.engine
         return key
 
-    def _is_built(self, out: Path) -> bool:
-        """Return True if the very same store is there; otherwise make sure that this build may use the folder."""
-        if (out / MANIFEST).exists():
-            if not self.options.overwrite:
-                check_made_from(out, _short(read_json(out / MANIFEST).get("made_from")), _short(self._made_from()))
-            return not self.options.overwrite
-        check_other_files(out, [UNFINISHED], "a store")
-        return False
-
     def _changed_since(self, manifest: Path) -> list[str]:
-        """Warn where an input has a later date than the store: sizes and names alone do not show another text."""
+        """Return a warning if an input is newer than the store: sizes and names alone do not show another text."""
         newer = [file.path for file in self.inputs.files if file.modified > manifest.stat().st_mtime_ns]
         if not newer:
             return []
@@ -384,10 +378,8 @@ class _Build:
             "their text is another, add --overwrite"
         ]
 
-    # --- the work -------------------------------------------------------------------------------------------------------
-
     def _encode(self, job: Job, report: BuildReport) -> int:
-        """Read, encode and write all that is left, and the manifest; return the bytes of text that were read."""
+        """Read, encode and write the remaining documents and the manifest; return the bytes of text that were read."""
         inputs = self.inputs
         facts = job.facts
         inputs.tokenizer.save_pretrained(job.folder / "tokenizer")
@@ -407,8 +399,8 @@ class _Build:
         if len(inputs.files) > 1:
             first, last = inputs.files[0].path, inputs.files[-1].path
             job.progress.say(f"{len(inputs.files):,} files in this order: {first} … {last}")
-        with SeenDocuments(job.folder / "seen.sqlite", job.folder / _HASHES) as seen:
-            results = self._results(position, seen, job)
+        with SeenDocuments(job.folder / "seen.sqlite", job.folder / _HASHES) as seen_documents:
+            results = self._results(position, seen_documents, job)
             try:
                 for batch, encoded in results:
                     counts.add(batch.counts)
@@ -450,13 +442,17 @@ class _Build:
         return counts.text_bytes - text_before
 
     def _results(
-        self, position: CorpusPosition, seen: SeenDocuments, job: Job
+        self, position: CorpusPosition, seen_documents: SeenDocuments, job: Job
     ) -> Generator[tuple[DocumentBatch, EncodedBatch], None, None]:
         if self.options.engine == "ray":
             from albertkit.corpus.cluster import encode_on_cluster  # ray is an extra
 
-            return encode_on_cluster(self.inputs, position, seen.is_new, self.options.address, self.options.workers)
-        return encode_here(self.inputs, position, seen.is_new, job.folder / "tokenizer", self._local_workers())
+            return encode_on_cluster(
+                self.inputs, position, seen_documents.is_new, self.options.address, self.options.workers
+            )
+        return encode_here(
+            self.inputs, position, seen_documents.is_new, job.folder / "tokenizer", self._local_workers()
+        )
 
     def _local_workers(self) -> int:
         if self.options.workers is not None:
@@ -484,11 +480,11 @@ def _digest(value: Any) -> str:
 
 
 def _short(made_from: Any) -> Any:
-    """Name what decides a store as the user knows it: inputs, tokenizer, and the settings by their names."""
+    """Return the origin of a store in the user's words: inputs, tokenizer, and the settings by their names."""
     if not isinstance(made_from, dict):
         return made_from
-    rest = {name: value for name, value in made_from.items() if "input" not in name and "tokenizer" not in name}
-    return {"inputs": made_from.get("inputs_sha256"), "tokenizer": made_from.get("tokenizer_fingerprint"), **rest}
+    settings = {name: value for name, value in made_from.items() if "input" not in name and "tokenizer" not in name}
+    return {"inputs": made_from.get("inputs_sha256"), "tokenizer": made_from.get("tokenizer_fingerprint"), **settings}
 
 
 def _fill(report: BuildReport, manifest: dict[str, Any], changed: Sequence[str] = ()) -> BuildReport:
@@ -502,7 +498,6 @@ def _fill(report: BuildReport, manifest: dict[str, Any], changed: Sequence[str] 
 
 
 def _no_documents_error(counts: BuildCounts, inputs: BuildInputs) -> DataError:
-    """Return the error that says why there is nothing to store."""
     if counts.faulty_lines:
         return DataError(
             "too-little-data",
@@ -510,9 +505,9 @@ def _no_documents_error(counts: BuildCounts, inputs: BuildInputs) -> DataError:
             f"the first: {counts.faults[0]}",
             "name what divides them with --separator, or read the lines with --format paragraphs",
         )
-    named = f"`{inputs.files[0].path}`" if len(inputs.files) == 1 else f"{len(inputs.files):,} files"
+    subject = f"`{inputs.files[0].path}`" if len(inputs.files) == 1 else f"{len(inputs.files):,} files"
     return DataError(
         "empty",
-        f"no document with text in {named} ({counts.empty_files:,} without a byte)",
+        f"no document with text in {subject} ({counts.empty_files:,} without a byte)",
         "check the inputs, --format and --field",
     )

@@ -33,7 +33,7 @@ _WORD = re.compile(r"[A-Za-z]{2,}")
 
 
 def builtin_documents() -> Iterator[list[str]]:
-    """Yield the documents of the built-in corpus: topics by name, then docstrings by file and place.
+    """Yield the documents of the built-in corpus: topics by name, then docstrings by file and position.
 
     A document is a topic, a function's docstring, or a class's with those of its methods. What has a single sentence (most
     docstrings) joins the docstring of its module: sentence order needs two.
@@ -42,12 +42,12 @@ def builtin_documents() -> Iterator[list[str]]:
         The sentences of a document. The same Python version gives the same documents.
     """
     library = Path(sysconfig.get_paths()["stdlib"])
-    some = False
+    has_documents = False
     for sentences in chain(_topics(library), _docstrings(library)):
         if len(sentences) > 1:
-            some = True
+            has_documents = True
             yield sentences
-    if not some:
+    if not has_documents:
         raise MissingExtraError(
             "not-installed",
             f"this Python came without the sources of its library (`{library}`)",
@@ -88,16 +88,16 @@ def prose_sentences(text: str) -> list[str]:
             continue  # still inside the block that `::` introduced
         paragraph = "\n".join(line.strip() for line in lines)
         literal_indent = indent if paragraph.endswith("::") else None
-        sentences += _sentences(paragraph)
+        sentences += _paragraph_sentences(paragraph)
     return sentences
 
 
-def _sentences(paragraph: str) -> list[str]:
+def _paragraph_sentences(paragraph: str) -> list[str]:
     paragraph = _BULLET.sub("", paragraph)
     if _NOT_PROSE.search(paragraph):
         return []
     paragraph = _ROLE.sub(r"\1", paragraph)
-    paragraph = _MARKUP.sub(lambda found: next(filter(None, found.groups())), paragraph)
+    paragraph = _MARKUP.sub(lambda match: next(filter(None, match.groups())), paragraph)
     paragraph = _FOOTNOTE.sub("", paragraph).replace("::", ":")
     return [sentence for sentence in split_sentences(paragraph, "wrapped") if _is_sentence(sentence)]
 
@@ -119,7 +119,11 @@ def _topics(library: Path) -> Iterator[list[str]]:
 
 
 def _docstrings(library: Path) -> Iterator[list[str]]:
-    for file in _sources(library):
+    files: list[Path] = []
+    for parent, folders, names in os.walk(library):
+        folders[:] = [name for name in folders if name not in _PASSED_OVER and not name.startswith("config-")]
+        files += [Path(parent, name) for name in names if name.endswith(".py")]
+    for file in sorted(files, key=lambda file: file.relative_to(library).as_posix()):
         tree = _parse(file)
         if tree is None:
             continue
@@ -137,14 +141,6 @@ def _docstrings(library: Path) -> Iterator[list[str]]:
 
 def _own_sentences(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     return prose_sentences(ast.get_docstring(node, clean=False) or "")
-
-
-def _sources(library: Path) -> list[Path]:
-    found = []
-    for parent, folders, names in os.walk(library):
-        folders[:] = [name for name in folders if name not in _PASSED_OVER and not name.startswith("config-")]
-        found += [Path(parent, name) for name in names if name.endswith(".py")]
-    return sorted(found, key=lambda file: file.relative_to(library).as_posix())
 
 
 def _parse(file: Path) -> ast.Module | None:

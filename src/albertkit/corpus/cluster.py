@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Any
 
 import numpy as np
@@ -47,17 +47,20 @@ _WHOLE = (".gz", ".xz", ".zst", ".parquet", ".pq")
 
 def plan_parts(files: list[InputFile], position: CorpusPosition, settings: BuildSettings) -> Iterator[InputPart]:
     """Cut all inputs, from a position on, into parts of about `PART_BYTES`, by names and sizes alone."""
-    number, start, skip, lines = position.file, position.offset, position.document, position.lines
+    number = position.file
+    start = position.offset
+    skip = position.document
     while number < len(files):
         file = files[number]
         if start or skip or file.size > PART_BYTES or not file.size:
-            whole = settings.format in WHOLE_FORMATS or file.name.lower().endswith(_WHOLE) or not file.size
-            while not whole and start + PART_BYTES < file.size:
-                first_line = lines + 1 if (number, start) == (position.file, position.offset) else 1
+            is_whole = settings.format in WHOLE_FORMATS or file.name.lower().endswith(_WHOLE) or not file.size
+            while not is_whole and start + PART_BYTES < file.size:
+                first_line = position.lines + 1 if (number, start) == (position.file, position.offset) else 1
                 yield InputPart((file,), number, start, start + PART_BYTES, skip, first_line)
                 start, skip = start + PART_BYTES, 0
             yield InputPart((file,), number, start, None, skip)
-            number, start, skip = number + 1, 0, 0
+            number += 1
+            start = skip = 0
             continue
         last, size = number, 0
         while (
@@ -73,12 +76,12 @@ def plan_parts(files: list[InputFile], position: CorpusPosition, settings: Build
 
 
 def _text_bytes(file: InputFile) -> int:
-    """Estimate how much text a small file holds: packed text is three to four times as long."""
+    """Estimate the bytes of text in a small file: packed text is three to four times as long."""
     return file.size * (4 if file.name.lower().endswith(_WHOLE) else 1)
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of what decides the bytes of a store; empty for what is not installed."""
+    """Return the versions of the packages that decide the bytes of a store; empty for those that are not installed."""
     versions = {}
     for name in _PACKAGES:
         try:
@@ -90,7 +93,7 @@ def package_versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _fetch_inputs(reference: Any) -> BuildInputs:
-    """Fetch what every worker needs, once, and compare the packages with those of the driver."""
+    """Fetch the inputs, once a process, and compare the packages with those of the driver."""
     import ray
 
     inputs, versions = ray.get(reference)
@@ -144,10 +147,10 @@ def encode_on_cluster(
     """
     with _cluster(address) as ray:
         before = list(accumulate((file.size for file in inputs.files), initial=0))
-        parts, lines = plan_parts(inputs.files, position, inputs.settings), position.lines
-        reference = [
-            ray.put((replace(inputs, files=[]), package_versions()))
-        ]  # in a list: Ray would hand the object itself over
+        parts = plan_parts(inputs.files, position, inputs.settings)
+        lines = position.lines
+        # In a list: Ray would hand the object itself over.
+        reference = [ray.put((replace(inputs, files=[]), package_versions()))]
         task = ray.remote(_encode_part).options(num_cpus=1, max_retries=_TRIES - 1, num_returns="streaming")
         sent: deque[tuple[InputPart, Any]] = deque()
         try:
@@ -165,7 +168,10 @@ def encode_on_cluster(
                         lines = lines + batch.lines if part.end is not None else 0
                     batch.position.lines = lines
                     batch.stored_bytes = before[batch.position.file] + batch.position.offset
-                    yield batch, _without_duplicates(batch, encoded, is_new)
+                    new = np.array([is_new(digest) for digest in batch.digests], bool)
+                    batch.counts.duplicate_documents += int((~new).sum())
+                    batch.digests = list(compress(batch.digests, new))
+                    yield batch, encoded.keep(new)
                 sent.popleft()
         finally:
             for _, stream in sent:
@@ -175,7 +181,7 @@ def encode_on_cluster(
 def _results(
     ray: Any, part: InputPart, stream: Any, inputs: BuildInputs, lines: int
 ) -> Iterator[tuple[DocumentBatch, EncodedBatch]]:
-    """Yield the results of a part, and state what went wrong with it as one of our errors."""
+    """Yield the results of a part, and turn Ray's errors into ours."""
     try:
         for reference in stream:
             yield ray.get(reference)
@@ -188,26 +194,18 @@ def _results(
             raise cause from None
         raise
     except ray.exceptions.RayError as error:
-        others = f" and {len(part.files) - 1:,} files after it" if len(part.files) > 1 else ""
+        more_files = f" and {len(part.files) - 1:,} files after it" if len(part.files) > 1 else ""
         raise MachineError(
             "worker-died",
             f"{_TRIES} workers died of the same part of the inputs: bytes from {part.start:,} on of "
-            f"`{part.files[0].path}`{others} ({type(error).__name__})",
+            f"`{part.files[0].path}`{more_files} ({type(error).__name__})",
             "run the same command again to go on; if memory ran out, give each worker more",
         ) from None
 
 
-def _without_duplicates(batch: DocumentBatch, encoded: EncodedBatch, is_new: Callable[[bytes], bool]) -> EncodedBatch:
-    """Keep the documents that are new, and count the others."""
-    new = np.array([is_new(digest) for digest in batch.digests], bool)
-    batch.counts.duplicate_documents += int((~new).sum())
-    batch.digests = [digest for digest, kept in zip(batch.digests, new.tolist(), strict=True) if kept]
-    return encoded.keep(new)
-
-
 @contextmanager
 def _cluster(address: str | None) -> Iterator[Any]:
-    """Join a cluster, or start one on this machine; yield Ray. What was joined or started here is left at the end."""
+    """Join a cluster, or start one on this machine, and yield Ray; leave the cluster at the end."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network otherwise
     os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # 15 s are too few on a machine that is busy
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns that it will change something
@@ -245,7 +243,6 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 
 def _start_cluster(ray: Any, options: dict[str, Any]) -> str:
-    """Start a cluster of this machine alone and return its folder."""
     # Ray keeps sockets in its folder, whose paths may have 107 characters: 62 of them are Ray's own.
     parent = tempfile.gettempdir()
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or Ray leaves one in the home folder

@@ -1,4 +1,4 @@
-"""Token vectors from co-occurrence: what the text says of its own tokens, in seconds.
+"""Compute token vectors from co-occurrence, in seconds.
 
 Tokens that occur beside the same others get similar vectors: counts of pairs, positive pointwise mutual information,
 truncated singular value decomposition (Levy and Goldberg 2014; Levy, Goldberg and Dagan 2015).
@@ -23,7 +23,7 @@ SCALE = 0.1  # standard deviation of the vectors: 0.05 and 0.2 end 0.08 and 0.02
 _UNITS = np.array([0, 12, 6, 4, 3], np.uint32)  # 1 / distance in twelfths, so that sums are exact in any order
 _SMOOTHING = 0.75  # power of the context counts: rare contexts would give the largest mutual information
 _TABLE_BYTES = 1 << 30  # of the counts: 30,000 tokens by the 8,947 most frequent ones, which are 97 % of a text
-_MOST_TOKENS = 500_000_000  # of a larger store every second, third, … document is counted
+_MAX_TOKENS = 500_000_000  # of a larger store every second, third, … document is counted
 _FULL = np.uint32(4_000_000_000)  # a pair that was counted so often stays there
 _OVERSAMPLED = 16
 _POWER_ITERATIONS = 3
@@ -43,14 +43,15 @@ class Documents:
     ends: NDArray[np.int64]
 
 
-def documents_of(store: TokenStore, left_out: list[NDArray[np.bool_]]) -> list[Documents]:
+def select_documents(store: TokenStore, left_out: list[NDArray[np.bool_]]) -> list[Documents]:
     """Return the documents of a store without those left out (for each shard, bool [documents]); of a large one a part."""
-    every, found = 1 + store.num_tokens // _MOST_TOKENS, []
+    stride = 1 + store.num_tokens // _MAX_TOKENS
+    documents = []
     for shard, tokens in enumerate(store.tokens):
         bounds = store.sentence_offsets[shard][store.document_offsets[shard]].astype(np.int64)
-        kept = ~left_out[shard] & (np.arange(len(left_out[shard])) % every == 0)
-        found.append(Documents(tokens, bounds[:-1][kept], bounds[1:][kept]))
-    return found
+        is_counted = ~left_out[shard] & (np.arange(len(left_out[shard])) % stride == 0)
+        documents.append(Documents(tokens, bounds[:-1][is_counted], bounds[1:][is_counted]))
+    return documents
 
 
 def cooccurrence_vectors(documents: list[Documents], counts: NDArray[np.int64], size: int, seed: int) -> Tensor:
@@ -72,12 +73,12 @@ def cooccurrence_vectors(documents: list[Documents], counts: NDArray[np.int64], 
     rank = min(size, len(contexts))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        most = min(rank + _OVERSAMPLED, len(contexts))
-        left, values, _ = torch.svd_lowrank(information, most, _POWER_ITERATIONS)
+        num_components = min(rank + _OVERSAMPLED, len(contexts))
+        u, values, _ = torch.svd_lowrank(information, num_components, _POWER_ITERATIONS)
     vectors = torch.zeros(len(counts), size)
-    known = information.any(1)  # the others' rows are 0 up to rounding
-    vectors[known, :rank] = (left[:, :rank] * values[:rank].sqrt())[known]
-    return vectors * (SCALE / vectors[known].std()) if known.sum() > 1 else torch.zeros_like(vectors)
+    has_neighbour = information.any(1)  # the others' rows are 0 up to rounding
+    vectors[has_neighbour, :rank] = (u[:, :rank] * values[:rank].sqrt())[has_neighbour]
+    return vectors * (SCALE / vectors[has_neighbour].std()) if has_neighbour.sum() > 1 else torch.zeros_like(vectors)
 
 
 def count_pairs(documents: list[Documents], vocab_size: int, contexts: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -87,8 +88,8 @@ def count_pairs(documents: list[Documents], vocab_size: int, contexts: NDArray[n
     columns[contexts] = np.arange(len(contexts))
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
-        for one in documents:
-            add = partial(_add_pairs, one.tokens, one.starts, one.ends, columns, pairs, parts=threads)
+        for group in documents:
+            add = partial(_add_pairs, group.tokens, group.starts, group.ends, columns, pairs, parts=threads)
             tasks = [pool.submit(add, part=part) for part in range(threads)]
             for task in tasks:
                 task.result()
@@ -108,36 +109,37 @@ def _add_pairs(
     """Add the neighbours of every `parts`-th token of the vocabulary, so that threads write to rows of their own."""
     for document in range(len(starts)):
         start, end = starts[document], ends[document]
-        for place in range(start, end):
-            token = np.int64(tokens[place])
+        for position in range(start, end):
+            token = np.int64(tokens[position])
             if token % parts != part:
                 continue
-            for neighbour in range(max(start, place - WINDOW), min(end, place + WINDOW + 1)):
+            for neighbour in range(max(start, position - WINDOW), min(end, position + WINDOW + 1)):
                 column = columns[np.int64(tokens[neighbour])]
-                if neighbour != place and column >= 0 and pairs[token, column] < _FULL:
-                    pairs[token, column] += _UNITS[abs(neighbour - place)]
+                if neighbour != position and column >= 0 and pairs[token, column] < _FULL:
+                    pairs[token, column] += _UNITS[abs(neighbour - position)]
 
 
 def _positive_information(pairs: NDArray[np.uint32]) -> Tensor:
     """Turn counts into positive pointwise mutual information, fp32 [V, contexts], in the same memory."""
-    of_tokens, of_contexts = pairs.sum(1, dtype=np.float64), pairs.sum(0, dtype=np.float64)
-    smoothed = of_contexts**_SMOOTHING
+    token_counts = pairs.sum(1, dtype=np.float64)
+    smoothed = pairs.sum(0, dtype=np.float64) ** _SMOOTHING
     information = pairs.view(np.float32)
-    _inform(pairs, information, np.log(np.maximum(of_tokens, 1)), np.log(np.maximum(smoothed / smoothed.sum(), 1e-300)))
+    log_shares = np.log(np.maximum(smoothed / smoothed.sum(), 1e-300))
+    _fill_information(pairs, information, np.log(np.maximum(token_counts, 1)), log_shares)
     return torch.from_numpy(information)
 
 
 @compiled
-def _inform(
+def _fill_information(
     pairs: NDArray[np.uint32],
     information: NDArray[np.float32],
-    of_tokens: NDArray[np.float64],
-    of_contexts: NDArray[np.float64],
+    log_counts: NDArray[np.float64],
+    log_shares: NDArray[np.float64],
 ) -> None:
     for token in range(pairs.shape[0]):
         for context in range(pairs.shape[1]):
             count = pairs[token, context]
             value = 0.0
             if count:
-                value = max(0.0, np.log(count) - of_tokens[token] - of_contexts[context])
+                value = max(0.0, np.log(count) - log_counts[token] - log_shares[context])
             information[token, context] = value

@@ -1,4 +1,4 @@
-"""Documents out of files: plain text, paragraphs, pairs, JSON, CSV, TSV, Parquet and WikiExtractor.
+"""Read documents from files: plain text, paragraphs, pairs, JSON, CSV, TSV, Parquet and WikiExtractor.
 
 A file never continues another's document.
 """
@@ -25,7 +25,7 @@ WHOLE_FORMATS = ("parquet", "csv", "tsv")  # that cannot be read from the middle
 
 
 def document_bounds(file: IO[bytes], format: str, start: int, end: int | None) -> tuple[int, int | None]:
-    """Return the first byte of the first document of a range and the first one after its last; 0 and 0 if it holds none.
+    """Return the bytes where the first document of a range begins and its last one ends; 0 and 0 if it holds none.
 
     The file is seekable and not compressed; None is its end.
     """
@@ -54,15 +54,15 @@ def _boundary(file: IO[bytes], format: str, start: int, limit: int | None) -> in
 
 def _line(file: IO[bytes]) -> tuple[bytes, int]:
     """Return the next line, or `-` for a very long one, and its size."""
-    line = piece = file.readline(_LINE_BYTES)
+    line = chunk = file.readline(_LINE_BYTES)
     size = len(line)
-    while len(piece) == _LINE_BYTES and not piece.endswith(b"\n"):
-        line, piece = b"-", file.readline(_LINE_BYTES)
-        size += len(piece)
+    while len(chunk) == _LINE_BYTES and not chunk.endswith(b"\n"):
+        line, chunk = b"-", file.readline(_LINE_BYTES)
+        size += len(chunk)
     return line, size
 
 
-FAULTS_NAMED = 20  # faulty lines whose place is kept
+FAULTS_NAMED = 20  # faulty lines whose position is reported
 
 # A document is handled whole by one worker. Plain text without a single blank line would be one document of any size,
 # so it is cut, and the cuts are counted.
@@ -86,7 +86,7 @@ _DOC_START = re.compile(r"<doc [^>]*?(?:title=\"(.*)\")?\s*>$")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text and where it came from.
+    """A text and its source.
 
     Args:
         text: Its lines, joined by newlines; empty if the file holds an empty document.
@@ -109,7 +109,7 @@ class DocumentFile:
         settings: Its format, field and separator. Without a format the first bytes and the name decide; no file looks like
             paragraphs or pairs, and a table of fields, markup and the like are refused.
         errors: What to do about bytes that are not UTF-8: "strict" or "replace" (by U+FFFD, counted in `bad_bytes`).
-        start, end: Only the documents of this range of bytes (`ranges.document_bounds`). A file that cannot be read from
+        start, end: Only the documents of this range of bytes (`document_bounds`). A file that cannot be read from
             the middle (compressed, a table, one JSON document) is read whole by a range that begins at 0, and not at all by
             another.
         first_line: Number of the first line of the range.
@@ -129,15 +129,16 @@ class DocumentFile:
         end: int | None = None,
         first_line: int = 1,
     ) -> None:
-        if errors not in (known := get_args(Errors)):
-            raise ConfigError("unknown-name", f"errors cannot be `{errors}`", near_miss(errors, known))
+        if errors not in get_args(Errors):
+            raise ConfigError("unknown-name", f"errors cannot be `{errors}`", near_miss(errors, get_args(Errors)))
         settings = settings or BuildSettings()
         self.file = file
         self.field = settings.field
         self.separator = settings.separator
         self.errors = errors
         self._range = start, end
-        self._first_line, self._first_byte = first_line, 0
+        self._first_line = first_line
+        self._first_byte = 0
         self.lines = 0
         self.bad_bytes = 0
         self._sample = b""  # of what is not UTF-8
@@ -235,7 +236,7 @@ class DocumentFile:
             raise self._encoding_error(bad)
 
     def _decode(self, block: bytes, number: int, offset: int) -> tuple[str, str]:
-        """Return the text of a block of whole lines, and, if bad bytes are not to be replaced, the place of the first."""
+        """Return the text of a block of whole lines, and the position of the first bad byte if they are not replaced."""
         try:
             text = block.decode("utf-8")
             return (text.removeprefix("\ufeff") if offset == 0 else text), ""
@@ -277,9 +278,9 @@ class DocumentFile:
             yield "\n".join(lines), False
 
     def _paragraphs(self) -> Iterator[tuple[str, bool]]:
-        for _, raw in self._lines():
-            if line := raw.strip():
-                yield line, False
+        for _, line in self._lines():
+            if line.strip():
+                yield line.strip(), False
 
     def _pairs(self) -> Iterator[tuple[str, bool]]:
         for number, line in self._lines():
@@ -292,29 +293,30 @@ class DocumentFile:
                     self.faults.append(number)
 
     def _jsonl(self) -> Iterator[tuple[str, bool]]:
-        for place, record in self._json_records():
+        for location, record in self._json_records():
             if not isinstance(record, dict):
                 raise DataError(
-                    "bad-row", f"{place}: a {type(record).__name__}, not an object", "one object on every line"
+                    "bad-row", f"{location}: a {type(record).__name__}, not an object", "one object on every line"
                 )
-            yield "\n".join(filter(None, (self._string(value, place) for value in self._values(record, place)))), False
+            texts = [self._string(value, location) for value in self._values(record, location)]
+            yield "\n".join(filter(None, texts)), False
 
     def _json_records(self) -> Iterator[tuple[str, Any]]:
-        """Yield what stands on each line, or each item of an array, each document that goes over several lines."""
+        """Yield the JSON value of each line, or the items of an array, or the documents of several lines."""
         if self._is_json_document:
             for number, record in json_items(self._lines(), self.file.path):
                 yield f"`{self.file.path}`, record {number:,}", record
             return
         for number, line in self._lines():
             if line and not line.isspace():
-                place = f"`{self.file.path}`, line {number:,}"
+                location = f"`{self.file.path}`, line {number:,}"
                 try:
                     record = json.loads(line)
                 except (json.JSONDecodeError, RecursionError) as error:
                     raise DataError(
-                        "bad-row", f"{place}: not JSON: {error}", "JSONL has one whole object on every line"
+                        "bad-row", f"{location}: not JSON: {error}", "JSONL has one whole object on every line"
                     ) from None
-                yield place, record
+                yield location, record
 
     def _separated(self) -> Iterator[tuple[str, bool]]:
         """Read a column of a table whose first line has the names."""
@@ -335,36 +337,36 @@ class DocumentFile:
             if fields:
                 yield fields[column].strip(), False
 
-    def _values(self, record: dict[str, Any], place: str) -> list[Any]:
-        """Return what the field names in a record: `text`, `document.text`, or of every item of a list, `text[].content`."""
+    def _values(self, record: dict[str, Any], location: str) -> list[Any]:
+        """Return the values of the field in a record: `text`, `document.text`, or of every item of a list, `text[].content`."""
         if self.field in record:
             return [record[self.field]]
-        found: list[Any] = [record]
+        values: list[Any] = [record]
         for step in self.field.split("."):
             name = step.removesuffix("[]")
-            for value in found:
+            for value in values:
                 if not isinstance(value, dict) or name not in value:
-                    known = value if isinstance(value, dict) else {}
-                    raise DataError("missing-column", f"{place}: no field `{self.field}`", _field_hint(name, known))
-            found = [value[name] for value in found]
+                    fields = value if isinstance(value, dict) else {}
+                    raise DataError("missing-column", f"{location}: no field `{self.field}`", _field_hint(name, fields))
+            values = [value[name] for value in values]
             if step.endswith("[]"):
-                lists = [value for value in found if isinstance(value, list)]
-                if len(lists) < len(found):
+                lists = [value for value in values if isinstance(value, list)]
+                if len(lists) < len(values):
                     raise DataError(
                         "missing-column",
-                        f"{place}: `{name}` of `{self.field}` is not a list",
+                        f"{location}: `{name}` of `{self.field}` is not a list",
                         f"name it without []: --field {self.field.replace(step, name, 1)}",
                     )
-                found = [item for items in lists for item in items]
-        return found
+                values = [item for items in lists for item in items]
+        return values
 
-    def _string(self, value: Any, place: str) -> str:
+    def _string(self, value: Any, location: str) -> str:
         if value is None:
             return ""
         if not isinstance(value, str):
             kind = type(value).__name__
             raise DataError(
-                "missing-column", f"{place}: field `{self.field}` is a {kind}, not text", "name another with --field"
+                "missing-column", f"{location}: field `{self.field}` is a {kind}, not text", "name another with --field"
             )
         # JSON can spell half a character (a lone surrogate, "\\ud800"); no tokenizer takes it
         if halves := len(_SURROGATE.findall(value)):
@@ -372,7 +374,7 @@ class DocumentFile:
             if self.errors == "strict":
                 raise DataError(
                     "bad-encoding",
-                    f"{place}: {halves:,} lone surrogates (half characters) in field `{self.field}`",
+                    f"{location}: {halves:,} lone surrogates (half characters) in field `{self.field}`",
                     "go on with `--errors replace`, which counts them",
                 )
             value = _SURROGATE.sub("\ufffd", value)
@@ -381,13 +383,16 @@ class DocumentFile:
     def _wiki(self) -> Iterator[tuple[str, bool]]:
         """Read documents; the title, which WikiExtractor repeats as the first line, is not a sentence and is left out."""
         lines: list[str] | None = None
-        title, start, size = "", 0, 0
+        title = ""
+        start = size = 0
         for number, raw in self._lines():
             line = raw.strip()
             if line.startswith("<doc ") and (head := _DOC_START.match(line)):
                 if lines is not None:
                     break
-                lines, title, start, size = [], html.unescape(head[1] or ""), number, 0
+                title = html.unescape(head[1] or "")
+                lines = []
+                start, size = number, 0
             elif line == "</doc>" and lines is not None:
                 if lines and lines[0] == title:
                     del lines[0]
@@ -419,16 +424,16 @@ class DocumentFile:
         for row, record in enumerate(table.records([self.field]), 1):
             value = record[self.field]
             if not isinstance(value, bytes | None):
-                what = f"column `{self.field}` is a {type(value).__name__}, not text"
-                raise DataError("missing-column", f"`{self.file.path}`: {what}", "name another with --field")
+                fact = f"column `{self.field}` is a {type(value).__name__}, not text"
+                raise DataError("missing-column", f"`{self.file.path}`: {fact}", "name another with --field")
             text, bad = self._decode(value or b"", 1, 0)
             if bad:
                 raise self._encoding_error(f"row {row:,}")
             yield text.strip(), False
 
 
-def _field_hint(field: str, known: Iterable[str]) -> str:
-    return f"{near_miss(field, known)} (choose with --field)"
+def _field_hint(field: str, fields: Iterable[str]) -> str:
+    return f"{near_miss(field, fields)} (choose with --field)"
 
 
 def read_documents(

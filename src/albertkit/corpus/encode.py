@@ -1,4 +1,4 @@
-"""Batches of documents to ids, here or in worker processes; results come back in the order of the batches."""
+"""Encode batches of documents, here or in worker processes; results come back in the order of the batches."""
 
 import errno
 import hashlib
@@ -54,12 +54,12 @@ class SeenDocuments:
                 self._database.execute("CREATE TABLE seen (hash BLOB PRIMARY KEY) WITHOUT ROWID")
                 self._database.execute("BEGIN")  # never committed
             if hashes.exists():
-                self._read(hashes)
+                self._insert(hashes)
         except BaseException:
             self._database.close()
             raise
 
-    def _read(self, hashes: Path) -> None:
+    def _insert(self, hashes: Path) -> None:
         with open(hashes, "rb") as stream:
             while data := stream.read(_AT_ONCE * DIGEST_BYTES):
                 rows = sorted((data[start : start + DIGEST_BYTES],) for start in range(0, len(data), DIGEST_BYTES))
@@ -136,7 +136,7 @@ class InputPart:
     Attributes:
         files: The files.
         first: Number of the first.
-        start, end: Range of bytes of a single file (`ranges`); 0 and None: all of it.
+        start, end: Range of bytes of a single file; 0 and None: all of it.
         skip: Documents of the first file that were read before.
         first_line: Number of the first line of the range; 1 if unknown.
     """
@@ -168,10 +168,10 @@ class BuildCounts:
     faulty_lines: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def add(self, other: "BuildCounts") -> None:
-        """Add another's numbers to these; of the faults, the first few are kept."""
+    def add(self, counts: "BuildCounts") -> None:
+        """Add other counts to these; keep the first few of the faults."""
         for item in fields(self):
-            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+            setattr(self, item.name, getattr(self, item.name) + getattr(counts, item.name))
         del self.faults[FAULTS_NAMED:]
 
 
@@ -181,9 +181,9 @@ class DocumentBatch:
 
     Attributes:
         texts: The documents.
-        rules: What a line is, for each document (`sentences.line_rule`).
+        rules: Line rule of each document (`sentences.line_rule`).
         digests: Hash of each document, `DIGEST_BYTES` long.
-        counts: What was counted since the batch before.
+        counts: Counts since the batch before.
         faults: (name of the file, line in the part) of faulty lines.
         position: Where the next batch begins.
         stored_bytes: Of the part, as stored, read so far.
@@ -301,7 +301,7 @@ class EncodedBatch:
 
 
 def encode_documents(texts: list[str], rules: list[str], tokenizer: Any, language: str) -> EncodedBatch:
-    """Split documents into sentences and these into ids; `rules` are what a line is in each document."""
+    """Split documents into sentences and these into ids; `rules` are the line rules of the documents."""
     sentences: list[str] = []
     counts = []
     unfinished = np.zeros(len(texts), np.int64)

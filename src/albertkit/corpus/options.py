@@ -1,4 +1,4 @@
-"""Options of `albertkit corpus build`; among them the settings that decide the bytes of a store."""
+"""Options of `albertkit corpus build`, and the settings that decide the bytes of a store."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -85,5 +85,6 @@ class BuildOptions:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if self.workers is not None and self.workers < (least := 0 if self.engine == "local" else 1):
-            raise ConfigError("bad-value", f"workers is {self.workers}", f"use {least} or more")
+        min_workers = 0 if self.engine == "local" else 1
+        if self.workers is not None and self.workers < min_workers:
+            raise ConfigError("bad-value", f"workers is {self.workers}", f"use {min_workers} or more")

@@ -1,4 +1,4 @@
-"""Sentences out of a document, by sentencex (Wikimedia, MIT): rules and abbreviations in the package, no downloads.
+"""Split documents into sentences, by sentencex (Wikimedia, MIT): rules and abbreviations in the package, no downloads.
 
 Chosen among eight libraries: 26 of 29 hand-made cases at 82 MB/s a core on English Wikipedia. pysbd has all 29 at
 0.23 MB/s and has not changed since 2021; the table is in docs/log.md.
@@ -32,16 +32,16 @@ _WIDE_SPACE_AFTER_INITIAL = re.compile(r"([A-Z][\s./]*)[^\S\x00-\x7f](?=\.)")
 # Typesetting breaks lines after 60 to 120 characters. A longer line is a paragraph of its own: joined to the next ones, one
 # quotation mark that is never closed would hide every sentence after it from the splitter (4 MB of English Wikipedia with a
 # document a line: 4,656 sentences in place of 35,509).
-_LONGEST_TYPESET = 200
+_MAX_TYPESET_LINE = 200  # characters
 
 
 def line_rule(sentences: str | None, format: str) -> str:
-    """Return what a line is in a file of this format, by `BuildSettings.sentences`.
+    """Return the meaning of a line in a file of this format, by `BuildSettings.sentences`.
 
-    That is "sentence"; "paragraph", when a line break always ends a sentence; "wrapped", when line breaks are only
+    It is "sentence"; "paragraph", when a line break always ends a sentence; "wrapped", when line breaks are only
     typesetting (plain text to be split); or "kiwi", a paragraph of Korean that kiwipiepy splits.
     """
-    if (sentences or ("lines" if format in ("text", "pairs") else "split")) == "lines":
+    if sentences == "lines" or (sentences is None and format in ("text", "pairs")):
         return "sentence"
     if sentences == "kiwi":
         return "kiwi"
@@ -53,29 +53,25 @@ def split_sentences(text: str, rule: str = "paragraph", language: str = "en") ->
 
     Args:
         text: The document.
-        rule: What a line is: see `line_rule`.
+        rule: Meaning of a line; see `line_rule`.
         language: Two-letter code; decides which abbreviations are known. "en" serves Korean, Chinese and Japanese too.
     """
     if rule == "wrapped":
-        text = _unwrapped(_IDEOGRAPHIC_WRAP.sub("", text))
+        lines = _IDEOGRAPHIC_WRAP.sub("", text).split("\n")
+        ends = ["\n" if len(line) > _MAX_TYPESET_LINE else " " for line in lines[:-1]]
+        text = "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
     lines = text.split("\n")
     if rule == "kiwi":
-        lines = [sentence.text for line in lines for sentence in _kiwi().split_into_sents(line)]
+        lines = [sentence.text for line in lines for sentence in _load_kiwi().split_into_sents(line)]
     elif rule != "sentence":
         parts = [part for line in lines for part in _ideographic_parts(line)]
-        lines = [sentence for part in parts for sentence in _segment(language, part)]
-    return [stripped for line in lines if (stripped := line.strip())]
-
-
-def _unwrapped(text: str) -> str:
-    """Return the text with the line breaks of typesetting as spaces."""
-    lines = text.split("\n")
-    ends = ["\n" if len(line) > _LONGEST_TYPESET else " " for line in lines[:-1]]
-    return "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
+        lines = [sentence for part in parts for sentence in _segment_in_windows(language, part)]
+    stripped_lines = map(str.strip, lines)
+    return [line for line in stripped_lines if line]
 
 
 @cache
-def _kiwi() -> Any:
+def _load_kiwi() -> Any:
     """Load kiwi, once a process: it takes a second and 300 MB, and may be used by several threads."""
     try:
         from kiwipiepy import Kiwi
@@ -95,8 +91,7 @@ def _ideographic_parts(line: str) -> list[str]:
     return parts
 
 
-def _segment(language: str, text: str) -> list[str]:
-    """Return sentencex's sentences, found in windows of `_WINDOW_MARKS`."""
+def _segment_in_windows(language: str, text: str) -> list[str]:
     searched_text = _WIDE_SPACE_AFTER_INITIAL.sub(r"\1 ", text)
     if len(text) <= _WINDOW_MARKS and searched_text == text:
         return segment(language, text)

@@ -1,4 +1,4 @@
-"""Read a token store: memory-mapped shards of tokens with the boundaries of sentences and documents (`store_format`)."""
+"""Write, upload, fetch and read token stores: memory-mapped shards of tokens with the boundaries of sentences and documents."""
 
 import json
 import os
@@ -52,8 +52,8 @@ def is_signed(manifest: Any) -> bool:
     """Return True if a manifest has the sha256 of itself."""
     if not isinstance(manifest, dict):
         return False
-    rest = {name: value for name, value in manifest.items() if name != "sha256"}
-    return signed(rest)["sha256"] == manifest.get("sha256")
+    unsigned = {name: value for name, value in manifest.items() if name != "sha256"}
+    return signed(unsigned)["sha256"] == manifest.get("sha256")
 
 
 _PARTIAL = ".partial-"
@@ -61,7 +61,7 @@ _NAME = re.compile(rf"(?:(?:{'|'.join(KINDS)})-\d{{5,}}\.bin|tokenizer/[\w.-]+)\
 
 
 def working_folder(url: str) -> Path:
-    """Return where a store is built before it is uploaded to an address; always the same, so that a build goes on."""
+    """Return the folder of a store before it is uploaded to an address; always the same, so that a build goes on."""
     return cache_folder() / "builds" / f"{_last_name(url)}-{sha256_bytes(url.rstrip('/').encode())[:16]}"
 
 
@@ -69,7 +69,7 @@ def _last_name(url: str) -> str:
     return re.sub(r"[^\w.-]", "_", url.rstrip("/").rsplit("/", 1)[-1]) or "store"
 
 
-# --- up -----------------------------------------------------------------------------------------------------------------
+# --- upload -------------------------------------------------------------------------------------------------------------
 
 
 def remote_manifest(url: str) -> bytes | None:
@@ -118,12 +118,12 @@ def upload_store(folder: Path, url: str, progress: bool) -> None:
         if system.exists(f"{root}/{MANIFEST}"):
             system.rm_file(f"{root}/{MANIFEST}")
         system.makedirs(f"{root}/tokenizer", exist_ok=True)
-        there = set(_names(system, root))
-        for name in there - set(files):  # of a larger store that lay there, or cut off
+        existing_files = set(_names(system, root))
+        for name in existing_files - set(files):  # of a larger store before this one, or cut off
             if _NAME.match(name) or _PARTIAL in name:
                 system.rm_file(f"{root}/{name}")
         for name in files:
-            if name in there and job.is_done(name):
+            if name in existing_files and job.is_done(name):
                 continue
             system.put_file(str(folder / name), f"{root}/{name}")
             job.mark(name)
@@ -132,7 +132,7 @@ def upload_store(folder: Path, url: str, progress: bool) -> None:
         system.mv(f"{root}/{_PARTIAL}{MANIFEST}", f"{root}/{MANIFEST}")
 
 
-# --- down ---------------------------------------------------------------------------------------------------------------
+# --- download -----------------------------------------------------------------------------------------------------------
 
 
 def fetch_store(url: str) -> Path:
@@ -151,7 +151,7 @@ def fetch_store(url: str) -> Path:
         raise DataError(
             "wrong-kind", f"`{url}` holds no {MANIFEST}", f"make a store with `albertkit corpus build … --out {url}`"
         ) from None
-    files = _files_of(data, url)
+    files = _manifest_files(data, url)
     folder = cache_folder() / "stores" / f"{_last_name(url)}-{sha256_bytes(data)[:16]}"
     if not (folder / MANIFEST).is_file():
         (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
@@ -160,13 +160,13 @@ def fetch_store(url: str) -> Path:
                 remove_leftovers(folder)
                 remove_leftovers(folder / "tokenizer")
                 for name, entry in files.items():
-                    _fetch(system, f"{root}/{name}", folder / name, entry, f"{url.rstrip('/')}/{name}")
+                    _fetch_file(system, f"{root}/{name}", folder / name, entry, f"{url.rstrip('/')}/{name}")
                 with atomic_file(folder / MANIFEST) as stream:
                     stream.write(data)
     return folder
 
 
-def _files_of(data: bytes, url: str) -> dict[str, dict[str, Any]]:
+def _manifest_files(data: bytes, url: str) -> dict[str, dict[str, Any]]:
     try:
         files = json.loads(data)["files"]
         for name, entry in files.items():
@@ -179,7 +179,7 @@ def _files_of(data: bytes, url: str) -> dict[str, dict[str, Any]]:
     return files
 
 
-def _fetch(system: Any, remote: str, target: Path, entry: dict[str, Any], url: str) -> None:
+def _fetch_file(system: Any, remote: str, target: Path, entry: dict[str, Any], url: str) -> None:
     if target.is_file() and target.stat().st_size == entry["bytes"]:
         return  # it took its name after its check
     partial = target.parent / f"{_PARTIAL}{target.name}"
@@ -214,26 +214,23 @@ class StoreWriter:
         sentence_ends = np.concatenate([[0], np.cumsum(sentence_lengths, dtype=np.int64)])
         document_ends = np.concatenate([[0], np.cumsum(document_sentences, dtype=np.int64)])
         token_ends = sentence_ends[document_ends]  # [D + 1] tokens before each document
-        done, total = 0, len(document_sentences)
-        while done < total:
+        first, total = 0, len(document_sentences)
+        while first < total:
             room = self.shard_tokens - (self.shards[-1]["tokens"] if self.shards else self.shard_tokens)
-            fitting = int(np.searchsorted(token_ends, token_ends[done] + room, "right")) - 1
-            if fitting <= done or not self.shards:
-                self._next_shard()
-                fitting = int(np.searchsorted(token_ends, token_ends[done] + self.shard_tokens, "right")) - 1
-                fitting = max(fitting, done + 1)
-            self._write(tokens, sentence_ends, document_ends, done, fitting)
-            done = fitting
+            last = int(np.searchsorted(token_ends, token_ends[first] + room, "right")) - 1
+            if last <= first or not self.shards:
+                if self.shards:
+                    self._job.close(*(shard_file(kind, len(self.shards) - 1) for kind in KINDS))
+                self.shards.append(dict.fromkeys(KINDS, 0))
+                self._append_bytes("tokens", b"")
+                for kind in ("sentences", "documents"):
+                    self._append_bytes(kind, np.zeros(1, "<u4").tobytes())
+                last = int(np.searchsorted(token_ends, token_ends[first] + self.shard_tokens, "right")) - 1
+                last = max(last, first + 1)
+            self._write(tokens, sentence_ends, document_ends, first, last)
+            first = last
 
-    def _next_shard(self) -> None:
-        if self.shards:
-            self._job.close(*(shard_file(kind, len(self.shards) - 1) for kind in KINDS))
-        self.shards.append(dict.fromkeys(KINDS, 0))
-        self._put("tokens", b"")
-        for kind in ("sentences", "documents"):
-            self._put(kind, np.zeros(1, "<u4").tobytes())
-
-    def _put(self, kind: str, content: bytes) -> None:
+    def _append_bytes(self, kind: str, content: bytes) -> None:
         self._job.write(shard_file(kind, len(self.shards) - 1), content)
 
     def _write(
@@ -244,9 +241,9 @@ class StoreWriter:
         ends = sentence_ends[sentences]
         in_tokens = shard["tokens"] + ends[1:] - ends[0]
         in_sentences = shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
-        self._put("tokens", tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False).tobytes())
-        self._put("sentences", in_tokens.astype("<u4").tobytes())
-        self._put("documents", in_sentences.astype("<u4").tobytes())
+        self._append_bytes("tokens", tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False).tobytes())
+        self._append_bytes("sentences", in_tokens.astype("<u4").tobytes())
+        self._append_bytes("documents", in_sentences.astype("<u4").tobytes())
         shard["tokens"], shard["sentences"] = int(in_tokens[-1]), int(in_sentences[-1])
         shard["documents"] += last - first
 
@@ -286,8 +283,8 @@ class TokenStore:
     """A store opened for reading; use `TokenStore.open`.
 
     Attributes:
-        folder: Where it lies.
-        manifest: What manifest.json says.
+        folder: Folder of the store.
+        manifest: Content of manifest.json.
         vocab_size: Number of tokens of its vocabulary.
         tokenizer_fingerprint: 64 hexadecimal digits.
         num_documents, num_sentences, num_tokens, num_shards: Counts.
@@ -314,13 +311,14 @@ class TokenStore:
         self.document_offsets = [self._map("documents", k, "uint32") for k in shards]
         documents = [len(offsets) - 1 for offsets in self.document_offsets]
         self._first_document = np.cumsum([0, *documents], dtype=np.int64)
-        found = {
+        actual_counts = {
             "documents": sum(documents),
             "sentences": sum(len(offsets) - 1 for offsets in self.sentence_offsets),
             "tokens": sum(map(len, self.tokens)),
         }
-        if wrong := [name for name, count in found.items() if counts[name] != count]:
-            raise ValueError(f"it counts {counts[wrong[0]]!r} {wrong[0]}, the files hold {found[wrong[0]]:,}")
+        for name, count in actual_counts.items():
+            if counts[name] != count:
+                raise ValueError(f"it counts {counts[name]!r} {name}, the files hold {count:,}")
         if not isinstance(self.vocab_size, int) or not isinstance(self.tokenizer_fingerprint, str):
             raise TypeError("vocab_size is not a number, or the fingerprint of the tokenizer is not a text")
 
@@ -329,7 +327,7 @@ class TokenStore:
         """Open a store; checks that every file is there and has its size (`verify` checks the contents).
 
         Args:
-            folder: Its folder; or an address (`s3://…`), of which a local copy is made once (`remote.fetch_store`).
+            folder: Its folder; or an address (`s3://…`), of which a local copy is made once (`fetch_store`).
 
         Raises:
             DataError: not-found, wrong-kind, unfinished or corrupt.
@@ -380,8 +378,8 @@ class TokenStore:
                 file = path / name
                 size = file.stat().st_size if file.is_file() else None
                 if size != entry["bytes"]:
-                    found = "is missing" if size is None else f"has {size:,} bytes instead of {entry['bytes']:,}"
-                    raise DataError("corrupt", f"`{file}` {found}", hint)
+                    problem = "is missing" if size is None else f"has {size:,} bytes instead of {entry['bytes']:,}"
+                    raise DataError("corrupt", f"`{file}` {problem}", hint)
             return cls(path, manifest)
         except DataError:
             raise
@@ -405,19 +403,19 @@ class TokenStore:
             f"{self.num_tokens:,} tokens, {self.num_shards} shards)"
         )
 
-    def verify(self, most: int | None = None) -> None:
+    def verify(self, max_bytes: int | None = None) -> None:
         """Check the sha256 of every file against the manifest.
 
         Args:
-            most: Bytes that are read; files are then left out from the first one on that would be too much.
+            max_bytes: Maximum bytes to read; the smallest files are checked first.
 
         Raises:
             DataError: corrupt, with the file.
         """
-        read = 0
+        num_bytes = 0
         for name, entry in sorted(self.manifest["files"].items(), key=lambda file: file[1]["bytes"]):
-            read += entry["bytes"]
-            if most is not None and read > most:
+            num_bytes += entry["bytes"]
+            if max_bytes is not None and num_bytes > max_bytes:
                 return
             if sha256_file(self.folder / name) != entry.get("sha256"):
                 raise DataError(
@@ -460,7 +458,7 @@ class TokenStore:
         return sha256_file(self.folder / MANIFEST)
 
     def held_out(self, share: float, seed: int) -> list[NDArray[np.bool_]]:
-        """Return which documents are kept for evaluation, by hash of (seed, document number), so the choice needs no file.
+        """Return masks of the documents for evaluation, by hash of (seed, document number), so the choice needs no file.
 
         Args:
             share: Expected share of documents, 0 to 1.
@@ -477,12 +475,12 @@ class TokenStore:
         return masks
 
     def locate(self, number: int) -> tuple[int, int]:
-        """Return the shard of a document and its place there, by its number in the store (negative: from the end)."""
-        wanted = number + self.num_documents if number < 0 else number
-        if not 0 <= wanted < self.num_documents:
+        """Return the shard of a document and its index there, by its number in the store (negative: from the end)."""
+        index = number + self.num_documents if number < 0 else number
+        if not 0 <= index < self.num_documents:
             raise IndexError(f"document {number} of {self.num_documents}")
-        shard = int(np.searchsorted(self._first_document, wanted, "right")) - 1
-        return shard, wanted - int(self._first_document[shard])
+        shard = int(np.searchsorted(self._first_document, index, "right")) - 1
+        return shard, index - int(self._first_document[shard])
 
     def document(self, number: int) -> list[NDArray[Any]]:
         """Return the sentences of a document, each an array of ids (views into the mapped file).
@@ -490,8 +488,8 @@ class TokenStore:
         Args:
             number: Of the document in the store, from 0; negative counts from the end.
         """
-        shard, place = self.locate(number)
-        first, last = self.document_offsets[shard][place : place + 2].tolist()
+        shard, index = self.locate(number)
+        first, last = self.document_offsets[shard][index : index + 2].tolist()
         offsets = self.sentence_offsets[shard][first : last + 1].tolist()
         tokens = self.tokens[shard]
         return [tokens[start:end] for start, end in pairwise(offsets)]

@@ -14,7 +14,7 @@ from torch import Tensor
 from albertkit.batches.packed import PackedBatch
 from albertkit.conversion.tensorflow.records import begins_with_record
 from albertkit.corpus import TokenStore
-from albertkit.corpus.cooccurrence import cooccurrence_vectors, documents_of
+from albertkit.corpus.cooccurrence import cooccurrence_vectors, select_documents
 from albertkit.corpus.store import MANIFEST
 from albertkit.errors import ConfigError, DataError
 from albertkit.model_paths import is_remote
@@ -159,7 +159,7 @@ class _StoreSource(PretrainingData):
 
     def cooccurrence(self, size: int) -> Tensor:
         counts = Unigram(self._store, self._held_out).counts
-        return cooccurrence_vectors(documents_of(self._store, self._held_out), counts, size, self.settings.seed)
+        return cooccurrence_vectors(select_documents(self._store, self._held_out), counts, size, self.settings.seed)
 
     def describe(self, stream: EpochStream) -> str:
         plan = stream.plan(0)

@@ -213,21 +213,21 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
 
 def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> ReaderComparison:
     """Compare a folder's `tokenizer.json`, as the library under transformers reads it, with its tokenizer."""
-    own = "text_rules" in read_settings(folder)
-    name = JSON_NAME if own else f"{JSON_NAME}, not written by albertkit"
+    is_own = "text_rules" in read_settings(folder)
+    name = JSON_NAME if is_own else f"{JSON_NAME}, not written by albertkit"
     if not (folder / JSON_NAME).exists():
         try:
             tokenizer.tokenizer_json()
             reason = "there is none; `save_pretrained` writes one"
         except CheckpointError as error:
             reason = f"there is none: {error.message}"
-        return ReaderComparison(name, own, skipped=reason)
+        return ReaderComparison(name, is_own, skipped=reason)
     from tokenizers import Tokenizer
 
     try:
         reader = Tokenizer.from_file(str(folder / JSON_NAME))
     except Exception as error:  # the library raises nothing more particular
-        return _unreadable(name, own, error)
+        return _unreadable_comparison(name, is_own, error)
     reader.no_padding()
     reader.no_truncation()
 
@@ -235,7 +235,7 @@ def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str])
         prepared = tokenizer.prepared(text) if _has_analyser(tokenizer) else text  # the library knows no analyser
         return reader.encode(prepared, add_special_tokens=False).ids
 
-    return compare_reader(name, tokenizer, texts, _encode_with_names(tokenizer), read, own)
+    return compare_reader(name, tokenizer, texts, _encode_with_names(tokenizer), read, is_own)
 
 
 def _compare_auto_tokenizer(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[ReaderComparison]:
@@ -249,7 +249,7 @@ def _compare_auto_tokenizer(folder: Path, tokenizer: AlbertTokenizer, texts: Seq
         try:
             reader = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
         except Exception as error:  # whatever stops it is the finding
-            return [_unreadable(AUTO_NAME, False, error)]
+            return [_unreadable_comparison(AUTO_NAME, False, error)]
         ids = compare_reader(
             AUTO_NAME,
             tokenizer,
@@ -267,10 +267,10 @@ def _compare_auto_tokenizer(folder: Path, tokenizer: AlbertTokenizer, texts: Seq
     return [ids, segments]
 
 
-def _unreadable(name: str, own: bool, error: Exception) -> ReaderComparison:
+def _unreadable_comparison(name: str, is_own: bool, error: Exception) -> ReaderComparison:
     lines = str(error).strip().splitlines()
     difference = FirstDifference("reading the folder", [], [lines[0] if lines else type(error).__name__])
-    return ReaderComparison(name, own, 1, 1, difference)
+    return ReaderComparison(name, is_own, 1, 1, difference)
 
 
 def _has_analyser(tokenizer: AlbertTokenizer) -> TypeGuard[SentencePieceTokenizer]:

@@ -36,7 +36,7 @@ def settings_with_flags(
         raise ConfigError("bad-value", f"text_rules and {' and '.join(flags)} were both given", "give one of them")
     if find_model(folder) is not None:
         return {"text_rules": rules.rules_with_flags(rules.named_by(settings), **flags)}
-    if vocabularies(folder) and "keep_accents" not in flags:
+    if find_vocabularies(folder) and "keep_accents" not in flags:
         return dict(flags)
     fact = f"{' and '.join(flags)} cannot be changed: the tokenizer in `{folder}` brings its own rules"
     raise ConfigError("bad-value", fact, "leave it out")
@@ -74,15 +74,15 @@ def tokenizer_config(names: Mapping[str, str], text_rules: str, model_max_length
     }
 
 
-def make_room(folder: Path, own: str) -> None:
-    """Make sure that a tokenizer saved in a folder as `own` would be the one that is read from it."""
-    others = [path.name for path in sorted(folder.glob("*.model")) if path.name != own]
-    if own == JSON_NAME:
-        others += [path.name for path in vocabularies(folder)]
-    if others:
+def check_no_other_tokenizer(folder: Path, file_name: str) -> None:
+    """Make sure that a tokenizer saved in a folder as `file_name` would be the one that is read from it."""
+    other_files = [path.name for path in sorted(folder.glob("*.model")) if path.name != file_name]
+    if file_name == JSON_NAME:
+        other_files += [path.name for path in find_vocabularies(folder)]
+    if other_files:
         raise CheckpointError(
             "ambiguous",
-            f"`{folder}` already holds {', '.join(others)}; with `{own}` it would hold several",
+            f"`{folder}` already holds {', '.join(other_files)}; with `{file_name}` it would hold several",
             "choose another folder",
         )
 
@@ -106,11 +106,11 @@ def check_no_rules(folder: Path, text_rules: str | None) -> None:
         )
 
 
-def vocabularies(folder: Path) -> list[Path]:
+def find_vocabularies(folder: Path) -> list[Path]:
     """Return `vocab.txt`, or the one file of another such name."""
     exact = folder / VOCAB_NAME
-    others = sorted(folder.glob("vocab*.txt"))
-    return [exact] if exact.exists() else others if len(others) == 1 else []
+    candidates = sorted(folder.glob("vocab*.txt"))
+    return [exact] if exact.exists() else candidates if len(candidates) == 1 else []
 
 
 def added_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, int]:

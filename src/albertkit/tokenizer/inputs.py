@@ -431,5 +431,5 @@ def _padded(rows: list[Any], width: int, filler: Any, side: str) -> list[list[An
     return [row + filling if side == "right" else filling + row for row, filling in zip(rows, fillers, strict=True)]
 
 
-def _bad_value_error(name: str, value: object, known: Sequence[str]) -> ConfigError:
-    return ConfigError("bad-value", f"{name} is {value!r}", near_miss(str(value), known))
+def _bad_value_error(name: str, value: object, valid_values: Sequence[str]) -> ConfigError:
+    return ConfigError("bad-value", f"{name} is {value!r}", near_miss(str(value), valid_values))

@@ -34,15 +34,15 @@ class NamedSpecials:
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
         names = self.tokenizer.all_special_tokens
-        named = [n for n, text in enumerate(texts) if any(name in text for name in names)]
-        others = list(map(lower, texts)) if self.lower_case else list(texts)
-        if not named:
-            return self.tokenizer.encode_batch(others, num_threads)
-        for n in named:
-            others[n] = ""
-        rows = [self._reader.encode(encodable(texts[n]), add_special_tokens=False).ids for n in named]
-        encoded = self.tokenizer.encode_batch(others, num_threads)
-        return fill_missing(encoded, np.array(named), ragged([np.array(row, dtype=np.int32) for row in rows]))
+        indices = [n for n, text in enumerate(texts) if any(name in text for name in names)]
+        plain_texts = list(map(lower, texts)) if self.lower_case else list(texts)
+        if not indices:
+            return self.tokenizer.encode_batch(plain_texts, num_threads)
+        for n in indices:
+            plain_texts[n] = ""
+        rows = [self._reader.encode(encodable(texts[n]), add_special_tokens=False).ids for n in indices]
+        encoded = self.tokenizer.encode_batch(plain_texts, num_threads)
+        return fill_missing(encoded, np.array(indices), ragged([np.array(row, dtype=np.int32) for row in rows]))
 
     @property
     def made_of(self) -> tuple[AlbertTokenizer, bool]:

@@ -117,8 +117,8 @@ class FirstDifference:
         """Return the tokens of both sides around the first one that differs."""
         shorter = min(len(self.ours), len(self.theirs))
         position = next((n for n in range(shorter) if self.ours[n] != self.theirs[n]), shorter)
-        shown = slice(max(position - 1, 0), position - 1 + _TOKENS_SHOWN)
-        return " ".join(self.ours[shown]), " ".join(self.theirs[shown])
+        window = slice(max(position - 1, 0), position - 1 + _TOKENS_SHOWN)
+        return " ".join(self.ours[window]), " ".join(self.theirs[window])
 
 
 @dataclass
@@ -148,7 +148,7 @@ def compare_reader(
     texts: Iterable[str],
     ours: Callable[[str], Sequence[int]],
     theirs: Callable[[str], Sequence[int]],
-    own: bool = False,
+    is_own: bool = False,
 ) -> ReaderComparison:
     """Compare the ids of two readers, text by text.
 
@@ -158,9 +158,9 @@ def compare_reader(
         texts: Texts that both read.
         ours: Returns the ids of a text.
         theirs: Returns the ids of a text by the other reader.
-        own: See `ReaderComparison`.
+        is_own: See `ReaderComparison`.
     """
-    comparison = ReaderComparison(name, own)
+    comparison = ReaderComparison(name, is_own)
     for text in texts:
         our_ids, their_ids = list(ours(text)), list(theirs(text))
         comparison.compared += 1

@@ -86,17 +86,17 @@ class BatchEncoder:
         # The engine sees to white space and case of ASCII; the rest of the rules is for Python.
         prepared = list(texts)
         ascii_only = np.fromiter(map(str.isascii, texts), np.bool_, len(texts))
-        beyond = np.flatnonzero(~ascii_only).tolist()
-        for n, text in zip(beyond, _apply_to_all(self._rules, [texts[n] for n in beyond]), strict=True):
+        non_ascii = np.flatnonzero(~ascii_only).tolist()
+        for n, text in zip(non_ascii, _apply_to_all(self._rules, [texts[n] for n in non_ascii]), strict=True):
             prepared[n] = text
         encoded, refused = self._engine.encode(prepared, rules.lowers(self._rules))
-        left = np.flatnonzero(refused)
-        if not len(left):
+        refused_indices = np.flatnonzero(refused)
+        if not len(refused_indices):
             return encoded
-        if len(left) > _REFUSED_SHARE * len(texts):
+        if len(refused_indices) > _REFUSED_SHARE * len(texts):
             self._without_engine = _CHUNKS_WITHOUT_ENGINE
-        whole = [rules.apply(self._rules, texts[n]) for n in left.tolist()]
-        return fill_missing(encoded, left, self._by_sentencepiece(whole, 1))
+        refused_texts = [rules.apply(self._rules, texts[n]) for n in refused_indices.tolist()]
+        return fill_missing(encoded, refused_indices, self._by_sentencepiece(refused_texts, 1))
 
     def _by_sentencepiece(self, prepared: list[str], num_threads: int) -> RaggedIds:
         """Use SentencePiece's own batch encoding, which runs without the interpreter's lock, and the digit-comma rule."""
@@ -138,26 +138,26 @@ def in_chunks(encode: Callable[[Sequence[str]], RaggedIds], texts: Sequence[str]
         return concatenate_groups(list(pool.map(encode, chunks)))
 
 
-def fill_missing(encoded: RaggedIds, places: np.ndarray, more: RaggedIds) -> RaggedIds:
-    """Put the texts of `more` where `encoded` has none yet."""
+def fill_missing(encoded: RaggedIds, indices: np.ndarray, missing: RaggedIds) -> RaggedIds:
+    """Put the texts of `missing` where `encoded` has none yet."""
     counts = np.diff(encoded.offsets)
-    counts[places] = np.diff(more.offsets)
-    pieces = []
+    counts[indices] = np.diff(missing.offsets)
+    segments = []
     last = 0
-    for place, ids in zip(places, more.texts(), strict=True):
-        pieces += [encoded.ids[last : encoded.offsets[place]], ids]
-        last = encoded.offsets[place]
+    for index, ids in zip(indices, missing.texts(), strict=True):
+        segments += [encoded.ids[last : encoded.offsets[index]], ids]
+        last = encoded.offsets[index]
     offsets = np.zeros(len(encoded.offsets), dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
-    return RaggedIds(np.concatenate([*pieces, encoded.ids[last:]]), offsets)
+    return RaggedIds(np.concatenate([*segments, encoded.ids[last:]]), offsets)
 
 
 def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
     """Cut runs of texts of about `_CHARACTERS_A_CHUNK` characters."""
     ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-    most = int(ends[-1]) if len(ends) else 0
-    places = np.searchsorted(ends, np.arange(_CHARACTERS_A_CHUNK, most, _CHARACTERS_A_CHUNK)) + 1
-    cuts = sorted({0, *places.tolist(), len(texts)})
+    num_characters = int(ends[-1]) if len(ends) else 0
+    indices = np.searchsorted(ends, np.arange(_CHARACTERS_A_CHUNK, num_characters, _CHARACTERS_A_CHUNK)) + 1
+    cuts = sorted({0, *indices.tolist(), len(texts)})
     return [texts[first:last] for first, last in pairwise(cuts)] or [texts]
 
 
@@ -276,7 +276,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
             self.hard_lines(),
             lambda line: self._cut(rules.apply(self.text_rules, line)),
             lambda line: reader.encode(line, add_special_tokens=False).ids,
-            own=True,
+            is_own=True,
         )
 
     def hard_lines(self) -> list[str]:
@@ -330,20 +330,20 @@ class SentencePieceTokenizer(AlbertTokenizer):
         if not aligned.text:
             return [], []
         encoded = self._processor.encode(aligned.text, return_type="offset_mapping")
-        ids, places = encoded["ids"], encoded["offsets"]
+        ids, offsets = encoded["ids"], encoded["offsets"]
         if not self._with_digit_comma.isdisjoint(ids):
-            ids, places = self._split_places(ids, encoded["pieces"], places)
+            ids, offsets = self._split_offsets(ids, encoded["pieces"], offsets)
         starts, ends = aligned.starts, aligned.ends
-        spans = [(starts[a], ends[b - 1]) if b > a else self._point(aligned, a) for a, b in places]
+        spans = [(starts[a], ends[b - 1]) if b > a else self._point(aligned, a) for a, b in offsets]
         return list(ids), spans
 
     def pieces(self, text: str) -> list[str]:
         """See `AlbertTokenizer.pieces`."""
-        shown: list[str] = []
+        tokens: list[str] = []
         for piece in self._processor.encode(self.prepared(text), out_type=str):
             ids, _ = self._split_digit_comma(self._processor.piece_to_id(piece), piece)
-            shown.extend([piece] if len(ids) == 1 else [self._piece(i) for i in ids])
-        return shown
+            tokens.extend([piece] if len(ids) == 1 else [self._piece(i) for i in ids])
+        return tokens
 
     # --- the vocabulary -----------------------------------------------------------------------------------------------
 
@@ -391,25 +391,25 @@ class SentencePieceTokenizer(AlbertTokenizer):
         row = slice(table.starts[piece_id], table.starts[piece_id] + table.counts[piece_id])
         return table.ids[row].tolist(), table.widths[row].tolist()
 
-    def _split_places(
-        self, ids: Sequence[int], pieces: Sequence[str], places: Sequence[tuple[int, int]]
+    def _split_offsets(
+        self, ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[tuple[int, int]]
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Return ids and their places under the digit-comma rule."""
         new_ids: list[int] = []
-        new_places: list[tuple[int, int]] = []
-        for piece_id, piece, (start, end) in zip(ids, pieces, places, strict=True):
+        new_offsets: list[tuple[int, int]] = []
+        for piece_id, piece, (start, end) in zip(ids, pieces, offsets, strict=True):
             if piece_id not in self._with_digit_comma:
                 new_ids.append(piece_id)
-                new_places.append((start, end))
+                new_offsets.append((start, end))
                 continue
             row, widths = self._split_digit_comma(piece_id, piece)
             ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
             new_ids += row
-            new_places += zip([start, *ends[:-1]], ends, strict=True)
-        return new_ids, new_places
+            new_offsets += zip([start, *ends[:-1]], ends, strict=True)
+        return new_ids, new_offsets
 
     @staticmethod
     def _point(aligned: AlignedText, position: int) -> tuple[int, int]:
         """Return an empty span, for a piece that stands for nothing in the text (the space put before it)."""
-        place = aligned.starts[position] if position < len(aligned.starts) else aligned.ends[-1]
-        return place, place
+        character = aligned.starts[position] if position < len(aligned.starts) else aligned.ends[-1]
+        return character, character

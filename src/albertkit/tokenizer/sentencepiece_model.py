@@ -59,11 +59,11 @@ def read_facts(model: bytes) -> ModelFacts:
         if number == 1:
             facts.pieces.append(_read_piece(value))
         elif number == 2:
-            trainer = _known(value, {3: int, 24: int})
+            trainer = _read_fields(value, {3: int, 24: int})
             facts.model_type = trainer.get(3, UNIGRAM)
             facts.whitespace_as_suffix = bool(trainer.get(24, 0))
         elif number == 3:
-            normalizer = _known(value, {2: bytes, 3: int, 4: int, 5: int})
+            normalizer = _read_fields(value, {2: bytes, 3: int, 4: int, 5: int})
             facts.charsmap = normalizer.get(2, b"")
             facts.dummy_prefix, facts.one_space, facts.escape_spaces = (bool(normalizer.get(n, 1)) for n in (3, 4, 5))
     return facts
@@ -78,11 +78,11 @@ def _read_piece(message: bytes) -> tuple[str, float, int]:
             return message[2:end].decode(), score, NORMAL
         if message[end + 5] == 0x18 and message[end + 6] < 0x80:
             return message[2:end].decode(), score, message[end + 6]
-    piece: dict[int, Any] = {1: b"", 2: 0.0, 3: NORMAL, **_known(message, {1: bytes, 2: float, 3: int})}
+    piece: dict[int, Any] = {1: b"", 2: 0.0, 3: NORMAL, **_read_fields(message, {1: bytes, 2: float, 3: int})}
     return piece[1].decode(), piece[2], piece[3]
 
 
-def _known(message: bytes, kinds: dict[int, type]) -> dict[int, Any]:
+def _read_fields(message: bytes, kinds: dict[int, type]) -> dict[int, Any]:
     """Return the fields that have their type; one of another is unknown to a protocol buffer, and passed over."""
     return {number: value for number, value, _ in fields(message) if isinstance(value, kinds.get(number, ()))}
 
@@ -141,17 +141,19 @@ def load_processor(model: bytes, source: Path) -> Any:
     except (RuntimeError, TypeError, ValueError, IndexError, struct.error):
         size = 0
     if not size:
-        what = f"`{source}` ({len(model):,} bytes) is not a SentencePiece model"
+        fact = f"`{source}` ({len(model):,} bytes) is not a SentencePiece model"
         raise CheckpointError(
-            "bad-file", what, "fetch it again, or train one: `albertkit tokenizer train FILES --out DIR`"
+            "bad-file", fact, "fetch it again, or train one: `albertkit tokenizer train FILES --out DIR`"
         )
-    found = [processor.id_to_piece(i) for i in range(min(size, len(SPECIAL_PIECES)))]
+    special_pieces = [processor.id_to_piece(i) for i in range(min(size, len(SPECIAL_PIECES)))]
     if not (
-        len(found) == len(SPECIAL_PIECES) and processor.unk_id() == 1 and all(map(_in_place, facts.pieces, range(5)))
+        len(special_pieces) == len(SPECIAL_PIECES)
+        and processor.unk_id() == 1
+        and all(map(_in_place, facts.pieces, range(5)))
     ):
         raise CheckpointError(
             "wrong-tokenizer",
-            f"`{source}` has {' '.join(f'{p}={i}' for i, p in enumerate(found))} and its unknown token at "
+            f"`{source}` has {' '.join(f'{p}={i}' for i, p in enumerate(special_pieces))} and its unknown token at "
             f"{processor.unk_id()}; ALBERT needs {' '.join(f'{p}={i}' for i, p in enumerate(SPECIAL_PIECES))}",
             f"renumber it, and the model it belongs to: `albertkit tokenizer repair {source.parent} --out DIR`",
         )
@@ -163,10 +165,10 @@ def role_of(piece: str) -> int | None:
     return _ROLES.get(piece.strip("<>[]").lower()) if piece[:1] + piece[-1:] in ("<>", "[]") else None
 
 
-def _in_place(piece: tuple[str, float, int], place: int) -> bool:
+def _in_place(piece: tuple[str, float, int], role: int) -> bool:
     """Return True for ALBERT's special piece of this id: called so, or a control piece whose name says nothing."""
     name, _, kind = piece
-    return role_of(name) == place or (role_of(name) is None and kind == (UNKNOWN if place == 1 else CONTROL))
+    return role_of(name) == role or (role_of(name) is None and kind == (UNKNOWN if role == 1 else CONTROL))
 
 
 Piece = tuple[str, float, int]  # text, score, type
@@ -271,8 +273,8 @@ class DigitCommaRule(NamedTuple):
         if int(counts.sum()) == len(ids):
             return ids, offsets
         ends = np.cumsum(counts)
-        within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-        new_ids = self.ids[np.repeat(self.starts[ids], counts) + within]
+        row_positions = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+        new_ids = self.ids[np.repeat(self.starts[ids], counts) + row_positions]
         return new_ids, np.concatenate(([0], ends))[offsets]
 
 
@@ -280,7 +282,7 @@ def digit_comma_rule(processor: Any) -> DigitCommaRule | None:
     """Return the table for a SentencePiece processor; None if no token ends in a digit and a comma."""
     pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
     rewritten = {
-        number: without_comma(processor, piece) for number, piece in enumerate(pieces) if ends_in_digit_comma(piece)
+        number: split_digit_comma(processor, piece) for number, piece in enumerate(pieces) if ends_in_digit_comma(piece)
     }
     if not rewritten:
         return None
@@ -300,10 +302,10 @@ def ends_in_digit_comma(piece: str) -> bool:
     return piece.endswith(",") and piece[-2:-1].isdigit()
 
 
-def without_comma(processor: Any, piece: str) -> list[tuple[int, int]]:
+def split_digit_comma(processor: Any, piece: str) -> list[tuple[int, int]]:
     """Return (id, characters) of the pieces that such a piece becomes. The rule looks at each piece once only."""
-    again = processor.encode(piece[:-1].replace(SPACE, ""), out_type=str)
-    if piece[0] != SPACE and again[0][0] == SPACE:
+    pieces = processor.encode(piece[:-1].replace(SPACE, ""), out_type=str)
+    if piece[0] != SPACE and pieces[0][0] == SPACE:
         # The encoder put a space before the number; there was none.
-        again = again[1:] if again[0] == SPACE else [again[0][1:], *again[1:]]
-    return [(processor.piece_to_id(p), len(p.removeprefix(SPACE))) for p in [*again, ","]]
+        pieces = pieces[1:] if pieces[0] == SPACE else [pieces[0][1:], *pieces[1:]]
+    return [(processor.piece_to_id(p), len(p.removeprefix(SPACE))) for p in [*pieces, ","]]

@@ -25,7 +25,7 @@ _SAMPLE_LINES = 1000
 def read_lines(path: Path) -> Iterator[str]:
     """Return the lines of a UTF-8 file, unpacked, without their ends; `-` is the standard input, read line by line."""
     if str(path) == "-":
-        yield from _decoded(sys.stdin.buffer, "the standard input")
+        yield from _decode_lines(sys.stdin.buffer, "the standard input")
         return
     if re.match(r"[a-z][a-z0-9]+:/", str(path)):  # pathlib has made one slash of two
         what = f"`{path}` is an address; this file is read from this machine only"
@@ -36,7 +36,7 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError("not-found", f"`{path}` {what}", hint)
     with ByteStream(find_input_file(path)) as stream:
         check_mojibake(stream.peek(SAMPLE_BYTES), str(path))
-        yield from _decoded(byte_lines(stream), f"`{path}`", str(path))
+        yield from _decode_lines(byte_lines(stream), f"`{path}`", str(path))
 
 
 def check_is_running_text(path: Path, hints: dict[str, str]) -> None:
@@ -46,11 +46,11 @@ def check_is_running_text(path: Path, hints: dict[str, str]) -> None:
             check_running_text(stream.peek(HEAD_BYTES), str(path), hints, path.name)
 
 
-def _decoded(lines: Iterable[bytes], source: str, path: str | None = None) -> Iterator[str]:
-    place, lines = 0, iter(lines)
+def _decode_lines(lines: Iterable[bytes], source: str, path: str | None = None) -> Iterator[str]:
+    offset, lines = 0, iter(lines)
     for number, line in enumerate(lines, start=1):
         if b"\0" in line:
-            at = place + line.index(b"\0")
+            at = offset + line.index(b"\0")
             if name := likely_encoding(_sample(line, lines)):
                 raise DataError("bad-encoding", f"{source} is {name}, not UTF-8", conversion(path or "FILE", name))
             raise DataError(
@@ -61,10 +61,10 @@ def _decoded(lines: Iterable[bytes], source: str, path: str | None = None) -> It
         except UnicodeDecodeError as error:
             raise DataError(
                 "bad-encoding",
-                f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at {place + error.start:,} (line {number:,})",
+                f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at {offset + error.start:,} (line {number:,})",
                 encoding_hint(path) if path else encoding_advice(_sample(line, lines)),
             ) from None
-        place += len(line)
+        offset += len(line)
         yield text.rstrip("\r\n")
 
 
@@ -72,7 +72,7 @@ def _sample(line: bytes, following: Iterator[bytes]) -> bytes:
     return (line + b"".join(itertools.islice(following, _SAMPLE_LINES)))[:SAMPLE_BYTES]
 
 
-def even_sample(texts: Iterable[str], size: int, seed: int) -> list[str]:
+def draw_sample(texts: Iterable[str], size: int, seed: int) -> list[str]:
     """Draw texts evenly (reservoir sampling); return all of them, in order, if there are no more than `size`.
 
     SentencePiece's own sampling (0.2.3) takes no seed: `SetRandomGeneratorSeed` leaves the sample as it is.
@@ -82,8 +82,8 @@ def even_sample(texts: Iterable[str], size: int, seed: int) -> list[str]:
     for number, text in enumerate(texts):
         if number < size:
             sample.append(text)
-        elif (place := draw.randrange(number + 1)) < size:
-            sample[place] = text
+        elif (index := draw.randrange(number + 1)) < size:
+            sample[index] = text
     return sample
 
 
@@ -100,7 +100,7 @@ class ExampleTexts:
         opinion: A text to classify.
         alike: Two texts to compare.
         ordered: Two texts in their order.
-        named: A text with names.
+        with_names: A text with names.
         question: A question and its context.
         choice: A context, a question and choices.
     """
@@ -109,7 +109,7 @@ class ExampleTexts:
     opinion: str
     alike: tuple[str, str]
     ordered: tuple[str, str]
-    named: str
+    with_names: str
     question: dict[str, Any]
     choice: dict[str, Any]
 
@@ -119,7 +119,7 @@ ENGLISH = ExampleTexts(
     opinion="A pleasure from the first page to the last.",
     alike=("A man plays the guitar.", "Someone is making music."),
     ordered=("The kettle boiled.", "She poured the tea."),
-    named="Ada Lovelace was born in London.",
+    with_names="Ada Lovelace was born in London.",
     question={"question": "Who wrote it?", "context": "It was written by Ada Lovelace in 1843."},
     choice={
         "context": "It rained all night.",
@@ -132,7 +132,7 @@ KOREAN = ExampleTexts(
     opinion="첫 장면부터 마지막까지 즐거웠다.",
     alike=("한 남자가 기타를 친다.", "누군가 음악을 연주한다."),
     ordered=("물이 끓었다.", "그녀는 차를 따랐다."),
-    named="세종대왕은 서울에서 태어났다.",
+    with_names="세종대왕은 서울에서 태어났다.",
     question={"question": "누가 썼는가?", "context": "이 글은 1443년에 세종대왕이 썼다."},
     choice={"context": "밤새 비가 왔다.", "question": "아침에 거리는 어땠는가?", "choices": ["젖었다", "말랐다"]},
 )

@@ -19,7 +19,7 @@ from albertkit.tokenizer.files import (
     NO_LIMIT,
     SPECIAL_ROLES,
     VOCAB_NAME,
-    make_room,
+    check_no_other_tokenizer,
     settings_with_flags,
     tokenizer_config,
     warn_of_other_reading,
@@ -109,7 +109,7 @@ class AlbertTokenizer(ABC):
         """
         names = {"pad": pad_token, "unk": unk_token, "cls": cls_token, "sep": sep_token, "mask": mask_token}
         flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
-        tokenizer = cls._of_folder(
+        tokenizer = cls._read_folder(
             local_folder(folder, weights=False),
             text_rules,
             {role: name for role, name in names.items() if name is not None},
@@ -122,7 +122,7 @@ class AlbertTokenizer(ABC):
         return tokenizer
 
     @classmethod
-    def _of_folder(
+    def _read_folder(
         cls, folder: Path, text_rules: str | None, names: Mapping[str, str], flags: Mapping[str, bool]
     ) -> "AlbertTokenizer":
         """Read a folder, with other names of special tokens by role, or other flags of its rules."""
@@ -135,12 +135,12 @@ class AlbertTokenizer(ABC):
         only_json = facts.reads_json_first and text_rules is None and not flags
         tokenizer = cls._of_kind(folder, settings, text_rules, only_json)
         for role, name in names.items():
-            own = tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id"))
-            if own != name:
+            actual_name = tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id"))
+            if actual_name != name:
                 raise ConfigError(
                     "bad-value",
-                    f"{role}_token is `{name}`, but the tokenizer in `{folder}` calls it `{own}`",
-                    f"leave {role}_token out, or use {role}_token={own!r}",
+                    f"{role}_token is `{name}`, but the tokenizer in `{folder}` calls it `{actual_name}`",
+                    f"leave {role}_token out, or use {role}_token={actual_name!r}",
                 )
         added = [token for token in facts.added_tokens().values() if not tokenizer.matches_added(token)]
         if added:
@@ -177,8 +177,8 @@ class AlbertTokenizer(ABC):
     ) -> "AlbertTokenizer":
         """Return the tokenizer of the first kind whose files the folder has."""
         for kind in AlbertTokenizer.kinds:
-            if (found := kind.from_files(folder, settings, text_rules, only_json)) is not None:
-                return found
+            if (tokenizer := kind.from_files(folder, settings, text_rules, only_json)) is not None:
+                return tokenizer
         raise CheckpointError(
             "no-tokenizer",
             f"none of *.model, {VOCAB_NAME}, {JSON_NAME} in `{folder}`",
@@ -212,7 +212,7 @@ class AlbertTokenizer(ABC):
         """
         path = Path(folder)
         files, settings = self._saved()
-        make_room(path, next(iter(files)))
+        check_no_other_tokenizer(path, next(iter(files)))
         if JSON_NAME not in files:
             (path / JSON_NAME).unlink(missing_ok=True)  # of another tokenizer
         for name, content in files.items():
@@ -391,7 +391,7 @@ class AlbertTokenizer(ABC):
         Raises:
             CheckpointError: wrong-tokenizer.
         """
-        return self._decode(self._checked(ids), skip_special_tokens)
+        return self._decode(self._check_ids(ids), skip_special_tokens)
 
     def pad(
         self,
@@ -429,7 +429,7 @@ class AlbertTokenizer(ABC):
         if np.ndim(ids) == 0:
             return self.id_to_piece(int(ids))
         special = set(self.special_ids()) if skip_special_tokens else set()
-        return [self._piece(number) for number in self._checked(ids) if number not in special]
+        return [self._piece(number) for number in self._check_ids(ids) if number not in special]
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
         """Return the id of a token, or of each of several; that of the unknown token for what is none."""
@@ -478,7 +478,7 @@ class AlbertTokenizer(ABC):
         Raises:
             CheckpointError: wrong-tokenizer.
         """
-        return self._piece(self._checked([piece_id])[0])
+        return self._piece(self._check_ids([piece_id])[0])
 
     @abstractmethod
     def special_ids(self) -> list[int]:
@@ -533,10 +533,10 @@ class AlbertTokenizer(ABC):
         parts = [self._encode_plain(part) for part in text.split(self._piece(self.mask_id))]
         return [*parts[0], *itertools.chain.from_iterable([self.mask_id, *part] for part in parts[1:])]
 
-    def _checked(self, ids: Sequence[int]) -> list[int]:
-        plain = [int(i) for i in ids]
-        for number in plain:
+    def _check_ids(self, ids: Sequence[int]) -> list[int]:
+        numbers = [int(i) for i in ids]
+        for number in numbers:
             if not 0 <= number < self.vocab_size:
-                what = f"id {number} is not a token: the tokenizer has {self.vocab_size:,} tokens"
-                raise CheckpointError("wrong-tokenizer", what, "use the tokenizer that encoded them")
-        return plain
+                fact = f"id {number} is not a token: the tokenizer has {self.vocab_size:,} tokens"
+                raise CheckpointError("wrong-tokenizer", fact, "use the tokenizer that encoded them")
+        return numbers

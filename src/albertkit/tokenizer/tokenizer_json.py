@@ -73,7 +73,7 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     names = [facts.pieces[i][0] for i in range(len(SPECIAL_PIECES))]
     tokenizer = Tokenizer(_unigram(facts, text_rules) if facts.model_type == UNIGRAM else _bpe(facts, text_rules))
     steps = _normalizers(model, facts, text_rules)
-    word_by_word = _word_by_word(facts, steps)
+    word_by_word = _is_word_by_word(facts, steps)
     if facts.dummy_prefix and not word_by_word:
         # `Metaspace` would put no space before a text that begins with its mark.
         steps.append(normalizers.Prepend(SPACE))
@@ -100,10 +100,10 @@ def check_json_can_express(facts: ModelFacts) -> None:
         "a BPE model whose merges have no order": facts.model_type == BPE and not _has_ordered_merges(facts),
     }
     if fitting := [reason for reason, holds in reasons.items() if holds]:
-        raise _not_expressible(fitting)
+        raise _not_expressible_error(fitting)
 
 
-def _not_expressible(reasons: Sequence[str]) -> CheckpointError:
+def _not_expressible_error(reasons: Sequence[str]) -> CheckpointError:
     return CheckpointError(
         "not-expressible",
         f"the SentencePiece model is {' and '.join(reasons)}; a tokenizer.json would give transformers other ids",
@@ -122,7 +122,7 @@ def hard_lines(model: bytes, text_rules: str) -> list[str]:
     if rules.is_google(text_rules):
         numbers = sorted({piece.removeprefix(SPACE) for piece, _, _ in facts.pieces if ends_in_digit_comma(piece)})
         lines += [form.format(number) for number in numbers[:_MAX_LINES] for form in ("a {} b", "7{} 8", "({}0")]
-    if facts.charsmap and not _composes(model):
+    if facts.charsmap and not _composes_hangul(model):
         from sentencepiece import SentencePieceNormalizer
 
         lines += [f"a{key}b {key}" for key, _ in SentencePieceNormalizer(model_proto=model).Decompile()[:_MAX_LINES]]
@@ -163,7 +163,9 @@ def _bpe(facts: ModelFacts, text_rules: str) -> Any:
     if _long_symbols(facts):
         # Such a symbol is a word by itself, which is then looked up whole. So must be every other token that is a word.
         if any(len(model.tokenize(piece)) > 1 for piece, _, kind in facts.pieces if kind == NORMAL):
-            raise _not_expressible(["a BPE model with user-defined symbols and tokens that its merges do not lead to"])
+            raise _not_expressible_error(
+                ["a BPE model with user-defined symbols and tokens that its merges do not lead to"]
+            )
         model.ignore_merges = True
     return model
 
@@ -176,9 +178,10 @@ def _scored_merges(facts: ModelFacts) -> list[tuple[tuple[str, str], float]]:
     merges = []
     for piece, number in ids.items():
         pairs = [(piece[:cut], piece[cut:]) for cut in range(1, len(piece))]
-        known = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
+        mergeable_pairs = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
         merges += [
-            (pair, facts.pieces[number][1]) for pair in sorted(known, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+            (pair, facts.pieces[number][1])
+            for pair in sorted(mergeable_pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
         ]
     return sorted(merges, key=lambda merge: -merge[1])
 
@@ -229,7 +232,7 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
             ) from None
         # Of a letter and a mark in less than six bytes, `Precompiled` would read the letter and lose the mark.
         steps = [normalizers.Replace(Regex(_BEFORE_MARK), _APART), *steps, normalizers.Replace(_APART, "")]
-        if _composes(model):
+        if _composes_hangul(model):
             # `Precompiled` looks up whole graphemes only below six bytes, so it cannot compose Hangul; NFC before it can,
             # and NFC after it what it has made of half-width forms. NFKC would do too much: nmt_nfkc leaves U+FF5E alone.
             steps = [normalizers.NFC(), *steps, normalizers.NFC()]
@@ -244,10 +247,10 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
         steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(f"\\A |[ {SPACE}]+\\z"), "")]
     elif normalizers.Sequence(steps).normalize_str("\r\n") == " ":  # `Precompiled` takes them for one character
         steps.insert(0, normalizers.Replace("\r\n", "  "))
-    return [*_rule_steps(text_rules), *steps]
+    return [*_rule_normalizers(text_rules), *steps]
 
 
-def _composes(model: bytes) -> bool:
+def _composes_hangul(model: bytes) -> bool:
     """Return True if a model's normaliser puts Hangul together, as NFKC does: then it is not one of a user's own rules."""
     from sentencepiece import SentencePieceNormalizer
 
@@ -268,7 +271,7 @@ def _pre_tokenizer(facts: ModelFacts, word_by_word: bool) -> Any:
     return pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0]
 
 
-def _word_by_word(facts: ModelFacts, steps: Sequence[Any]) -> bool:
+def _is_word_by_word(facts: ModelFacts, steps: Sequence[Any]) -> bool:
     """Return True if the segmentation of a word does not depend on its neighbours: no token crosses a space."""
     from tokenizers import normalizers
 
@@ -289,7 +292,7 @@ def _long_symbols(facts: ModelFacts) -> list[str]:
     return [piece for piece, _, kind in facts.pieces if kind == USER_DEFINED and len(piece) > 1]
 
 
-def _rule_steps(text_rules: str) -> list[Any]:
+def _rule_normalizers(text_rules: str) -> list[Any]:
     from tokenizers import Regex, normalizers
 
     # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a combining class.
@@ -327,7 +330,7 @@ _USUAL_NAMES = {
 _UNMATCHED = "\uffff"  # before a special token's name in a Unigram vocabulary: no text holds this noncharacter
 
 
-_MOST_TOKENS = 10_000_000  # as `AlbertConfig`: beyond it a broken file
+_MAX_TOKENS = 10_000_000  # as `AlbertConfig`: beyond it a broken file
 _UNKNOWN = "\U0010ff00"  # for private use: no vocabulary has it
 
 
@@ -352,21 +355,21 @@ class JsonTokenizer(AlbertTokenizer):
         """
         self.text_rules = text_rules
         self._content, self._source = content, str(source)
-        parts = self._parts()
+        parts = self._read_parts()
         self._kind: str = parts["model"]["type"]
-        self._whole = self._read(parts)
-        self._added_names = {token.content for token in self._whole.get_added_tokens_decoder().values()}
-        vocabulary = self._whole.get_vocab(with_added_tokens=True)
+        self._full_tokenizer = self._build_tokenizer(parts)
+        self._added_names = {token.content for token in self._full_tokenizer.get_added_tokens_decoder().values()}
+        vocabulary = self._full_tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
-        if self.vocab_size > _MOST_TOKENS:
-            raise self._broken(f"its largest id is {self.vocab_size - 1:,}")
-        self._names = self._found_names(vocabulary, names or {})
+        if self.vocab_size > _MAX_TOKENS:
+            raise self._broken_file_error(f"its largest id is {self.vocab_size - 1:,}")
+        self._names = self._find_special_names(vocabulary, names or {})
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (vocabulary[n] for n in self._names.values())
-        self._backend = self._read(_without_specials(parts, set(self._names.values())))
+        self._backend = self._build_tokenizer(_without_specials(parts, set(self._names.values())))
         try:
             self._backend.encode(_UNKNOWN, add_special_tokens=False)
         except Exception as error:  # the unknown token is missing; the library says it at the first such text
-            raise self._broken(str(error)) from None
+            raise self._broken_file_error(str(error)) from None
         self.fingerprint = sha256_bytes(json.dumps([content, list(self._names.values())]).encode())
 
     def _arguments(self) -> tuple:
@@ -433,10 +436,10 @@ class JsonTokenizer(AlbertTokenizer):
 
     def _decode(self, ids: list[int], skip_special_tokens: bool) -> str:
         with _panics_as_errors():
-            return self._whole.decode(ids, skip_special_tokens=skip_special_tokens)
+            return self._full_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def _piece(self, piece_id: int) -> str:
-        return self._whole.id_to_token(piece_id) or ""
+        return self._full_tokenizer.id_to_token(piece_id) or ""
 
     def _starts_word(self, piece: str) -> bool:
         return not piece.startswith("##") if self._kind == "WordPiece" else super()._starts_word(piece)
@@ -446,26 +449,26 @@ class JsonTokenizer(AlbertTokenizer):
 
         The class `transformers.AlbertTokenizer` builds its own normalisation from these two.
         """
-        kinds = set(re.findall(r'"type": *"(Lowercase|StripAccents)"', json.dumps(self._parts()["normalizer"])))
+        kinds = set(re.findall(r'"type": *"(Lowercase|StripAccents)"', json.dumps(self._read_parts()["normalizer"])))
         return {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
 
-    def _parts(self) -> dict[str, Any]:
+    def _read_parts(self) -> dict[str, Any]:
         try:
             parts = json.loads(self._content)
             kind = parts["model"]["type"]
         except (ValueError, KeyError, TypeError):
-            raise self._broken("it is not the JSON of one") from None
+            raise self._broken_file_error("it is not the JSON of one") from None
         if kind not in ("Unigram", "WordPiece"):
-            what = f"`{self._source}` holds a {kind} model"
+            fact = f"`{self._source}` holds a {kind} model"
             raise CheckpointError(
                 "unsupported",
-                what,
+                fact,
                 "albertkit reads Unigram and WordPiece, which ALBERTs have; train one: `albertkit tokenizer train`",
             )
         parts["padding"] = parts["truncation"] = None
         return parts
 
-    def _read(self, parts: dict[str, Any]) -> Any:
+    def _build_tokenizer(self, parts: dict[str, Any]) -> Any:
         from tokenizers import Tokenizer
 
         try:
@@ -473,9 +476,9 @@ class JsonTokenizer(AlbertTokenizer):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # the library raises nothing more particular; its panics are no Exception
-            raise self._broken(str(error)) from None
+            raise self._broken_file_error(str(error)) from None
 
-    def _broken(self, why: str) -> CheckpointError:
+    def _broken_file_error(self, why: str) -> CheckpointError:
         return CheckpointError(
             "bad-file", f"`{self._source}` is not a tokenizer: {why}", "fetch it again, or save it again"
         )
@@ -485,28 +488,28 @@ class JsonTokenizer(AlbertTokenizer):
 
         transformers would give the model what the file says, and ALBERT's heads read the first token.
         """
-        first, second = (self._whole.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
+        first, second = (self._full_tokenizer.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
         single = [self.cls_id, *first, self.sep_id]
-        if self._whole.encode("a").ids == single and self._whole.encode("a", "b").ids == [
+        if self._full_tokenizer.encode("a").ids == single and self._full_tokenizer.encode("a", "b").ids == [
             *single,
             *second,
             self.sep_id,
         ]:
             return
-        names = [self._piece(number) for number in self._whole.encode("a", "b").ids]
+        names = [self._piece(number) for number in self._full_tokenizer.encode("a", "b").ids]
         fact = f"`{self._source}` reads the pair `a`, `b` as {' '.join(names)}, not as [CLS] a [SEP] b [SEP]"
         raise CheckpointError(
             "unsupported", fact, "set its post_processor as ALBERT's tokenizers have it, if the model wants it"
         )
 
-    def _found_names(self, vocabulary: Mapping[str, int], given: Mapping[str, str]) -> dict[str, str]:
+    def _find_special_names(self, vocabulary: Mapping[str, int], configured_names: Mapping[str, str]) -> dict[str, str]:
         names = {}
         for role in SPECIAL_ROLES:
-            wanted = (given[role],) if role in given else _USUAL_NAMES[role]
-            present = [name for name in wanted if name in vocabulary]
+            candidates = (configured_names[role],) if role in configured_names else _USUAL_NAMES[role]
+            present = [name for name in candidates if name in vocabulary]
             if not present:
-                what = f"`{self._source}` has no {role} token ({' or '.join(wanted)})"
-                raise CheckpointError("wrong-tokenizer", what, f'name it in {CONFIG_NAME}: "{role}_token": …')
+                fact = f"`{self._source}` has no {role} token ({' or '.join(candidates)})"
+                raise CheckpointError("wrong-tokenizer", fact, f'name it in {CONFIG_NAME}: "{role}_token": …')
             names[role] = present[0]
         return names
 
@@ -533,8 +536,8 @@ def _with_added_tokens(content: str, added: Sequence[AddedToken], folder: Path) 
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(content)
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    missing = [token for token in added if token.content not in known]
+    listed_tokens = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    missing = [token for token in added if token.content not in listed_tokens]
     for token in sorted(missing, key=lambda token: (token.id is None, token.id or 0)):
         tokenizer.add_tokens([TheirToken(token.content, **token.flags)])
         number = tokenizer.token_to_id(token.content)

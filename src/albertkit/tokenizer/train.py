@@ -42,7 +42,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     rounded_score,
     with_unused,
 )
-from albertkit.tokenizer.texts import check_is_running_text, even_sample, read_lines
+from albertkit.tokenizer.texts import check_is_running_text, draw_sample, read_lines
 from albertkit.validation import check_fields
 
 
@@ -78,10 +78,10 @@ class TextFit:
 
 def fit_sections(fits: Mapping[str, TextFit | None]) -> list[Section]:
     """Return how vocabularies fit lines of text, a column each."""
-    known = {name: fit for name, fit in fits.items() if fit is not None}
-    if not known:
+    measured_fits = {name: fit for name, fit in fits.items() if fit is not None}
+    if not measured_fits:
         return [Paragraph("the text is too short to hold lines out and measure on them")]
-    shown: dict[str, Callable[[TextFit], str]] = {
+    formats: dict[str, Callable[[TextFit], str]] = {
         "lines": lambda fit: f"{fit.lines:,}",
         "tokens a word": lambda fit: f"{fit.pieces_a_word:.3f}",
         "unknown tokens": lambda fit: f"{fit.unknown_rate:.3%}",
@@ -90,7 +90,11 @@ def fit_sections(fits: Mapping[str, TextFit | None]) -> list[Section]:
         "unknown characters": lambda fit: "".join(fit.unknown_characters[:10]),
         "lines that decode to themselves": lambda fit: f"{fit.round_trip:.2%}",
     }
-    return [TableSection(["", *known], [[name, *map(text, known.values())] for name, text in shown.items()])]
+    return [
+        TableSection(
+            ["", *measured_fits], [[name, *map(text, measured_fits.values())] for name, text in formats.items()]
+        )
+    ]
 
 
 def reading_section(compared: int, differing: int) -> Section:
@@ -175,7 +179,7 @@ def train_on(
     check_folder(out, settings.overwrite)
     _check_settings(settings, vocab_size)
     analyser = find_analyser(settings.analyser) if settings.morphemes != "none" else None
-    sample = even_sample(_prepared(texts, settings.text_rules), settings.max_sentences, settings.seed)
+    sample = draw_sample(_prepared(texts, settings.text_rules), settings.max_sentences, settings.seed)
     if not sample:
         raise DataError(
             "empty", "there is no text to train a tokenizer on", "name files with at least one line of text"
@@ -294,10 +298,10 @@ def _train_model(
     optional_ids = [n for n, (piece, _, kind) in enumerate(allowed) if kind == NORMAL and len(piece) > 1]
     optional_ids.sort(key=lambda n: allowed[n][1])
     dropped_ids = set(optional_ids[: len(allowed) - size])
-    kept = [
+    kept_pieces = [
         (piece, rounded_score(score), kind) for n, (piece, score, kind) in enumerate(allowed) if n not in dropped_ids
     ]
-    model = rebuilt_model(model, kept)  # which also takes the path of the seeds out
+    model = rebuilt_model(model, kept_pieces)  # which also takes the path of the seeds out
     return with_unused(model, settings.reserve) if settings.reserve else model
 
 

@@ -51,7 +51,7 @@ class CharacterTables(NamedTuple):
     unchanged: np.ndarray
 
 
-def characters(charsmap: bytes, blanks: bytes) -> CharacterTables:
+def read_character_tables(charsmap: bytes, blanks: bytes) -> CharacterTables:
     """Sort out what the kernel takes, by the model's `precompiled_charsmap` (may be empty) and the bytes that separate words.
 
     The normaliser replaces the longest of its keys that fits. So a character is left alone if it is no key itself and not
@@ -77,30 +77,30 @@ def _rule_out(units, replacements, unchanged):
     key ends there, bits 10-30 the offset of its children, by which 8 bits to the left if bit 9 is set.
     """
     # The children of an offset as a list: asking for each of 255 bytes takes ten times as long for the rules of nmt_nfkc.
-    none = len(units)
-    first, following = np.full((2, none + 256), none, np.int32)
-    for place in range(none - 1, -1, -1):
-        byte = units[place] & 0x800000FF
+    no_unit = len(units)
+    first, following = np.full((2, no_unit + 256), no_unit, np.int32)
+    for unit in range(no_unit - 1, -1, -1):
+        byte = units[unit] & 0x800000FF
         if 0 < byte < 256:
-            following[place] = first[place ^ byte]
-            first[place ^ byte] = place
+            following[unit] = first[unit ^ byte]
+            first[unit ^ byte] = unit
     # At each depth: the byte, and the child to try next.
-    key, nodes = np.zeros(none, np.uint8), np.zeros(none + 1, np.int32)
-    nodes[0] = first[min(_offset(units[0]), none)]
+    key, nodes = np.zeros(no_unit, np.uint8), np.zeros(no_unit + 1, np.int32)
+    nodes[0] = first[min(_offset(units[0]), no_unit)]
     depth = 0
     while depth >= 0:
-        place = nodes[depth]
-        if place == none:
+        unit = nodes[depth]
+        if unit == no_unit:
             depth -= 1
             continue
-        nodes[depth] = following[place]
-        children = place ^ _offset(units[place])
-        if children >= none or depth == none:  # of a damaged file
+        nodes[depth] = following[unit]
+        children = unit ^ _offset(units[unit])
+        if children >= no_unit or depth == no_unit:  # of a damaged file
             continue
-        key[depth] = units[place] & 0xFF
+        key[depth] = units[unit] & 0xFF
         depth += 1
         nodes[depth] = first[children]
-        if units[place] & 0x100:
+        if units[unit] & 0x100:
             _rule_out_key(key[:depth], replacements[units[children] & 0x7FFFFFFF :], unchanged)
 
 
@@ -113,15 +113,15 @@ def _offset(unit):
 def _rule_out_key(key, replacement, unchanged):
     first = character_bytes(key[0])
     if len(key) == first:
-        same = replacement[len(key)] == 0
-        for place in range(len(key)):
-            same = same and replacement[place] == key[place]
-        if not same:
+        is_unchanged = replacement[len(key)] == 0
+        for position in range(len(key)):
+            is_unchanged = is_unchanged and replacement[position] == key[position]
+        if not is_unchanged:
             unchanged[character_code(key, 0)] = False
-    place = first
-    while place < len(key):
-        unchanged[character_code(key, place)] = False
-        place += character_bytes(key[place])
+    position = first
+    while position < len(key):
+        unchanged[character_code(key, position)] = False
+        position += character_bytes(key[position])
 
 
 @compiled
@@ -131,12 +131,12 @@ def character_bytes(lead):
 
 
 @compiled
-def character_code(text, place):
+def character_code(text, position):
     """Return the number of the character at this place."""
-    lead = np.int64(text[place])
+    lead = np.int64(text[position])
     width = character_bytes(lead)
     code = lead if width == 1 else lead & (0xFF >> (width + 1))
-    for following in range(place + 1, place + width):
+    for following in range(position + 1, position + width):
         code = code << 6 | (text[following] & 0x3F)
     return code
 
@@ -224,10 +224,14 @@ def _count_nodes(text, ends):
     """Return the number of different beginnings of the sorted pieces, the empty one among them."""
     nodes, first, last = 1, 0, 0  # where the piece before begins and ends
     for end in ends:
-        same = 0
-        while first + same < last and last + same < end and text[first + same] == text[last + same]:
-            same += 1
-        nodes += end - last - same
+        num_common = 0
+        while (
+            first + num_common < last
+            and last + num_common < end
+            and text[first + num_common] == text[last + num_common]
+        ):
+            num_common += 1
+        nodes += end - last - num_common
         first, last = last, end
     return nodes
 
@@ -237,15 +241,15 @@ def _build_trie(text, ends, numbers):
     """Build the trie node by node in the order of their depth; a node stands for a run of the sorted pieces that begin alike."""
     nodes = _count_nodes(text, ends)
     trie = np.zeros(8 * nodes + 4096, dtype=np.int64)
-    taken = np.zeros(len(trie), dtype=np.bool_)  # bases; one base a node makes the byte proof enough of a child
-    places, firsts, lasts, depths = np.zeros((4, nodes), dtype=np.int64)
+    used_bases = np.zeros(len(trie), dtype=np.bool_)  # bases; one base a node makes the byte proof enough of a child
+    slots, firsts, lasts, depths = np.zeros((4, nodes), dtype=np.int64)
     labels, begins = np.zeros(256, dtype=np.int64), np.zeros(257, dtype=np.int64)
     lasts[0] = len(ends)
-    made, free, furthest = 1, 1, 0
+    num_created, free, furthest = 1, 1, 0
     for node in range(nodes):
         row, depth, count = firsts[node], depths[node], 0
         if ends[row] - (ends[row - 1] if row > 0 else 0) == depth:
-            trie[places[node]] |= (numbers[row] + 1) << 9
+            trie[slots[node]] |= (numbers[row] + 1) << 9
             row += 1
         while row < lasts[node]:
             label = np.int64(text[(ends[row - 1] if row > 0 else 0) + depth])
@@ -258,23 +262,27 @@ def _build_trie(text, ends, numbers):
             continue
         while trie[free] != 0:
             free += 1
-        base = _free_base(trie, taken, labels, count, max(1, free - labels[0], furthest - _WINDOW))
-        taken[base] = True
-        trie[places[node]] |= base << 31
+        base = _free_base(trie, used_bases, labels, count, max(1, free - labels[0], furthest - _WINDOW))
+        used_bases[base] = True
+        trie[slots[node]] |= base << 31
         for number in range(count):
-            places[made], firsts[made], lasts[made] = base + labels[number], begins[number], begins[number + 1]
-            depths[made] = depth + 1
-            trie[places[made]] = labels[number] + 1
-            made += 1
+            slots[num_created], firsts[num_created], lasts[num_created] = (
+                base + labels[number],
+                begins[number],
+                begins[number + 1],
+            )
+            depths[num_created] = depth + 1
+            trie[slots[num_created]] = labels[number] + 1
+            num_created += 1
         furthest = max(furthest, base)
     return trie[: furthest + 257].copy()
 
 
 @compiled
-def _free_base(trie, taken, labels, count, base):
+def _free_base(trie, used_bases, labels, count, base):
     """Return the first base from `base` on where all children find room."""
     while True:
-        fits_here = not taken[base]
+        fits_here = not used_bases[base]
         for number in range(count):
             fits_here = fits_here and trie[base + labels[number]] == 0
         if fits_here:
@@ -282,9 +290,9 @@ def _free_base(trie, taken, labels, count, base):
         base += 1
 
 
-_LONGEST_WORD = 1024  # bytes; longer ones go to SentencePiece
-_KEY_BYTES = 24  # longest word that is remembered
-_MOST_IDS = 5  # most ids of a word that is remembered
+_MAX_WORD_BYTES = 1024  # bytes; longer ones go to SentencePiece
+_MAX_KEY_BYTES = 24  # longest word that is remembered
+_MAX_IDS = 5  # most ids of a word that is remembered
 _TABLE_BITS = 18  # 262,144 slots of 64 bytes: 16 MiB a thread
 _BLOCK = 16  # words: 16 ns each to cut, 100 for a line to come from memory
 _PADDING = 8 * 3  # bytes after the last text that a key may be read from
@@ -343,8 +351,8 @@ class WordEngine:
 
     def __init__(self, tables: UnigramTables, charsmap: bytes, blanks: bytes) -> None:
         self._tables = tables
-        self._known = characters(charsmap, blanks)
-        self._most = int(tables.rewrite_counts.max())
+        self._character_tables = read_character_tables(charsmap, blanks)
+        self._max_rewrite = int(tables.rewrite_counts.max())
         self._memos: list[WordMemo] = []  # those not in use; list.pop and list.append are atomic
 
     def encode(self, texts: Sequence[str], lower: bool) -> tuple[RaggedIds, np.ndarray]:
@@ -353,31 +361,31 @@ class WordEngine:
         Returns the ids, and the texts left to SentencePiece, bool [N], which have no ids here.
         """
         # One join for all texts: a call for each of them takes a third of the time of encoding, and keeps other threads out.
-        text, ends = _joined(texts, lower)
+        text, ends = _join_texts(texts, lower)
         strange = len(ends) != len(texts)
         if strange:
-            text, ends = _joined(["" if END in text else text for text in texts], lower)
+            text, ends = _join_texts(["" if END in text else text for text in texts], lower)
         # A word of n bytes becomes at most n + 1 pieces, or as many times more ids as the digit-comma rule makes of two
         # bytes.
-        size = _LONGEST_WORD + 2
-        ids = np.empty((len(text) + len(texts)) * max(1, self._most - 1) + size, dtype=np.int32)
+        size = _MAX_WORD_BYTES + 2
+        ids = np.empty((len(text) + len(texts)) * max(1, self._max_rewrite - 1) + size, dtype=np.int32)
         offsets, refused = np.zeros(len(texts) + 1, dtype=np.int64), np.zeros(len(texts), dtype=np.bool_)
         best, second = np.zeros((2, size))
         previous, pieces, path = np.zeros((3, size), np.int32)
-        lattice = Lattice(best, second, previous, pieces, path, np.zeros(size * self._most, np.int32))
+        lattice = Lattice(best, second, previous, pieces, path, np.zeros(size * self._max_rewrite, np.int32))
         try:
             memo = self._memos.pop()
         except IndexError:
             memo = _new_memo()
         block = WordBlock(np.zeros((_BLOCK, 2), np.int64), np.zeros((_BLOCK, 4), np.uint64))
-        _encode_texts(text, ends, self._known, self._tables, memo, lattice, block, ids, offsets, refused)
+        _encode_texts(text, ends, self._character_tables, self._tables, memo, lattice, block, ids, offsets, refused)
         self._memos.append(memo)
         if strange:
             refused |= [END in text for text in texts]
         return RaggedIds(ids[: offsets[-1]].copy(), offsets), refused
 
 
-def _joined(texts: Sequence[str], lower: bool) -> tuple[np.ndarray, np.ndarray]:
+def _join_texts(texts: Sequence[str], lower: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the bytes of texts, each followed by END, and padding; and where they end, more often if one has an END."""
     data = END.join([*texts, ""]).encode()
     text = np.frombuffer(data.lower() if lower else data, np.uint8)
@@ -407,17 +415,17 @@ def _segment(text, begin, end, tables, lattice):
     best, second, previous, pieces = lattice.best, lattice.second, lattice.previous, lattice.pieces
     unknown, space, after_space = tables.ids[0], tables.ids[1], tables.ids[2]
     length = end - begin
-    for place in range(length + 2):
-        previous[place] = -1
+    for offset in range(length + 2):
+        previous[offset] = -1
     best[0] = previous[0] = previous[1] = 0
     best[1], second[1], pieces[1] = scores[space], -np.inf, space
-    place = 0
-    while place <= length:
-        position = first = begin + max(place - 1, 0)
+    offset = 0
+    while offset <= length:
+        position = first = begin + max(offset - 1, 0)
         node, width, covered = after_space, 1, True
-        if place > 0:
+        if offset > 0:
             node, width, covered = trie[0], min(character_bytes(text[position]), end - position), False
-        here = best[place]
+        score_before = best[offset]
         while position < end:
             byte = np.int64(text[position])
             node = trie[(node >> 31) + byte]
@@ -426,25 +434,45 @@ def _segment(text, begin, end, tables, lattice):
             position += 1
             piece = (node >> 9 & 0x3FFFFF) - 1
             if piece >= 0:
-                there = position - begin + 1
-                score = here + scores[piece]
-                if previous[there] < 0:
-                    best[there], second[there], previous[there], pieces[there] = score, -np.inf, place, piece
-                elif score > best[there]:
-                    best[there], second[there], previous[there], pieces[there] = score, best[there], place, piece
-                elif score > second[there]:
-                    second[there] = score
+                next_offset = position - begin + 1
+                score = score_before + scores[piece]
+                if previous[next_offset] < 0:
+                    best[next_offset], second[next_offset], previous[next_offset], pieces[next_offset] = (
+                        score,
+                        -np.inf,
+                        offset,
+                        piece,
+                    )
+                elif score > best[next_offset]:
+                    best[next_offset], second[next_offset], previous[next_offset], pieces[next_offset] = (
+                        score,
+                        best[next_offset],
+                        offset,
+                        piece,
+                    )
+                elif score > second[next_offset]:
+                    second[next_offset] = score
                 covered = covered or position - first == width
         if not covered:
-            there = place + width
-            score = here + scores[unknown]
-            if previous[there] < 0:
-                best[there], second[there], previous[there], pieces[there] = score, -np.inf, place, unknown
-            elif score > best[there]:
-                best[there], second[there], previous[there], pieces[there] = score, best[there], place, unknown
-            elif score > second[there]:
-                second[there] = score
-        place += width
+            next_offset = offset + width
+            score = score_before + scores[unknown]
+            if previous[next_offset] < 0:
+                best[next_offset], second[next_offset], previous[next_offset], pieces[next_offset] = (
+                    score,
+                    -np.inf,
+                    offset,
+                    unknown,
+                )
+            elif score > best[next_offset]:
+                best[next_offset], second[next_offset], previous[next_offset], pieces[next_offset] = (
+                    score,
+                    best[next_offset],
+                    offset,
+                    unknown,
+                )
+            elif score > second[next_offset]:
+                second[next_offset] = score
+        offset += width
     return _trace_back(length + 1, tables, lattice)
 
 
@@ -455,12 +483,12 @@ def _trace_back(last, tables, lattice):
     starts, counts, rewritten, unknown = tables.rewrite_starts, tables.rewrite_counts, tables.rewrite_ids, tables.ids[0]
     gap = np.inf
     count = 0
-    place = last
-    while place > 0:
-        gap = min(gap, best[place] - second[place])
-        path[count] = pieces[place]
+    offset = last
+    while offset > 0:
+        gap = min(gap, best[offset] - second[offset])
+        path[count] = pieces[offset]
         count += 1
-        place = previous[place]
+        offset = previous[offset]
     at = 0
     after_unknown = False
     for number in range(count - 1, -1, -1):
@@ -475,15 +503,15 @@ def _trace_back(last, tables, lattice):
 
 
 @intrinsic
-def _eight(context, text, position):
+def _read_eight_bytes(context, text, position):
     """Return eight bytes of a text as a number, the first one the lowest."""
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         number = ir.IntType(64)
-        found = builder.load(builder.bitcast(builder.gep(array.data, [arguments[1]]), number.as_pointer()))
-        found.align = 1
-        return found if sys.byteorder == "little" else builder.bswap(found)
+        value = builder.load(builder.bitcast(builder.gep(array.data, [arguments[1]]), number.as_pointer()))
+        value.align = 1
+        return value if sys.byteorder == "little" else builder.bswap(value)
 
     return types.uint64(text, types.int64), generate
 
@@ -494,33 +522,33 @@ def _prefetch(context, table, row):
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        place = builder.gep(array.data, [builder.mul(arguments[1], ir.Constant(ir.IntType(64), 8))])
-        prefetch(builder, builder.bitcast(place, ir.IntType(8).as_pointer()), second_cache=False)
+        pointer = builder.gep(array.data, [builder.mul(arguments[1], ir.Constant(ir.IntType(64), 8))])
+        prefetch(builder, builder.bitcast(pointer, ir.IntType(8).as_pointer()), second_cache=False)
         return context.get_dummy_value()
 
     return types.void(table, types.int64), generate
 
 
 @compiled
-def _some(text, position, count):
+def _read_bytes(text, position, count):
     """Return `count` bytes, at most eight, as a number."""
     if count >= 8:
-        return _eight(text, position)
+        return _read_eight_bytes(text, position)
     if count <= 0:
         return np.uint64(0)
-    return _eight(text, position) & ((np.uint64(1) << np.uint64(8 * count)) - np.uint64(1))
+    return _read_eight_bytes(text, position) & ((np.uint64(1) << np.uint64(8 * count)) - np.uint64(1))
 
 
 @compiled
 def _write_key(text, begin, end, key):
     """Write a word of up to 24 bytes as three numbers, and its first slot; zeros for longer ones, which have no slot."""
     count = end - begin
-    if count > _KEY_BYTES:
+    if count > _MAX_KEY_BYTES:
         count = 0
     key[0], key[1], key[2] = (
-        _some(text, begin, count),
-        _some(text, begin + 8, count - 8),
-        _some(text, begin + 16, count - 16),
+        _read_bytes(text, begin, count),
+        _read_bytes(text, begin + 8, count - 8),
+        _read_bytes(text, begin + 16, count - 16),
     )
     mixed = key[0] * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= key[1] * np.uint64(0xC2B2AE3D27D4EB4F) ^ key[2] * np.uint64(0x165667B19E3779F9)
@@ -529,15 +557,15 @@ def _write_key(text, begin, end, key):
 
 
 @compiled
-def _home(key):
+def _first_slot(key):
     """Return the first slot of a word."""
     return np.int64(key[3] >> np.uint64(64 - _TABLE_BITS)) & ~(_WAYS - 1)
 
 
 @compiled
-def _slot(keys, key):
+def _find_slot(keys, key):
     """Return the slot of a word and True, or the one to put it into and False."""
-    first = _home(key)
+    first = _first_slot(key)
     for slot in range(first, first + _WAYS):
         if keys[slot, 0] == key[0] and keys[slot, 1] == key[1] and keys[slot, 2] == key[2]:
             return slot, key[0] != 0
@@ -547,16 +575,16 @@ def _slot(keys, key):
 
 
 @compiled
-def _learn(text, begin, end, tables, memo, lattice, slot, key):
+def _segment_and_store(text, begin, end, tables, memo, lattice, slot, key):
     """Segment a word and remember it in its slot if it is short. Its ids are left in `lattice.ids`."""
-    found, gap, score = _segment(text, begin, end, tables, lattice)
-    if key[0] != 0 and found <= _MOST_IDS:
+    num_ids, gap, score = _segment(text, begin, end, tables, lattice)
+    if key[0] != 0 and num_ids <= _MAX_IDS:
         memo.keys[slot, 0], memo.keys[slot, 1], memo.keys[slot, 2] = key[0], key[1], key[2]
-        memo.values[slot, _COUNT] = found
+        memo.values[slot, _COUNT] = num_ids
         memo.values[slot, _GAP] = np.int32(min(gap, 1000.0) / _GAP_UNIT)
         memo.values[slot, _SCORE] = np.int32(-score / _SCORE_UNIT) + 1
-        memo.values[slot, _IDS : _IDS + found] = lattice.ids[:found]
-    return found, gap, score
+        memo.values[slot, _IDS : _IDS + num_ids] = lattice.ids[:num_ids]
+    return num_ids, gap, score
 
 
 @compiled
@@ -570,8 +598,8 @@ def _word_end(text, position, end, classes, unchanged):
         elif kind == LEADING:
             width = character_bytes(byte)
             code = byte & (0xFF >> (width + 1))
-            for place in range(position + 1, position + width):
-                code = code << 6 | (text[place] & 0x3F)
+            for following in range(position + 1, position + width):
+                code = code << 6 | (text[following] & 0x3F)
             if not unchanged[code]:
                 return -1
             position += width
@@ -581,39 +609,39 @@ def _word_end(text, position, end, classes, unchanged):
 
 
 @compiled
-def _cut(text, position, end, known, memo, block):
+def _cut_words(text, position, end, character_tables, memo, block):
     """Cut the next words of a text. Returns how many, and where the cutting ended; -1 words if the text is SentencePiece's."""
     count = 0
     while position < end and count < _BLOCK:
-        if known.bytes[text[position]] == SEPARATOR:
+        if character_tables.bytes[text[position]] == SEPARATOR:
             position += 1
             continue
-        last = _word_end(text, position, end, known.bytes, known.unchanged)
-        if last < 0 or last - position > _LONGEST_WORD:
+        last = _word_end(text, position, end, character_tables.bytes, character_tables.unchanged)
+        if last < 0 or last - position > _MAX_WORD_BYTES:
             return -1, position
         block.ends[count, 0], block.ends[count, 1] = position, last
         _write_key(text, position, last, block.keys[count])
-        _prefetch(memo.keys, _home(block.keys[count]))
+        _prefetch(memo.keys, _first_slot(block.keys[count]))
         count += 1
         position = last
     return count, position
 
 
 @compiled
-def _encode_text(text, begin, end, known, tables, memo, lattice, block, ids, at):
+def _encode_text(text, begin, end, character_tables, tables, memo, lattice, block, ids, at):
     """Write the ids of a text from `at` on. Returns where they end; -1 if the text is SentencePiece's."""
     keys, values = memo.keys, memo.values
     magnitude = 1.0  # of the sum of scores so far, a little more
     position = begin
     while position < end:
-        count, position = _cut(text, position, end, known, memo, block)
+        count, position = _cut_words(text, position, end, character_tables, memo, block)
         if count < 0:
             return -1
         for number in range(count):
             first, last = block.ends[number]
             narrow = (last - first + 2) * 2.0**-22
-            slot, seen = _slot(keys, block.keys[number])
-            if seen:
+            slot, is_stored = _find_slot(keys, block.keys[number])
+            if is_stored:
                 magnitude += values[slot, _SCORE] * _SCORE_UNIT
                 if values[slot, _GAP] * _GAP_UNIT <= narrow * magnitude:
                     return -1
@@ -621,21 +649,23 @@ def _encode_text(text, begin, end, known, tables, memo, lattice, block, ids, at)
                     ids[at + n] = values[slot, _IDS + n]
                 at += values[slot, _COUNT]
             else:
-                found, gap, score = _learn(text, first, last, tables, memo, lattice, slot, block.keys[number])
+                num_ids, gap, score = _segment_and_store(
+                    text, first, last, tables, memo, lattice, slot, block.keys[number]
+                )
                 magnitude -= score
                 if gap <= narrow * magnitude:
                     return -1
-                for n in range(found):
+                for n in range(num_ids):
                     ids[at + n] = lattice.ids[n]
-                at += found
+                at += num_ids
     return at
 
 
 @compiled
-def _encode_texts(text, ends, known, tables, memo, lattice, block, ids, offsets, refused):
+def _encode_texts(text, ends, character_tables, tables, memo, lattice, block, ids, offsets, refused):
     at = begin = 0
     for number in range(len(refused)):
-        after = _encode_text(text, begin, ends[number], known, tables, memo, lattice, block, ids, at)
+        after = _encode_text(text, begin, ends[number], character_tables, tables, memo, lattice, block, ids, at)
         begin = ends[number] + 1
         refused[number] = after < 0
         if after >= 0:

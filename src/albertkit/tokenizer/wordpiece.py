@@ -26,8 +26,8 @@ from albertkit.tokenizer.files import (
     SPECIAL_ROLES,
     VOCAB_NAME,
     check_no_rules,
+    find_vocabularies,
     special_names,
-    vocabularies,
 )
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.sentencepiece import available_cores, fill_missing, in_chunks
@@ -131,7 +131,7 @@ class WordPieceTokenizer(JsonTokenizer):
         cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
     ) -> "WordPieceTokenizer | None":
         """Read a `vocab.txt`, or BERT's tokenizer in a `tokenizer.json`. See `AlbertTokenizer.from_files`."""
-        listed = [] if only_json else vocabularies(folder)
+        listed = [] if only_json else find_vocabularies(folder)
         if listed:
             check_no_rules(folder, text_rules)
             return cls(read_vocabulary(listed[0]), bert_rules(settings), special_names(settings), source=listed[0])
@@ -175,10 +175,10 @@ class WordPieceTokenizer(JsonTokenizer):
     def _encode_chunk(self, texts: Sequence[str]) -> RaggedIds:
         assert self._engine is not None
         encoded, refused = self._engine.encode(texts)
-        left = np.flatnonzero(refused)
+        refused_indices = np.flatnonzero(refused)
         return (
-            fill_missing(encoded, left, super().encode_batch([texts[n] for n in left.tolist()]))
-            if len(left)
+            fill_missing(encoded, refused_indices, super().encode_batch([texts[n] for n in refused_indices.tolist()]))
+            if len(refused_indices)
             else encoded
         )
 
@@ -194,9 +194,9 @@ def _bert_json(vocabulary: list[str], rules: BertRules, names: Mapping[str, str]
     pad, unk, cls, sep, mask = (names[role] for role in SPECIAL_ROLES)
     missing = [name for name in (pad, unk, cls, sep, mask) if name not in ids]
     if missing:
-        what = f"`{source}` ({len(vocabulary):,} lines) has no {' and no '.join(missing)}"
+        fact = f"`{source}` ({len(vocabulary):,} lines) has no {' and no '.join(missing)}"
         raise CheckpointError(
-            "wrong-tokenizer", what, f'is it a WordPiece vocabulary? Other names go into {CONFIG_NAME}: "cls_token": …'
+            "wrong-tokenizer", fact, f'is it a WordPiece vocabulary? Other names go into {CONFIG_NAME}: "cls_token": …'
         )
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token=unk, max_input_chars_per_word=100))
     flags = {"handle_chinese_chars": rules.split_chinese, "strip_accents": rules.strip_accents}

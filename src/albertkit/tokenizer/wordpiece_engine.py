@@ -21,7 +21,7 @@ from albertkit.jit import compiled
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.rules import encodable
 
-_LONGEST_WORD = 100  # characters; a longer one is unknown
+_MAX_WORD_LENGTH = 100  # characters; a longer one is unknown
 _ALONE = 1 << 21  # flag of a character that is a word
 _SPACE = -1
 _UNSEEN, _REFUSED = 255, 254  # in place of a count
@@ -68,7 +68,7 @@ class WordPieceEngine:
         self._normalizer, self._pre_tokenizer = normalizer, pre_tokenizer
         self._orders_marks = orders_marks
         self._unknown = unknown
-        self._trie = _trie(pieces)
+        self._trie = _build_trie(pieces)
         self._characters = WordPieceCharacters(
             np.full(0x110000, _UNSEEN, np.uint8), np.zeros(0x110000, np.int32), np.zeros(0, np.int32)
         )
@@ -84,24 +84,24 @@ class WordPieceEngine:
         np.cumsum([len(text) for text in texts], out=starts[1:])
         unseen = np.unique(codes[self._characters.counts[codes] == _UNSEEN])
         if len(unseen):
-            self._learn(unseen)
+            self._add_characters(unseen)
         characters = self._characters
         ids = np.empty(int(characters.counts[codes].sum(dtype=np.int64)) + 1, np.int32)
         offsets, refused = np.zeros(len(texts) + 1, np.int64), np.zeros(len(texts), np.bool_)
         _encode_texts(codes, starts, characters, self._trie, self._unknown, ids, offsets, refused)
         return RaggedIds(ids[: offsets[-1]].copy(), offsets), refused
 
-    def _learn(self, codes: np.ndarray) -> None:
+    def _add_characters(self, codes: np.ndarray) -> None:
         with self._lock:
             counts, begins, forms = self._characters
             new = codes[counts[codes] == _UNSEEN].tolist()  # another thread may have learned the rest meanwhile
-            found = [self._form(encodable(chr(code))) for code in new]
-            widths = [len(form or []) for form in found]
+            new_forms = [self._form(encodable(chr(code))) for code in new]
+            widths = [len(form or []) for form in new_forms]
             begins[new] = len(forms) + np.cumsum([0, *widths])[:-1]
-            added = np.array([c for form in found for c in form or []], np.int32)
+            added = np.array([c for form in new_forms for c in form or []], np.int32)
             # Other threads look at the counts first: these are set when all that they promise is there.
             self._characters = WordPieceCharacters(counts, begins, np.concatenate([forms, added]))
-            counts[new] = [_REFUSED if form is None else width for form, width in zip(found, widths, strict=True)]
+            counts[new] = [_REFUSED if form is None else width for form, width in zip(new_forms, widths, strict=True)]
 
     def _form(self, character: str) -> list[int] | None:
         """Return what a character becomes; None if that depends on its neighbours."""
@@ -114,17 +114,17 @@ class WordPieceEngine:
         return form
 
 
-def _trie(pieces: Mapping[str, int]) -> Trie:
+def _build_trie(pieces: Mapping[str, int]) -> Trie:
     nodes: dict[tuple[int, str], int] = {}
     ids = [-1, -1]
     for piece, number in pieces.items():
-        node, rest = (_INSIDE, piece[2:]) if piece.startswith("##") else (_START, piece)
-        for c in rest:
+        node, characters = (_INSIDE, piece[2:]) if piece.startswith("##") else (_START, piece)
+        for c in characters:
             child = nodes.setdefault((node, c), len(ids))
             if child == len(ids):
                 ids.append(-1)
             node = child
-        if rest:
+        if characters:
             ids[node] = number
     slots = 1 << (2 * len(nodes)).bit_length()
     trie = Trie(np.zeros(slots, np.int64), np.zeros(slots, np.int32), np.array(ids, np.int32))
@@ -137,7 +137,7 @@ def _trie(pieces: Mapping[str, int]) -> Trie:
 
 
 @compiled
-def _slot(keys, step):
+def _find_slot(keys, step):
     """Return the slot of a step, or the free one where it belongs."""
     slot = (step * 0x9E3779B97F4A7C1 ^ step >> 17) & (len(keys) - 1)
     while keys[slot] != 0 and keys[slot] != step + 1:
@@ -148,15 +148,15 @@ def _slot(keys, step):
 @compiled
 def _fill(trie, steps, children):
     for number in range(len(steps)):
-        slot = _slot(trie.keys, steps[number])
+        slot = _find_slot(trie.keys, steps[number])
         trie.keys[slot] = steps[number] + 1
         trie.children[slot] = children[number]
 
 
 @compiled
-def _cut(word, length, trie, unknown, ids, at):
+def _cut_word(word, length, trie, unknown, ids, at):
     """Write the pieces of a word from `at` on. Returns where they end."""
-    if length > _LONGEST_WORD:
+    if length > _MAX_WORD_LENGTH:
         ids[at] = unknown
         return at + 1
     first = at
@@ -166,7 +166,7 @@ def _cut(word, length, trie, unknown, ids, at):
         longest = -1
         position = end = start
         while position < length:
-            slot = _slot(trie.keys, node << 21 | np.int64(word[position]))
+            slot = _find_slot(trie.keys, node << 21 | np.int64(word[position]))
             if trie.keys[slot] == 0:
                 break
             node = np.int64(trie.children[slot])
@@ -185,12 +185,12 @@ def _cut(word, length, trie, unknown, ids, at):
 @compiled
 def _encode_texts(codes, starts, characters, trie, unknown, ids, offsets, refused):
     counts, begins, forms = characters.counts, characters.begins, characters.forms
-    word = np.empty(_LONGEST_WORD + 1, np.int32)
+    word = np.empty(_MAX_WORD_LENGTH + 1, np.int32)
     at = 0
     for number in range(len(refused)):
         length = 0
-        for place in range(starts[number], starts[number + 1]):
-            code = codes[place]
+        for position in range(starts[number], starts[number + 1]):
+            code = codes[position]
             if counts[code] == _REFUSED:
                 refused[number] = True
                 at, length = offsets[number], 0
@@ -198,13 +198,13 @@ def _encode_texts(codes, starts, characters, trie, unknown, ids, offsets, refuse
             for row in range(begins[code], begins[code] + counts[code]):
                 form = forms[row]
                 if form >= 0 and form < _ALONE:
-                    word[min(length, _LONGEST_WORD)] = form
-                    length = min(length + 1, _LONGEST_WORD + 1)
+                    word[min(length, _MAX_WORD_LENGTH)] = form
+                    length = min(length + 1, _MAX_WORD_LENGTH + 1)
                     continue
-                at = _cut(word, length, trie, unknown, ids, at)
+                at = _cut_word(word, length, trie, unknown, ids, at)
                 length = 0
                 if form >= _ALONE:
                     word[0] = form & (_ALONE - 1)
-                    at = _cut(word, 1, trie, unknown, ids, at)
-        at = _cut(word, length, trie, unknown, ids, at)
+                    at = _cut_word(word, 1, trie, unknown, ids, at)
+        at = _cut_word(word, length, trie, unknown, ids, at)
         offsets[number + 1] = at

@@ -23,7 +23,7 @@ from albertkit.tokenizer.extend import Extension, UnigramPieces, extend_tokenize
 from albertkit.tokenizer.files import find_model
 from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
 from albertkit.tokenizer.sentencepiece_model import SPACE, read_facts
-from albertkit.tokenizer.texts import even_sample, read_lines
+from albertkit.tokenizer.texts import draw_sample, read_lines
 from albertkit.tokenizer.train import TextFit, fit_sections, measure_fit, reading_section
 from albertkit.vocabulary.model import VocabularyModel, new_folder, open_vocabulary_model
 from albertkit.vocabulary.options import ExtendOptions
@@ -34,18 +34,16 @@ _FREQUENT = 20  # occurrences of an old token that vectors are turned by
 
 
 class RowMaker:
-    """Makes embeddings for the tokens that `new` has after those of `old`; `old_VE` float32 are the embeddings of the
-    old ones.
-    """
+    """Makes embeddings for the tokens that `new` has after those of `old`; `old_VE` float32 are those of the old ones."""
 
     def __init__(
         self, old_VE: Tensor, old: SentencePieceTokenizer, new: SentencePieceTokenizer, generator: torch.Generator
     ) -> None:
         self._old_VE = old_VE
         self._pieces = UnigramPieces(read_facts(old.model), old.unk_id)
-        self._unknown = old.unk_id
+        self._unknown_id = old.unk_id
         self._tokenizer = new
-        self._new = [new.id_to_piece(number) for number in range(old.vocab_size, new.vocab_size)]
+        self._new_pieces = [new.id_to_piece(number) for number in range(old.vocab_size, new.vocab_size)]
         self._generator = generator
 
     def make(self, how: str, std: float, texts: Sequence[str] = ()) -> Tensor:
@@ -56,7 +54,7 @@ class RowMaker:
         "normal": as at the start of a training, of standard deviation `std`. "zero". "cooccurrence": from the tokens that stand
         beside it in `texts`; where there are none, as "subword-mean".
         """
-        shape = (len(self._new), self._old_VE.shape[1])
+        shape = (len(self._new_pieces), self._old_VE.shape[1])
         if how == "zero":
             return torch.zeros(shape)
         noise = torch.randn(shape, generator=self._generator)
@@ -65,16 +63,21 @@ class RowMaker:
         ordinary_VE = self._old_VE[list(self._pieces.ids.values())]
         rows = ordinary_VE.mean(0) + noise * (_NOISE * ordinary_VE.std(0))
         if how in ("subword-mean", "cooccurrence"):
-            for place, piece in enumerate(self._new):
-                if ids := self._known(piece):
-                    rows[place] = self._old_VE[ids].mean(0)
+            for index, piece in enumerate(self._new_pieces):
+                _, ids = self._pieces.best(piece)
+                known_ids = [token_id for token_id in ids if token_id != self._unknown_id]
+                # Beside an unknown token, the space before it says nothing of the new one.
+                if len(known_ids) < len(ids) and known_ids == [self._pieces.ids.get(SPACE)]:
+                    continue
+                if known_ids:
+                    rows[index] = self._old_VE[known_ids].mean(0)
         if how == "cooccurrence":
-            vectors = self._aligned(texts)
+            vectors = self._cooccurrence_rows(texts)
             occurring = vectors.any(1)
             rows[occurring] = vectors[occurring]
         return rows
 
-    def _aligned(self, texts: Sequence[str]) -> Tensor:
+    def _cooccurrence_rows(self, texts: Sequence[str]) -> Tensor:
         """Return vectors of co-occurrence of the new tokens, turned to where old tokens have their rows; 0 without neighbours.
 
         Both sets of vectors are known up to a rotation only: it is the one that brings the old tokens of the text nearest to
@@ -93,26 +96,22 @@ class RowMaker:
         documents = Documents(encoded.ids, encoded.offsets[:-1], encoded.offsets[1:])
         seed = int(torch.randint(2**31, (), generator=self._generator))
         vectors = cooccurrence_vectors([documents], counts, width, seed)
-        here, there = vectors[shared], self._old_VE[shared]
-        left, _, right = torch.linalg.svd((here - here.mean(0)).T @ (there - there.mean(0)))
-        scale = (there - there.mean(0)).norm() / (here - here.mean(0)).norm()
-        new = vectors[len(vectors) - len(self._new) :]
-        turned = scale * (new - here.mean(0)) @ left @ right + there.mean(0)
+        text_vectors, old_rows = vectors[shared], self._old_VE[shared]
+        u, _, vh = torch.linalg.svd((text_vectors - text_vectors.mean(0)).T @ (old_rows - old_rows.mean(0)))
+        scale = (old_rows - old_rows.mean(0)).norm() / (text_vectors - text_vectors.mean(0)).norm()
+        new = vectors[len(vectors) - len(self._new_pieces) :]
+        turned = scale * (new - text_vectors.mean(0)) @ u @ vh + old_rows.mean(0)
         return torch.where(new.any(1, keepdim=True), turned, 0.0)
 
-    def taken_over(self, rows: Tensor, donor_VE: Tensor, donor: SentencePieceTokenizer) -> int:
-        """Replace the rows of tokens that another model has by that model's; return how many were replaced."""
-        places = [(place, donor.piece_to_id(piece)) for place, piece in enumerate(self._new)]
-        known = [(place, number) for place, number in places if number != donor.unk_id]
-        for place, number in known:
-            rows[place] = donor_VE[number]
-        return len(known)
-
-    def _known(self, piece: str) -> list[int]:
-        """Return the old tokens in a new one. Beside an unknown one, the space before it says nothing of the token."""
-        _, ids = self._pieces.best(piece)
-        known = [number for number in ids if number != self._unknown]
-        return known if len(known) == len(ids) or known != [self._pieces.ids.get(SPACE)] else []
+    def copy_donor_rows(self, rows: Tensor, donor_VE: Tensor, donor: SentencePieceTokenizer) -> int:
+        """Replace the rows of tokens that another model has by that model's; return their number."""
+        num_copied = 0
+        for index, piece in enumerate(self._new_pieces):
+            donor_id = donor.piece_to_id(piece)
+            if donor_id != donor.unk_id:
+                rows[index] = donor_VE[donor_id]
+                num_copied += 1
+        return num_copied
 
 
 def new_biases(bias_V: Tensor, scores: Sequence[float], ordinary: Sequence[int], frequencies: np.ndarray) -> Tensor:
@@ -142,7 +141,7 @@ class ExtensionReport(Result):
             how many differ.
         model_class: The class of the model; None without one.
         rows: How its new rows were made.
-        taken_over: How many of them came from another model.
+        taken_over: Number of rows from another model.
     """
 
     out: str
@@ -164,16 +163,16 @@ class ExtensionReport(Result):
     taken_over: int
 
     def sections(self) -> list[Section]:
-        """Return what is new, what was left out, the rows of the model, and how both vocabularies fit the text."""
+        """Return the new tokens, the words left out, the rows of the model, and the fit of both vocabularies."""
         counts = f"{self.characters:,} characters, {self.words:,} given, {self.found:,} found, {self.unused:,} unused"
         lines = [f"{self.vocab_size:,} tokens in {self.out}, {self.old_size:,} of them as before", f"new: {counts}"]
         if self.requested_words:
             lines.append(f"given: {format_list(self.requested_words)}")
         lines += [f"left out, {reason}: {' '.join(words)}" for reason, words in self.left_out.items()]
         if self.model_class:
-            other = f", {self.taken_over:,} from another model" if self.taken_over else ""
+            donor_note = f", {self.taken_over:,} from another model" if self.taken_over else ""
             lines.append(
-                f"{self.model_class} with rows for them ({self.rows}{other}); old rows are the same bit for bit"
+                f"{self.model_class} with rows for them ({self.rows}{donor_note}); old rows are the same bit for bit"
             )
         return [
             Paragraph("\n".join(lines)),
@@ -201,17 +200,24 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
     words = _read_words(options.words)
     reading = HoldingOut(read_text_lines(options.files, options.format, options.field, options.errors), options.seed)
     with new_folder(out) as folder:
-        sample = even_sample(reading, options.max_lines, options.seed)
+        sample = draw_sample(reading, options.max_lines, options.seed)
         extension = extend_tokenizer(tokenizer, sample, options, words)
-        extended, lines = extension.tokenizer, reading.held_out
-        model_class, taken = None, 0
+        extended = extension.tokenizer
+        lines = reading.held_out
+        model_class = None
+        num_donor_rows = 0
         if model is None:
             extended.save_pretrained(folder)
         else:
             with open_vocabulary_model(model) as grown:
-                taken = _grow(grown, tokenizer, extension, options, sample)
+                num_donor_rows = _grow(grown, tokenizer, extension, options, sample)
                 model_class = grown.model_class.__name__
-                grown.write(folder, out.name, extended, _change(extension, options.rows))
+                change = (
+                    f"{extended.vocab_size - extension.first_id:,} tokens were added to {extension.first_id:,} by "
+                    f"`albertkit tokenizer extend` (rows: {options.rows}); those before keep their ids and rows. "
+                    "The new rows must be trained."
+                )
+                grown.write(folder, out.name, extended, change)
             origin = model / PROVENANCE
             before = read_json(origin) if origin.exists() else {}
             write_json(folder / PROVENANCE, before | {NEW_ROWS_FROM: extension.first_id})
@@ -234,7 +240,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         differing=comparison.differing,
         model_class=model_class,
         rows=options.rows if model_class else None,
-        taken_over=taken,
+        taken_over=num_donor_rows,
     )
 
 
@@ -268,7 +274,7 @@ def _grow(
     options: ExtendOptions,
     texts: Sequence[str],
 ) -> int:
-    """Put rows for the new tokens after the old ones. Returns how many came from another model."""
+    """Put rows for the new tokens after the old ones, and return the number that came from another model."""
     words_VE, bias_V = model.words_VE, model.bias_V
     size = old.vocab_size
     check_vocabulary(size, len(words_VE))
@@ -277,8 +283,8 @@ def _grow(
             "corrupt", "the model's word embeddings are not finite", "its weights are broken: copy them again"
         )
     maker = RowMaker(words_VE, old, extension.tokenizer, torch.Generator().manual_seed(options.seed))
-    new = maker.make(options.rows, model.found.config.initializer_range, texts)
-    taken = 0
+    new = maker.make(options.rows, model.checkpoint.config.initializer_range, texts)
+    num_donor_rows = 0
     if options.rows_from is not None:
         with open_vocabulary_model(Path(options.rows_from)) as donor:
             if donor.words_VE.shape[1] != words_VE.shape[1]:
@@ -287,7 +293,7 @@ def _grow(
                     f"rows in `{options.rows_from}` are {donor.words_VE.shape[1]} wide, the model's {words_VE.shape[1]}",
                     "take rows from a model of the same embedding_size",
                 )
-            taken = maker.taken_over(new, donor.words_VE, sentencepiece_tokenizer(options.rows_from))
+            num_donor_rows = maker.copy_donor_rows(new, donor.words_VE, sentencepiece_tokenizer(options.rows_from))
     if bias_V is not None:
         facts = read_facts(old.model)
         ordinary = list(UnigramPieces(facts, old.unk_id).ids.values())
@@ -295,28 +301,20 @@ def _grow(
         bias_V = torch.cat([bias_V[:size], added])
     # Rows that the model has beyond its tokenizer's tokens were never used; new tokens take their places.
     model.replace(torch.cat([words_VE[:size], new]), bias_V)
-    return taken
-
-
-def _change(extension: Extension, rows: str) -> str:
-    added = extension.tokenizer.vocab_size - extension.first_id
-    return (
-        f"{added:,} tokens were added to {extension.first_id:,} by `albertkit tokenizer extend` (rows: {rows}); those before "
-        "keep their ids and rows. The new rows must be trained."
-    )
+    return num_donor_rows
 
 
 def _read_words(words: str | Path | Sequence[str | Path] | None) -> list[str]:
     """Return the words of a list, in which a file stands for its lines and a comma separates words.
 
-    A file is one that exists, a `Path`, an address, or a name in a folder that exists: misspelt, it is no word.
+    A `Path`, an address and a name in a folder that exists are files, too: misspelt, they are no words.
     """
-    read: list[str] = []
+    word_list: list[str] = []
     for word in [words] if isinstance(words, str | Path) else words or ():
         folder = os.path.dirname(word)
         in_a_folder = bool(folder) and os.path.isdir(folder)
         if isinstance(word, Path) or os.path.isfile(word) or in_a_folder or "://" in word:
-            read += [line.strip() for line in read_lines(Path(word)) if line.strip()]
+            word_list += [line.strip() for line in read_lines(Path(word)) if line.strip()]
         else:
-            read += map(str.strip, str(word).split(",")) if word else [""]
-    return read
+            word_list += map(str.strip, str(word).split(",")) if word else [""]
+    return word_list

@@ -55,7 +55,7 @@ class Renumbering:
         return {self.tokenizer.id_to_piece(new): (self.old_ids[new], new) for new in range(len(SPECIAL_PIECES))}
 
 
-def renumbered(folder: Path) -> Renumbering:
+def renumber_specials(folder: Path) -> Renumbering:
     """Put the special tokens of a folder's model at 0 to 4, and all others after them in their order.
 
     The unknown token is the one SentencePiece gives for unknown text, whatever else is called [UNK]: the row that the model
@@ -134,7 +134,7 @@ def _find_special_ids(pieces: list[Piece], configured_names: dict[str, str], fil
     return special_ids
 
 
-# What the two tokenizers treat differently on purpose: names of special tokens, and numbers before a comma.
+# Text that the two tokenizers treat differently on purpose: names of special tokens, and numbers before a comma.
 _ON_PURPOSE = re.compile(r"\d[,，٫]|\[\w+\]|<\w+>")
 
 
@@ -157,7 +157,7 @@ class RepairReport(Result):
     compared: int
 
     def sections(self) -> list[Section]:
-        """Return which ids moved, and how many texts were compared."""
+        """Return the ids that moved, and the number of texts that were compared."""
         moved = [[name, f"{old:,}", new] for name, (old, new) in self.moved.items()]
         lines = [f"ids of {self.compared} texts are the same up to the renumbering"]
         if self.model_class:
@@ -171,21 +171,21 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
     """Renumber a model to ALBERT's ids: padding 0, unknown 1, start 2, separation 3, mask 4; see `RepairOptions`.
 
     Raises:
-        ConfigError: bad-value if nothing is wrong. CheckpointError: exists, wrong-tokenizer, and what `renumbered`
+        ConfigError: bad-value if nothing is wrong. CheckpointError: exists, wrong-tokenizer, and what `renumber_specials`
         and opening a checkpoint raise. MachineError: internal-error.
     """
     folder, out = local_folder(options.model), Path(options.out)
-    change = renumbered(folder)
+    change = renumber_specials(folder)
     if not (folder / "config.json").exists():
         if change.old_ids == sorted(change.old_ids):
-            raise _nothing_wrong(folder)
+            raise _not_needed_error(folder)
         with new_folder(out) as target:
             change.tokenizer.save_pretrained(target)
             return _report(out, change, None)
     with open_vocabulary_model(folder) as model, new_folder(out) as target:
-        pad_id = model.found.config.pad_token_id
+        pad_id = model.checkpoint.config.pad_token_id
         if change.old_ids == sorted(change.old_ids) and pad_id == change.tokenizer.pad_id:
-            raise _nothing_wrong(folder)
+            raise _not_needed_error(folder)
         words_VE, bias_V = model.words_VE, model.bias_V
         check_vocabulary(len(change.old_ids), len(words_VE), folder)
         order = torch.tensor([*change.old_ids, *range(len(change.old_ids), len(words_VE))])
@@ -196,7 +196,7 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
 
 
 def _report(out: Path, change: Renumbering, model_class: str | None) -> RepairReport:
-    """Compare the ids of both tokenizers before anything gets its name."""
+    """Compare the ids of both tokenizers, before the folder gets its name, and return the report."""
     import sentencepiece
 
     old = sentencepiece.SentencePieceProcessor(model_proto=change.old_model)
@@ -210,5 +210,5 @@ def _report(out: Path, change: Renumbering, model_class: str | None) -> RepairRe
     return RepairReport(str(out), change.moved, size, model_class, len(texts))
 
 
-def _nothing_wrong(folder: Path) -> ConfigError:
+def _not_needed_error(folder: Path) -> ConfigError:
     return ConfigError("bad-value", f"the special ids in `{folder}` are ALBERT's already", "use it as it is")

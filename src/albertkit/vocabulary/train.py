@@ -16,7 +16,7 @@ from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.train import TextFit, fit_sections, longest_pieces, measure_fit, reading_section, train_on
 
 _HELD_OUT_SHARE = 0.01
-_MOST_HELD_OUT = 2000
+_MAX_HELD_OUT = 2000
 _UPDATE_LINES = 1000
 _SPACES = (
     "the model expects spaces between morphemes: albertkit puts them there by {0}, which must be installed wherever a text is "
@@ -50,7 +50,7 @@ class TrainingReport(Result):
     warnings: tuple[str, ...]
 
     def sections(self) -> list[Section]:
-        """Return the size, the longest tokens, and how it fits held-out lines."""
+        """Return the size, the longest tokens, and the fit to held-out lines."""
         return [
             Paragraph(f"{self.vocab_size:,} tokens in {self.out} (text rules: {self.text_rules})"),
             Paragraph(f"longest: {' '.join(self.longest_pieces)}"),
@@ -67,8 +67,8 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
         AlbertKitError: What `train_tokenizer` and `corpus.read_documents` raise.
     """
     with ProgressBar("reading text", 0, "lines", options.progress) as progress:
-        read = read_text_lines(options.files, options.format, options.field, options.errors)
-        lines = HoldingOut(_counted(read, progress), options.seed)
+        texts = read_text_lines(options.files, options.format, options.field, options.errors)
+        lines = HoldingOut(_count_lines(texts, progress), options.seed)
         tokenizer = train_on(lines, Path(options.out), options.vocab_size, options)
     comparison = compare_json(Path(options.out), tokenizer, [*(text for _, text in HARD_SENTENCES), *lines.held_out])
     warnings = [_SPACES.format(tokenizer.analyser)] if tokenizer.analyser else []
@@ -93,7 +93,7 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
 
 
 def read_text_lines(files: Sequence[str | Path], format: Format | None, field: str, errors: str) -> Iterator[str]:
-    """Return every line of some files that is not blank; see `corpus.readers.read_documents`."""
+    """Return every line of some files that is not blank; see `corpus.documents.read_documents`."""
     for document in read_documents(files, format, field, errors):
         yield from filter(str.strip, document.text.split("\n"))
 
@@ -114,13 +114,15 @@ class HoldingOut:
                 yield line
                 continue
             number += 1
-            if len(self.held_out) < _MOST_HELD_OUT:
+            if len(self.held_out) < _MAX_HELD_OUT:
                 self.held_out.append(line)
-            elif (place := draw.randrange(number)) < _MOST_HELD_OUT:
-                self.held_out[place] = line
+            else:
+                index = draw.randrange(number)
+                if index < _MAX_HELD_OUT:
+                    self.held_out[index] = line
 
 
-def _counted(lines: Iterator[str], progress: ProgressBar) -> Iterator[str]:
+def _count_lines(lines: Iterator[str], progress: ProgressBar) -> Iterator[str]:
     """Pass lines on and count them; the training begins when they end."""
     number = size = 0
     for number, line in enumerate(lines, 1):

@@ -28,7 +28,7 @@ def test_every_parameter_of_every_class_has_a_row(name: str) -> None:
         full = parameter if name != "AlbertModel" else f"albert.{parameter}"
         found = names.tf1_variable(full)
         assert found is not None, full
-        assert names.of_variable(found[0]) == (full, found[1])
+        assert names.parameter_of_variable(found[0]) == (full, found[1])
 
 
 def test_no_name_stands_in_two_rows() -> None:
@@ -42,7 +42,7 @@ def test_googles_lists_are_covered(golden: Path) -> None:
     seen = set()
     for file in (golden / "tf1").glob("*/variables.json"):
         for variable, facts in json.loads(file.read_text()).items():
-            slot, found = names.optimizer_slot(variable), names.of_variable(variable)
+            slot, found = names.optimizer_slot(variable), names.parameter_of_variable(variable)
             assert (slot is None) != (found is None), variable
             if found:
                 seen.add(re.sub(r"group_\d", "group_0", variable))
@@ -56,7 +56,7 @@ def test_the_model_gardens_names_are_covered(golden: Path) -> None:
     for folder in sorted((golden / "tf2").iterdir()):
         if (folder / "weights_by_name.npz").exists():
             for variable, values in np.load(folder / "weights_by_name.npz").items():
-                found = names.of_variable(variable)
+                found = names.parameter_of_variable(variable)
                 assert found is not None, variable
                 assert names.well_shaped(values.shape, found[1])
                 heads = names.heads_of(values.shape, found[1])
@@ -70,14 +70,17 @@ def test_the_model_gardens_names_are_covered(golden: Path) -> None:
 def test_groups_and_inner_groups_are_carried_over() -> None:
     variable = "bert/encoder/transformer/group_11/inner_group_3/ffn_1/intermediate/output/dense/kernel"
     name = "albert.encoder.albert_layer_groups.11.albert_layers.3.ffn_output.weight"
-    assert names.of_variable(variable) == (name, TensorLayout.TRANSPOSED)
+    assert names.parameter_of_variable(variable) == (name, TensorLayout.TRANSPOSED)
     assert names.tf1_variable(name) == (variable, TensorLayout.TRANSPOSED)
 
 
 def test_the_scope_of_a_hub_module_is_no_part_of_a_name() -> None:
     for scope in ("module/", "module_1/"):
-        assert names.of_variable(f"{scope}bert/pooler/dense/bias") == ("albert.pooler.bias", TensorLayout.AS_IS)
-    assert names.of_variable("my_module/bert/pooler/dense/bias") is None
+        assert names.parameter_of_variable(f"{scope}bert/pooler/dense/bias") == (
+            "albert.pooler.bias",
+            TensorLayout.AS_IS,
+        )
+    assert names.parameter_of_variable("my_module/bert/pooler/dense/bias") is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ def test_the_scope_of_a_hub_module_is_no_part_of_a_name() -> None:
 )
 def test_other_names_are_not_guessed(variable: str) -> None:
     """The first two are of a port to Keras that gives every layer norms of its own (huggingface/transformers#10774)."""
-    assert names.of_variable(variable) is None
+    assert names.parameter_of_variable(variable) is None
 
 
 @pytest.mark.parametrize(

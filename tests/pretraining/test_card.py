@@ -26,7 +26,7 @@ FACTS = dict(
         "sentence_order_loss": 0.52, "sentence_order_accuracy": 0.71, "sentence_order_count": 512,
         "unigram_loss": 6.71, "most_frequent_accuracy": 0.0421,
     },
-    place="wiki-small",
+    folder="wiki-small",
     versions={"albertkit": "0.1.0", "torch": "2.13.0+cpu"},
 )  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_sections_without_numbers_are_left_out():
 
 
 def test_loading_examples_are_valid_python_even_for_odd_names():
-    card = card_of(place='a "quoted"\\name')
+    card = card_of(folder='a "quoted"\\name')
     blocks = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
     assert len(blocks) == 2
     for block in blocks:
@@ -134,7 +134,7 @@ def test_an_impossible_count_is_refused_before_anything_is_written(tmp_path):
 
 def test_examples_name_the_folder_that_holds_the_model(tmp_path):
     """A run is no model: `from_pretrained("run")` fails, `from_pretrained("run/final")` does not."""
-    body = card_of("my_run", place="my_run/final")
+    body = card_of("my_run", folder="my_run/final")
     assert body.count('from_pretrained("my_run/final")') == 3
     assert 'model="my_run/final"' in body
     assert '("my_run")' not in body

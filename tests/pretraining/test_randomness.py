@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from albertkit.pretraining.randomness import below, bits, heads, make_key, ones, shuffle_rows, subkey, uniform
+from albertkit.pretraining.randomness import (
+    below,
+    bits,
+    count_heads,
+    count_ones,
+    make_key,
+    shuffle_rows,
+    subkey,
+    uniform,
+)
 
 
 def test_draws_are_splitmix64():
@@ -42,7 +51,7 @@ def test_largest_bound():
 @pytest.mark.parametrize("tosses", [0, 1, 63, 64, 65, 300])
 def test_heads_are_binomial(tosses):
     key = make_key(9, 1, 0)
-    counts = np.array([heads(np.uint64(subkey(key, i)), 0, tosses) for i in range(20_000)])
+    counts = np.array([count_heads(np.uint64(subkey(key, i)), 0, tosses) for i in range(20_000)])
     observed = np.bincount(counts, minlength=tosses + 1)
     expected = stats.binom.pmf(np.arange(tosses + 1), tosses, 0.5) * len(counts)
     common = expected > 20
@@ -58,7 +67,7 @@ def test_heads_are_binomial(tosses):
 
 def test_ones_counts_bits():
     words = [0, 1, (1 << 64) - 1, 0x8000000000000001, *(bits(np.uint64(3), i) for i in range(50))]
-    assert [ones(np.uint64(word)) for word in words] == [bin(word).count("1") for word in words]
+    assert [count_ones(np.uint64(word)) for word in words] == [bin(word).count("1") for word in words]
 
 
 def test_keys_and_draws_of_neighbours_are_unrelated():

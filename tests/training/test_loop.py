@@ -45,7 +45,7 @@ def test_small_numbers_are_recorded_with_six_significant_digits(tmp_path):
 def test_a_loss_that_is_no_classification_has_no_accuracy():
     meter = Meter()
     meter.add({"distance": LossPart(torch.tensor(6.0), 3)})
-    assert meter.read(WORLD) == {"distance_loss": 2.0}
+    assert meter.averages(WORLD) == {"distance_loss": 2.0}
 
 
 def test_accumulation_equals_one_big_batch(tmp_path):

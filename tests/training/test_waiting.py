@@ -23,7 +23,7 @@ class CountingWorld(World):
 
     reads: list[int]
 
-    def read(self, *values):
+    def to_host(self, *values):
         self.reads.append(sum(isinstance(value, torch.Tensor) for value in values))
         numbers = [n for v in values for n in ([1.0] * v.numel() if isinstance(v, torch.Tensor) else [v])]
         return [*numbers[:2], 0.0, 0.0, *numbers[4:]]  # the third and the fourth: nobody asks for a plan or to stop

@@ -498,7 +498,7 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     provenance = data.provenance(rows)
     run.check_made_from(provenance)
     captioner.to(world.device)
-    run.place(captioner.model)
+    run.place_model(captioner.model)
     trained = captioner.backbone if clips.kind == "frames" else None
     objective = CaptionObjective(captioner.model, trained, settings.sparsity_weight)
     generation = GenerationSettings(max_length=settings.length, num_beams=settings.num_beams)

@@ -12,7 +12,7 @@ COMMANDS = (
     Command(
         "pretrain",
         "albertkit.pretraining.options:PretrainCommandOptions",
-        "albertkit.pretraining.estimate:run_pretrain",
+        "albertkit.pretraining.pretrain_command:run_pretrain",
     ),
     Command(
         "evaluate",

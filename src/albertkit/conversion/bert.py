@@ -58,13 +58,13 @@ def albert_name(name: str) -> str:
 def albert_values(values: dict[str, Any]) -> dict[str, Any]:
     """Return a BERT's configuration as that of the same ALBERT."""
     values = {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, **values}
-    same = {key: value for key, value in values.items() if key != "classifier_dropout"}
+    converted = {key: value for key, value in values.items() if key != "classifier_dropout"}
     if values.get("model_type") == "bert":
-        del same["model_type"]
-    same |= {"embedding_size": values.get("hidden_size"), "num_hidden_groups": values.get("num_hidden_layers")}
+        del converted["model_type"]
+    converted |= {"embedding_size": values.get("hidden_size"), "num_hidden_groups": values.get("num_hidden_layers")}
     dropout = values.get("classifier_dropout")
-    same["classifier_dropout_prob"] = values["hidden_dropout_prob"] if dropout is None else dropout
-    return {key: value for key, value in same.items() if value is not None}
+    converted["classifier_dropout_prob"] = values["hidden_dropout_prob"] if dropout is None else dropout
+    return {key: value for key, value in converted.items() if value is not None}
 
 
 def bridge(source: FoundModel, config_file: Path | None, lossy: bool) -> None:
@@ -73,17 +73,17 @@ def bridge(source: FoundModel, config_file: Path | None, lossy: bool) -> None:
     `config_file` is an ALBERT's configuration with the number of groups wanted: 1 without it. Layers of a group are averaged.
     """
     exact = source.config
-    wanted = exact.replace(num_hidden_groups=1) if lossy else exact
+    target = exact.replace(num_hidden_groups=1) if lossy else exact
     if config_file is not None:
-        wanted, _ = make_config(load_typed(config_file, dict[str, Any], "model configuration"), config_file)
-        _check_same(exact, wanted, config_file)
-        wanted = exact.replace(num_hidden_groups=wanted.num_hidden_groups)
+        target, _ = make_config(load_typed(config_file, dict[str, Any], "model configuration"), config_file)
+        _check_same(exact, target, config_file)
+        target = exact.replace(num_hidden_groups=target.num_hidden_groups)
     source.tensors[f"{MAPPING_IN}weight"] = torch.eye(exact.hidden_size)
     source.tensors[f"{MAPPING_IN}bias"] = torch.zeros(exact.hidden_size)
     source.notes.append("E = H: the projection that BERT does not have is an identity matrix, which changes no bit")
     if "sop_classifier.classifier.weight" in source.tensors:
         source.notes.append("sop_classifier was trained to predict the next sentence, not the order of two")
-    layers, groups = exact.num_hidden_layers, wanted.num_hidden_groups
+    layers, groups = exact.num_hidden_layers, target.num_hidden_groups
     if groups == layers:
         return
     if not lossy:
@@ -93,14 +93,14 @@ def bridge(source: FoundModel, config_file: Path | None, lossy: bool) -> None:
             "for a start of training, which computes something else than the BERT, add --lossy; "
             f"for the exact model use num_hidden_groups {layers}",
         )
-    source.config = wanted
+    source.config = target
     _share(source, layers, groups)
     source.notes.append(f"{layers} layers averaged into {groups}: a start for training, not the model that it was")
 
 
-def _check_same(exact: AlbertConfig, wanted: AlbertConfig, file: Path) -> None:
-    pairs = ((key, getattr(wanted, key), getattr(exact, key)) for key in _SAME.split())
-    differing = [f"{key} {asked} and not {there}" for key, asked, there in pairs if asked != there]
+def _check_same(exact: AlbertConfig, target: AlbertConfig, file: Path) -> None:
+    pairs = ((key, getattr(target, key), getattr(exact, key)) for key in _SAME.split())
+    differing = [f"{key} {value} and not {bert_value}" for key, value, bert_value in pairs if value != bert_value]
     if differing:
         raise CheckpointError(
             "weights-mismatch",

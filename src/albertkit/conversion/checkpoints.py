@@ -87,11 +87,11 @@ def _fetch_folder(address: str) -> tuple[Path, str]:
     if is_folder and len(checkpoints) > 1:
         fact = f"`{address}` holds several checkpoints: {format_list(checkpoints)}"
         raise CheckpointError("ambiguous", fact, f"name one: {address}/{checkpoints[-1]}")
-    others = [f"{name}." for name in checkpoints if prefix and name != prefix]
+    other_prefixes = [f"{name}." for name in checkpoints if prefix and name != prefix]
     names = [
         name
         for name in names
-        if any(fnmatch(name, pattern) for pattern in _FOLDER_FILES) and not name.startswith(tuple(others))
+        if any(fnmatch(name, pattern) for pattern in _FOLDER_FILES) and not name.startswith(tuple(other_prefixes))
     ]
     if not any(fnmatch(name, pattern) for name in names for pattern in _WEIGHTS):
         fact = f"`{address}` holds no weights of a model (there: {format_list(names, 12) or 'nothing'})"
@@ -111,79 +111,79 @@ def _fetch_folder(address: str) -> tuple[Path, str]:
 def fetch_archive(address: str) -> tuple[Path, str]:
     """Return the local copy of a published archive, and a line about it."""
     plain, _, fragment = address.partition("#")
-    wanted = _sha256(fragment, address)
+    expected_sha256 = _sha256(fragment, address)
     url, name = _download_address(plain)
     folder = cache_folder() / "models" / f"{name}-{sha256_bytes(url.encode())[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
-        file, said = _fetch(url, folder, name, folder / _RECORD)
+        file, note = _fetch(url, folder, name, folder / _RECORD)
         record = load_typed(folder / _RECORD, _Download)
-        if wanted and record.sha256 != wanted:
-            fact = f"`{plain}` has the sha256 {record.sha256}, not {wanted}"
+        if expected_sha256 and record.sha256 != expected_sha256:
+            fact = f"`{plain}` has the sha256 {record.sha256}, not {expected_sha256}"
             raise CheckpointError("corrupt", fact, f"check the sum; to download again: rm -r {folder}")
-    return file, f"{said}, {record.size / 1e6:,.1f} MB, sha256 {record.sha256}"
+    return file, f"{note}, {record.size / 1e6:,.1f} MB, sha256 {record.sha256}"
 
 
-def _fetch(url: str, folder: Path, name: str, noted: Path, is_archive: bool = True) -> tuple[Path, str]:
-    """Return the copy of a file, which was fetched before or is now; `noted` is the file of its record."""
+def _fetch(url: str, folder: Path, name: str, record_path: Path, is_archive: bool = True) -> tuple[Path, str]:
+    """Return the copy of a file, which was fetched before or is now; `record_path` is the file of its record."""
     file = folder / name
     partial = file.with_name(f".partial-{file.name}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    noted.parent.mkdir(parents=True, exist_ok=True)
+    record_path.parent.mkdir(parents=True, exist_ok=True)
     record = _Download(url)
     with suppress(AlbertKitError):
-        record = load_typed(noted, _Download)
-    whole = file.is_file() and record.sha256 == sha256_file(file)
+        record = load_typed(record_path, _Download)
+    is_complete = file.is_file() and record.sha256 == sha256_file(file)
     try:
         system, path = file_system(url)
         with reaching(url):
             info = system.info(path)
     except (MachineError, MissingExtraError) as error:
-        if whole and error.slug in ("unreachable", "not-installed"):
+        if is_complete and error.slug in ("unreachable", "not-installed"):
             return file, f"`{url}` cannot be reached: the copy of {record.date} in `{folder}` was used"
         raise
     keys = ("size", "ETag", "etag", "Last-Modified", "mtime", "md5Hash")
-    same = {key: str(info[key]) for key in keys if info.get(key)}
-    if whole and record.same == same:
+    version = {key: str(info[key]) for key in keys if info.get(key)}
+    if is_complete and record.same == version:
         return file, f"`{url}`: the copy in `{folder}` was used"
-    if record.same != same:
+    if record.same != version:
         partial.unlink(missing_ok=True)  # of another file that lay at this address
-    write_json(noted, asdict(_Download(url, same)))
+    write_json(record_path, asdict(_Download(url, version)))
     _download(system, path, url, partial, info.get("size"))
-    _check(partial, url, info, is_archive)
+    _check_download(partial, url, info, is_archive)
     os.replace(partial, file)
-    write_json(noted, asdict(_Download(url, same, file.stat().st_size, sha256_file(file), str(date.today()))))
+    write_json(record_path, asdict(_Download(url, version, file.stat().st_size, sha256_file(file), str(date.today()))))
     return file, f"downloaded `{url}`"
 
 
 def _download(system: Any, path: str, url: str, partial: Path, size: int | None) -> None:
     """Read a file to its end, from where an earlier attempt stopped if the server can begin there."""
-    shown = ProgressBar(partial.name.removeprefix(".partial-"), size or 0, "bytes", enabled=sys.stderr.isatty())
-    with reaching(url), open(partial, "ab") as target, shown:
+    progress = ProgressBar(partial.name.removeprefix(".partial-"), size or 0, "bytes", enabled=sys.stderr.isatty())
+    with reaching(url), open(partial, "ab") as target, progress:
         with system.open(path, "rb", block_size=_STEP) as source:
-            done = target.tell()
-            if done:
+            num_bytes = target.tell()
+            if num_bytes:
                 try:
-                    source.seek(done)
+                    source.seek(num_bytes)
                 except (ValueError, OSError, NotImplementedError):  # a server that has only one beginning
                     target.truncate(0)
-                    done = 0
+                    num_bytes = 0
             while block := source.read(_STEP):
                 target.write(block)
-                done += len(block)
-                shown.update(done, f"{done / 1e6:,.0f} MB")
+                num_bytes += len(block)
+                progress.update(num_bytes, f"{num_bytes / 1e6:,.0f} MB")
         target.flush()
         os.fsync(target.fileno())
 
 
-def _check(file: Path, url: str, info: dict[str, Any], is_archive: bool) -> None:
+def _check_download(file: Path, url: str, info: dict[str, Any], is_archive: bool) -> None:
     """Compare a download with what the server states of it; a broken one is removed."""
     problem = ""
     size, stated = file.stat().st_size, _stated_md5(info, url)
     if info.get("size") is not None and size != info["size"]:
         problem = f"{size:,} bytes arrived, the server states {info['size']:,}"
-    elif stated and (found := _md5(file)) != stated:
-        problem = f"its MD5 is {found}, the server states {stated}"
+    elif stated and (md5 := _md5(file)) != stated:
+        problem = f"its MD5 is {md5}, the server states {stated}"
     elif is_archive and not _is_archive(file):
         file.unlink()
         kind = info.get("mimetype")
@@ -235,10 +235,10 @@ def _download_address(address: str) -> tuple[str, str]:
 def _sha256(fragment: str, address: str) -> str | None:
     if not fragment:
         return None
-    found = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
-    if not found:
+    match = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
+    if not match:
         raise DataError("bad-value", f"`#{fragment}` in `{address}`", "write #sha256= and 64 hexadecimal digits")
-    return found[1].lower()
+    return match[1].lower()
 
 
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz)$")
@@ -251,43 +251,43 @@ _NOT_READ = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax"}
 def open_checkpoint(source: str | Path, config: str | Path | None = None, lossy: bool = False) -> Iterator[FoundModel]:
     """Read a model, whatever it is stored as."""
     if is_remote(source):
-        path, said = fetch_model(str(source))
-        with open_checkpoint(path, config, lossy) as found:
-            found.notes.append(said)
-            yield found
+        path, note = fetch_model(str(source))
+        with open_checkpoint(path, config, lossy) as model:
+            model.notes.append(note)
+            yield model
         return
-    path, named = Path(source), None if config is None else Path(config)
+    path, config_path = Path(source), None if config is None else Path(config)
     path = local_folder(path) if path.is_dir() else path
     folder = path if path.is_dir() else path.parent
     prefix = _BESIDE_INDEX.sub("", str(path))
     if Path(f"{prefix}.index").is_file():
-        yield tensorflow_weights.read_checkpoint(prefix, named)
+        yield tensorflow_weights.read_checkpoint(prefix, config_path)
     elif path.is_file() and _ARCHIVE.search(path.name):
-        with tensorflow_weights.read_saved_model(path, named) as found:
-            yield found
+        with tensorflow_weights.read_saved_model(path, config_path) as model:
+            yield model
     elif path.is_file() and path.suffix == ".npz":
-        yield tensorflow_weights.read_npz(path, named)
+        yield tensorflow_weights.read_npz(path, config_path)
     elif path.is_dir() and (path / tensorflow_weights.NPZ).is_file():
-        yield tensorflow_weights.read_npz(path / tensorflow_weights.NPZ, named)
+        yield tensorflow_weights.read_npz(path / tensorflow_weights.NPZ, config_path)
     elif any((folder / name).is_file() for name in _TORCH_FILES) and (path.is_dir() or path.name in _TORCH_FILES):
-        yield _read_folder(folder, named, lossy)
+        yield _read_folder(folder, config_path, lossy)
     elif path.is_dir() and any(any(path.glob(pattern)) for pattern in ("*.index", "variables/*.index")):
-        with tensorflow_weights.read_saved_model(path, named) as found:
-            yield found
+        with tensorflow_weights.read_saved_model(path, config_path) as model:
+            yield model
     elif path.exists():
-        raise _unknown(path)
+        raise _unknown_kind_error(path)
     else:
-        yield _read_folder(local_folder(source), named, lossy)
+        yield _read_folder(local_folder(source), config_path, lossy)
 
 
-def _unknown(path: Path) -> CheckpointError:
-    there = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
-    other = next((_NOT_READ[name] for name in there if name in _NOT_READ), None)
+def _unknown_kind_error(path: Path) -> CheckpointError:
+    file_names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
+    framework = next((_NOT_READ[name] for name in file_names if name in _NOT_READ), None)
     return CheckpointError(
         "wrong-kind",
-        f"no weights that can be read in `{path}` (there: {format_list(there, 12) or 'nothing'})",
-        f"{other} weights of transformers are not read: load them there (before version 5) and save them again for PyTorch"
-        if other
+        f"no weights that can be read in `{path}` (there: {format_list(file_names, 12) or 'nothing'})",
+        f"{framework} weights of transformers are not read: load them there (before version 5) and save them again for PyTorch"
+        if framework
         else "give the folder of a model.safetensors, a pytorch_model.bin, a TensorFlow checkpoint or a SavedModel",
     )
 
@@ -297,8 +297,8 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundMo
     stored = read_tensors(folder)
     plain = {name: name.removeprefix(PREFIX) for name in stored}
     is_bert = any(map(bert.is_layer, plain.values()))
-    own = folder / "config.json"
-    file = own if config_file is None or is_bert else config_file
+    own_config = folder / "config.json"
+    file = own_config if config_file is None or is_bert else config_file
     values = load_typed(file, dict[str, Any], "model configuration")
     config, notes = make_config(bert.albert_values(values) if is_bert else values, file)
     source = FoundModel("BERT folder" if is_bert else "transformers folder", config, {}, folder, notes=notes)

@@ -81,8 +81,8 @@ def load_model(folder: str | Path) -> PretrainedAlbert:
     architecture = next(iter(config.foreign.get("architectures") or []), "")
     if architecture == _CAPTIONER:
         raise captioner_error(folder)
-    found = FoundModel("checkpoint folder", config, dict(read_tensors(path)), path, architecture)
-    return HEADS[choose_head(found, None, str(folder))].from_pretrained(path, strict=True)
+    source = FoundModel("checkpoint folder", config, dict(read_tensors(path)), path, architecture)
+    return HEADS[choose_head(source, None, str(folder))].from_pretrained(path, strict=True)
 
 
 def choose_head(source: FoundModel, head: str | None, path: str) -> str:
@@ -91,16 +91,16 @@ def choose_head(source: FoundModel, head: str | None, path: str) -> str:
         if head not in HEADS:
             raise ConfigError("bad-value", f"there is no head `{head}`", near_miss(head, HEADS))
         return head
-    named = source.architecture.removeprefix("TF").removeprefix("Flax").replace("Bert", "Albert")
-    if named in _BY_CLASS and not (named == "AlbertModel" and _parts(source.tensors) - {"albert"}):
-        return _BY_CLASS[named]  # a regression is named in problem_type
+    architecture = source.architecture.removeprefix("TF").removeprefix("Flax").replace("Bert", "Albert")
+    if architecture in _BY_CLASS and not (architecture == "AlbertModel" and _parts(source.tensors) - {"albert"}):
+        return _BY_CLASS[architecture]  # a regression is named in problem_type
     parts = _parts(source.tensors)
     if "start_logits" in parts:
         return "beam-question-answering"
     if "qa_outputs" in parts:
         return "question-answering"
     if "classifier" in parts:
-        return _classifier(source, path)
+        return _choose_classifier(source, path)
     if "sop_classifier" in parts:
         return "pretraining"
     return "masked-lm" if "predictions" in parts else "encoder"
@@ -131,23 +131,23 @@ def _outputs(tensors: Mapping[str, Tensor]) -> int:
     return 0 if weight is None or weight.dim() != 2 else len(weight)
 
 
-def _classifier(source: FoundModel, path: str) -> str:
+def _choose_classifier(source: FoundModel, path: str) -> str:
     outputs, pooler = _outputs(source.tensors), "albert.pooler.weight" in source.tensors
     google = "TensorFlow" in source.kind
     if not pooler and not google:
         return "token-classification"
     if outputs > 1 and google:
         return "classification"
-    known = f"{outputs} outputs: classes of sequences and of tokens look the same"
+    doubt = f"{outputs} outputs: classes of sequences and of tokens look the same"
     choices = "--head classification or token-classification"
     if outputs == 1:
-        known = "one output: a regression (GLUE's sts-b) and multiple choice (RACE) look the same"
+        doubt = "one output: a regression (GLUE's sts-b) and multiple choice (RACE) look the same"
         choices = "--head regression or --head multiple-choice"
-    raise CheckpointError("ambiguous", f"the classifier in `{path}` has {known}", f"say which it is: {choices}")
+    raise CheckpointError("ambiguous", f"the classifier in `{path}` has {doubt}", f"say which it is: {choices}")
 
 
 def fit(
-    found: FoundModel,
+    source: FoundModel,
     model_class: type[PretrainedAlbert],
     allow_missing: Collection[str],
     path: str,
@@ -158,33 +158,33 @@ def fit(
     parameters to initialise or of variables to leave out.
     """
     with torch.device("meta"):
-        model = model_class(found.config)
+        model = model_class(source.config)
     base = not any(name.startswith(PREFIX) for name in model.state_dict())
-    wanted = {name if not base else PREFIX + name for name in model.state_dict()}
-    absent = sorted(wanted - found.tensors.keys())
-    missing = [name for name in absent if not _allowed(name, allow_missing)]
-    unknown = [name for name in found.unknown if not _allowed(name, allow_missing)]
+    required = {name if not base else PREFIX + name for name in model.state_dict()}
+    absent = sorted(required - source.tensors.keys())
+    missing = [name for name in absent if not _is_allowed(name, allow_missing)]
+    unknown = [name for name in source.unknown if not _is_allowed(name, allow_missing)]
     if unknown or missing:
         raise CheckpointError(
             "weights-mismatch",
             f"`{path}` does not fit {model_class.__name__}"
-            + _listed("names that ALBERT does not have", unknown)
-            + _listed("missing", [_both_names(name) for name in missing]),
+            + _format_names("names that ALBERT does not have", unknown)
+            + _format_names("missing", [_both_names(name) for name in missing]),
             "if that is right, name what may be left out or initialised afresh with --allow-missing NAME; "
             "if it is another model, say which with --head",
         )
     match(
-        model, model.tied, found.tensors, [name.removeprefix(PREFIX) if base else name for name in absent], path
+        model, model.tied, source.tensors, [name.removeprefix(PREFIX) if base else name for name in absent], path
     )  # the shapes
     if absent:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            fresh = model_class(found.config).state_dict()
-        found.tensors.update((name, fresh[name.removeprefix(PREFIX) if base else name].clone()) for name in absent)
+            fresh = model_class(source.config).state_dict()
+        source.tensors.update((name, fresh[name.removeprefix(PREFIX) if base else name].clone()) for name in absent)
     return absent
 
 
-def _allowed(name: str, allow_missing: Collection[str]) -> bool:
+def _is_allowed(name: str, allow_missing: Collection[str]) -> bool:
     """Return whether a name, with or without "albert.", is one of those given or begins with one of them."""
     parts = [name, name.removeprefix(PREFIX)]
     return any(
@@ -193,9 +193,9 @@ def _allowed(name: str, allow_missing: Collection[str]) -> bool:
 
 
 def _both_names(name: str) -> str:
-    found = names.tf1_variable(name)
-    return f"{name} ({found[0]})" if found else name
+    variable = names.tf1_variable(name)
+    return f"{name} ({variable[0]})" if variable else name
 
 
-def _listed(what: str, names: list[str]) -> str:
-    return f"; {what}: {format_list(names, 20)}" if names else ""
+def _format_names(title: str, names: list[str]) -> str:
+    return f"; {title}: {format_list(names, 20)}" if names else ""

@@ -74,9 +74,9 @@ def check_target_can_express(tensors: Mapping[str, Tensor], config: AlbertConfig
         )
 
 
-def drop_unknown_heads(found: FoundModel, to: str, lossy: bool) -> None:
+def drop_unknown_heads(source: FoundModel, to: str, lossy: bool) -> None:
     """Leave out the heads that the target has no place for, where that was asked for, and note them."""
-    unknown = tensorflow_weights.unknown_heads(found.tensors) if to == "tf2" else []
+    unknown = tensorflow_weights.unknown_heads(source.tensors) if to == "tf2" else []
     if not unknown:
         return
     heads = ", ".join(sorted({name.split(".")[0] for name in unknown}))
@@ -87,8 +87,8 @@ def drop_unknown_heads(found: FoundModel, to: str, lossy: bool) -> None:
         )
         raise CheckpointError("not-expressible", fact, "to leave them out, add --lossy; --to tf1 keeps them")
     for name in unknown:
-        del found.tensors[name]
-    found.notes.append(f"left out, the Model Garden's checkpoints have no place for them: {heads}")
+        del source.tensors[name]
+    source.notes.append(f"left out, the Model Garden's checkpoints have no place for them: {heads}")
 
 
 def write_transformers(
@@ -110,53 +110,53 @@ def write(
         write_transformers(folder, tensors, config, model_class)
         return
     if to == "tf1":
-        write_bundle(folder / TF1_PREFIX, _variables(tensors, config))
+        write_bundle(folder / TF1_PREFIX, _tf1_variables(tensors, config))
     elif to == "npz":
         with atomic_file(folder / NPZ) as stream:
-            np.savez(stream, allow_pickle=False, **_variables(tensors, config))
+            np.savez(stream, allow_pickle=False, **_tf1_variables(tensors, config))
     else:  # as the Model Garden's converter writes it
-        found, values = tensorflow_weights.variables(tensors, config)
-        graph = np.array(write_object_graph(found), object)
+        graph_variables, values = tensorflow_weights.variables(tensors, config)
+        graph = np.array(write_object_graph(graph_variables), object)
         write_bundle(folder / tensorflow_weights.PREFIX, {**values, OBJECT_GRAPH: graph})
     write_json(folder / "albert_config.json", _google_values(config))
 
 
-def carry_tokenizer(found: FoundModel, target: Path) -> AlbertConfig:
+def carry_tokenizer(source: FoundModel, target: Path) -> AlbertConfig:
     """Save the tokenizer that lies beside the source beside the target, or copy its files if it cannot be loaded.
 
     Google's configurations, and BERT's in part, do not know the ids of `<pad>`, `[CLS]` and `[SEP]`: the tokenizer does.
     """
-    files = sorted({file for pattern in TOKENIZER_FILES for file in found.folder.glob(pattern)})
+    files = sorted({file for pattern in TOKENIZER_FILES for file in source.folder.glob(pattern)})
     if not files:
-        found.notes.append("no tokenizer beside the source: put its spiece.model or vocab.txt into the target")
-        return found.config
+        source.notes.append("no tokenizer beside the source: put its spiece.model or vocab.txt into the target")
+        return source.config
     try:
-        tokenizer = AlbertTokenizer.from_pretrained(found.folder)
+        tokenizer = AlbertTokenizer.from_pretrained(source.folder)
         tokenizer.save_pretrained(target)
     except AlbertKitError as error:
         for file in files:
             shutil.copyfile(file, target / file.name)
-        found.notes.append(f"tokenizer copied as it is, for it does not load: {error.message}")
-        return found.config
+        source.notes.append(f"tokenizer copied as it is, for it does not load: {error.message}")
+        return source.config
     doubt = (
-        "" if tokenizer.vocab_size == found.config.vocab_size else f", but the model has {found.config.vocab_size:,}"
+        "" if tokenizer.vocab_size == source.config.vocab_size else f", but the model has {source.config.vocab_size:,}"
     )
-    found.notes.append(f"tokenizer: {tokenizer.vocab_size:,} tokens{doubt}")
-    if found.kind == "transformers folder":
-        return found.config
+    source.notes.append(f"tokenizer: {tokenizer.vocab_size:,} tokens{doubt}")
+    if source.kind == "transformers folder":
+        return source.config
     ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
-    return found.config.replace(**ids)
+    return source.config.replace(**ids)
 
 
-def _variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> dict[str, NDArray[np.float32]]:
+def _tf1_variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> dict[str, NDArray[np.float32]]:
     """Return the tensors under TensorFlow 1's names, in its layout."""
     variables = {}
     for name, tensor in tensors.items():
         if name.startswith(names.MAPPING_IN) and config.embedding_size == config.hidden_size:
             continue
-        found = names.tf1_variable(name)
-        assert found is not None  # a source's names are the table's
-        variables[found[0]] = names.to_tf1(tensor.numpy(), found[1])
+        variable = names.tf1_variable(name)
+        assert variable is not None  # a source's names are the table's
+        variables[variable[0]] = names.to_tf1(tensor.numpy(), variable[1])
     return variables
 
 
@@ -181,18 +181,18 @@ _REPORT = "please report this with the model's configuration"
 
 def reread(folder: Path, tensors: Mapping[str, Tensor], model_class: type[PretrainedAlbert]) -> PretrainedAlbert | None:
     """Read a target again, as a source, and if it is a checkpoint folder also as its class, strictly."""
-    with open_checkpoint(folder) as written:
-        if written.tensors.keys() != tensors.keys():
-            differing = sorted(written.tensors.keys() ^ tensors.keys())
+    with open_checkpoint(folder) as copy:
+        if copy.tensors.keys() != tensors.keys():
+            differing = sorted(copy.tensors.keys() ^ tensors.keys())
             fact = f"written and read again, these are not on both sides: {', '.join(differing)}"
             raise MachineError("internal-error", fact, _REPORT)
         for name, tensor in tensors.items():
-            _compare(name, written.tensors[name], tensor)
+            _check_equal(name, copy.tensors[name], tensor)
     if not (folder / "config.json").exists():
         return None
     model = model_class.from_pretrained(folder, strict=True)
     for name, tensor in model.state_dict().items():
-        _compare(name, tensor, tensors[name] if name in tensors else tensors[PREFIX + name])
+        _check_equal(name, tensor, tensors[name] if name in tensors else tensors[PREFIX + name])
     return model
 
 
@@ -206,30 +206,30 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
     their_class = getattr(transformers, name, None)
     if their_class is None:
         return None, f"transformers has no {name}: tensors were compared, outputs were not"
-    who = f"transformers {transformers.__version__}"
+    peer = f"transformers {transformers.__version__}"
     try:
         with quiet_transformers(), warnings.catch_warnings(action="ignore"):
             theirs = their_class.from_pretrained(folder, dtype=torch.float32).eval()
     except Exception as error:  # whatever another program's loader raises; the tensors are compared already
-        return None, f"{who} does not load the folder, outputs were not compared: {type(error).__name__}: {error}"
+        return None, f"{peer} does not load the folder, outputs were not compared: {type(error).__name__}: {error}"
     inputs = _random_inputs(ours)
     with torch.no_grad():
-        here, there = ours(**inputs), theirs(**inputs)
-    pairs = [(here[name], there[name]) for name in here if isinstance(there.get(name), Tensor)]
+        our_outputs, their_outputs = ours(**inputs), theirs(**inputs)
+    pairs = [
+        (our_outputs[name], their_outputs[name]) for name in our_outputs if isinstance(their_outputs.get(name), Tensor)
+    ]
     difference = max(float((a - b).abs().max()) for a, b in pairs)
     largest = max(1.0, *(float(b.abs().max()) for _, b in pairs))
     if not difference <= _TOLERANCE * largest:
-        fact = (
-            f"the same weights give outputs that differ by {difference:.2g} from those of {who} (largest {largest:.2g})"
-        )
+        fact = f"the same weights give outputs that differ by {difference:.2g} from those of {peer} (largest {largest:.2g})"
         raise MachineError("internal-error", fact, _REPORT)
-    return difference, f"outputs equal to those of {who} to {difference:.1e}, on random ids"
+    return difference, f"outputs equal to those of {peer} to {difference:.1e}, on random ids"
 
 
-def _compare(name: str, written: Tensor, tensor: Tensor) -> None:
-    if written.shape != tensor.shape or not torch.equal(written.view(torch.int32), tensor.view(torch.int32)):
-        same = written.shape == tensor.shape
-        difference = f"{float((written - tensor).abs().max()):.2g}" if same else f"its shape, {list(written.shape)}"
+def _check_equal(name: str, copy: Tensor, tensor: Tensor) -> None:
+    if copy.shape != tensor.shape or not torch.equal(copy.view(torch.int32), tensor.view(torch.int32)):
+        same_shape = copy.shape == tensor.shape
+        difference = f"{float((copy - tensor).abs().max()):.2g}" if same_shape else f"its shape, {list(copy.shape)}"
         raise MachineError("internal-error", f"{name}, written and read again, differs by {difference}", _REPORT)
 
 
@@ -310,43 +310,40 @@ def convert(options: ConvertOptions) -> ConversionReport:
             the source raises.
     """
     target = Path(options.target)
+    source_name = str(options.source)
     _check_target(Path(options.source), target, options.overwrite)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "head size")  # advice to a user who chooses it
-        return _convert(str(options.source), target, options)
-
-
-def _convert(source: str, target: Path, options: ConvertOptions) -> ConversionReport:
-    to = options.to
-    with open_checkpoint(options.source, options.config, options.lossy) as found:
-        chosen = choose_head(found, options.head, source)
-        model_class = HEADS[chosen]
-        found.config = with_labels(found.config, chosen, found.tensors)
-        missing = fit(found, model_class, options.allow_missing, source)
-        check_target_can_express(found.tensors, found.config, to, options.lossy)
-        drop_unknown_heads(found, to, options.lossy)
-        with atomic_folder(target) as folder:
-            found.config = carry_tokenizer(found, folder)
-            write(to, folder, found.tensors, found.config, model_class)
-            model, outputs = reread(folder, found.tensors, model_class), None
-            if model is not None:
-                outputs, said = compare_outputs(model, folder)
-                found.notes.append(said)
-            report = ConversionReport(
-                source=source,
-                target=str(target),
-                kind=found.kind,
-                model_class=model_class.__name__,
-                tensors=len(found.tensors),
-                missing=missing,
-                unused=found.unknown,
-                skipped=dict(found.skipped),
-                outputs_max_abs_diff=outputs,
-                relative_errors=found.relative_errors,
-                notes=found.notes,
-            )
-            _write_card(folder, report, found.folder / "README.md")
-            _keep_others(target, folder)
+        with open_checkpoint(options.source, options.config, options.lossy) as source:
+            head = choose_head(source, options.head, source_name)
+            model_class = HEADS[head]
+            source.config = with_labels(source.config, head, source.tensors)
+            missing = fit(source, model_class, options.allow_missing, source_name)
+            check_target_can_express(source.tensors, source.config, options.to, options.lossy)
+            drop_unknown_heads(source, options.to, options.lossy)
+            with atomic_folder(target) as folder:
+                source.config = carry_tokenizer(source, folder)
+                write(options.to, folder, source.tensors, source.config, model_class)
+                model = reread(folder, source.tensors, model_class)
+                difference = None
+                if model is not None:
+                    difference, note = compare_outputs(model, folder)
+                    source.notes.append(note)
+                report = ConversionReport(
+                    source=source_name,
+                    target=str(target),
+                    kind=source.kind,
+                    model_class=model_class.__name__,
+                    tensors=len(source.tensors),
+                    missing=missing,
+                    unused=source.unknown,
+                    skipped=dict(source.skipped),
+                    outputs_max_abs_diff=difference,
+                    relative_errors=source.relative_errors,
+                    notes=source.notes,
+                )
+                _write_card(folder, report, source.folder / "README.md")
+                _keep_others(target, folder)
     return report
 
 
@@ -381,8 +378,8 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
     if not target.is_dir():
         check_new_file(target)
     if source.exists():
-        inside = source.resolve() if source.is_dir() else source.resolve().parent
-        if target.resolve() == inside or target.resolve() in inside.parents:
+        source_folder = source.resolve() if source.is_dir() else source.resolve().parent
+        if target.resolve() == source_folder or target.resolve() in source_folder.parents:
             raise CheckpointError("exists", f"`{target}` holds the source", "choose another folder to write")
     if not target.exists() or not any(target.iterdir()):
         return
@@ -397,10 +394,10 @@ def _keep_others(target: Path, folder: Path) -> None:
     """Take over what lies in the target and is no part of a checkpoint: notes, or the tokenizer that the user put there."""
     carried = any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern))
     replaced = (*_REPLACED, *TOKENIZER_FILES) if carried else _REPLACED
-    for there in target.iterdir() if target.is_dir() else ():
-        if (folder / there.name).exists() or any(map(there.match, replaced)):
+    for existing in target.iterdir() if target.is_dir() else ():
+        if (folder / existing.name).exists() or any(map(existing.match, replaced)):
             continue
-        if there.is_dir():
-            shutil.copytree(there, folder / there.name)
+        if existing.is_dir():
+            shutil.copytree(existing, folder / existing.name)
         else:
-            shutil.copy2(there, folder / there.name)
+            shutil.copy2(existing, folder / existing.name)

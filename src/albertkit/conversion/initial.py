@@ -91,19 +91,21 @@ def init_model(
     loaded = AlbertTokenizer.from_pretrained(tokenizer)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        made = _configuration(size, config, loaded, changes)
+        albert_config = _configuration(size, config, loaded, changes)
         torch.manual_seed(seed)
-        model = AlbertForPreTraining(made)
+        model = AlbertForPreTraining(albert_config)
         with atomic_folder(out) as folder:
             model.save_pretrained(folder, loaded)
             with atomic_file(folder / "README.md", "w") as card:
                 card.write(_card(out.resolve().name, seed))
     shapes = {name: (list(tensor.shape), "F32") for name, tensor in model.state_dict().items()}
-    parts, _ = count_parts(shapes, made)
+    parts, _ = count_parts(shapes, albert_config)
     order = parts["sentence-order head"]
     total, advice = model.num_parameters(), dict.fromkeys(str(warning.message) for warning in caught)
     without_pooler = total - order - parts["pooler"]
-    return InitReport(out, made.vocab_size, parts, total, made.num_parameters(), without_pooler, tuple(advice))
+    return InitReport(
+        out, albert_config.vocab_size, parts, total, albert_config.num_parameters(), without_pooler, tuple(advice)
+    )
 
 
 def _configuration(
@@ -128,7 +130,7 @@ def special_ids(tokenizer: AlbertTokenizer) -> dict[str, int]:
 def config_for(file: str | Path, vocab_size: int, ids: Mapping[str, int]) -> AlbertConfig:
     """Read a configuration, a file or its folder, with a tokenizer's vocabulary and special ids, which the file may leave out."""
     path = Path(file) / "config.json" if Path(file).is_dir() else Path(file)
-    made = AlbertConfig.from_pretrained(path)  # first: it says what is wrong with the file
+    config = AlbertConfig.from_pretrained(path)  # first: it says what is wrong with the file
     stated = load_typed(path, dict[str, Any], "model configuration")
     if stated.get("vocab_size", vocab_size) != vocab_size:
         raise ConfigError(
@@ -136,11 +138,11 @@ def config_for(file: str | Path, vocab_size: int, ids: Mapping[str, int]) -> Alb
             f"the tokenizer has {vocab_size:,} tokens, `{path}` says {stated['vocab_size']:,}",
             f"set vocab_size to {vocab_size} in `{path}`, or leave it out",
         )
-    for name, wanted in ids.items():
-        if stated.get(name) not in (None, wanted):
-            fact = f"`{path}` says {name} {stated[name]}, the tokenizer's {SPECIAL_IDS[name]} is {wanted}"
+    for name, token_id in ids.items():
+        if stated.get(name) not in (None, token_id):
+            fact = f"`{path}` says {name} {stated[name]}, the tokenizer's {SPECIAL_IDS[name]} is {token_id}"
             raise ConfigError("wrong-tokenizer", fact, f"leave {name} out: the tokenizer decides it")
-    return made.with_changes(vocab_size=vocab_size, **ids)
+    return config.with_changes(vocab_size=vocab_size, **ids)
 
 
 def _card(name: str, seed: int) -> str:

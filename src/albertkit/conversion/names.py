@@ -150,7 +150,7 @@ _SLOT = re.compile(
 _TF2_OPTIMIZER = re.compile(r"(?:^|/)_?optimizer/|/\.OPTIMIZER_SLOT/")
 
 
-def of_variable(variable: str) -> tuple[str, TensorLayout] | None:
+def parameter_of_variable(variable: str) -> tuple[str, TensorLayout] | None:
     """Return transformers' name of a variable of TensorFlow 1 or 2, and its layout; None for one that is not in the table."""
     pattern, (group, inner) = _without_numbers(_HUB_MODULE.sub("", variable), _TF1_BLOCK, "group_{g}/inner_group_{i}/")
     row = _BY_VARIABLE.get(pattern)
@@ -171,10 +171,10 @@ def row_of(name: str) -> ParameterRow:
 
 def _without_numbers(name: str, block: re.Pattern[str], placeholders: str) -> tuple[str, tuple[str, str]]:
     """Return a name as the table has it, and the numbers of its group and inner group; 0 for the Model Garden's one block."""
-    place = block.search(name)
-    if place is None:
+    match = block.search(name)
+    if match is None:
         return name.replace("{", "{{"), ("0", "0")  # braces in a file's name are no placeholders
-    return block.sub(placeholders, name, count=1), (place[1], place[2])
+    return block.sub(placeholders, name, count=1), (match[1], match[2])
 
 
 def optimizer_slot(key: str) -> str | None:
@@ -224,5 +224,5 @@ def well_shaped(shape: tuple[int, ...], layout: TensorLayout) -> bool:
 
 def heads_of(shape: tuple[int, ...], layout: TensorLayout) -> int | None:
     """Return how many attention heads a well-shaped variable shows; None if it leaves no trace of them."""
-    place = _HEAD_DIMENSION.get(layout)
-    return None if place is None or len(shape) < _RANKS[layout][-1] else shape[place]
+    dimension = _HEAD_DIMENSION.get(layout)
+    return None if dimension is None or len(shape) < _RANKS[layout][-1] else shape[dimension]

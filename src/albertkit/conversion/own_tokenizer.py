@@ -15,10 +15,10 @@ _VOCABULARIES = ("*.model", "vocab*.txt", "tokenizer.json")
 logger = logging.getLogger("albertkit")
 
 
-def check_vocabulary(tokens: int, rows: int, where: str | Path = "") -> None:
-    """Refuse a tokenizer with more tokens than its model has rows; `where` is the folder that messages name."""
+def check_vocabulary(tokens: int, rows: int, folder: str | Path = "") -> None:
+    """Refuse a tokenizer with more tokens than its model has rows; `folder` is the folder that messages name."""
     if tokens > rows:
-        fact = f"the tokenizer{f' in `{where}`' if where else ''} has {tokens:,} tokens, the model {rows:,}"
+        fact = f"the tokenizer{f' in `{folder}`' if folder else ''} has {tokens:,} tokens, the model {rows:,}"
         hint = "use the tokenizer that the model was trained with: its folder should hold it"
         raise CheckpointError("wrong-tokenizer", fact, hint)
 

@@ -65,13 +65,13 @@ def check_one_block(config: AlbertConfig) -> None:
 
 def unknown_heads(tensors: Mapping[str, Tensor]) -> list[str]:
     """Return the parameters that the Model Garden's checkpoints have no place for: every head but that of the masked LM."""
-    known = {name for layer in _LAYERS for name in layer} | _MASKED_LM.keys()
-    return [name for name in tensors if name not in known]
+    supported = {name for layer in _LAYERS for name in layer} | _MASKED_LM.keys()
+    return [name for name in tensors if name not in supported]
 
 
 def variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> tuple[list[Variable], dict[str, NDArray[Any]]]:
     """Return the variables of a checkpoint, and the values of each by its key."""
-    placed: list[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]] = []
+    placements: list[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]] = []
     layers = [
         layer for layer in _LAYERS if any(name in tensors for name in layer) and not _no_projection(layer, config)
     ]
@@ -80,30 +80,32 @@ def variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> tuple[list
         for name, path in layer.items():
             if name in tensors:
                 at = (f"layer_with_weights-{number}", *path.split("/"))
-                placed.append((name, ("encoder", *at), (("model", "encoder_network", *at),) if pretrainer else ()))
+                placements.append((name, ("encoder", *at), (("model", "encoder_network", *at),) if pretrainer else ()))
     if pretrainer:
         # The head stores the table of words; that of the encoder is a second path to it.
-        words, at_words, others = placed[0]
-        placed[0] = (
+        words, at_words, more_paths = placements[0]
+        placements[0] = (
             words,
             ("masked_lm", "embedding_table"),
-            (at_words, *others, ("model", "masked_lm", "embedding_table")),
+            (at_words, *more_paths, ("model", "masked_lm", "embedding_table")),
         )
         for name, at in _MASKED_LM.items():
             if name in tensors:
-                ways = (
+                suffixes = (
                     [at, ("bias",)] if name == "predictions.bias" else [at]
                 )  # an attribute, and the name of its weight
-                paths = [(*parent, *way) for parent in (("masked_lm",), ("model", "masked_lm")) for way in ways]
-                placed.append((name, paths[0], tuple(paths[1:])))
-    found, values = [], {}
-    for name, where, also in placed:
+                paths = [
+                    (*parent, *suffix) for parent in (("masked_lm",), ("model", "masked_lm")) for suffix in suffixes
+                ]
+                placements.append((name, paths[0], tuple(paths[1:])))
+    graph_variables, values = [], {}
+    for name, key_path, aliases in placements:
         row = names.row_of(name)
-        variable = Variable(where, row.tf2[0], also)
-        found.append(variable)
+        variable = Variable(key_path, row.tf2[0], aliases)
+        graph_variables.append(variable)
         values[variable.key] = names.to_tf2(tensors[name].numpy(), row.layout, config.num_attention_heads)
     counter = Variable(("save_counter",), "save_counter", ())
-    return [*found, counter], {**values, counter.key: np.array(1, np.int64)}
+    return [*graph_variables, counter], {**values, counter.key: np.array(1, np.int64)}
 
 
 def _no_projection(layer: dict[str, str], config: AlbertConfig) -> bool:
@@ -114,7 +116,7 @@ NPZ = "model.npz"  # what a conversion to npz writes
 _TF2_KEY = "/.ATTRIBUTES/"  # in every key of an object-graph checkpoint
 
 # What the shapes show of a configuration, for a user who has none: key, parameter, dimension.
-_SHOWN = (
+_FACTS = (
     ("vocab_size", "albert.embeddings.word_embeddings.weight", 0),
     ("embedding_size", "albert.embeddings.word_embeddings.weight", 1),
     ("max_position_embeddings", "albert.embeddings.position_embeddings.weight", 0),
@@ -133,13 +135,13 @@ def read_checkpoint(prefix: str, config: Path | None) -> FoundModel:
 def read_saved_model(path: Path, config: Path | None) -> Iterator[FoundModel]:
     """Read a SavedModel, TF-Hub module or checkpoint, as a folder or packed."""
     with open_saved_model(path) as (bundle, assets):
-        inside = Path(bundle.prefix).parent
-        saved_model = inside.name == "variables"
-        inside = inside.parent if saved_model else inside
-        folders = [inside] if path.is_dir() else [inside, path.parent]
+        folder = Path(bundle.prefix).parent
+        saved_model = folder.name == "variables"
+        folder = folder.parent if saved_model else folder
+        folders = [folder] if path.is_dir() else [folder, path.parent]
         source = _read_bundle(bundle, folders, config, "SavedModel" if saved_model else "checkpoint")
         if any(name.endswith(".model") or name.startswith("vocab") for name in assets):
-            source.folder = inside / "assets"
+            source.folder = folder / "assets"
         yield source
 
 
@@ -153,7 +155,7 @@ def read_npz(file: Path, config: Path | None) -> FoundModel:
     except Exception as error:  # of zip, zlib or the headers: not declared
         raise CheckpointError("corrupt", f"`{file}` cannot be read: {error}", "copy it again") from None
     shapes = {name: values.shape for name, values in variables.items()}
-    return _read(
+    return _name_variables(
         {name: name for name in variables},
         shapes,
         variables.__getitem__,
@@ -164,49 +166,49 @@ def read_npz(file: Path, config: Path | None) -> FoundModel:
     )
 
 
-def _read_bundle(bundle: TensorBundle, folders: list[Path], config: Path | None, what: str) -> FoundModel:
+def _read_bundle(bundle: TensorBundle, folders: list[Path], config: Path | None, container: str) -> FoundModel:
     version = 2 if any(_TF2_KEY in key for key in bundle.names) else 1
-    kind = f"{what} of TensorFlow {version}" if what == "SavedModel" else f"TensorFlow {version} checkpoint"
+    kind = f"{container} of TensorFlow {version}" if container == "SavedModel" else f"TensorFlow {version} checkpoint"
     shapes = {key: bundle.shape(key) for key in bundle.names}
-    return _read(bundle.variable_names, shapes, bundle.read, Path(bundle.prefix), folders, config, kind)
+    return _name_variables(bundle.variable_names, shapes, bundle.read, Path(bundle.prefix), folders, config, kind)
 
 
-def _read(
+def _name_variables(
     variables: Mapping[str, str],
     shapes: Mapping[str, tuple[int, ...]],
-    read: Callable[[str], NDArray[Any]],
+    read_values: Callable[[str], NDArray[Any]],
     path: Path,
     folders: list[Path],
     config_file: Path | None,
     kind: str,
 ) -> FoundModel:
     """Bring the variables of a file under transformers' names; `variables` maps its keys to the names of variables."""
-    known: dict[str, tuple[str, names.TensorLayout]] = {}
+    parameters: dict[str, tuple[str, names.TensorLayout]] = {}
     unknown, skipped = [], Counter[str]()
     for key, variable in variables.items():
         slot = names.optimizer_slot(key)
-        found = None if slot else names.of_variable(variable)
+        parameter = None if slot else names.parameter_of_variable(variable)
         if slot:
             skipped[slot] += 1
-        elif found is None:
+        elif parameter is None:
             unknown.append(variable)
         else:
-            known[key] = found
-    if not known:
+            parameters[key] = parameter
+    if not parameters:
         fact = f"`{path}` holds no variable of an ALBERT (there: {format_list(sorted(unknown)) or 'none'})"
         raise CheckpointError(
             "wrong-kind", fact, "give a checkpoint of google-research/albert or of the TensorFlow Model Garden"
         )
-    by_name = {name: shapes[key] for key, (name, _) in known.items()}
-    config, notes = _google_config(folders, config_file, _facts(by_name))
-    _check_heads(known, shapes, config, path)
+    by_name = {name: shapes[key] for key, (name, _) in parameters.items()}
+    config, notes = _google_config(folders, config_file, _facts_of_shapes(by_name))
+    _check_heads(parameters, shapes, config, path)
     _check_groups(variables, config, path)
     source = FoundModel(kind, config, {}, folders[0], unknown=sorted(unknown), skipped=skipped, notes=notes)
-    for key, (name, layout) in known.items():
+    for key, (name, layout) in parameters.items():
         if not names.well_shaped(shapes[key], layout):
             fact = f"`{variables[key]}` in `{path}` has shape {list(shapes[key])}"
             raise CheckpointError("weights-mismatch", fact, "copy the checkpoint again; is it an ALBERT's?")
-        values = read(key)
+        values = read_values(key)
         if values.dtype.kind not in "fiub":
             raise CheckpointError(
                 "unsupported", f"`{variables[key]}` in `{path}` holds no numbers", "copy the checkpoint again"
@@ -222,22 +224,25 @@ def _read(
     return source
 
 
-def _facts(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    known = ((key, shapes.get(name, ()), place) for key, name, place in _SHOWN)
-    return ", ".join(f"{key} {shape[place]}" for key, shape, place in known if len(shape) > place) or "nothing of it"
+def _facts_of_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    facts = ((key, shapes.get(name, ()), dimension) for key, name, dimension in _FACTS)
+    return (
+        ", ".join(f"{key} {shape[dimension]}" for key, shape, dimension in facts if len(shape) > dimension)
+        or "nothing of it"
+    )
 
 
 def _check_heads(
-    known: Mapping[str, tuple[str, names.TensorLayout]],
+    parameters: Mapping[str, tuple[str, names.TensorLayout]],
     shapes: Mapping[str, tuple[int, ...]],
     config: AlbertConfig,
     path: Path,
 ) -> None:
     """Refuse kernels that the Model Garden split into another number of heads than the configuration's."""
-    shown = {names.heads_of(shapes[key], layout) for key, (_, layout) in known.items()} - {None}
-    if shown - {config.num_attention_heads}:
+    head_counts = {names.heads_of(shapes[key], layout) for key, (_, layout) in parameters.items()} - {None}
+    if head_counts - {config.num_attention_heads}:
         fact = (
-            f"the weights in `{path}` have {', '.join(map(str, sorted(filter(None, shown))))} attention heads, the "
+            f"the weights in `{path}` have {', '.join(map(str, sorted(filter(None, head_counts))))} attention heads, the "
             f"configuration says {config.num_attention_heads}"
         )
         raise CheckpointError(
@@ -256,12 +261,12 @@ def _check_groups(variables: Mapping[str, str], config: AlbertConfig, path: Path
         raise CheckpointError("weights-mismatch", fact, "convert the TensorFlow 1 checkpoint that it was made from")
 
 
-def _google_config(folders: list[Path], named: Path | None, facts: str) -> tuple[AlbertConfig, list[str]]:
-    """Read `albert_config*.json`, or else `config.json`, of the first folder with one; `named` wins, `facts` is for the message.
+def _google_config(folders: list[Path], config_file: Path | None, facts: str) -> tuple[AlbertConfig, list[str]]:
+    """Read `albert_config*.json`, or else `config.json`, of the first folder with one; `config_file` comes first.
 
     Google's "gelu" is the tanh approximation, which transformers calls "gelu_new".
     """
-    file = named or next(filter(None, map(_config_in, folders)), None)
+    file = config_file or next(filter(None, map(_config_in, folders)), None)
     if file is None:
         raise CheckpointError(
             "missing-file",
@@ -276,9 +281,9 @@ def _google_config(folders: list[Path], named: Path | None, facts: str) -> tuple
 
 
 def _config_in(folder: Path) -> Path | None:
-    found = sorted(folder.glob("albert_config*.json")) or sorted(folder.glob("config.json"))
+    files = sorted(folder.glob("albert_config*.json")) or sorted(folder.glob("config.json"))
     exact = folder / "albert_config.json"
-    if len(found) > 1 and exact not in found:
-        fact = f"`{folder}` holds several configurations: {', '.join(file.name for file in found)}"
+    if len(files) > 1 and exact not in files:
+        fact = f"`{folder}` holds several configurations: {', '.join(file.name for file in files)}"
         raise CheckpointError("missing-file", fact, "name the right one with --config FILE")
-    return exact if exact in found else found[0] if found else None
+    return exact if exact in files else files[0] if files else None

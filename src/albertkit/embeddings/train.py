@@ -277,7 +277,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
     objective = EmbeddingObjective(
         encoder, training.loss_name, training.loss, len(training.examples[0]), training.targets, training.texts, world
     ).to(world.device)
-    run.place(encoder.albert)
+    run.place_model(encoder.albert)
     if encoder.albert.pooler is not None:  # no vector goes through it
         encoder.albert.pooler.requires_grad_(False)
     truncated = {"train": features.num_truncated, "dev": evaluator.num_truncated}

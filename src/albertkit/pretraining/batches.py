@@ -155,12 +155,12 @@ def rows_that_fit(lengths: np.ndarray, first: int, world_size: int, budget: int)
     The last row of an epoch may be short: then only the first processes have an example of it. `lengths` is unsigned [N], of
     the examples in order; process r takes number r of each row.
     """
-    taken = np.zeros(world_size, np.int64)
+    used_tokens = np.zeros(world_size, np.int64)
     rows = 0
     while first < len(lengths):
         for rank in range(min(world_size, len(lengths) - first)):
-            taken[rank] += lengths[first + rank]
-            if taken[rank] > budget:
+            used_tokens[rank] += lengths[first + rank]
+            if used_tokens[rank] > budget:
                 return rows
         rows += 1
         first += world_size
@@ -252,7 +252,7 @@ class EpochStream(ABC):
         self.batch_tokens, self.batch_size, self.accumulation = batch_tokens, batch_size, accumulation
         self.rank, self.world_size = rank, world_size
         self._planned: tuple[tuple[int, int], Any, np.ndarray] | None = None  # (epoch, block), plan, lengths
-        self._place = StreamPosition(0, 0, 0)
+        self._position = StreamPosition(0, 0, 0)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch-stream")
         self._next: Future[tuple[list[PackedBatch], StreamPosition]] | None = None
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="block-planner")
@@ -274,10 +274,10 @@ class EpochStream(ABC):
         return self
 
     def __next__(self) -> list[PackedBatch]:
-        pending = self._next or self._thread.submit(self._make, self._place)
+        pending = self._next or self._thread.submit(self._batch_at, self._position)
         self._next = None
-        batch, self._place = pending.result()
-        self._next = self._thread.submit(self._make, self._place)
+        batch, self._position = pending.result()
+        self._next = self._thread.submit(self._batch_at, self._position)
         return batch
 
     def state(self) -> dict[str, int]:
@@ -287,7 +287,7 @@ class EpochStream(ABC):
         The state fits any number of processes and any batch size: a run may go on with others, and no example is lost
         or repeated.
         """
-        return {**self._place._asdict(), **self._data}
+        return {**self._position._asdict(), **self._data}
 
     def restore(self, state: dict[str, int]) -> None:
         """Go where `state` was taken: the next batch is, to the bit, the one that came next then."""
@@ -295,7 +295,7 @@ class EpochStream(ABC):
         if self._next is not None:
             self._next.exception()  # wait: the thread may be planning
             self._next = None
-        self._place = StreamPosition(int(state["epoch"]), int(state.get("block", 0)), int(state["cursor"]))
+        self._position = StreamPosition(int(state["epoch"]), int(state.get("block", 0)), int(state["cursor"]))
 
     def plan(self, epoch: int = 0, block: int = 0) -> Any:
         """Return the examples of a block of an epoch in their order."""
@@ -336,22 +336,22 @@ class EpochStream(ABC):
         """Return the block after a block."""
         return (epoch, block + 1) if block + 1 < self.num_blocks(epoch) else (epoch + 1, 0)
 
-    def _make(self, place: StreamPosition) -> tuple[list[PackedBatch], StreamPosition]:
+    def _batch_at(self, position: StreamPosition) -> tuple[list[PackedBatch], StreamPosition]:
         """Return the global batch at a place, and the place after it."""
-        epoch, block, cursor = place
+        epoch, block, cursor = position
         plan, lengths = self._plan(epoch, block)
         if cursor >= len(lengths):
             (epoch, block), cursor = self._after(epoch, block), 0
             plan, lengths = self._plan(epoch, block)
-        own = []
+        index_lists = []
         for round_ in range(self.accumulation):
             rows = self._rows(lengths, cursor)
             last = min(cursor + rows * self.processes, len(lengths))
             for number in range(self.processes if rows else 0):
                 if (round_ * self.processes + number) % self.world_size == self.rank:
-                    own.append(np.arange(cursor + number, last, self.processes))
+                    index_lists.append(np.arange(cursor + number, last, self.processes))
             cursor = last
-        batches = [self._pack(plan, indices, epoch) for indices in own or [np.arange(0)]]
+        batches = [self._pack(plan, indices, epoch) for indices in index_lists or [np.arange(0)]]
         return batches, StreamPosition(epoch, block, cursor)
 
 
@@ -428,7 +428,9 @@ class EvaluationStream:
         try:
             self.plan = plan_epoch(store, held_out, settings, seed, epoch=0, shuffle=False)
         except DataError as error:
-            raise DataError("too-little-data", _why_nothing(held_out, error), _where_to_get_more(held_out)) from None
+            raise DataError(
+                "too-little-data", _no_evaluation_fact(held_out, error), _more_documents_hint(held_out)
+            ) from None
         self._indices = np.arange(rank, len(self.plan.examples), world_size)
 
     @property
@@ -444,18 +446,19 @@ class EvaluationStream:
             cursor += rows
 
 
-def _where_to_get_more(held_out: Sequence[np.ndarray]) -> str:
+def _more_documents_hint(held_out: Sequence[np.ndarray]) -> str:
     documents = sum(map(len, held_out))
     if documents < 2:
         return "build a store of more documents; in a text file an empty line ends a document"
-    held = sum(int(np.count_nonzero(included)) for included in held_out)
-    if held >= documents / 4:
+    num_held_out = sum(int(np.count_nonzero(included)) for included in held_out)
+    if num_held_out >= documents / 4:
         return "build a store of more documents, or of longer ones"
-    share = max(0.1, math.ceil(20 * held / documents) / 10)  # twice the share that was held out
-    return f"hold out more than {held:,} of {documents:,} documents, for example --held-out {share:g}, or use a larger corpus"
+    share = max(0.1, math.ceil(20 * num_held_out / documents) / 10)  # twice the share that was held out
+    more = f"hold out more than {num_held_out:,} of {documents:,} documents, for example --held-out {share:g}"
+    return f"{more}, or use a larger corpus"
 
 
-def _why_nothing(held_out: Sequence[np.ndarray], error: DataError) -> str:
+def _no_evaluation_fact(held_out: Sequence[np.ndarray], error: DataError) -> str:
     if not any(map(np.any, held_out)):
         return f"none of the {sum(map(len, held_out)):,} documents is held out to evaluate on"
     return f"no held-out document can be evaluated on: {error.message}"

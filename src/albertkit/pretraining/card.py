@@ -67,7 +67,7 @@ def measures(results: Mapping[str, Any], baselines: Mapping[str, Any] | None = N
     rows = []
     for task, name, loss_key, loss_name, accuracy_key, accuracy_name in _TASKS:
         coin = task == "sentence_order"
-        loss, accuracy = (number_or_nan(results.get(f"{task}_{what}")) for what in ("loss", "accuracy"))
+        loss, accuracy = (number_or_nan(results.get(f"{task}_{kind}")) for kind in ("loss", "accuracy"))
         if math.isfinite(loss):
             baseline = math.log(2) if coin else number_or_nan(baselines.get(loss_key))
             rows.append(Measure(f"{task}_loss", f"{name} loss", loss, baseline, loss_name))
@@ -119,16 +119,16 @@ ARCHITECTURE = (
 _ALBERTKIT = """import torch
 from albertkit import AlbertForMaskedLM, AlbertTokenizer
 
-tokenizer = AlbertTokenizer.from_pretrained({place})
-model = AlbertForMaskedLM.from_pretrained({place}).eval()
+tokenizer = AlbertTokenizer.from_pretrained({folder})
+model = AlbertForMaskedLM.from_pretrained({folder}).eval()
 ids = tokenizer.encode({example}, special_tokens=True, mask_literal=True)
 with torch.inference_mode():
     logits = model(input_ids=torch.tensor([ids]), return_dict=True).logits[0, ids.index(tokenizer.mask_id)]
 print([tokenizer.id_to_piece(i) for i in logits.topk(5).indices.tolist()])"""
 _TRANSFORMERS = """from transformers import AutoTokenizer, pipeline
 
-tokenizer = AutoTokenizer.from_pretrained({place})
-fill_mask = pipeline("fill-mask", model={place}, tokenizer=tokenizer)
+tokenizer = AutoTokenizer.from_pretrained({folder})
+fill_mask = pipeline("fill-mask", model={folder}, tokenizer=tokenizer)
 print(fill_mask({example}))"""
 _SHARED = """The layers share their {part}. transformers cannot express that, so the weights file holds it once for each of the
 {layers} layers: transformers computes the same, but would train the copies apart. albertkit shares them again."""
@@ -140,7 +140,7 @@ class PretrainingFacts:
 
     Attributes:
         config: `AlbertConfig.to_dict()`.
-        place: Folder in the loading examples.
+        folder: Folder in the loading examples.
         parameters: Number of parameters, heads included.
         corpus: Counts of the token store and the `tokenizer_fingerprint`, as they are to be named.
         settings: Settings of the run; may be nested.
@@ -150,7 +150,7 @@ class PretrainingFacts:
     """
 
     config: Mapping[str, Any]
-    place: str = "model"
+    folder: str = "model"
     parameters: int | None = None
     corpus: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -163,12 +163,12 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
     """Return the card of a pretrained model; sections without numbers are left out."""
     rows = measures(facts.results, facts.results)
     order = " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
-    place = {"place": literal(facts.place), "example": f'"{facts.example}"'}
+    placeholders = {"folder": literal(facts.folder), "example": f'"{facts.example}"'}
     sections: list[Section] = [
         Paragraph(f"An ALBERT model, pretrained with albertkit on masked language modelling{order}."),
         *(_results(facts, rows) if rows else []),
-        code(_ALBERTKIT.format_map(place), title="Loading it"),
-        code(_TRANSFORMERS.format_map(place)),
+        code(_ALBERTKIT.format_map(placeholders), title="Loading it"),
+        code(_TRANSFORMERS.format_map(placeholders)),
         Paragraph("Use the path of this folder, or the model's name once it is on a hub."),
         *_architecture(facts),
         FactList(facts.corpus, "Training data"),
@@ -187,7 +187,9 @@ def measures_table(rows: Sequence[Measure], title: str = "") -> TableSection:
 
 
 def _results(facts: PretrainingFacts, rows: Sequence[Measure]) -> list[Section]:
-    counts = [f"{int(count):,} {what}" for task, what in TASKS.items() if (count := facts.results.get(f"{task}_count"))]
+    counts = [
+        f"{int(count):,} {subject}" for task, subject in TASKS.items() if (count := facts.results.get(f"{task}_count"))
+    ]
     listed = ", ".join(counts)
     on = f"On held-out documents ({listed})." if counts else "On held-out documents."
     note = "Losses are in nats; an interval is Wilson's at 95%, predictions taken as independent."
@@ -204,8 +206,8 @@ def _results(facts: PretrainingFacts, rows: Sequence[Measure]) -> list[Section]:
 def _architecture(facts: PretrainingFacts) -> list[Section]:
     values = {key: facts.config[key] for key in ARCHITECTURE if key in facts.config}
     part = {"attention": "attention", "ffn": "feed-forward"}.get(facts.config.get("parameter_sharing", "all"))
-    said = [f"{facts.parameters:,} parameters, heads included."] if facts.parameters else []
-    said += [_SHARED.format(part=part, layers=facts.config["num_hidden_layers"])] if part else []
-    if not said:
+    sentences = [f"{facts.parameters:,} parameters, heads included."] if facts.parameters else []
+    sentences += [_SHARED.format(part=part, layers=facts.config["num_hidden_layers"])] if part else []
+    if not sentences:
         return [FactList(values, "Architecture", exact=True)]
-    return [Paragraph(" ".join(said), "Architecture"), FactList(values, exact=True)]
+    return [Paragraph(" ".join(sentences), "Architecture"), FactList(values, exact=True)]

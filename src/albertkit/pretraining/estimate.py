@@ -4,23 +4,19 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import KW_ONLY, asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from albertkit.command import takes
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
-from albertkit.pretraining.options import PretrainCommandOptions, PretrainOptions
+from albertkit.pretraining.options import PretrainOptions
 from albertkit.pretraining.preparation import prepare_run
-from albertkit.pretraining.run import PretrainResult, pretrain
 from albertkit.training.launch import resumes
 from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
@@ -93,16 +89,6 @@ class EstimateOptions(PretrainOptions):
     limit: float = LIMIT
 
 
-def run_pretrain(options: PretrainCommandOptions) -> PretrainResult | Estimate:
-    """Run `albertkit pretrain`: train, or estimate what it would take."""
-    if not options.dry_run:
-        return pretrain(options)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    run = {field.name: getattr(options, field.name) for field in dataclasses.fields(PretrainOptions)}
-    with console.status("measuring …") if console.is_terminal else nullcontext():
-        return estimate(EstimateOptions(**run, note=partial(console.print, markup=False)))
-
-
 @dataclass(frozen=True)
 class _Timing:
     """Seconds of an update of so many tokens, and the tokens of those that were timed."""
@@ -119,47 +105,49 @@ def estimate(options: EstimateOptions) -> Estimate:
     if options.out is not None:
         folder = Path(options.out)
         run = Run(folder, options.settings, "", world, resumes(folder, options.resume))
-    made = prepare_run(options, world, run)
-    settings, model, stream = made.settings, made.model, made.stream
-    for line in made.notes:
+    prepared = prepare_run(options, world, run)
+    settings, model, stream = prepared.settings, prepared.model, prepared.stream
+    for line in prepared.notes:
         note(line)
-    note(f"parameters: {made.parameters:,}; weights, gradients and moments: {made.training_bytes / 1e6:,.0f} MB")
+    note(
+        f"parameters: {prepared.parameters:,}; weights, gradients and moments: {prepared.training_bytes / 1e6:,.0f} MB"
+    )
     note(f"timing updates, for at most about {limit:.0f} seconds")
 
     ends = time.perf_counter() + limit
-    loop, layers = made.loop, model.config.num_hidden_layers
-    numbers = Counter(layers_at(k / _MOMENTS, settings, layers) for k in range(_MOMENTS))
+    loop, layers = prepared.loop, model.config.num_hidden_layers
+    moments_by_layers = Counter(layers_at(k / _MOMENTS, settings, layers) for k in range(_MOMENTS))
     seconds = tokens = 0.0
-    timed = 0
-    for done, (number, moments) in enumerate(numbers.items()):
-        use_layers(model, number)
-        left = max(ends - time.perf_counter(), 0.0) / (len(numbers) - done)
-        timing = _time_updates(model, loop, lambda: next(stream), 0.75 * left)
+    timed_tokens = 0
+    for index, (num_layers, moments) in enumerate(moments_by_layers.items()):
+        use_layers(model, num_layers)
+        seconds_left = max(ends - time.perf_counter(), 0.0) / (len(moments_by_layers) - index)
+        timing = _time_updates(model, loop, lambda: next(stream), 0.75 * seconds_left)
         seconds, tokens = seconds + timing.seconds * moments / _MOMENTS, tokens + timing.tokens * moments / _MOMENTS
-        timed = max(timed, timing.timed)
+        timed_tokens = max(timed_tokens, timing.timed)
     use_layers(model, None)
-    first = next(stream)[0].to(made.world.device)
-    share = min(1.0, timed / max(first.num_tokens, 1))
+    first = next(stream)[0].to(prepared.world.device)
+    share = min(1.0, timed_tokens / max(first.num_tokens, 1))
     part = _first_sequences(first, max(1, int(share * first.num_sequences)))
     activations = _activation_bytes(model, part) * first.num_tokens / part.num_tokens
 
     steps = max(1, int(60 * settings.minutes / seconds)) if settings.minutes else settings.steps
     assert steps is not None  # the settings are resolved
     return Estimate(
-        parameters=made.parameters,
-        training_state_mb=made.training_bytes / 1e6,
+        parameters=prepared.parameters,
+        training_state_mb=prepared.training_bytes / 1e6,
         activations_mb=activations / 1e6,
-        disk_mb=made.disk_bytes / 1e6,
+        disk_mb=prepared.disk_bytes / 1e6,
         steps=steps,
         tokens_per_step=round(tokens),
         steps_per_epoch=(per_epoch := stream.batches_in_epoch()),
         epochs=steps / per_epoch,
-        tokens_used=made.source.tokens_used(stream),
-        held_out_predictions=made.held_out.size[1] or None,
+        tokens_used=prepared.source.tokens_used(stream),
+        held_out_predictions=prepared.held_out.size[1] or None,
         seconds_per_step=seconds,
         tokens_per_second=tokens / seconds,
         hours=steps * seconds / 3600,
-        timed_tokens=timed,
+        timed_tokens=timed_tokens,
     )
 
 
@@ -167,18 +155,18 @@ def _time_updates(
     model: AlbertForPreTraining, loop: LoopSettings, draw: Callable[[], list[PackedBatch]], limit: float
 ) -> _Timing:
     """Time three updates, or as much of one as fits into some seconds: the rest is in proportion to its tokens."""
-    whole = draw()
-    count = sum(batch.num_tokens for batch in whole)
-    part = [_first_sequences(whole[0], 1)]
+    micro_batches = draw()
+    count = sum(batch.num_tokens for batch in micro_batches)
+    part = [_first_sequences(micro_batches[0], 1)]
     _timed_step(model, loop, part)  # warms up
     seconds, tokens = _timed_step(model, loop, part)
     if seconds / tokens * count * (TIMED_STEPS + 1) <= limit:
         timed = [_timed_step(model, loop, draw()) for _ in range(TIMED_STEPS + 1)][1:]
-        taken, count = sorted(timed)[TIMED_STEPS // 2]
-        return _Timing(taken, count, count)
-    fits = int((whole[0].offsets[1:] * seconds / tokens <= limit / 4).sum())
+        median_seconds, count = sorted(timed)[TIMED_STEPS // 2]
+        return _Timing(median_seconds, count, count)
+    fits = int((micro_batches[0].offsets[1:] * seconds / tokens <= limit / 4).sum())
     if fits > 1:
-        part = [_first_sequences(whole[0], fits)]
+        part = [_first_sequences(micro_batches[0], fits)]
         seconds, tokens = min(_timed_step(model, loop, part) for _ in range(2))
     return _Timing(seconds * count / tokens, count, tokens)
 
@@ -205,13 +193,13 @@ def _first_sequences(batch: PackedBatch, number: int) -> PackedBatch:
 
 def _activation_bytes(model: AlbertForPreTraining, batch: PackedBatch) -> int:
     """Count the bytes that autograd keeps between forward and backward, each storage once, parameters left out."""
-    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    kept: dict[int, int] = {}
+    parameter_storages = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    saved_bytes: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in parameter_storages:
+            saved_bytes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     model.train()
@@ -219,7 +207,7 @@ def _activation_bytes(model: AlbertForPreTraining, batch: PackedBatch) -> int:
         parts = PretrainingObjective(model).losses(batch)
     torch.stack([part.total for part in parts.values()]).sum().backward()
     model.zero_grad(set_to_none=True)
-    return sum(kept.values())
+    return sum(saved_bytes.values())
 
 
 def _timed_step(

@@ -142,7 +142,18 @@ def evaluate_batches(
             assert part.correct is not None  # both losses are classifications
             scored[name] += torch.stack([part.total, part.correct, torch.full_like(part.total, part.count)])
     sums = world.sum(torch.cat([baseline.to(world.device), guesses.to(world.device), *scored.values()])).tolist()
-    unigram_loss, most_frequent, same, guessed, loss, right, predictions, order_loss, order_right, pairs = sums
+    (
+        unigram_loss,
+        most_frequent,
+        commonest_guesses,
+        guessed,
+        loss,
+        right,
+        predictions,
+        order_loss,
+        order_right,
+        pairs,
+    ) = sums
     if not predictions and not pairs:
         raise DataError(
             "too-little-data",
@@ -158,7 +169,7 @@ def evaluate_batches(
         masked_lm_loss=mean,
         masked_lm_perplexity=None if mean is None else math.exp(min(mean, 700.0)),
         masked_lm_accuracy=share(right, predictions),
-        most_guessed=share(same, guessed),
+        most_guessed=share(commonest_guesses, guessed),
         sentence_order_loss=share(order_loss, pairs),
         sentence_order_accuracy=share(order_right, pairs),
         sentence_order_interval=wilson_interval(int(order_right), int(pairs)) if pairs else None,

@@ -38,7 +38,7 @@ from albertkit.pretraining.randomness import (
     SEGMENTS,
     below,
     bits,
-    heads,
+    count_heads,
     make_key,
     shuffle_rows,
     subkey,
@@ -89,14 +89,14 @@ def _truncate(a_length: int, b_length: int, max_tokens: int, key: np.uint64, cou
     if excess <= 0:
         return 0, a_length, 0, b_length
     until_equal = min(excess, abs(a_length - b_length))
-    rest = excess - until_equal  # taken in turn, from B first
-    a_lost, b_lost = rest // 2, (rest + 1) // 2
+    remaining = excess - until_equal  # taken in turn, from B first
+    a_lost, b_lost = remaining // 2, (remaining + 1) // 2
     if a_length > b_length:
         a_lost += until_equal
     else:
         b_lost += until_equal
-    a_front = heads(key, counter, a_lost)
-    b_front = heads(key, counter + 1 + a_lost // 64, b_lost)
+    a_front = count_heads(key, counter, a_lost)
+    b_front = count_heads(key, counter + 1 + a_lost // 64, b_lost)
     return a_front, a_length - a_lost, b_front, b_length - b_lost
 
 
@@ -143,14 +143,14 @@ def _kind(rule: Rule, lone: bool, coin: bool) -> int:
 
 
 @compiled
-def _other_document(key: np.uint64, num_documents: int, own: int) -> int:
-    """Return a random document other than `own`, if ten tries find one."""
-    other = own
+def _other_document(key: np.uint64, num_documents: int, own_rank: int) -> int:
+    """Return a random document other than `own_rank`, if ten tries find one."""
+    candidate = own_rank
     for attempt in range(10):
-        other = below(key, attempt, num_documents)
-        if other != own:
+        candidate = below(key, attempt, num_documents)
+        if candidate != own_rank:
             break
-    return other
+    return candidate
 
 
 @compiled
@@ -170,10 +170,10 @@ def _window_end(
     """
     end = start
     for boundary in range(following, last + 1):
-        here = int(sentences[boundary])
-        if here - start > max_tokens:
+        sentence_end = int(sentences[boundary])
+        if sentence_end - start > max_tokens:
             break
-        end = here
+        end = sentence_end
         if end - start >= target:
             break
     if end > start:
@@ -382,18 +382,18 @@ class EpochPlan:
 
 def seen_tokens(examples: np.ndarray) -> int:
     """Return the number of tokens of a store that examples, [N] of dtype EXAMPLE, show, each counted once."""
-    seen = 0
+    total = 0
     parts = [
         [examples[f"{segment}_{name}"].astype(np.int64) for name in ("shard", "start", "length")] for segment in "ab"
     ]
     shards, starts, lengths = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     for shard in np.unique(shards[lengths > 0]):
-        mine = (shards == shard) & (lengths > 0)
-        order = np.argsort(starts[mine])
-        first, end = starts[mine][order], (starts[mine] + lengths[mine])[order]
+        in_shard = (shards == shard) & (lengths > 0)
+        order = np.argsort(starts[in_shard])
+        first, end = starts[in_shard][order], (starts[in_shard] + lengths[in_shard])[order]
         reached = np.concatenate([[0], np.maximum.accumulate(end)[:-1]])
-        seen += int(np.maximum(end - np.maximum(first, reached), 0).sum())
-    return seen
+        total += int(np.maximum(end - np.maximum(first, reached), 0).sum())
+    return total
 
 
 def lengths_of(examples: np.ndarray, num_specials: int) -> np.ndarray:

@@ -76,11 +76,11 @@ def export_records(options: ExportOptions) -> RecordsReport:
     """
     began, folder, settings = time.monotonic(), Path(options.out), options.settings
     store = options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
-    made = _Made(store.fingerprint, store.tokenizer_fingerprint, asdict(settings))
+    sources = _ExportSources(store.fingerprint, store.tokenizer_fingerprint, asdict(settings))
     examples = _ExportedExamples(store, settings)
     with Job(
         folder / UNFINISHED,
-        made.key,
+        sources.key,
         into=folder,
         overwrite=options.overwrite,
         title="exporting",
@@ -91,7 +91,7 @@ def export_records(options: ExportOptions) -> RecordsReport:
         if not job.resumed and not options.overwrite and any(file.name != UNFINISHED for file in folder.iterdir()):
             if not (folder / REPORT).exists():
                 check_other_files(folder, [UNFINISHED], "exported records")
-            check_made_from(folder, load_typed(folder / REPORT, _Made).key, job.key)
+            check_made_from(folder, load_typed(folder / REPORT, _ExportSources).key, job.key)
             return load_typed(folder / REPORT, _Report).report
         if not job.finished:
             names = [f"records-{k:05d}-of-{settings.files:05d}.tfrecord" for k in range(settings.files)]
@@ -108,14 +108,14 @@ def export_records(options: ExportOptions) -> RecordsReport:
                 seconds=round(time.monotonic() - began, 3),
             )
             with job.part(REPORT) as stream:
-                stream.write(json_bytes({**asdict(made), "report": report.to_dict()}))
+                stream.write(json_bytes({**asdict(sources), "report": report.to_dict()}))
             job.add_checksums()
         job.publish(REPORT, ["records-*.tfrecord", "tokenizer/*"])
     return load_typed(folder / REPORT, _Report).report
 
 
 @dataclass(frozen=True)
-class _Made:
+class _ExportSources:
     """Sources of an export, as `export.json` has them: two fingerprints and the settings."""
 
     store: str
@@ -155,23 +155,23 @@ class _ExportedExamples:
 
     def write(self, job: Job, names: Sequence[str]) -> None:
         """Write all records that are left, in turn to the files of these names."""
-        place = job.state(_ExportPosition)
-        job.progress.resume(place.instances)
-        while place.epoch < self._settings.dupe_factor:
-            plan = self._plan(place.epoch)
-            while place.example < len(plan.examples):
-                numbers = np.arange(place.example, min(place.example + _CHUNK, len(plan.examples)))
-                for features in self._layout.examples(self._assembler.batch(plan, numbers, place.epoch)):
-                    job.write(names[place.instances % len(names)], frame(example(features)))
-                    place.instances += 1
-                place.example += len(numbers)
+        position = job.state(_ExportPosition)
+        job.progress.resume(position.instances)
+        while position.epoch < self._settings.dupe_factor:
+            plan = self._plan(position.epoch)
+            while position.example < len(plan.examples):
+                indices = np.arange(position.example, min(position.example + _CHUNK, len(plan.examples)))
+                for features in self._layout.examples(self._assembler.batch(plan, indices, position.epoch)):
+                    job.write(names[position.instances % len(names)], frame(example(features)))
+                    position.instances += 1
+                position.example += len(indices)
                 if job.is_due:
-                    job.commit(**asdict(place))
-                job.progress.update(place.instances)
-            place.epoch, place.example = place.epoch + 1, 0
+                    job.commit(**asdict(position))
+                job.progress.update(position.instances)
+            position.epoch, position.example = position.epoch + 1, 0
         for name in names:
             job.write(name, b"")  # of fewer examples than files
-        job.commit(**asdict(place))
+        job.commit(**asdict(position))
 
 
 class RecordLayout:
@@ -192,28 +192,28 @@ class RecordLayout:
         assert batch.masked_labels is not None
         assert batch.sentence_order_labels is not None
         sequence = torch.arange(batch.num_sequences).repeat_interleave(torch.tensor(batch.lengths))  # of each token
-        places = sequence, batch.position_ids
+        token_cells = sequence, batch.position_ids
         original = batch.input_ids.clone()
         original[batch.masked_positions] = batch.masked_labels
         rows = sequence[batch.masked_positions]  # of each prediction
-        targets = rows, torch.arange(len(rows)) - torch.searchsorted(rows, rows)
+        target_cells = rows, torch.arange(len(rows)) - torch.searchsorted(rows, rows)
         size = batch.num_sequences
         features = {
-            "input_ids": _laid_out(batch.input_ids, places, size, self._length),
-            "input_mask": _laid_out(torch.ones_like(original), places, size, self._length),
-            "segment_ids": _laid_out(batch.token_type_ids, places, size, self._length),
-            "token_boundary": _laid_out(self._boundaries[original], places, size, self._length),
-            "masked_lm_positions": _laid_out(
-                batch.position_ids[batch.masked_positions], targets, size, self._predictions
+            "input_ids": _to_matrix(batch.input_ids, token_cells, size, self._length),
+            "input_mask": _to_matrix(torch.ones_like(original), token_cells, size, self._length),
+            "segment_ids": _to_matrix(batch.token_type_ids, token_cells, size, self._length),
+            "token_boundary": _to_matrix(self._boundaries[original], token_cells, size, self._length),
+            "masked_lm_positions": _to_matrix(
+                batch.position_ids[batch.masked_positions], target_cells, size, self._predictions
             ),
-            "masked_lm_ids": _laid_out(batch.masked_labels, targets, size, self._predictions),
-            "masked_lm_weights": _laid_out(torch.ones(len(rows)), targets, size, self._predictions),
+            "masked_lm_ids": _to_matrix(batch.masked_labels, target_cells, size, self._predictions),
+            "masked_lm_weights": _to_matrix(torch.ones(len(rows)), target_cells, size, self._predictions),
             "next_sentence_labels": batch.sentence_order_labels[:, None].numpy(),
         }
         for n in range(size):
             yield {name: values[n] for name, values in features.items()}
 
 
-def _laid_out(values: torch.Tensor, places: tuple[torch.Tensor, torch.Tensor], rows: int, width: int) -> NDArray[Any]:
+def _to_matrix(values: torch.Tensor, cells: tuple[torch.Tensor, torch.Tensor], rows: int, width: int) -> NDArray[Any]:
     """Put values [T] at their rows and columns of a matrix [rows, width] of zeros."""
-    return values.new_zeros(rows, width).index_put(places, values).numpy()
+    return values.new_zeros(rows, width).index_put(cells, values).numpy()

@@ -53,12 +53,14 @@ class Sample:
         label = "no label" if self.label is None else f"label {self.label}"
         boundary = self.segment_ids.index(1) if 1 in self.segment_ids else len(self.pieces)
         texts = []
-        for name, where, begin, end in zip(
+        for name, segment, begin, end in zip(
             "AB", self.segments, (1, boundary), (boundary - 1, len(self.pieces) - 1), strict=False
         ):
-            first, last = where["first_sentence"], where["last_sentence"]
+            first, last = segment["first_sentence"], segment["last_sentence"]
             sentences = f"sentence {first}" if first == last else f"sentences {first}–{last}"
-            texts.append(Paragraph(_text(self, begin, end), f"{name} · document {where['document']:,}, {sentences}"))
+            texts.append(
+                Paragraph(_marked_text(self, begin, end), f"{name} · document {segment['document']:,}, {sentences}")
+            )
         size = f"{len(self.pieces)} tokens, {len(self.masked)} predicted"
         return Panel(texts, f"example {self.number} · {self.kind}, {label} · {size}")
 
@@ -99,11 +101,11 @@ class StoreInspection(Result):
         """Return the samples as readable text, then what the whole is like; nothing depends on colours."""
         originals = {"[MASK]": "original", "random token": "original", "kept": "="}
         legend = [MarkedSpan("predicted: ")]
-        for (shown, was), tone in zip(originals.items(), _TONES.values(), strict=True):
+        for (fate, mark), tone in zip(originals.items(), _TONES.values(), strict=True):
             legend += [
-                MarkedSpan(shown, tone),
-                MarkedSpan(f"‹{was}›", "muted"),
-                MarkedSpan(" · " if shown != "kept" else ""),
+                MarkedSpan(fate, tone),
+                MarkedSpan(f"‹{mark}›", "muted"),
+                MarkedSpan(" · " if fate != "kept" else ""),
             ]
         skipped = f" ({self.skipped_documents:,} skipped: nothing to put in order)" if self.skipped_documents else ""
         fates = ", ".join(f"{share:.1%} {'[MASK]' if name == 'mask' else name}" for name, share in self.fates.items())
@@ -150,12 +152,14 @@ def inspect_store(
     kinds = np.bincount(plan.examples["kind"], minlength=len(KINDS)) / len(plan.examples)
     lengths = plan.lengths()
     number = min(number, len(lengths))
-    made = assembler.study(plan, np.arange(max(number, 1, int((lengths.cumsum() <= MASKED_TOKENS).sum()))), epoch=0)
+    assembled = assembler.study(
+        plan, np.arange(max(number, 1, int((lengths.cumsum() <= MASKED_TOKENS).sum()))), epoch=0
+    )
     tenths = np.bincount(np.minimum(10 * (lengths - 1) // examples.max_length, 9), minlength=10) / len(lengths)
     edges = [examples.max_length * k // 10 for k in range(11)]
     tokenizer = store.tokenizer()
-    fates = _fates(made, tokenizer.mask_id)
-    accepted = made.ngrams[made.ngrams[:, 2] > 0, 2]
+    fates = _fates(assembled, tokenizer.mask_id)
+    accepted = assembled.ngrams[assembled.ngrams[:, 2] > 0, 2]
     return StoreInspection(
         documents=sum(map(len, sentences)),
         sentences=int(sum(counts.sum() for counts in sentences)),
@@ -169,28 +173,30 @@ def inspect_store(
             "mean": float(lengths.mean()),
             "shares": {f"{edges[k] + 1}-{edges[k + 1]}": float(tenths[k]) for k in range(10)},
         },
-        masked_share=len(fates) / made.batch.num_tokens,
+        masked_share=len(fates) / assembled.batch.num_tokens,
         fates={name: _share(fates == name) for name in _TONES},
         ngrams={str(n): _share(accepted == n) for n in range(1, masks.max_ngram + 1)},
-        samples=[_sample(store, tokenizer, plan, made, fates, n) for n in range(number)],
+        samples=[_sample(store, tokenizer, plan, assembled, fates, n) for n in range(number)],
     )
 
 
-def _share(found: np.ndarray) -> float:
+def _share(flags: np.ndarray) -> float:
     """Return the share of True; 0 of nothing, as where no word fits in the few tokens that may be masked."""
-    return float(found.mean()) if len(found) else 0.0
+    return float(flags.mean()) if len(flags) else 0.0
 
 
-def _fates(made: Assembled, mask_id: int) -> np.ndarray:
+def _fates(assembled: Assembled, mask_id: int) -> np.ndarray:
     """Return the fate of each predicted token: str [P]."""
-    positions = made.batch.masked_positions
+    positions = assembled.batch.masked_positions
     assert positions is not None
-    shown, original = made.batch.input_ids[positions].numpy(), made.original_ids[positions.numpy()]
-    return np.where(shown == original, "kept", np.where(shown == mask_id, "mask", "random"))
+    shown_ids, original = assembled.batch.input_ids[positions].numpy(), assembled.original_ids[positions.numpy()]
+    return np.where(shown_ids == original, "kept", np.where(shown_ids == mask_id, "mask", "random"))
 
 
-def _sample(store: Store, tokenizer: Any, plan: EpochPlan, made: Assembled, fates: np.ndarray, number: int) -> Sample:
-    example, batch = plan.examples[number], made.batch
+def _sample(
+    store: Store, tokenizer: Any, plan: EpochPlan, assembled: Assembled, fates: np.ndarray, number: int
+) -> Sample:
+    example, batch = plan.examples[number], assembled.batch
     first, end = (int(offset) for offset in batch.offsets[number : number + 2])
     assert batch.masked_positions is not None
     positions = batch.masked_positions.numpy()
@@ -199,13 +205,13 @@ def _sample(store: Store, tokenizer: Any, plan: EpochPlan, made: Assembled, fate
         number=number,
         kind=KINDS[example["kind"]],
         label=None if label < 0 else label,
-        segments=[_where(store, example, name) for name in ("ab" if example["b_length"] else "a")],
+        segments=[_locate_segment(store, example, name) for name in ("ab" if example["b_length"] else "a")],
         pieces=[tokenizer.id_to_piece(i) for i in batch.input_ids[first:end].tolist()],
         segment_ids=batch.token_type_ids[first:end].tolist(),
         masked=[
             {
                 "position": int(positions[k]) - first,
-                "original": tokenizer.id_to_piece(int(made.original_ids[positions[k]])),
+                "original": tokenizer.id_to_piece(int(assembled.original_ids[positions[k]])),
                 "fate": str(fates[k]),
             }
             for k in range(*np.searchsorted(positions, [first, end]))
@@ -213,7 +219,7 @@ def _sample(store: Store, tokenizer: Any, plan: EpochPlan, made: Assembled, fate
     )
 
 
-def _where(store: Store, example: Any, segment: str) -> dict[str, int]:
+def _locate_segment(store: Store, example: Any, segment: str) -> dict[str, int]:
     """Return the document and the sentences that a segment comes from."""
     shard, start = int(example[f"{segment}_shard"]), int(example[f"{segment}_start"])
     sentences, documents = store.sentence_offsets[shard], store.document_offsets[shard]
@@ -224,17 +230,17 @@ def _where(store: Store, example: Any, segment: str) -> dict[str, int]:
     return {"document": earlier + local, "first_sentence": int(first) - begin, "last_sentence": int(last) - begin}
 
 
-def _text(sample: Sample, begin: int, end: int) -> list[MarkedSpan]:
+def _marked_text(sample: Sample, begin: int, end: int) -> list[MarkedSpan]:
     """Return a segment as running text; a predicted token is followed by its ‹original›."""
     masked = {entry["position"]: entry for entry in sample.masked}
     spans = []
     for position in range(begin, end):
-        shown, entry = sample.pieces[position], masked.get(position)
-        original = entry["original"] if entry else shown
+        piece, entry = sample.pieces[position], masked.get(position)
+        original = entry["original"] if entry else piece
         spans.append(MarkedSpan(" " if original.startswith("▁") and position > begin else ""))
         if entry is None:
-            spans.append(MarkedSpan(shown.removeprefix("▁")))
+            spans.append(MarkedSpan(piece.removeprefix("▁")))
             continue
-        was = "=" if entry["fate"] == "kept" else original.removeprefix("▁") or "▁"
-        spans += [MarkedSpan(shown.removeprefix("▁") or "▁", _TONES[entry["fate"]]), MarkedSpan(f"‹{was}›", "muted")]
+        mark = "=" if entry["fate"] == "kept" else original.removeprefix("▁") or "▁"
+        spans += [MarkedSpan(piece.removeprefix("▁") or "▁", _TONES[entry["fate"]]), MarkedSpan(f"‹{mark}›", "muted")]
     return spans

@@ -63,8 +63,8 @@ class MaskSettings:
     def budgets(self, lengths: np.ndarray) -> np.ndarray:
         """Return the number of predictions asked of sequences of these lengths (specials counted): int64, same shape."""
         shares = np.asarray(lengths, np.float64) * self.masked_lm_prob
-        wanted = np.rint(shares).astype(np.int64)  # half to even, as Python
-        return np.clip(wanted, 1, self.max_predictions) if self.masked_lm_prob else wanted
+        counts = np.rint(shares).astype(np.int64)  # half to even, as Python
+        return np.clip(counts, 1, self.max_predictions) if self.masked_lm_prob else counts
 
 
 class MaskTables(NamedTuple):
@@ -125,24 +125,24 @@ def _choose(
     """Choose n-grams until the budget is used or no unit is left; return the rows of the log in use afterwards."""
     for i in range(number):
         order[i] = i
-    taken = 0
+    num_chosen = 0
     for visit in range(number):
-        if taken >= budget:
+        if num_chosen >= budget:
             break
-        other = visit + below(key, 2 * visit, number - visit)
-        unit = order[other]
-        order[other] = order[visit]
+        swap = visit + below(key, 2 * visit, number - visit)
+        unit = order[swap]
+        order[swap] = order[visit]
         share = uniform(key, 2 * visit + 1)
-        drawn = 1
-        while drawn < len(ngrams) and share >= ngrams[drawn - 1]:
-            drawn += 1
-        used, first = drawn, units[unit]
-        last = units[min(unit + used, number)]
-        while used > 0 and taken + last - first > budget:
-            used -= 1
-            last = units[min(unit + used, number)]
-        outcome = used
-        if used == 0:
+        drawn_n = 1
+        while drawn_n < len(ngrams) and share >= ngrams[drawn_n - 1]:
+            drawn_n += 1
+        used_n, first = drawn_n, units[unit]
+        last = units[min(unit + used_n, number)]
+        while used_n > 0 and num_chosen + last - first > budget:
+            used_n -= 1
+            last = units[min(unit + used_n, number)]
+        outcome = used_n
+        if used_n == 0:
             outcome = OVER_BUDGET
         else:
             for i in range(first, last):
@@ -151,11 +151,11 @@ def _choose(
             if outcome != COVERED:
                 for i in range(first, last):
                     covered[i] = 1
-                taken += last - first
+                num_chosen += last - first
         if logged < len(log):
             row = log[logged]
-            row[0], row[1], row[2] = sequence, drawn, outcome
-            row[3], row[4] = min(unit + used, number) - unit, last - first
+            row[0], row[1], row[2] = sequence, drawn_n, outcome
+            row[3], row[4] = min(unit + used_n, number) - unit, last - first
             row[5] = first < a_length < last
             logged += 1
     return logged

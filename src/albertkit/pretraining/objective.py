@@ -93,7 +93,7 @@ def trained_part(model: AlbertForPreTraining, settings: PretrainSettings, first_
     """
     if settings.train_only == "all":
         for name, parameter in model.named_parameters():
-            if name.startswith(_without_loss(settings)):
+            if name.startswith(_prefixes_without_loss(settings)):
                 parameter.requires_grad_(False)
         return model
     first, rows = settings.new_rows_from or first_new, model.config.vocab_size
@@ -106,7 +106,7 @@ def trained_part(model: AlbertForPreTraining, settings: PretrainSettings, first_
     return NewRows(model, first)
 
 
-def _without_loss(settings: PretrainSettings) -> tuple[str, ...]:
+def _prefixes_without_loss(settings: PretrainSettings) -> tuple[str, ...]:
     """Return how the names of parameters begin that no loss reaches; the decoder's matrix is the embeddings'."""
     order = () if settings.pair_task != "none" else ("albert.pooler.", "sop_classifier.")
     prediction = ("predictions.dense.", "predictions.LayerNorm.", "predictions.bias")
@@ -124,23 +124,23 @@ class NewRows(nn.Module):
 
     def __init__(self, model: AlbertForPreTraining, first: int) -> None:
         super().__init__()
-        self._whole = (model,)  # in a tuple, so that its parameters are not this module's
+        self._models = (model,)  # in a tuple, so that its parameters are not this module's
         model.requires_grad_(False)
-        for name, whole in (("words", model.get_input_embeddings().weight), ("bias", model.predictions.bias)):
-            rows = nn.Parameter(whole.data[first:])
+        for name, parameter in (("words", model.get_input_embeddings().weight), ("bias", model.predictions.bias)):
+            rows = nn.Parameter(parameter.data[first:])
             self.register_parameter(name, rows)
-            whole.requires_grad_(True)
-            whole.register_post_accumulate_grad_hook(partial(_hand_over, rows=rows, first=first))
+            parameter.requires_grad_(True)
+            parameter.register_post_accumulate_grad_hook(partial(_move_gradient, rows=rows, first=first))
 
     def train(self, mode: bool = True) -> "NewRows":
         """Set the mode of the whole model, whose dropout counts."""
-        self._whole[0].train(mode)
+        self._models[0].train(mode)
         return super().train(mode)
 
 
-def _hand_over(whole: Tensor, rows: nn.Parameter, first: int) -> None:
+def _move_gradient(parameter: Tensor, rows: nn.Parameter, first: int) -> None:
     """Add the rows' part of a gradient to theirs; the rest is dropped."""
-    assert whole.grad is not None
-    part = whole.grad[first:]
+    assert parameter.grad is not None
+    part = parameter.grad[first:]
     rows.grad = part.clone() if rows.grad is None else rows.grad + part
-    whole.grad = None
+    parameter.grad = None

@@ -104,10 +104,10 @@ class ExportSettings(MaskingOptions):
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        found = super().problems()
+        problems = super().problems()
         if self.masked_lm_prob == 0:
-            found.append("masked_lm_prob is 0, it must be above 0: Google's records hold predictions")
-        return found
+            problems.append("masked_lm_prob is 0, it must be above 0: Google's records hold predictions")
+        return problems
 
 
 @dataclass(frozen=True)

@@ -100,10 +100,10 @@ def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: Pre
     config.check_length(settings.length, f"`{source}`")
     before = own_tokenizer(path, config, source)
     notes = _check_vocabulary(source, before, tokenizer)
-    own = {key: value for key, value in config.foreign.items() if key not in _TASK_KEYS}
+    foreign = {key: value for key, value in config.foreign.items() if key not in _TASK_KEYS}
     torch.manual_seed(settings.seed)
     model, matched = AlbertForPreTraining.from_tensors(
-        config.replace(foreign=own), read_tensors(path), _MAY_BE_FRESH, str(path)
+        config.replace(foreign=foreign), read_tensors(path), _MAY_BE_FRESH, str(path)
     )
     fresh = sorted({_part(name) for name in matched.fresh})
     if fresh:
@@ -128,8 +128,8 @@ def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: Pre
 def seen_before(continued: dict[str, Any], store: str, settings: PretrainSettings) -> list[str]:
     """Say whether the model that is continued was trained on documents that are held out now; `store` is a fingerprint."""
     before = continued.get("provenance", {})
-    same = (before.get("held_out"), before.get("seed")) == (settings.held_out, settings.seed)
-    if before.get("store") != store or same:
+    same_split = (before.get("held_out"), before.get("seed")) == (settings.held_out, settings.seed)
+    if before.get("store") != store or same_split:
         return []
     return [
         f"`{continued['model']}` was trained on documents of this very store that are held out now, so evaluations flatter: "
@@ -293,12 +293,12 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     notes.append(f"unknown tokens: {unknown:.2%} of the training text")
     held_out = source.evaluation(world)
     notes.append(describe_held_out(held_out, settings.held_out))
-    made = PreparedRun(
+    prepared = PreparedRun(
         settings, continued, world, source, stream, held_out, unigram, began, model, trained, notes, seconds
     )
     if folder is not None and not resume:
-        _check_space(folder, made)
-    return made
+        _check_space(folder, prepared)
+    return prepared
 
 
 def _start_from_text(model: AlbertForPreTraining, source: PretrainingData, unigram: Unigram, world: World) -> str:
@@ -308,11 +308,11 @@ def _start_from_text(model: AlbertForPreTraining, source: PretrainingData, unigr
     size = token_dimensions(model.config)
     vectors = world.first(source.cooccurrence(size) if world.is_main else None)
     assert vectors is not None
-    known = int(vectors.any(1).sum())
-    if not known:
+    num_known = int(vectors.any(1).sum())
+    if not num_known:
         return "initial weights: random, no two tokens of the text co-occur more often than by chance"
     start_from_text(model, vectors, unigram.log_probabilities, source.tokenizer.cls_id)
-    return f"initial weights: from text, in which {known:,} of {len(vectors):,} tokens co-occur with others"
+    return f"initial weights: from text, in which {num_known:,} of {len(vectors):,} tokens co-occur with others"
 
 
 def prepare_model(model: AlbertForPreTraining, settings: PretrainSettings, world: World) -> AlbertForPreTraining:
@@ -349,13 +349,13 @@ def _check_run(run: Run[PretrainSettings], source: PretrainingData, start: str |
         raise CheckpointError("changed", fact, hint)
 
 
-def _check_space(run: Path, made: PreparedRun) -> None:
+def _check_space(run: Path, prepared: PreparedRun) -> None:
     """Make sure that the checkpoints of a new run fit on its disk."""
-    there = next(folder for folder in (run, *run.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(there).free
-    if made.world.is_main and free < made.disk_bytes:
+    existing_folder = next(folder for folder in (run, *run.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(existing_folder).free
+    if prepared.world.is_main and free < prepared.disk_bytes:
         raise MachineError(
             "disk-full",
-            f"the run's checkpoints need {made.disk_bytes / 1e6:,.0f} MB, `{there}` has {free / 1e6:,.0f} MB left",
+            f"the run's checkpoints need {prepared.disk_bytes / 1e6:,.0f} MB, `{existing_folder}` has {free / 1e6:,.0f} MB left",
             "free some space, choose another --out, or keep fewer checkpoints with --keep 1",
         )

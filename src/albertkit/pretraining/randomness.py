@@ -68,7 +68,7 @@ def below(key: np.uint64, counter: int, bound: int) -> np.int64:
 
 
 @compiled
-def ones(word: np.uint64) -> np.int64:
+def count_ones(word: np.uint64) -> np.int64:
     """Number of bits set in a word."""
     word = word - ((word >> _ONE) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -77,15 +77,15 @@ def ones(word: np.uint64) -> np.int64:
 
 
 @compiled
-def heads(key: np.uint64, counter: int, tosses: int) -> int:
+def count_heads(key: np.uint64, counter: int, tosses: int) -> int:
     """Count how many of `tosses` fair coins fall heads, 64 coins a draw: Binomial(½). Takes 1 + tosses // 64 counters."""
     count = 0
     while tosses >= 64:
-        count += ones(bits(key, counter))
+        count += count_ones(bits(key, counter))
         counter += 1
         tosses -= 64
-    kept = (_ONE << np.uint64(tosses)) - _ONE
-    return count + ones(bits(key, counter) & kept)
+    mask = (_ONE << np.uint64(tosses)) - _ONE
+    return count + count_ones(bits(key, counter) & mask)
 
 
 def make_key(seed: int, purpose: int, epoch: int) -> np.uint64:

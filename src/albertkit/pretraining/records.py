@@ -73,19 +73,19 @@ class TrainingRecords:
         rows = [self._features(number) for number in numbers.tolist()]
         columns = [np.stack(column) for column in zip(*rows, strict=True)]
         ids, mask, segments, positions, labels, weights = columns[: len(FEATURES)]
-        lengths, wanted = mask.sum(1), weights > 0
+        lengths, predicted = mask.sum(1), weights > 0
         real = np.arange(self.length) < lengths[:, None]
 
         def refuse(slug: str, wrong: NDArray[np.bool_], fault: str) -> None:
             if wrong.any():
-                raise self._fault(slug, int(numbers[wrong.any(1).argmax()]), fault)
+                raise self._record_error(slug, int(numbers[wrong.any(1).argmax()]), fault)
 
         refuse("bad-row", (mask != real) | (lengths < 1)[:, None], "has an input_mask that is not ones, then zeros")
         outside = (positions < 0) | (positions >= lengths[:, None])
-        refuse("bad-row", wanted & outside, "has a masked position outside its tokens")
+        refuse("bad-row", predicted & outside, "has a masked position outside its tokens")
         refuse("bad-row", real & (segments != 0) & (segments != 1), "has segment ids other than 0 and 1")
         size = self.tokenizer.vocab_size
-        for name, values, used in (("input_ids", ids, real), ("masked_lm_ids", labels, wanted)):
+        for name, values, used in (("input_ids", ids, real), ("masked_lm_ids", labels, predicted)):
             foreign = used & ((values < 0) | (values >= size))
             refuse("wrong-tokenizer", foreign, f"has ids in {name} that are not among the tokenizer's {size:,} tokens")
         if self.pairs:
@@ -98,8 +98,8 @@ class TrainingRecords:
             position_ids=torch.from_numpy(np.nonzero(real)[1]),
             offsets=torch.from_numpy(offsets),
             lengths=tuple(lengths.tolist()),
-            masked_positions=torch.from_numpy((offsets[:-1, None] + positions)[wanted]),
-            masked_labels=torch.from_numpy(labels[wanted]),
+            masked_positions=torch.from_numpy((offsets[:-1, None] + positions)[predicted]),
+            masked_labels=torch.from_numpy(labels[predicted]),
             sentence_order_labels=torch.from_numpy(columns[-1][:, 0]) if self.pairs else None,
         )
 
@@ -122,14 +122,14 @@ class TrainingRecords:
         file = int(np.searchsorted(self._first, number, "right")) - 1
         payload = self._files[file][number - int(self._first[file])]
         try:
-            found = read_example(payload)
+            stored = read_example(payload)
         except DataError as error:
-            raise self._fault(error.slug, number, f"cannot be read: {error.message}") from None
-        features = {_V2_NAMES.get(name, name): values for name, values in found.items()}
+            raise self._record_error(error.slug, number, f"cannot be read: {error.message}") from None
+        features = {_V2_NAMES.get(name, name): values for name, values in stored.items()}
         if missing := [name for name in self._names if name not in features]:
-            fault = f"has no {', '.join(missing)} (it has {', '.join(sorted(found)) or 'no feature'})"
+            fault = f"has no {', '.join(missing)} (it has {', '.join(sorted(stored)) or 'no feature'})"
             hint = "these records hold no pairs: add --pair-task none" if missing == [ORDER_LABEL] else _WRITTEN_BY
-            raise self._fault("bad-row", number, fault, hint)
+            raise self._record_error("bad-row", number, fault, hint)
         values = [features[name] for name in self._names]
         form = [(array.dtype.kind, len(array)) for array in values]
         if form != self._form:
@@ -142,12 +142,14 @@ class TrainingRecords:
         sizes = [size for _, size in form.values()]
         for name, (kind, _) in form.items():
             if kind != ("f" if name == "masked_lm_weights" else "i"):
-                raise self._fault("bad-row", number, f"has {name} of another type than create_pretraining_data.py")
+                raise self._record_error(
+                    "bad-row", number, f"has {name} of another type than create_pretraining_data.py"
+                )
         if len(set(sizes[:3])) > 1 or len(set(sizes[3:6])) > 1 or sizes[6:] not in ([], [1]):
-            raise self._fault("bad-row", number, f"has features whose sizes do not fit together: {described}")
+            raise self._record_error("bad-row", number, f"has features whose sizes do not fit together: {described}")
         if self._form:
             fault = f"has {described}; record 0 has {self._form[0][1]:,} and {self._form[3][1]:,}"
-            raise self._fault("bad-row", number, fault, "train on records of one max_seq_length at a time")
+            raise self._record_error("bad-row", number, fault, "train on records of one max_seq_length at a time")
         return list(form.values())
 
     def _check_tokenizer(self) -> None:
@@ -163,19 +165,19 @@ class TrainingRecords:
             fault = (
                 f"begins with id {first} and ends with {last}; the tokenizer's [CLS] is {cls_id}, its [SEP] {sep_id}"
             )
-            raise self._fault("wrong-tokenizer", int(wrong[0, 0]), fault)
-        shown = batch.input_ids[batch.masked_positions]
-        if len(shown) >= 20 and not (shown == mask_id).any():  # by chance once in 10^14
-            raise self._fault(
+            raise self._record_error("wrong-tokenizer", int(wrong[0, 0]), fault)
+        visible_ids = batch.input_ids[batch.masked_positions]
+        if len(visible_ids) >= 20 and not (visible_ids == mask_id).any():  # by chance once in 10^14
+            raise self._record_error(
                 "wrong-tokenizer", 0, f"and those after it never show id {mask_id}, [MASK] of the tokenizer"
             )
 
-    def _fault(self, slug: str, number: int, fault: str, hint: str = "") -> DataError:
+    def _record_error(self, slug: str, number: int, fault: str, hint: str = "") -> DataError:
         file = int(np.searchsorted(self._first, number, "right")) - 1
-        where = f"record {number - int(self._first[file]):,} of `{self._files[file].path}`"
+        record = f"record {number - int(self._first[file]):,} of `{self._files[file].path}`"
         if slug == "wrong-tokenizer":
             hint = "give the folder of the tokenizer that the records were made with: --tokenizer DIR"
-        return DataError(slug, f"{where} {fault}", hint or "make the records again")
+        return DataError(slug, f"{record} {fault}", hint or "make the records again")
 
 
 def holds_records(path: Path) -> bool:
@@ -185,13 +187,13 @@ def holds_records(path: Path) -> bool:
 
 def find_records(path: str | Path) -> list[Path]:
     """Return the files that a file's name, a glob or a folder stands for, in the order of their names."""
-    given = Path(path)
-    if (given / UNFINISHED).exists():
-        raise DataError("unfinished", f"the export of `{given}` has not finished", "run the same export again")
-    if given.is_dir():
-        files = _records_in(given)
+    location = Path(path)
+    if (location / UNFINISHED).exists():
+        raise DataError("unfinished", f"the export of `{location}` has not finished", "run the same export again")
+    if location.is_dir():
+        files = _records_in(location)
     else:
-        files = [given] if given.is_file() else [Path(name) for name in glob(str(path)) if Path(name).is_file()]
+        files = [location] if location.is_file() else [Path(name) for name in glob(str(path)) if Path(name).is_file()]
     if not files:
         raise DataError(
             "not-found", f"no TFRecord files at `{path}`", "give a file, a folder of *.tfrecord, or a quoted glob"

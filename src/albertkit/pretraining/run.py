@@ -102,15 +102,15 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
         MachineError: not-finite, worker-died.
     """
     with open_run(options.out, options.settings, "pretraining", options.resume, check=False) as run:
-        made = prepare_run(options, run.world, run)
-        run = run.resolved(made.settings)
-        recipe = _recipe(run, made)
+        prepared = prepare_run(options, run.world, run)
+        run = run.resolved(prepared.settings)
+        recipe = _recipe(run, prepared)
 
         def save_start() -> None:
             shutil.rmtree(
                 run.folder / START, ignore_errors=True
             )  # left by an attempt that ended before there was a run
-            if made.continued:
+            if prepared.continued:
                 with atomic_folder(run.folder / START) as folder:
                     recipe.save_with_provenance(folder)
                     write_checksums(folder)
@@ -132,7 +132,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
             extent = {"tokens_seen": state.tokens, "seconds": round(state.seconds, 1)}
             with atomic_folder(final) as folder:
                 recipe.save_with_provenance(folder)
-                _write_card(run, made, "final", folder, evaluation, extent)
+                _write_card(run, prepared, "final", folder, evaluation, extent)
                 write_selected(folder, state.step, recipe.select, evaluation.get(recipe.select))
                 write_checksums(folder)
             try:
@@ -140,58 +140,58 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
             except MissingExtraError as error:
                 run.display.note(f"no plot: {error.message} ({error.hint})")
         run.world.barrier()
-        return replace(result, model=final, next=next_commands(options.store, options.out, made.source.tokenizer))
+        return replace(result, model=final, next=next_commands(options.store, options.out, prepared.source.tokenizer))
 
 
-def _recipe(run: Run[PretrainSettings], made: PreparedRun) -> TrainingRecipe[PackedBatch]:
+def _recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe[PackedBatch]:
     """Return what is trained, and how."""
-    settings, model = made.settings, made.model
-    provenance = {"store": made.source.fingerprint, **{name: getattr(settings, name) for name in _REMEMBERED}}
+    settings, model = prepared.settings, prepared.model
+    provenance = {"store": prepared.source.fingerprint, **{name: getattr(settings, name) for name in _REMEMBERED}}
 
     def set_layers(progress: float) -> None:
         use_layers(model, layers_at(progress, settings, model.config.num_hidden_layers))
 
     def evaluate() -> dict[str, float]:
         use_layers(model, None)
-        return evaluate_batches(model, made.held_out, made.unigram, run.world).numbers()
+        return evaluate_batches(model, prepared.held_out, prepared.unigram, run.world).numbers()
 
     return TrainingRecipe(
-        model=made.trained,
+        model=prepared.trained,
         objective=PretrainingObjective(model),
-        stream=made.stream,
-        loop=made.loop,
+        stream=prepared.stream,
+        loop=prepared.loop,
         evaluate=evaluate,
         select="masked_lm_loss" if settings.masked_lm_prob else "sentence_order_loss",
         smaller=True,
-        save=lambda folder: model.save_pretrained(folder, made.source.tokenizer),
-        provenance=provenance | ({"continued": made.began.continued} if made.continued else {}),
-        describe=partial(_write_card, run, made, "best"),
+        save=lambda folder: model.save_pretrained(folder, prepared.source.tokenizer),
+        provenance=provenance | ({"continued": prepared.began.continued} if prepared.continued else {}),
+        describe=partial(_write_card, run, prepared, "best"),
         before_update=set_layers,
         doubts=lambda step, metrics: doubts(step, metrics, settings.warmup_steps or 0),
-        notes=[*made.notes, describe(model, run.world.device)],
-        seconds_before=made.seconds,
+        notes=[*prepared.notes, describe(model, run.world.device)],
+        seconds_before=prepared.seconds,
     )
 
 
 def _write_card(
     run: Run[PretrainSettings],
-    made: PreparedRun,
+    prepared: PreparedRun,
     name: str,
     folder: Path,
     evaluation: dict[str, float],
     extent: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Write the card of a model of the run."""
-    continued = {"continued": str(made.began.continued["model"])} if made.continued else {}
+    continued = {"continued": str(prepared.began.continued["model"])} if prepared.continued else {}
     facts = PretrainingFacts(
-        place=f"{run.name}/{name}",
-        config=made.model.config.to_dict(),
-        parameters=made.parameters,
-        corpus=made.source.facts() | continued,
-        settings=made.settings.to_dict() | dict(extent),
+        folder=f"{run.name}/{name}",
+        config=prepared.model.config.to_dict(),
+        parameters=prepared.parameters,
+        corpus=prepared.source.facts() | continued,
+        settings=prepared.settings.to_dict() | dict(extent),
         results=evaluation,
         versions=versions(),
-        example=example_texts(made.source.tokenizer).masked,
+        example=example_texts(prepared.source.tokenizer).masked,
     )
     model_card(run.name, facts).write(folder)
 
@@ -210,16 +210,17 @@ def doubts(step: int, metrics: Mapping[str, float], warmup_steps: int) -> list[s
     A model that is worse than token frequencies, or guesses the same token everywhere, is normal while the learning rate
     still rises, so nothing is reported before.
     """
-    found = []
+    lines = []
     loss, baseline = metrics.get("masked_lm_loss", 0.0), metrics.get("unigram_loss", math.inf)
     if not loss < baseline:
-        found.append(f"worse than guessing by frequency ({loss:.4g} nats, {baseline:.4g}): lower --lr or train longer")
-    if (same := metrics.get("most_guessed", 0.0)) >= _CONSTANT:
-        found.append(
-            f"outputs are constant: {same:.0%} of the guesses are the same token; if that stays, lower --lr or lengthen "
-            "--warmup-steps"
+        lines.append(f"worse than guessing by frequency ({loss:.4g} nats, {baseline:.4g}): lower --lr or train longer")
+    constant_share = metrics.get("most_guessed", 0.0)
+    if constant_share >= _CONSTANT:
+        lines.append(
+            f"outputs are constant: {constant_share:.0%} of the guesses are the same token; "
+            "if that stays, lower --lr or lengthen --warmup-steps"
         )
-    return [f"step {step}: {line}" for line in found] if step > warmup_steps else []
+    return [f"step {step}: {line}" for line in lines] if step > warmup_steps else []
 
 
 def next_commands(store: Any, run: str | Path, tokenizer: AlbertTokenizer) -> tuple[tuple[str, str], ...]:
@@ -281,7 +282,7 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     # With no document left to count, the frequencies are those of the evaluated text itself: a harder baseline.
     unigram = Unigram(store, documents if share < 1 else None, world)
     with ProgressBar("evaluating", 0, "sequences", options.progress and not world.rank) as progress:
-        return evaluate_batches(model, _counting(batches, progress), unigram, world)
+        return evaluate_batches(model, _count_scored(batches, progress), unigram, world)
 
 
 @dataclass(frozen=True)
@@ -322,16 +323,16 @@ def _evaluate_records(
     unigram = Unigram.of_counts(records.count_tokens(numbers if numbers.all() else ~numbers))
     total = -(-int(numbers.sum()) // world.size)
     with ProgressBar("evaluating", total, "records", options.progress and not world.rank) as progress:
-        return evaluate_batches(model, _counting(batches, progress), unigram, world)
+        return evaluate_batches(model, _count_scored(batches, progress), unigram, world)
 
 
-def _counting(batches: Iterable[PackedBatch], progress: ProgressBar) -> Iterator[PackedBatch]:
+def _count_scored(batches: Iterable[PackedBatch], progress: ProgressBar) -> Iterator[PackedBatch]:
     """Yield batches, and show how many sequences of them were scored."""
-    done = 0
+    num_scored = 0
     for batch in batches:
         yield batch
-        done += batch.num_sequences
-        progress.update(done)
+        num_scored += batch.num_sequences
+        progress.update(num_scored)
 
 
 def _check_tokenizer(folder: Path, model: AlbertForPreTraining, store: TokenStore) -> None:

@@ -104,20 +104,20 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
 
     def problems(self) -> list[str]:
         """List what is impossible."""
-        found = super().problems()
+        problems = super().problems()
         if self.masked_lm_prob == 0 and self.pair_task == "none":
-            found.append("masked_lm_prob 0 and pair_task none leave nothing to learn")
+            problems.append("masked_lm_prob 0 and pair_task none leave nothing to learn")
         if self.train_only == "new-rows" and self.masked_lm_prob == 0:
-            found.append("train_only new-rows needs masked tokens, masked_lm_prob is 0")
+            problems.append("train_only new-rows needs masked tokens, masked_lm_prob is 0")
         if self.new_rows_from is not None and self.train_only == "all":
-            found.append("new_rows_from means something with train_only new-rows only")
+            problems.append("new_rows_from means something with train_only new-rows only")
         if not 0 <= self.end_lr <= (self.lr or 10):
-            found.append(f"end_lr is {self.end_lr}, it must be at least 0 and at most lr")
+            problems.append(f"end_lr is {self.end_lr}, it must be at least 0 and at most lr")
         if self.batch_size is not None and self.batch_tokens != PretrainSettings.batch_tokens:
-            found.append("batch_size and batch_tokens are both given; one follows from the other")
-        if self.most_tokens < self.length:
-            found.append(f"batch_tokens {self.batch_tokens} cannot hold one sequence of length {self.length}")
-        return found
+            problems.append("batch_size and batch_tokens are both given; one follows from the other")
+        if self.micro_batch_tokens < self.length:
+            problems.append(f"batch_tokens {self.batch_tokens} cannot hold one sequence of length {self.length}")
+        return problems
 
     def as_started(self, run: Path) -> "PretrainSettings":
         """Fill in what these settings leave open from those that the run in a folder was started with.
@@ -127,10 +127,10 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         if not (run / "run.toml").exists():
             return self
         before = self.read(run / "run.toml")
-        kept: dict[str, Any] = {n: before.get(n) for n in ("processes", "warmup_steps") if getattr(self, n) is None}
+        saved: dict[str, Any] = {n: before.get(n) for n in ("processes", "warmup_steps") if getattr(self, n) is None}
         if self.steps is None and self.minutes is None:
-            kept |= {name: before.get(name) for name in ("steps", "minutes")}
-        return dataclasses.replace(self, **kept)
+            saved |= {name: before.get(name) for name in ("steps", "minutes")}
+        return dataclasses.replace(self, **saved)
 
     def check_same(self, path: Path) -> None:
         """Compare as `Settings.check_same`; a run whose learning rate does not decay may be given more updates.
@@ -172,11 +172,11 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             ConfigError: bad-value.
         """
         self.check()
-        if continued and (given := [name for name in ("size", "config") if getattr(self, name) is not None]):
+        if continued and (conflicting := [name for name in ("size", "config") if getattr(self, name) is not None]):
             raise ConfigError(
                 "bad-value",
-                f"{' and '.join(given)} cannot be set: the model that is continued decides",
-                f"leave out {' and '.join(f'--{name}' for name in given)}, also in a --config-file",
+                f"{' and '.join(conflicting)} cannot be set: the model that is continued decides",
+                f"leave out {' and '.join(f'--{name}' for name in conflicting)}, also in a --config-file",
             )
         if self.initial_weights == "text" and continued:
             raise ConfigError(
@@ -189,13 +189,13 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
                 "bad-value", "train_only new-rows needs a model that is continued", "name it with --continue MODEL"
             )
         processes = self.processes or world_size
-        tokens = self.most_tokens * self.accumulation * processes
+        tokens = self.micro_batch_tokens * self.accumulation * processes
         changes: dict[str, Any] = {"processes": processes} | ({} if continued else {"size": self.size or "base"})
         reasons = [
-            f"batch: up to {tokens:,} tokens an update ({self.most_tokens:,} x {self.accumulation} x {processes})"
+            f"batch: up to {tokens:,} tokens an update ({self.micro_batch_tokens:,} x {self.accumulation} x {processes})"
         ]
-        if left := (shared := self.accumulation * processes) % world_size:
-            idle = "1 process is" if world_size - left == 1 else f"{world_size - left} processes are"
+        if num_busy := (shared := self.accumulation * processes) % world_size:
+            idle = "1 process is" if world_size - num_busy == 1 else f"{world_size - num_busy} processes are"
             reasons.append(
                 f"{shared} micro-batches an update on {world_size} processes: {idle} idle in the last turn; "
                 f"none is if the number of processes divides {shared}"
@@ -218,7 +218,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         return dataclasses.replace(self, **changes), reasons
 
     @property
-    def most_tokens(self) -> int:
+    def micro_batch_tokens(self) -> int:
         """Tokens of a micro-batch at most."""
         return self.batch_tokens if self.batch_size is None else self.batch_size * self.length
 

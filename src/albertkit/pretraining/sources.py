@@ -94,7 +94,7 @@ class PretrainingData(ABC):
     def batching(self, world: World) -> Batching:
         """Return how this process takes its share of the examples."""
         return Batching(
-            batch_tokens=self.settings.most_tokens,
+            batch_tokens=self.settings.micro_batch_tokens,
             accumulation=self.settings.accumulation,
             rank=world.rank,
             world_size=world.size,
@@ -219,9 +219,9 @@ class _RecordSource(PretrainingData):
         return RecordStream(self._records, ~self._held_out, seed=self.settings.seed, **self.batching(world))
 
     def evaluation(self, world: World) -> RecordEvaluation:
-        most_tokens = self.settings.most_tokens
+        batch_tokens = self.settings.micro_batch_tokens
         return RecordEvaluation(
-            self._records, self._held_out, batch_tokens=most_tokens, rank=world.rank, world_size=world.size
+            self._records, self._held_out, batch_tokens=batch_tokens, rank=world.rank, world_size=world.size
         )
 
     def unigram(self, world: World) -> Unigram:
@@ -296,7 +296,7 @@ def held_out_stream(
         example_settings(settings),
         masks,
         seed=settings.seed,
-        batch_tokens=settings.most_tokens,
+        batch_tokens=settings.micro_batch_tokens,
         rank=world.rank,
         world_size=world.size,
     )

@@ -75,8 +75,8 @@ class _Dimensions:
 
     @property
     def frequencies(self) -> Tensor:
-        least, most = map(math.log10, _FREQUENCIES)
-        return torch.logspace(most, least, self.waves)
+        low, high = map(math.log10, _FREQUENCIES)
+        return torch.logspace(high, low, self.waves)
 
 
 def token_dimensions(config: AlbertConfig) -> int:
@@ -94,36 +94,36 @@ def start_from_text(model: AlbertForPreTraining, vectors: Tensor, log_frequencie
         log_frequencies: [V], the bias of the prediction.
         first_id: The token that begins every sequence.
     """
-    places = _Dimensions.of(model.config)
+    dimensions = _Dimensions.of(model.config)
     embeddings, encoder, head = model.albert.embeddings, model.albert.encoder, model.predictions
     words = embeddings.word_embeddings.weight
     vectors = vectors.to(words)
-    known = vectors.any(1)
-    words[known, : places.tokens] = vectors[known]
-    words[known, places.tokens :] *= _DRAWN
-    angles = torch.arange(len(embeddings.position_embeddings.weight))[:, None] * places.frequencies
+    has_vector = vectors.any(1)
+    words[has_vector, : dimensions.tokens] = vectors[has_vector]
+    words[has_vector, dimensions.tokens :] *= _DRAWN
+    angles = torch.arange(len(embeddings.position_embeddings.weight))[:, None] * dimensions.frequencies
     positions = embeddings.position_embeddings.weight
     positions *= _DRAWN
-    in_place = slice(places.size - 2 * places.waves, None)
+    in_place = slice(dimensions.size - 2 * dimensions.waves, None)
     positions[:, in_place] = _POSITION * torch.cat([angles.sin(), angles.cos()], 1).to(positions)
     segments = embeddings.token_type_embeddings.weight
     segments *= _DRAWN
-    segments[:2, places.segment] = torch.tensor([-_SEGMENT, _SEGMENT]).to(segments)
+    segments[:2, dimensions.segment] = torch.tensor([-_SEGMENT, _SEGMENT]).to(segments)
     words[first_id] = 0
-    words[first_id, places.first] = _FIRST
+    words[first_id, dimensions.first] = _FIRST
     words[first_id, in_place] = -positions[0, in_place]
 
     into_hidden = encoder.embedding_hidden_mapping_in.weight  # [H, E], orthonormal columns
     nn.init.orthogonal_(into_hidden)
     for group in encoder.albert_layer_groups:
         for layer in group.blocks():  # type: ignore[operator]
-            _look_at_neighbours(layer, into_hidden, places)
+            _look_at_neighbours(layer, into_hidden, dimensions)
     head.dense.weight.copy_(_PREDICTION * into_hidden.T)
     head.dense.bias.fill_(_LIFT)
     head.bias.copy_(log_frequencies)
 
 
-def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, places: _Dimensions) -> None:
+def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, dimensions: _Dimensions) -> None:
     """Let each head look a fixed distance away and pass on the token vector that it finds; the feed-forward adds nothing yet.
 
     A head compares sines: sin(f·p) and cos(f·p) of the query with those of the key's position less the offset, so that the
@@ -131,20 +131,20 @@ def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, places: _Dimens
     """
     attention = layer.attention
     size = attention.query.out_features // layer.num_heads
-    token, waves = into_hidden.T[: places.tokens], into_hidden.T[places.segment + 1 :]
+    token, waves = into_hidden.T[: dimensions.tokens], into_hidden.T[dimensions.segment + 1 :]
     sines, cosines = waves.chunk(2)
     scale = math.sqrt(_SHARPNESS)
     for linear in (attention.query, attention.key, attention.value, attention.dense):
         linear.weight *= _DRAWN
     for number in range(layer.num_heads):
         first = number * size
-        angle = (places.frequencies * _OFFSETS[number % len(_OFFSETS)]).to(into_hidden)[:, None]
+        angle = (dimensions.frequencies * _OFFSETS[number % len(_OFFSETS)]).to(into_hidden)[:, None]
         shifted = torch.cat([angle.cos() * sines - angle.sin() * cosines, angle.cos() * cosines + angle.sin() * sines])
         attention.query.weight[first : first + len(waves)] += scale * waves
         attention.key.weight[first : first + len(waves)] += scale * shifted
         mark = first + len(waves)
-        attention.query.weight[mark] += math.sqrt(_SEGMENT_SHARPNESS) * into_hidden.T[places.first]
-        of_segment = math.sqrt(_SEGMENT_SHARPNESS) * into_hidden.T[places.segment]
+        attention.query.weight[mark] += math.sqrt(_SEGMENT_SHARPNESS) * into_hidden.T[dimensions.first]
+        of_segment = math.sqrt(_SEGMENT_SHARPNESS) * into_hidden.T[dimensions.segment]
         attention.key.weight[mark] += of_segment if number % 2 else -of_segment
         carried = token[:size]
         attention.value.weight[first : first + len(carried)] += carried

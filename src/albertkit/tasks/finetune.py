@@ -284,7 +284,7 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
     features = task.features(data.train, tokenizer, labelled=True)
     made_from = {"task": task.name, "data": fingerprint(features)}
     run.check_made_from(made_from)
-    run.place(model)
+    run.place_model(model)
     evaluator = TaskEvaluator(task, data, tokenizer, settings.batch_tokens, world)
     class_weights = _class_weights(task, data.train, settings, world)
     if settings.lora:
@@ -300,7 +300,7 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
 
     def load(folder: Path) -> TaskModel:
         best = load_task_model(folder)
-        run.place(best.model)
+        run.place_model(best.model)
         evaluator.task = best.task
         return best
 

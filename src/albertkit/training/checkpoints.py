@@ -98,8 +98,8 @@ def save_best(run: Path, save_model: Callable[[Path], None], step: int, metric: 
 
 def list_checkpoints(run: Path) -> list[Path]:
     """List the complete checkpoints of a run, oldest first."""
-    found = [p for p in (run / "checkpoints").glob("step-*") if _STEP.search(p.name) and (p / _NUMBERS).exists()]
-    return sorted(found, key=_step)
+    folders = [p for p in (run / "checkpoints").glob("step-*") if _STEP.search(p.name) and (p / _NUMBERS).exists()]
+    return sorted(folders, key=_step)
 
 
 def _step(checkpoint: Path) -> int:
@@ -173,8 +173,8 @@ class ExportedWeights:
             torch._foreach_lerp_(list(self.averages.values()), list(self.parameters.values()), 1 - self.decay)
 
     @torch.no_grad()
-    def place(self) -> None:
-        """Put them in the place of the trained weights."""
+    def apply(self) -> None:
+        """Replace the trained weights by them."""
         for name, parameter in self.parameters.items():
             if self.averages:
                 parameter.copy_(self.averages[name])
@@ -182,13 +182,13 @@ class ExportedWeights:
                 parameter.lerp_(self._start[name], self.start_weights)
 
     @contextmanager
-    def placed(self) -> Iterator[None]:
-        """Put them in the place of the trained weights for a while."""
+    def applied(self) -> Iterator[None]:
+        """Replace the trained weights by them within this context."""
         if not (self.averages or self._start):
             yield
             return
         trained = self._copy()
-        self.place()
+        self.apply()
         try:
             yield
         finally:

@@ -68,8 +68,8 @@ def resumes(run: Path, resume: bool) -> bool:
         run: Folder of the run; of several seeds each has a folder in it.
         resume: What was asked for.
     """
-    there = any(run.glob("**/run.toml"))
-    if there or not (resume or restarted()):
+    has_run = any(run.glob("**/run.toml"))
+    if has_run or not (resume or restarted()):
         return resume or restarted()
     if not launched():
         raise CheckpointError(

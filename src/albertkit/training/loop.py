@@ -89,16 +89,16 @@ class MicroBatch(Protocol):
 
 
 AnyBatch = TypeVar("AnyBatch", bound=MicroBatch)
-Given = TypeVar("Given", bound=MicroBatch, covariant=True)
+StreamBatch = TypeVar("StreamBatch", bound=MicroBatch, covariant=True)
 
 
-class Stream(Protocol[Given]):
+class Stream(Protocol[StreamBatch]):
     """Endless batches whose position is a few integers.
 
     Each process gets its own micro-batches of an update, at least one; at the end of an epoch that may be an empty one.
     """
 
-    def __next__(self) -> Sequence[Given]: ...
+    def __next__(self) -> Sequence[StreamBatch]: ...
 
     def state(self) -> dict[str, Any]:
         """Return where the next batches start: a few plain values, saved with every checkpoint."""
@@ -125,7 +125,7 @@ class Feed(Generic[AnyBatch]):
         self._copies = copies or (CudaCopies(device) if device.type == "cuda" else None)
         self._ahead: tuple[list[AnyBatch], Callable[[], None]] | None = None
         self._before: dict[str, Any] = {}  # the stream's state before the batches that are ahead
-        self._given: list[AnyBatch] = []  # held until `reuse` is called
+        self._current: list[AnyBatch] = []  # held until `reuse` is called
 
     def __next__(self) -> list[AnyBatch]:
         """Return the next update's micro-batches, on the device."""
@@ -133,10 +133,10 @@ class Feed(Generic[AnyBatch]):
             return [batch.to(self._device) for batch in next(self._stream)]
         self.send_next()
         assert self._ahead is not None
-        (self._given, arrive), self._ahead = self._ahead, None
+        (self._current, arrive), self._ahead = self._ahead, None
         self._copies.reuse()
         arrive()
-        return self._given
+        return self._current
 
     def send_next(self) -> None:
         """Begin to copy the next update's batches, if they are copied ahead and that has not begun."""
@@ -164,11 +164,11 @@ class CudaCopies:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        self._read = torch.cuda.Event()
+        self._last_use = torch.cuda.Event()
         self.reuse()
 
     def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
-        self._stream.wait_event(self._read)
+        self._stream.wait_event(self._last_use)
         with torch.cuda.stream(self._stream):
             sent = [batch.pin_memory().to(self._device, non_blocking=True) for batch in batches]
             arrived = torch.cuda.Event()
@@ -176,7 +176,7 @@ class CudaCopies:
         return sent, lambda: torch.cuda.current_stream(self._device).wait_event(arrived)
 
     def reuse(self) -> None:
-        self._read.record(torch.cuda.current_stream(self._device))
+        self._last_use.record(torch.cuda.current_stream(self._device))
 
 
 MAX_SKIPPED = 5  # consecutive updates without a finite gradient before the run is given up
@@ -202,19 +202,19 @@ def no_losses(counts: dict[str, int], device: torch.device) -> dict[str, LossPar
     return {name: LossPart(torch.zeros((), device=device), 0) for name in counts}
 
 
-Taken = TypeVar("Taken", bound=MicroBatch, contravariant=True)
+LossBatch = TypeVar("LossBatch", bound=MicroBatch, contravariant=True)
 
 
-class Objective(Protocol[Taken]):
+class Objective(Protocol[LossBatch]):
     """The task to learn: losses of a micro-batch, whose means are added, and what is known of it beforehand."""
 
-    def counts(self, batch: Taken) -> dict[str, int]:
-        """Number of targets of each loss, known on the host before anything is computed."""
+    def counts(self, batch: LossBatch) -> dict[str, int]:
+        """Count the targets of each loss, on the host, before anything is computed."""
 
-    def losses(self, batch: Taken) -> dict[str, LossPart]:
-        """Compute the same losses; of an empty batch zeros (`no_losses`)."""
+    def losses(self, batch: LossBatch) -> dict[str, LossPart]:
+        """Compute the same losses; zeros for an empty batch (`no_losses`)."""
 
-    def flops(self, batch: Taken) -> float:
+    def flops(self, batch: LossBatch) -> float:
         """Return the floating-point operations of a training step on this micro-batch."""
 
 
@@ -243,19 +243,19 @@ class LoopSettings(LoopOptions):
     processes: int | None = None
 
     @classmethod
-    def of(cls, options: LoopOptions, **more: Any) -> "LoopSettings":
+    def of(cls, options: LoopOptions, **overrides: Any) -> "LoopSettings":
         """Copy the loop's fields from resolved settings."""
         shared = {f.name: getattr(options, f.name) for f in dataclasses.fields(LoopOptions)}
-        return cls(**shared | dict(lr=options.lr or 0.0, warmup_steps=options.warmup_steps or 0), **more)
+        return cls(**shared | dict(lr=options.lr or 0.0, warmup_steps=options.warmup_steps or 0), **overrides)
 
     @classmethod
-    def over_epochs(cls, settings: EpochSettings, **more: Any) -> "LoopSettings":
+    def over_epochs(cls, settings: EpochSettings, **overrides: Any) -> "LoopSettings":
         """Copy the loop's fields from resolved settings of a training over epochs, with AdamW and bias correction."""
         steps = settings.steps or 1
         every = settings.eval_every or steps
-        own = {name: getattr(settings, name) for name in ("warmup_steps", "seed", "patience")}
-        own |= dict(steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, keep=1)
-        return cls(log_every=max(1, min(10, steps // 50)), eval_every=every, save_every=every, **own, **more)
+        values = {name: getattr(settings, name) for name in ("warmup_steps", "seed", "patience")}
+        values |= dict(steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, keep=1)
+        return cls(log_every=max(1, min(10, steps // 50)), eval_every=every, save_every=every, **values, **overrides)
 
 
 @dataclass(kw_only=True)
@@ -339,14 +339,14 @@ class Meter:
             if part.correct is not None:
                 self.classified.add(name)
 
-    def read(self, world: World) -> dict[str, float]:
+    def averages(self, world: World) -> dict[str, float]:
         """Return mean losses and accuracies over all processes: one reduction."""
         record = {}
         names = sorted(self.totals)  # the same order in all processes
         sums = torch.stack([self.totals[name] for name in names])
-        counts = world.put([self.counts[name] for name in names], torch.float64)
-        read = world.read(world.sum(torch.cat([sums, counts[:, None]], dim=1)))
-        for name, loss, correct, total in zip(names, read[::3], read[1::3], read[2::3], strict=True):
+        counts = world.to_device([self.counts[name] for name in names], torch.float64)
+        numbers = world.to_host(world.sum(torch.cat([sums, counts[:, None]], dim=1)))
+        for name, loss, correct, total in zip(names, numbers[::3], numbers[1::3], numbers[2::3], strict=True):
             record[f"{name}_loss"] = loss / max(total, 1)
             if name in self.classified:
                 record[f"{name}_accuracy"] = correct / max(total, 1)
@@ -384,7 +384,7 @@ def train(
     state = TrainingState(threads=torch.get_num_threads(), seconds=before, clock=before)
     if resume and (saved := load_state(run)):
         state = _restore(saved, parameters, optimizer, exported, feed, display)
-    _check_together(state, run, world, display)
+    _check_same_step(state, run, world, display)
     if resume and world.is_main:
         remove_old(run, settings.keep)  # one that a failing disk has left
     state.best_by = select
@@ -408,7 +408,7 @@ def train(
             recipe.describe(folder, result.evaluation)
 
     def evaluate_now() -> None:
-        with exported.placed():
+        with exported.applied():
             model.eval()
             result.evaluation = world.first(recipe.evaluate())  # what follows from it must be the same in all processes
             model.train()
@@ -455,8 +455,8 @@ def train(
                 # Dropout depends on the place in the run alone, so a resumed run draws the same. torch takes 63 bits.
                 among = number * world.size + world.rank
                 turn, process = divmod(among, settings.processes or world.size)
-                place = ((settings.seed * 1_000_003 + state.step) * 1_009 + turn) * 65_537 + process
-                torch.manual_seed(place % (1 << 63))
+                dropout_seed = ((settings.seed * 1_000_003 + state.step) * 1_009 + turn) * 65_537 + process
+                torch.manual_seed(dropout_seed % (1 << 63))
                 parts = objective.losses(batch)
                 loss = torch.stack([p.total / counts[n] for n, p in parts.items()]).sum()
                 if batch.num_tokens:
@@ -466,7 +466,7 @@ def train(
             summed = world.sum_gradients(parameters.values(), stop.requested)
             feed.send_next()
             # The one place in an update where the host waits for the device.
-            norm, tokens, planned, stops, *holders = world.read(
+            norm, tokens, planned, stops, *holders = world.to_host(
                 gradient_norm(parameters.values()), all_tokens, planning, summed
             )
             for parameter, holder in zip(parameters.values(), holders, strict=False):
@@ -482,7 +482,7 @@ def train(
                 skipped_in_a_row += 1
                 display.note(f"step {state.step + 1}: gradient norm is {norm}, update skipped")
                 if skipped_in_a_row == MAX_SKIPPED:
-                    raise _not_finite(state.step + 1, lr, run)
+                    raise _not_finite_error(state.step + 1, lr, run)
             optimizer.zero_grad(set_to_none=True)
             exported.update()
             state.step += 1
@@ -499,7 +499,7 @@ def train(
             if state.step % settings.log_every == 0 or last:
                 peak = peak_flops(world.device)
                 record = {
-                    **meter.read(world),
+                    **meter.averages(world),
                     "learning_rate": lr,
                     "grad_norm": norm,
                     "tokens_per_second": meter.tokens / meter.seconds,
@@ -532,7 +532,7 @@ def train(
                 return result
         if not result.evaluation:  # resumed where it had already ended
             evaluate_now()
-    exported.place()
+    exported.apply()
     result.finished = True
     return result
 
@@ -545,8 +545,8 @@ def _count_targets(
     for batch in micro_batches:
         for name, count in objective.counts(batch).items():
             counts[name] = counts.get(name, 0) + count
-    own = sum(batch.num_tokens for batch in micro_batches)
-    tokens, flags, *totals = world.totals([own, float(flag), *counts.values()])
+    num_tokens = sum(batch.num_tokens for batch in micro_batches)
+    tokens, flags, *totals = world.totals([num_tokens, float(flag), *counts.values()])
     return (
         {name: t.clamp(min=1) if isinstance(t, Tensor) else max(t, 1) for name, t in zip(counts, totals, strict=True)},
         tokens,
@@ -563,9 +563,9 @@ def _pace(settings: LoopSettings, state: TrainingState) -> TrainingProgress:
     return TrainingProgress(settings.steps)
 
 
-def _plan(pace: TrainingProgress, step: int, wanted: bool, world: World, display: Display) -> Plan | None:
+def _plan(pace: TrainingProgress, step: int, is_due: bool, world: World, display: Display) -> Plan | None:
     """Plan again what is left, if it is time to: the first process decides for all."""
-    if not (wanted or pace.must_plan(step)):
+    if not (is_due or pace.must_plan(step)):
         return None
     plan = world.first(pace.plan(step) if world.is_main else None)
     assert plan is not None
@@ -605,14 +605,14 @@ def _restore(
     return state
 
 
-def _check_together(state: TrainingState, run: Path, world: World, display: Display) -> None:
+def _check_same_step(state: TrainingState, run: Path, world: World, display: Display) -> None:
     """Make sure that all processes begin at the same step, and say where another number of them makes other bits."""
     steps = world.gather(state.step)
     if len(set(steps)) > 1:
-        other = next(rank for rank, step in enumerate(steps) if step != steps[0])
+        differing_rank = next(rank for rank, step in enumerate(steps) if step != steps[0])
         raise MachineError(
             "machines-differ",
-            f"process 0 finds step {steps[0]} in `{run}`, process {other} step {steps[other]}",
+            f"process 0 finds step {steps[0]} in `{run}`, process {differing_rank} step {steps[differing_rank]}",
             "put --out on a filesystem that all machines share",
         )
     if state.processes not in (0, world.size):
@@ -623,10 +623,12 @@ def _check_together(state: TrainingState, run: Path, world: World, display: Disp
     state.processes = world.size
 
 
-def _not_finite(step: int, lr: float, run: Path) -> MachineError:
-    kept = f"; the checkpoints in `{run / 'checkpoints'}` are intact" if (run / "checkpoints").exists() else ""
+def _not_finite_error(step: int, lr: float, run: Path) -> MachineError:
+    checkpoints_note = (
+        f"; the checkpoints in `{run / 'checkpoints'}` are intact" if (run / "checkpoints").exists() else ""
+    )
     return MachineError(
         "not-finite",
         f"{MAX_SKIPPED} updates in a row had no finite gradient, up to step {step} with learning rate {lr:.3g}",
-        f"start again with a lower --lr or a longer --warmup-steps{kept}",
+        f"start again with a lower --lr or a longer --warmup-steps{checkpoints_note}",
     )

@@ -84,10 +84,10 @@ class RunMetrics:
                 while self.steps and self.steps[-1]["step"] >= step:
                     self.steps.pop()
                     self.superseded += 1
-                self.evaluations = [other for other in self.evaluations if other["step"] <= step]
+                self.evaluations = [evaluation for evaluation in self.evaluations if evaluation["step"] <= step]
             self.steps.append(record)
         else:
-            self.evaluations = [other for other in self.evaluations if other["step"] != step]
+            self.evaluations = [evaluation for evaluation in self.evaluations if evaluation["step"] != step]
             self.evaluations.append(record)
 
     @property
@@ -361,10 +361,10 @@ def _draw_sentence_order(axis: Any, metrics: RunMetrics) -> None:
         fontsize="small",
     )
     axis.set_ylabel("sentence order\nright (%)")
-    known = [value * 100 for value in [*_smooth(shares), *evaluations] if math.isfinite(value)]
+    percentages = [value * 100 for value in [*_smooth(shares), *evaluations] if math.isfinite(value)]
     axis.set_ylim(
-        max(0, min([_LOWEST_SHARE, *(value - 5 for value in known)])),
-        min(101, max([60, *(value + 5 for value in known)])),
+        max(0, min([_LOWEST_SHARE, *(value - 5 for value in percentages)])),
+        min(101, max([60, *(value + 5 for value in percentages)])),
     )
 
 
@@ -416,9 +416,9 @@ def _smooth(values: list[float]) -> list[float]:
     )  # below 200 points one of 50 is none: the mean would be the curve
     sums, counts = [0.0], [0]
     for value in values:
-        known = math.isfinite(value)
-        sums.append(sums[-1] + (value if known else 0.0))
-        counts.append(counts[-1] + known)
+        is_number = math.isfinite(value)
+        sums.append(sums[-1] + (value if is_number else 0.0))
+        counts.append(counts[-1] + is_number)
     smooth = []
     for position in range(len(values)):
         reach = min(half, position)
@@ -433,30 +433,32 @@ def _thin(steps: list[int], values: list[float]) -> tuple[list[int], list[float]
     if len(values) <= MAX_POINTS:
         return steps, values
     stretch = math.ceil(2 * len(values) / MAX_POINTS)
-    kept: set[int] = {0, len(values) - 1}
+    positions: set[int] = {0, len(values) - 1}
     for start in range(0, len(values), stretch):
-        known = [p for p in range(start, min(start + stretch, len(values))) if math.isfinite(values[p])]
-        kept.update((min(known, key=values.__getitem__), max(known, key=values.__getitem__)) if known else (start,))
-    order = sorted(kept)
+        finite = [p for p in range(start, min(start + stretch, len(values))) if math.isfinite(values[p])]
+        positions.update(
+            (min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)) if finite else (start,)
+        )
+    order = sorted(positions)
     return [steps[position] for position in order], [values[position] for position in order]
 
 
-def _loss_limits(losses: list[float], others: list[float]) -> tuple[float, float, int]:
+def _loss_limits(losses: list[float], references: list[float]) -> tuple[float, float, int]:
     """Return the bottom and top of the loss axis, and how many points lie above: one wild step must not flatten the curve."""
-    known = sorted(value for value in losses if math.isfinite(value))
-    fixed = [value for value in others if math.isfinite(value)]
-    if not known and not fixed:
+    finite = sorted(value for value in losses if math.isfinite(value))
+    fixed = [value for value in references if math.isfinite(value)]
+    if not finite and not fixed:
         return math.nan, math.nan, 0
-    top = max([*fixed, *known[-1:]])
-    if len(known) >= FEW_POINTS:
+    top = max([*fixed, *finite[-1:]])
+    if len(finite) >= FEW_POINTS:
         # The first points of a run, from 8 or 10 nats, would take half of the axis; what is above the frame is counted.
-        usual = known[int(0.95 * (len(known) - 1))]
-        spread = usual - statistics.median(known)
-        if known[-1] > usual + max(spread, 0.1):
+        usual = finite[int(0.95 * (len(finite) - 1))]
+        spread = usual - statistics.median(finite)
+        if finite[-1] > usual + max(spread, 0.1):
             top = max([*fixed, usual + 0.5 * max(spread, 0.1)])
-    bottom = min([*fixed, *known[:1]])
+    bottom = min([*fixed, *finite[:1]])
     margin = 0.06 * max(top - bottom, 0.2)
-    return max(bottom - margin, 0.0), top + margin, sum(value > top + margin for value in known)
+    return max(bottom - margin, 0.0), top + margin, sum(value > top + margin for value in finite)
 
 
 class Display:
@@ -522,12 +524,14 @@ class Display:
         self._latest = record
         if seconds_left is None:
             seconds_left = self._seconds_left(step, total_steps) if total_steps else math.nan
-        left = _duration(max(seconds_left, 0.0) if seconds_left == seconds_left else seconds_left)
+        time_left = _duration(max(seconds_left, 0.0) if seconds_left == seconds_left else seconds_left)
         if self._live:
-            self._progress.update(self._task, total=total_steps, completed=step, left=left)
+            self._progress.update(self._task, total=total_steps, completed=step, left=time_left)
             self._live.update(Group(self._table(), self._progress))
         elif not self.silent:
-            print(f"step {step:>6}/{total_steps or '…'}  {_line(record)}  left {left}", file=sys.stderr, flush=True)
+            print(
+                f"step {step:>6}/{total_steps or '…'}  {_line(record)}  left {time_left}", file=sys.stderr, flush=True
+            )
 
     def plan(self, plan: dict[str, Any], news: str | None) -> None:
         """Record a plan of a training by the clock, and report it if it is news."""
@@ -541,8 +545,12 @@ class Display:
         self._evaluation = (step, metrics)
         if self._live:
             self._live.update(Group(self._table(), self._progress))
-        known = any(name in _SHORT for name in metrics)
-        line = _line(metrics) if known else "  ".join(f"{n.replace('_', ' ')} {v:.4f}" for n, v in metrics.items())
+        is_pretraining = any(name in _SHORT for name in metrics)
+        line = (
+            _line(metrics)
+            if is_pretraining
+            else "  ".join(f"{n.replace('_', ' ')} {v:.4f}" for n, v in metrics.items())
+        )
         self.note(f"eval {step:>6}  {line}")
 
     def note(self, message: str) -> None:
@@ -576,13 +584,13 @@ class Display:
         for title in ("", "training", held_out):
             table.add_column(title, justify="left" if not title else "right")
         evaluated = dict(self._evaluation[1]) if self._evaluation else {}
-        known = any(name in _SHORT for name in evaluated)
+        is_pretraining = any(name in _SHORT for name in evaluated)
         for name, value in self._latest.items():
             if name not in ("tokens", "seconds"):
-                shown = _format(name, evaluated.pop(name)) if name in evaluated else ""
-                table.add_row(name.replace("_", " "), _format(name, value), shown)
+                held_out_text = _format(name, evaluated.pop(name)) if name in evaluated else ""
+                table.add_row(name.replace("_", " "), _format(name, value), held_out_text)
         for name, value in evaluated.items():
-            if not known:  # the scores of a task, which training does not have
+            if not is_pretraining:  # the scores of a task, which training does not have
                 table.add_row(name.replace("_", " "), "", f"{value:.4f}")
         return table
 
@@ -624,13 +632,13 @@ def _format(name: str, value: float) -> str:
 
 
 def _line(record: dict[str, float]) -> str:
-    shown = (n for n in record if n in _SHORT or n in ("loss", "mfu"))
-    return "  ".join(f"{_SHORT.get(name, name)} {_format(name, record[name])}" for name in shown)
+    names = (n for n in record if n in _SHORT or n in ("loss", "mfu"))
+    return "  ".join(f"{_SHORT.get(name, name)} {_format(name, record[name])}" for name in names)
 
 
 def _duration(seconds: float) -> str:
     if seconds != seconds:
         return "…"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remaining_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{remaining_seconds:02}" if hours else f"{minutes}:{remaining_seconds:02}"

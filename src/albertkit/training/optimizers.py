@@ -59,11 +59,11 @@ class DecoupledAdam(torch.optim.Optimizer):
         bias_correction: bool = False,
         lr_factors: Mapping[str, float] | None = None,
     ) -> None:
-        named = list(named_parameters)
-        self.names = {id(parameter): name for name, parameter in named}
+        pairs = list(named_parameters)
+        self.names = {id(parameter): name for name, parameter in pairs}
         self.trust_ratio = trust_ratio
         groups: dict[tuple[float, bool], dict[str, Any]] = {}
-        for name, parameter in named:
+        for name, parameter in pairs:
             factor = next((f for start, f in (lr_factors or {}).items() if name.startswith(start)), 1.0)
             excluded = bool(EXCLUDED.search(name))
             adapt, decay = (False, 0.0) if excluded else (trust_ratio, weight_decay)
@@ -111,8 +111,8 @@ class DecoupledAdam(torch.optim.Optimizer):
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         weight_norms = torch.stack(torch._foreach_norm(parameters))
         update_norms = torch.stack(torch._foreach_norm(updates))
-        both = (weight_norms > 0) & (update_norms > 0)
-        ratios = torch.where(both, weight_norms / update_norms, 1.0)
+        has_norms = (weight_norms > 0) & (update_norms > 0)
+        ratios = torch.where(has_norms, weight_norms / update_norms, 1.0)
         torch._foreach_mul_(updates, list(ratios.unbind()))
         torch._foreach_add_(parameters, updates, alpha=-group["lr"])
 
@@ -172,9 +172,9 @@ class DecoupledAdam(torch.optim.Optimizer):
             for p in group["params"]:
                 name = self.names[id(p)]
                 saved = {slot: tensors.get(f"{name}/{slot}") for slot in self.slots}
-                found = {slot: tensor.to(p.device).clone() for slot, tensor in saved.items() if tensor is not None}
-                if found:
-                    self.state[p] = found
+                slots = {slot: tensor.to(p.device).clone() for slot, tensor in saved.items() if tensor is not None}
+                if slots:
+                    self.state[p] = slots
 
 
 def make_optimizer(

@@ -181,16 +181,16 @@ class ClockPace(TrainingProgress):
     def plan(self, step: int) -> Plan:
         used = self.seconds_used()
         seconds_per_step = self._seconds_per_step(step)
-        left = self._budget - used
+        seconds_left = self._budget - used
         pause_share = _FIRST_PAUSES if sum(plan.evaluate for plan in self.plans) == 1 else _PAUSES
         interval = max(self._budget / _EVALUATIONS, self._last_pause / pause_share)  # between evaluations
         due = self._last_evaluation + interval - self._budget / _PARTS / 2  # the plan that is nearest to the twentieth
-        evaluate = self._eval_every is None and bool(self.plans) and used >= due and left >= interval / 2
-        pauses = 1 + int(left / interval) if self._eval_every is None else 1
+        evaluate = self._eval_every is None and bool(self.plans) and used >= due and seconds_left >= interval / 2
+        pauses = 1 + int(seconds_left / interval) if self._eval_every is None else 1
         seconds_with_pauses = seconds_per_step
         if self._eval_every:
             seconds_with_pauses += self._last_pause / self._eval_every
-        total_steps = step + max(0, round((left - pauses * self._last_pause) / seconds_with_pauses))
+        total_steps = step + max(0, round((seconds_left - pauses * self._last_pause) / seconds_with_pauses))
         if self._steps is not None:
             total_steps = min(total_steps, max(self._steps, step))
         if evaluate:

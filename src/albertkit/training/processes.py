@@ -1,4 +1,4 @@
-"""Abilities of a machine: which precision to use, and the peak a utilisation is measured against."""
+"""The processes of a training, their rendezvous and collectives, and what their devices can do: precision, compiler, peak."""
 
 import atexit
 import importlib.util
@@ -63,10 +63,10 @@ class World:
         if self.size == 1:
             return float(flag)
         parameters = list(parameters)
-        there = self.put([flag, *(p.grad is not None for p in parameters)], torch.float32)
+        has_gradient = self.to_device([flag, *(p.grad is not None for p in parameters)], torch.float32)
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        flat = self.sum(torch.cat([*(g.detach().reshape(-1) for g in gradients), there]))
-        *totals, holders = flat.split([*(p.numel() for p in parameters), len(there)])
+        flat = self.sum(torch.cat([*(g.detach().reshape(-1) for g in gradients), has_gradient]))
+        *totals, holders = flat.split([*(p.numel() for p in parameters), len(has_gradient)])
         for parameter, gradient, total in zip(parameters, gradients, totals, strict=True):
             parameter.grad = gradient.detach().copy_(total.view_as(gradient))
         return holders
@@ -74,25 +74,25 @@ class World:
     def sum(self, values: Tensor) -> Tensor:
         """Sum a tensor over all processes, element by element, in place."""
         if self.size > 1:
-            with _among_others():
+            with _collective_errors():
                 dist.all_reduce(values)
         return values
 
     def totals(self, numbers: Sequence[float]) -> Sequence[Tensor | float]:
         """Sum numbers of the host over all processes: plain numbers if this is the only one, else 0-d on the device.
 
-        The host does not wait for the device; `read` does.
+        The host does not wait for the device; `to_host` does.
         """
-        return numbers if self.size == 1 else self.sum(self.put(numbers, torch.float64)).unbind()
+        return numbers if self.size == 1 else self.sum(self.to_device(numbers, torch.float64)).unbind()
 
-    def read(self, *values: Tensor | float) -> list[float]:
+    def to_host(self, *values: Tensor | float) -> list[float]:
         """Return numbers of the device, of any shape, and of the host, as one list on the host: one transfer."""
-        there = [value.double().flatten() for value in values if isinstance(value, Tensor)]
-        found = iter(torch.cat(there).tolist() if there else ())
-        lists = ([next(found) for _ in range(v.numel())] if isinstance(v, Tensor) else [v] for v in values)
+        tensors = [value.double().flatten() for value in values if isinstance(value, Tensor)]
+        transferred = iter(torch.cat(tensors).tolist() if tensors else ())
+        lists = ([next(transferred) for _ in range(v.numel())] if isinstance(v, Tensor) else [v] for v in values)
         return [number for numbers in lists for number in numbers]
 
-    def put(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
+    def to_device(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
         """Put numbers of the host on the device; neither waits for the other."""
         values = torch.tensor(numbers, dtype=dtype)
         pinned = values.pin_memory() if self.device.type == "cuda" else values
@@ -103,7 +103,7 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        with _among_others():
+        with _collective_errors():
             dist.all_gather_object(values, value)
         return values
 
@@ -114,12 +114,12 @@ class World:
     def barrier(self) -> None:
         """Wait until all processes are here."""
         if self.size > 1:
-            with _among_others():
+            with _collective_errors():
                 dist.barrier()
 
 
 @contextmanager
-def _among_others() -> Iterator[None]:
+def _collective_errors() -> Iterator[None]:
     """State what a collective says of a process that is gone (gloo, NCCL: RuntimeError) as one of our errors."""
     try:
         yield
@@ -143,7 +143,7 @@ def join_world(device: str = "auto") -> World:
         torch.cuda.set_device(chosen)
     if size > 1 and not dist.is_initialized():
         warn_of_shared_store()
-        with _among_others():
+        with _collective_errors():
             store = fresh_store(rank, size, TIMEOUT)
             dist.init_process_group(
                 "nccl" if on_gpu else "gloo",
@@ -173,10 +173,10 @@ def find_device(device: str = "auto", local_rank: int = 0) -> torch.device:
 def _checked(name: str) -> torch.device:
     """Return the device of this name, if it is there."""
     gpus = torch.cuda.device_count()
-    known = ["cpu", *(f"cuda:{n}" for n in range(gpus))]
-    if name not in known:
-        there = f"{gpus} CUDA devices" if gpus else "no CUDA device that torch can use"
-        raise ConfigError("no-device", f"device `{name}`: this machine has {there}", f"use {' or '.join(known)}")
+    names = ["cpu", *(f"cuda:{n}" for n in range(gpus))]
+    if name not in names:
+        devices = f"{gpus} CUDA devices" if gpus else "no CUDA device that torch can use"
+        raise ConfigError("no-device", f"device `{name}`: this machine has {devices}", f"use {' or '.join(names)}")
     return torch.device(name)
 
 
@@ -201,28 +201,28 @@ def fresh_store(rank: int, size: int, timeout: timedelta) -> Store | None:
 
 def meet(store: Store, rank: int, size: int, timeout: timedelta) -> str:
     """Agree on a name for this start with the other processes, whatever earlier starts left in the store they share."""
-    own = uuid.uuid4().hex
+    own_name = uuid.uuid4().hex
     if rank:
-        store.set(f"albertkit/hello/{rank}", own)
-        answer = f"albertkit/welcome/{own}"
+        store.set(f"albertkit/hello/{rank}", own_name)
+        answer = f"albertkit/welcome/{own_name}"
         store.wait([answer], timeout)
         name = store.get(answer).decode()
         store.add(f"albertkit/met/{name}", 1)
         return name
     answered: dict[int, str] = {}
     deadline = time.monotonic() + timeout.total_seconds()
-    while store.add(f"albertkit/met/{own}", 0) < size - 1:
-        for other in range(1, size):
-            if store.check([f"albertkit/hello/{other}"]):
-                hello = store.get(f"albertkit/hello/{other}").decode()
-                if answered.get(other) != hello:  # not yet answered, or it was a dead process's
-                    answered[other] = hello
-                    store.set(f"albertkit/welcome/{hello}", own)
+    while store.add(f"albertkit/met/{own_name}", 0) < size - 1:
+        for peer in range(1, size):
+            if store.check([f"albertkit/hello/{peer}"]):
+                hello = store.get(f"albertkit/hello/{peer}").decode()
+                if answered.get(peer) != hello:  # not yet answered, or it was a dead process's
+                    answered[peer] = hello
+                    store.set(f"albertkit/welcome/{hello}", own_name)
         if time.monotonic() > deadline:
-            missing = size - 1 - store.add(f"albertkit/met/{own}", 0)
+            missing = size - 1 - store.add(f"albertkit/met/{own_name}", 0)
             raise RuntimeError(f"{missing} of {size} processes did not come within {timeout}")
         time.sleep(_PAUSE)
-    return own
+    return own_name
 
 
 PRECISIONS = ("auto", "fp32", "bf16")
@@ -246,15 +246,15 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
-def choose_compiled(wanted: str, device: torch.device) -> bool:
+def choose_compiled(option: str, device: torch.device) -> bool:
     """Return whether to fuse what a layer does between its matrix products: "on", "off", or "auto" for on CUDA, where those
     operations wait for memory and their launches for the host."""
     missing = _lacking_compiler(device)
-    if wanted == "on" and missing:
+    if option == "on" and missing:
         raise MissingExtraError(
             "not-installed", f"torch.compile needs {missing} for {device.type}", "use --compile off"
         )
-    return wanted == "on" or (wanted == "auto" and device.type == "cuda" and not missing)
+    return option == "on" or (option == "auto" and device.type == "cuda" and not missing)
 
 
 def _lacking_compiler(device: torch.device) -> str:
@@ -262,8 +262,8 @@ def _lacking_compiler(device: torch.device) -> str:
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return "triton"
     names = ("CC", "cc", "gcc", "clang") if device.type == "cuda" else ("CXX", "g++", "clang++")
-    found = os.environ.get(names[0]) or any(map(shutil.which, names[1:]))
-    return "" if found else "a C compiler" if device.type == "cuda" else "a C++ compiler"
+    compiler = os.environ.get(names[0]) or any(map(shutil.which, names[1:]))
+    return "" if compiler else "a C compiler" if device.type == "cuda" else "a C++ compiler"
 
 
 def describe(model: PretrainedAlbert, device: torch.device) -> str:
@@ -288,8 +288,8 @@ def peak_flops(device: torch.device) -> float | None:
 
 def bf16_peak(name: str) -> float | None:
     """Return the dense bf16 FLOP/s in the data sheet of a GPU, by the name that its driver reports; None for an unknown one."""
-    known = (1e12 * tflops for part, tflops in _BF16_PEAKS.items() if re.search(rf"\b{part}\b", name))
-    return next(known, None)
+    peaks = (1e12 * tflops for part, tflops in _BF16_PEAKS.items() if re.search(rf"\b{part}\b", name))
+    return next(peaks, None)
 
 
 @contextmanager
@@ -326,8 +326,8 @@ def repeatable(device: torch.device) -> Iterator[None]:
 def _multiplies(device: torch.device) -> bool:
     """Return whether torch does not refuse a product as one that might not repeat itself."""
     try:
-        one = torch.ones(8, 8, device=device)
-        torch.mm(one, one)
+        ones = torch.ones(8, 8, device=device)
+        torch.mm(ones, ones)
     except RuntimeError as error:
         if "CUBLAS_WORKSPACE_CONFIG" not in str(error):
             raise

@@ -23,9 +23,9 @@ from albertkit.files import write_json
 from albertkit.output.plots import plot_confusion, plot_regression, scatter_svgs
 from albertkit.output.sections import Cell, Figure, Paragraph, Section, TableSection, to_json_value
 
-MOST_CLASSES = 12  # a wider matrix cannot be read; the most frequent mistakes are listed instead
-MOST_MISTAKES = 10
-NAME_WIDTH = 12
+MAX_CLASSES_SHOWN = 12  # a wider matrix cannot be read; the most frequent mistakes are listed instead
+MAX_MISTAKES_SHOWN = 10
+MAX_NAME_WIDTH = 12
 _SCORES_OF_A_CLASS = {"f1", "precision", "recall", "accuracy_and_f1"}  # if there are two classes
 # Numbers of `results.json` that are no scores.
 _NO_SCORES = {"value", "steps", "seconds_of_updates", "collapsed", "model", "examples", "best_step"}
@@ -107,10 +107,10 @@ def guessing_note(results: Mapping[str, Any]) -> str:
 
 def scatter(pairs: Sequence[Sequence[float | None]]) -> list[Section]:
     """Return the picture of predictions over labels for a page; nothing without numbers or without matplotlib."""
-    known = [(label, value) for label, value in pairs if label is not None and value is not None]
-    known = [pair for pair in known if abs(sum(pair)) < 1e12]
+    points = [(label, value) for label, value in pairs if label is not None and value is not None]
+    points = [pair for pair in points if abs(sum(pair)) < 1e12]
     try:
-        svgs = scatter_svgs(known) if known else []
+        svgs = scatter_svgs(points) if points else []
     except MissingExtraError:
         svgs = []
     return [Figure(svgs[0], "Predictions over labels", narrow=svgs[1])] if svgs else []
@@ -118,19 +118,19 @@ def scatter(pairs: Sequence[Sequence[float | None]]) -> list[Section]:
 
 def scores_of(results: Mapping[str, Any]) -> dict[str, float]:
     """Return the scores in results; names that differ in case alone are one score, written twice."""
-    found = {
+    scores = {
         name: math.nan if value is None else value
         for name, value in results.items()
         if name not in _NO_SCORES
         and (value is None or (isinstance(value, int | float) and not isinstance(value, bool)))
     }
-    return {name: value for name, value in found.items() if name == name.lower() or name.lower() not in found}
+    return {name: value for name, value in scores.items() if name == name.lower() or name.lower() not in scores}
 
 
 def score_name(name: str, positive_class: str = "") -> str:
     """Return a score's name for readers, with the class that it is of."""
-    shown = name.replace("_", " ")
-    return f"{shown} ({positive_class})" if positive_class and name in _SCORES_OF_A_CLASS else shown
+    text = name.replace("_", " ")
+    return f"{text} ({positive_class})" if positive_class and name in _SCORES_OF_A_CLASS else text
 
 
 def score_table(
@@ -166,7 +166,7 @@ def class_scores_section(rows: Sequence[ClassScores], kind: str) -> TableSection
 def confusion_table(confusion: Confusion) -> TableSection:
     """Return labels down, predictions across; of more than `MOST_CLASSES` classes the most frequent mistakes."""
     names, counts = confusion.names, confusion.counts
-    if len(names) > MOST_CLASSES:
+    if len(names) > MAX_CLASSES_SHOWN:
         wrong = [
             (count, names[row], names[column])
             for row, line in enumerate(counts)
@@ -174,12 +174,12 @@ def confusion_table(confusion: Confusion) -> TableSection:
             if count and row != column
         ]
         wrong.sort(key=lambda mistake: -mistake[0])
-        rows = [[label, predicted, count] for count, label, predicted in wrong[:MOST_MISTAKES]]
+        rows = [[label, predicted, count] for count, label, predicted in wrong[:MAX_MISTAKES_SHOWN]]
         return TableSection(["label", "predicted as", "times"], rows, "Most frequent mistakes")
     heads = labels = list(names)
-    if max(map(len, names), default=0) > NAME_WIDTH:  # long names go by numbers
-        heads = [str(place) for place in range(1, len(names) + 1)]
-        labels = [f"{place:>2} {name}" for place, name in enumerate(names, 1)]
+    if max(map(len, names), default=0) > MAX_NAME_WIDTH:  # long names go by numbers
+        heads = [str(index) for index in range(1, len(names) + 1)]
+        labels = [f"{index:>2} {name}" for index, name in enumerate(names, 1)]
     rows = []
     for row, (label, line) in enumerate(zip(labels, counts, strict=True)):
         total = max(sum(line), 1)
@@ -194,12 +194,12 @@ def save_results(results: Mapping[str, Any], folder: str | os.PathLike[str], tit
     """Write `results.json`, and with the extra `report` a picture, `confusion.png` or `regression.png`; return the files."""
     folder = Path(folder)
     write_json(folder / "results.json", to_json_value(results))
-    written = [folder / "results.json"]
+    files = [folder / "results.json"]
     try:
         if results.get("confusion"):
-            written.append(plot_confusion(**results["confusion"], out=folder / "confusion.png", title=title))
+            files.append(plot_confusion(**results["confusion"], out=folder / "confusion.png", title=title))
         if results.get("pairs"):
-            written.append(plot_regression(results["pairs"], out=folder / "regression.png", title=title))
+            files.append(plot_regression(results["pairs"], out=folder / "regression.png", title=title))
     except MissingExtraError:
         pass
-    return written
+    return files

@@ -6,7 +6,7 @@
     def once(run):
         run = run.resolved(settings)                               # every default a number
         run.check_made_from({"model": …, "data": …})               # a new folder, or this very run
-        run.place(model)                                           # device, precision, gradient checkpointing
+        run.place_model(model)                                        # device, precision, gradient checkpointing
         return run.fit(Recipe(model, objective, …), Best(load, score, write))
 
 Every process of a launch does the same; the first one writes.
@@ -37,7 +37,7 @@ from albertkit.training.processes import World, choose_precision, join_world, re
 from albertkit.training.results import save_results
 from albertkit.training.settings import ComputeOptions, EpochSettings
 
-_LOWER = 1 / 3  # of the learning rate, for a retry
+RETRY_FACTOR = 1 / 3  # of the learning rate, for a retry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +82,15 @@ class RunResult(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; a score that is not defined is None."""
-        own = {"model": self.model and str(self.model), "metric": self.metric, "value": self.value}
-        rest: dict[str, Any] = {}
+        summary = {"model": self.model and str(self.model), "metric": self.metric, "value": self.value}
+        extent: dict[str, Any] = {}
         if self.steps:
-            rest |= {"steps": self.steps, "seconds_of_updates": round(self.seconds, 1)}
+            extent |= {"steps": self.steps, "seconds_of_updates": round(self.seconds, 1)}
         if self.retries:
-            rest["retries"] = list(self.retries)
+            extent["retries"] = list(self.retries)
         if self.seeds:
-            rest["seeds"] = {str(seed): value for seed, value in self.seeds.items()}
-        return to_json_value({**own, **self.scores, **self.extras(), **rest})
+            extent["seeds"] = {str(seed): value for seed, value in self.seeds.items()}
+        return to_json_value({**summary, **self.scores, **self.extras(), **extent})
 
     def saved(self) -> dict[str, Any]:
         """Return the content of `results.json`."""
@@ -106,7 +106,7 @@ class RunResult(Result):
 
 
 AnySettings = TypeVar("AnySettings", bound=ComputeOptions)
-Other = TypeVar("Other", bound=ComputeOptions)
+OtherSettings = TypeVar("OtherSettings", bound=ComputeOptions)
 AnyResult = TypeVar("AnyResult", bound=RunResult)
 Model = TypeVar("Model")
 
@@ -159,15 +159,15 @@ class Run(Generic[AnySettings]):
         """The name of the folder."""
         return self.folder.resolve().name
 
-    def resolved(self, settings: Other) -> "Run[Other]":
+    def resolved(self, settings: OtherSettings) -> "Run[OtherSettings]":
         """Return the run with resolved settings; their learning rate is lowered for a retry."""
         if self.retries and isinstance(settings, EpochSettings) and settings.lr:
-            lr = float(f"{settings.lr * _LOWER ** len(self.retries):.3g}")
+            lr = float(f"{settings.lr * RETRY_FACTOR ** len(self.retries):.3g}")
             settings = dataclasses.replace(settings, lr=lr)
         return dataclasses.replace(self, settings=settings)  # type: ignore[return-value, arg-type]
 
-    def place(self, model: PretrainedAlbert) -> None:
-        """Put a model where it is trained, and decide how it computes."""
+    def place_model(self, model: PretrainedAlbert) -> None:
+        """Move a model to its device and set its precision."""
         place_model(model, self.settings, self.world)
 
     def check_made_from(self, provenance: Mapping[str, Any]) -> bool:
@@ -176,11 +176,11 @@ class Run(Generic[AnySettings]):
         checkpoint = newest_checkpoint(self.folder) if continues else None
         if checkpoint is not None:
             before = load_typed(checkpoint / PROVENANCE, dict[str, Any], "provenance")
-            found = [_difference(n, before.get(n), now) for n, now in provenance.items() if before.get(n) != now]
-            if found:
+            differences = [_difference(n, before.get(n), now) for n, now in provenance.items() if before.get(n) != now]
+            if differences:
                 raise CheckpointError(
                     "changed",
-                    f"`{self.folder}` was trained on {'; '.join(found)}",
+                    f"`{self.folder}` was trained on {'; '.join(differences)}",
                     "resume with what the run was started with, or start a new run with another --out",
                 )
         return continues
@@ -236,28 +236,28 @@ class Run(Generic[AnySettings]):
             return self._with_retries(once)
         results = {}
         for seed in range(settings.seed, settings.seed + settings.seeds):
-            own = dataclasses.replace(settings, seed=seed, seeds=1)
-            results[seed] = self._inside(f"seed-{seed}", own)._with_retries(once)
+            seed_settings = dataclasses.replace(settings, seed=seed, seeds=1)
+            results[seed] = self._subrun(f"seed-{seed}", seed_settings)._with_retries(once)
             if results[seed].model is None:  # a signal
                 return results[seed]
-        values = {seed: -math.inf if math.isnan(one.value) else one.value for seed, one in results.items()}
+        values = {seed: -math.inf if math.isnan(result.value) else result.value for seed, result in results.items()}
         best = results[max(values, key=lambda seed: values[seed])]
         summary = dataclasses.replace(
             best,
             value=statistics.median(values.values()),
-            seeds={seed: one.value for seed, one in results.items()},
-            steps=sum(one.steps for one in results.values()),
-            seconds=sum(one.seconds for one in results.values()),
+            seeds={seed: result.value for seed, result in results.items()},
+            steps=sum(result.steps for result in results.values()),
+            seconds=sum(result.seconds for result in results.values()),
         )
         spread = ", ".join(f"{value:.4f}" for value in sorted(values.values()))
         self.display.note(f"{best.metric} of {len(values)} seeds: median {summary.value:.4f} ({spread})")
-        return self._promoted(summary, ("best",))
+        return self._promote(summary, ("best",))
 
     def _with_retries(self: "Run[Epochs]", once: Callable[["Run[Epochs]"], AnyResult]) -> AnyResult:
         """Train with one seed, again with a lower rate as often as `retries` allows where nothing is learned."""
         whys: tuple[str, ...] = ()
         while True:
-            attempt = self._inside(f"retry-{len(whys)}", self.settings, whys) if whys else self
+            attempt = self._subrun(f"retry-{len(whys)}", self.settings, whys) if whys else self
             last = len(whys) == self.settings.retries
             try:
                 result = once(attempt)
@@ -268,23 +268,23 @@ class Run(Generic[AnySettings]):
                 why = error.message
             if last or not why:
                 result = dataclasses.replace(result, retries=whys)
-                return result if attempt is self else self._promoted(result, ("best", "dev"))
+                return result if attempt is self else self._promote(result, ("best", "dev"))
             rate = load_typed(attempt.folder / "run.toml", dict[str, Any])["lr"]
             whys = (*whys, f"learning rate {rate:g}: {why}")
 
-    def _inside(self, name: str, settings: AnySettings, retries: tuple[str, ...] = ()) -> "Run[AnySettings]":
+    def _subrun(self, name: str, settings: AnySettings, retries: tuple[str, ...] = ()) -> "Run[AnySettings]":
         return dataclasses.replace(self, folder=self.folder / name, settings=settings, retries=retries)
 
-    def _promoted(self, result: AnyResult, names: Sequence[str]) -> AnyResult:
+    def _promote(self, result: AnyResult, names: Sequence[str]) -> AnyResult:
         """Copy the model of a run inside this one, and save its results, where a user looks for them."""
         if result.model is None:
             return result
         promoted = dataclasses.replace(result, model=self.folder / "best")
         if self.world.is_main:
             for name in names:
-                if (found := result.model.parent / name).exists():
+                if (source := result.model.parent / name).exists():
                     with atomic_folder(self.folder / name) as folder:
-                        shutil.copytree(found, folder, dirs_exist_ok=True)
+                        shutil.copytree(source, folder, dirs_exist_ok=True)
             save_results(promoted.saved(), self.folder)
         self.world.barrier()
         return promoted
@@ -318,7 +318,7 @@ def open_run(
 
 
 def place_model(model: PretrainedAlbert, settings: ComputeOptions, world: World) -> None:
-    """Put a model where it is trained, and decide how it computes."""
+    """Move a model to its device and set its precision."""
     model.to(world.device)
     model.compute_dtype = choose_precision(settings.precision, world.device)
     model.gradient_checkpointing = settings.gradient_checkpointing

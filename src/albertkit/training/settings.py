@@ -17,9 +17,9 @@ from albertkit.files import atomic_file, check_other_files, plain_file
 from albertkit.validation import MAX_SEED, NotNegative, Positive, Range, Share, wrong_fields
 
 _YAML = (".yaml", ".yml")
-MOST_STEPS = 1_000_000_000
+MAX_STEPS = 1_000_000_000
 LearningRate = Annotated[float | None, Range(above=0, below=10)]
-Updates = Annotated[int | None, Range(1, below=MOST_STEPS)]
+Updates = Annotated[int | None, Range(1, below=MAX_STEPS)]
 _ALWAYS_ON_CARD = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")
 
 # What may lie in the folder of a run before there is one: what the parts of a command wrote before they were killed, the
@@ -97,24 +97,27 @@ class Settings:
             ConfigError: bad-file, or unknown-name with the nearest known name.
         """
         values = _read_values(path, pipe)
-        known = {f.name for f in dataclasses.fields(cls)}
+        names = {f.name for f in dataclasses.fields(cls)}
         for key in values:
-            if key not in known:
-                raise ConfigError("unknown-name", f"`{key}` in `{path}`{cls._owner_of(values)}", near_miss(key, known))
+            if key not in names:
+                raise ConfigError("unknown-name", f"`{key}` in `{path}`{cls._owner_of(values)}", near_miss(key, names))
         return values
 
     @classmethod
     def _owner_of(cls, values: dict[str, Any]) -> str:
-        """Name the training whose settings these are, if another's."""
-        others = [
-            other for other in _subclasses(Settings) if values.keys() <= {f.name for f in dataclasses.fields(other)}
-        ]
-        other = max(others, key=lambda one: len(dataclasses.fields(one)), default=None)
-        return f": the file holds {other.__name__}, `{cls.__name__}` are expected" if other else ""
+        """Name the training whose settings these are, if they are another's."""
+        owners = []
+        for subclass in _subclasses(Settings):
+            if values.keys() <= {field.name for field in dataclasses.fields(subclass)}:
+                owners.append(subclass)
+        if not owners:
+            return ""
+        owner = max(owners, key=lambda subclass: len(dataclasses.fields(subclass)))
+        return f": the file holds {owner.__name__}, `{cls.__name__}` are expected"
 
 
 def _subclasses(kind: type[Settings]) -> list[type[Settings]]:
-    return [one for other in kind.__subclasses__() for one in (other, *_subclasses(other))]
+    return [descendant for subclass in kind.__subclasses__() for descendant in (subclass, *_subclasses(subclass))]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,7 +198,7 @@ class EpochSettings(ComputeOptions):
 
     free: ClassVar[frozenset[str]] = frozenset({"device"})
 
-    epochs: Annotated[float | None, Range(above=0, below=MOST_STEPS)] = None
+    epochs: Annotated[float | None, Range(above=0, below=MAX_STEPS)] = None
     steps: Updates = None
     lr: LearningRate = None
     warmup: Share | None = None
@@ -209,12 +212,12 @@ class EpochSettings(ComputeOptions):
 
     def problems(self) -> list[str]:
         """List what is impossible, of the settings named here, too."""
-        found = super().problems()
+        problems = super().problems()
         if self.seed + self.seeds > MAX_SEED:
-            found.append(f"seed + seeds must be below 2^63, seed is {self.seed}")
+            problems.append(f"seed + seeds must be below 2^63, seed is {self.seed}")
         if self.epochs is not None and self.steps is not None:
-            found.append("epochs and steps are both given; one follows from the other")
-        return found
+            problems.append("epochs and steps are both given; one follows from the other")
+        return problems
 
     @property
     def warmup_steps(self) -> int:
@@ -279,5 +282,5 @@ def _read_values(path: Path, pipe: bool) -> dict[str, Any]:
                 )
         return values
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise ConfigError("bad-file", f"`{path}`: {said}", "see the files in recipes/ for the form") from None
+        reason = " ".join(str(error).split())
+        raise ConfigError("bad-file", f"`{path}`: {reason}", "see the files in recipes/ for the form") from None

@@ -74,12 +74,12 @@ class Variable:
     Attributes:
         path: Names of the attributes that lead to it from the root; its key is made of them.
         name: The variable's own name.
-        others: More paths to it.
+        other_paths: More paths to it.
     """
 
     path: tuple[str, ...]
     name: str
-    others: tuple[tuple[str, ...], ...] = ()
+    other_paths: tuple[tuple[str, ...], ...] = ()
 
     @property
     def key(self) -> str:
@@ -99,9 +99,9 @@ def write_object_graph(variables: Iterable[Variable]) -> bytes:
 
     def node_at(path: tuple[str, ...], end: int | None = None) -> int:
         node = 0
-        for place, part in enumerate(path):
+        for index, part in enumerate(path):
             if part not in children[node]:
-                last = place == len(path) - 1
+                last = index == len(path) - 1
                 following = end if last and end is not None else len(children)
                 if following == len(children):
                     graph.nodes.add()
@@ -114,8 +114,8 @@ def write_object_graph(variables: Iterable[Variable]) -> bytes:
     for variable in variables:
         node = node_at(variable.path)
         graph.nodes[node].attributes.add(name=_ATTRIBUTE, full_name=variable.name, checkpoint_key=variable.key)
-        for other in variable.others:
-            node_at(other, node)
+        for other_path in variable.other_paths:
+            node_at(other_path, node)
     for node in graph.nodes:
         node.has_checkpoint_values.value = True  # every node leads to a variable
     return graph.SerializeToString()
@@ -210,8 +210,8 @@ class TensorBundle:
             return {name: name for name in self.names}
         graph = self.read(OBJECT_GRAPH)
         with reading(self.prefix):
-            known = read_variable_names(graph)
-        return {name: known.get(name, name) for name in self.names}
+            names_by_key = read_variable_names(graph)
+        return {name: names_by_key.get(name, name) for name in self.names}
 
 
 def bundle_shard_name(prefix: str, number: int, num_shards: int) -> str:
@@ -276,23 +276,23 @@ def find_prefix(path: str | os.PathLike[str]) -> str:
 
     Of several, the folder's file `checkpoint`, which `tf.train.Saver` keeps up to date, chooses.
     """
-    given = Path(path)
-    if not given.is_dir():
-        prefix = str(given).removesuffix(_INDEX)
+    location = Path(path)
+    if not location.is_dir():
+        prefix = str(location).removesuffix(_INDEX)
         if Path(prefix + _INDEX).is_file():
             return prefix
-        hint = "give the path without .index, or the folder" + _listed(_prefixes(given.parent))
+        hint = "give the path without .index, or the folder" + _listed(_prefixes(location.parent))
         raise DataError("not-found", f"no TensorFlow checkpoint `{prefix}`: there is no file `{prefix}{_INDEX}`", hint)
-    found = [*_prefixes(given), *_prefixes(given / "variables")]
-    if len(found) > 1 and (chosen := _newest(given)) in found:
+    prefixes = [*_prefixes(location), *_prefixes(location / "variables")]
+    if len(prefixes) > 1 and (chosen := _newest(location)) in prefixes:
         return str(chosen)
-    if len(found) > 1:
-        fact = f"`{given}` holds {len(found)} TensorFlow checkpoints"
-        raise CheckpointError("ambiguous", fact, "name one of them" + _listed(found))
-    if not found:
-        fact = f"no TensorFlow checkpoint in `{given}`: no file *{_INDEX}, there or in variables/"
+    if len(prefixes) > 1:
+        fact = f"`{location}` holds {len(prefixes)} TensorFlow checkpoints"
+        raise CheckpointError("ambiguous", fact, "name one of them" + _listed(prefixes))
+    if not prefixes:
+        fact = f"no TensorFlow checkpoint in `{location}`: no file *{_INDEX}, there or in variables/"
         raise DataError("not-found", fact, "give the folder that holds the .index and .data files")
-    return str(found[0])
+    return str(prefixes[0])
 
 
 def _prefixes(folder: Path) -> list[Path]:
@@ -304,8 +304,8 @@ def _newest(folder: Path) -> Path | None:
     state = folder / "checkpoint"
     if not state.is_file():
         return None
-    named = _STATE.search(state.read_text(encoding="utf-8", errors="replace"))
-    return folder / Path(named[1]).name if named else None
+    match = _STATE.search(state.read_text(encoding="utf-8", errors="replace"))
+    return folder / Path(match[1]).name if match else None
 
 
 def _listed(prefixes: list[Path]) -> str:
@@ -343,8 +343,8 @@ def encode_strings(strings: Sequence[bytes]) -> tuple[list[bytes], int]:
     """Return the bytes of a tensor of strings, in parts, and the checksum of everything."""
     lengths = [len(string) for string in strings]
     fixed = _fixed_width(lengths)
-    behind = struct.pack("<I", masked(crc32c(fixed))) + b"".join(strings)
-    return [b"".join(map(write_varint, lengths)), behind], crc32c(fixed, behind)
+    tail = struct.pack("<I", masked(crc32c(fixed))) + b"".join(strings)
+    return [b"".join(map(write_varint, lengths)), tail], crc32c(fixed, tail)
 
 
 def _fixed_width(lengths: Sequence[int]) -> bytes:
@@ -360,22 +360,22 @@ _FREE_BYTES = 64 << 20
 @contextmanager
 def open_saved_model(path: str | os.PathLike[str]) -> Iterator[tuple[TensorBundle, dict[str, Path]]]:
     """Open a SavedModel or a TF-Hub module, of TensorFlow 1 or 2."""
-    given = Path(path)
-    if given.is_dir():
-        yield TensorBundle.open(given), _assets(given)
+    source = Path(path)
+    if source.is_dir():
+        yield TensorBundle.open(source), _assets(source)
         return
-    if not given.is_file():
-        raise DataError("not-found", f"there is no SavedModel `{given}`", "give its folder or its .tar.gz")
+    if not source.is_file():
+        raise DataError("not-found", f"there is no SavedModel `{source}`", "give its folder or its .tar.gz")
     with tempfile.TemporaryDirectory(prefix="albertkit-") as temporary:
-        with reading(given):
-            _unpack(given, temporary)
-        inside = list(Path(temporary).iterdir())
-        wrapped = len(inside) == 1 and inside[0].is_dir() and inside[0].name != "variables"
-        folder = inside[0] if wrapped else Path(temporary)  # some archives hold the folder, most what is in it
+        with reading(source):
+            _unpack(source, temporary)
+        entries = list(Path(temporary).iterdir())
+        wrapped = len(entries) == 1 and entries[0].is_dir() and entries[0].name != "variables"
+        folder = entries[0] if wrapped else Path(temporary)  # some archives hold the folder, most what is in it
         try:
             yield TensorBundle.open(folder), _assets(folder)
         except AlbertKitError as error:  # name the archive: the temporary folder is gone when this is read
-            error.message = error.message.replace(str(folder), str(given))
+            error.message = error.message.replace(str(folder), str(source))
             raise
 
 
@@ -412,11 +412,11 @@ class _BoundedStream:
 
     def __init__(self, stream: Any, allowance: int) -> None:
         self._stream = stream
-        self._allowed = self._left = allowance
+        self._allowed = self._remaining = allowance
 
     def read(self, size: int) -> bytes:
-        data = self._stream.read(min(size, self._left + 1))
-        self._left -= len(data)
-        if self._left < 0:
+        data = self._stream.read(min(size, self._remaining + 1))
+        self._remaining -= len(data)
+        if self._remaining < 0:
             raise MalformedError(f"unpacks to more than {self._allowed:,} bytes")
         return data

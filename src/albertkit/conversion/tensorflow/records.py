@@ -61,9 +61,9 @@ class RecordFile:
                 digest.update(head)
                 starts.append(position)
                 position += _HEAD.size + length + _FOOT.size
-                between = os.pread(descriptor, _FOOT.size + _HEAD.size, position - _FOOT.size)
-                digest.update(between[: _FOOT.size])
-                head = between[_FOOT.size :]
+                foot_and_head = os.pread(descriptor, _FOOT.size + _HEAD.size, position - _FOOT.size)
+                digest.update(foot_and_head[: _FOOT.size])
+                head = foot_and_head[_FOOT.size :]
         self._starts = np.array([*starts, position], np.int64)
         self.fingerprint = digest.hexdigest()
 
@@ -84,15 +84,15 @@ class RecordFile:
         if head[:2] == _GZIP and not number:
             fact = f"`{self.path}` is compressed with gzip, which cannot be read in random order"
             raise DataError("unsupported", fact, f"unpack it first: gzip -dc {self.path} > unpacked.tfrecord")
-        whole = len(head) == _HEAD.size
-        length = _HEAD.unpack(head)[0] if whole else 0
+        is_complete = len(head) == _HEAD.size
+        length = _HEAD.unpack(head)[0] if is_complete else 0
         good = _is_head(head)
         if not good and not number:
             fact = f"`{self.path}` is not a TFRecord file: its first 12 bytes are not the start of a record"
             raise DataError(
                 "corrupt", fact, "give files that TensorFlow's TFRecordWriter or `albertkit corpus export` wrote"
             )
-        if not whole:
+        if not is_complete:
             raise self._truncated(number, position, size)
         if not good:
             raise self._bad_checksum("length", number, position)
@@ -114,8 +114,8 @@ class RecordFile:
         fact = f"`{self.path}` ends at byte {size:,}, inside record {number:,}, which starts at byte {position:,}"
         return DataError("corrupt", fact, "copy or download it again; compare its size with the source's")
 
-    def _bad_checksum(self, what: str, number: int, position: int) -> DataError:
-        fact = f"the {what} of record {number:,} of `{self.path}`, at byte {position:,}, does not match its checksum"
+    def _bad_checksum(self, part: str, number: int, position: int) -> DataError:
+        fact = f"the {part} of record {number:,} of `{self.path}`, at byte {position:,}, does not match its checksum"
         return DataError("corrupt", fact, "copy or download it again")
 
 
@@ -144,18 +144,18 @@ def read_example(payload: bytes) -> dict[str, NDArray[Any]]:
         features = _Example.FromString(payload).features.feature
     except DecodeError as error:
         raise DataError("corrupt", f"not a tf.train.Example ({error})", "copy it again, or write it again") from None
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for name, feature in features.items():
         lists = feature.ListFields()  # one of the three; none for a feature without values
-        found[name] = np.array(lists[0][1].value, _DTYPES[lists[0][0].name]) if lists else np.empty(0, np.int64)
-    return found
+        arrays[name] = np.array(lists[0][1].value, _DTYPES[lists[0][0].name]) if lists else np.empty(0, np.int64)
+    return arrays
 
 
 def example(features: Mapping[str, Any]) -> bytes:
     """Return a tf.train.Example, its features in order of their names, so that equal features make equal bytes."""
     message = _Example()
-    for name, given in features.items():
-        values = given.tolist() if isinstance(given, np.ndarray) else list(given)
+    for name, feature in features.items():
+        values = feature.tolist() if isinstance(feature, np.ndarray) else list(feature)
         first = values[0] if values else 0
         kind = "bytes_list" if isinstance(first, bytes) else "float_list" if isinstance(first, float) else "int64_list"
         getattr(message.features.feature[name], kind).value.extend(values)

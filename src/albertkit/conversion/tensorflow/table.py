@@ -158,7 +158,7 @@ class _BlockBuilder:
     def add(self, key: bytes, value: bytes) -> None:
         shared = 0
         if self._since_restart < self._restart_interval:
-            shared = _common_prefix(self._last, key)
+            shared = _common_prefix_length(self._last, key)
         else:
             self._restarts.append(len(self.entries))
             self._since_restart = 0
@@ -182,14 +182,14 @@ def _append(table: bytearray, block: _BlockBuilder) -> bytes:
     return handle
 
 
-def _common_prefix(one: bytes, other: bytes) -> int:
-    length = min(len(one), len(other))
-    return next((i for i in range(length) if one[i] != other[i]), length)
+def _common_prefix_length(first: bytes, second: bytes) -> int:
+    length = min(len(first), len(second))
+    return next((i for i in range(length) if first[i] != second[i]), length)
 
 
 def _separator(key: bytes, following: bytes) -> bytes:
     """Return a short key at or behind `key` and before `following`."""
-    at = _common_prefix(key, following)
+    at = _common_prefix_length(key, following)
     if at < len(key) and at < len(following) and key[at] + 1 < following[at]:
         return key[:at] + bytes([key[at] + 1])
     return key

@@ -35,7 +35,7 @@ def added():
     registries = [
         tasks._REGISTERED,
         tasks._KINDS,
-        backbones._OWN,
+        backbones._REGISTERED,
     ]
     before = [dict(registry) for registry in registries]
     blocks = re.findall(r"^```python\n(.+?)^```$", OWN, re.MULTILINE | re.DOTALL)

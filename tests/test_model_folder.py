@@ -118,7 +118,7 @@ def test_every_command_finds_the_model_of_every_run(
     monkeypatch.setattr(
         PreparedClips, "open", lambda _: SimpleNamespace(clips=lambda _: [clip], visual_tokens=lambda *_: 1)
     )
-    monkeypatch.setattr("albertkit.captioning.train._most_tokens", lambda *_: 1)
+    monkeypatch.setattr("albertkit.captioning.train._max_visual_tokens", lambda *_: 1)
     files = {
         name: place / f"{name}.{end}"
         for name, end in (("text", "txt"), ("labels", "tsv"), ("pairs", "tsv"), ("vectors", "npy"))

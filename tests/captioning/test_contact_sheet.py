@@ -5,7 +5,7 @@ import pytest
 from PIL import ImageFont
 
 import albertkit.captioning.contact_sheet as sheet_text
-from albertkit.captioning.contact_sheet import contact_sheet, drawable_line, font_for, wrapped
+from albertkit.captioning.contact_sheet import contact_sheet, drawable_line, find_font, wrap_text
 
 WORDS = "a young boy in a blue shirt shows how to fold a plane out of red paper at a wooden table".split()
 
@@ -44,19 +44,19 @@ def test_frames_are_shown_in_their_order():
 
 
 def test_lines_fit_and_lose_nothing():
-    font = font_for("한국어 漢字 é")[0].font_variant(size=22)
+    font = find_font("한국어 漢字 é")[0].font_variant(size=22)
     random = np.random.default_rng(3)
     letters = [*"aWéiه국x", "e\u0301"]
     for _ in range(60):
         words = ["".join(random.choice(letters, random.integers(1, 60))) for _ in range(random.integers(1, 12))]
         text = " ".join(words)
-        lines = wrapped(text, font, 300)
+        lines = wrap_text(text, font, 300)
         assert all(font.getlength(line) <= 300 for line in lines)
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
         assert not any(line.startswith("\u0301") for line in lines)
-    assert wrapped("short words here", font, 1000) == ["short words here"]
-    assert wrapped("", font, 10) == [""]
-    assert wrapped("WW", font, 1) == ["W", "W"]
+    assert wrap_text("short words here", font, 1000) == ["short words here"]
+    assert wrap_text("", font, 10) == [""]
+    assert wrap_text("WW", font, 1) == ["W", "W"]
 
 
 def test_a_longer_caption_takes_more_lines():
@@ -66,15 +66,15 @@ def test_a_longer_caption_takes_more_lines():
 
 def test_hangul_is_drawn_where_a_font_has_it_and_named_where_none_has(monkeypatch):
     korean = "한 소년이 종이비행기를 접는다"
-    missing = font_for(korean)[1]
+    missing = find_font(korean)[1]
     if not missing:
-        drawn = font_for(korean)[0]
+        drawn = find_font(korean)[0]
         assert bytes(drawn.getmask("한")) != bytes(drawn.getmask("소"))
     monkeypatch.setattr(sheet_text, "FONTS", ())
-    own, missing = font_for(korean)
+    own, missing = find_font(korean)
     assert own.getname() == ImageFont.load_default(16).getname()
     assert missing == sorted(set(korean.replace(" ", "")))
-    assert font_for("plain letters")[1] == []
+    assert find_font("plain letters")[1] == []
     noted = contact_sheet(frames_of(2), np.zeros(2), korean)
     plain = contact_sheet(frames_of(2), np.zeros(2), "plain letters")
     assert noted.height > plain.height  # by the note

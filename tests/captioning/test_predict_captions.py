@@ -103,7 +103,7 @@ def test_command(captioner, data, tmp_path, monkeypatch, run_command):
 def test_a_backbone_with_other_weights_is_noticed(captioner, tmp_path):
     loaded = VideoCaptioner.from_pretrained(captioner)
     loaded.backbone.requires_grad_(False)  # as a frozen one: its weights stay where they are
-    loaded.backbone.kept = False
+    loaded.backbone.saves_weights = False
     loaded.save_pretrained(tmp_path)
     known = json.loads((tmp_path / "captioner.json").read_text())
     assert known["backbone"]["fingerprint"] == loaded.backbone.fingerprint()

@@ -36,15 +36,15 @@ def read_caption_table(path: Path, bad_rows: BadRows) -> dict[str, list[dict[str
     MSVD's authors publish no splits. Those of the literature are taken where its `youtube_mapping.txt` lies beside the file.
     """
     splits = _msvd_splits(path.with_name(_MAPPING))
-    found: dict[str, list[dict[str, str]]] = defaultdict(list)
+    rows_by_split: dict[str, list[dict[str, str]]] = defaultdict(list)
     for line, clip, caption in _rows(path, bad_rows):
         if not caption.strip():
             bad_rows.add(path, line, "a caption is empty")
         elif splits and clip not in splits and _CLIP.fullmatch(clip):
             bad_rows.note(f"clips that `{_MAPPING}` does not name are not used")
         else:
-            found[splits.get(clip, "")].append({"video": clip, "caption": caption})
-    return dict(found)
+            rows_by_split[splits.get(clip, "")].append({"video": clip, "caption": caption})
+    return dict(rows_by_split)
 
 
 def _rows(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str, str]]:
@@ -80,8 +80,10 @@ def _msvd_splits(mapping: Path) -> dict[str, str]:
     """Return the split of each clip: up to vid1200, up to vid1300, and the rest. Source: Venugopalan et al. 2015."""
     if not mapping.is_file():
         return {}
-    named = re.findall(r"^(\S+) vid(\d{1,4})\s*$", mapping.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-    return {clip: ("train", "dev", "test")[bisect_left((1200, 1300), int(number))] for clip, number in named}
+    numbered_clips = re.findall(
+        r"^(\S+) vid(\d{1,4})\s*$", mapping.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
+    )
+    return {clip: ("train", "dev", "test")[bisect_left((1200, 1300), int(number))] for clip, number in numbered_clips}
 
 
 LAYOUTS = "MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC"
@@ -102,10 +104,10 @@ class ClipRecord(NamedTuple):
     """One clip as a data set names it."""
 
     number: int
-    where: str
+    location: str
     split: str
     key: str
-    places: tuple[VideoReference, ...]  # the first that exists is taken
+    sources: tuple[VideoReference, ...]  # the first that exists is taken
     captions: list[str]
 
 
@@ -117,25 +119,25 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
     (`ID_000010_000020.mp4`, `ID_10_20.avi`, `ID_0.mp4`) or lie in the whole video (`ID.mp4`). MSR-VTT's `start time` and
     `end time` count in films that the files were cut from, and are not used.
     """
-    found = read_clip_records(
-        _content(path, bad_rows),
-        lambda number, where, reason: bad_rows.add(path, number, reason, where=where),
+    records = read_clip_records(
+        _read_content(path, bad_rows),
+        lambda number, location, reason: bad_rows.add(path, number, reason, where=location),
         bad_rows.note,
     )
-    if found is None:
+    if records is None:
         fact = f"`{path}` is not captions of {LAYOUTS}"
         hint = "write a manifest instead: one JSON object a line with video and captions"
         raise DataError("missing-file", fact, hint)
     files = _index_videos(path.parent)
     splits: dict[str, list[Clip]] = defaultdict(list)
-    named: Counter[str] = Counter()
+    clip_counts: Counter[str] = Counter()
     clips: dict[str, tuple[str, int]] = {}  # of each key the split, and the clip's index in it
-    for record in found:
-        named[record.split] += 1
+    for record in records:
+        clip_counts[record.split] += 1
         try:
             clip = _locate_clip(record, path.parent, files)
         except ValueError as error:
-            bad_rows.add(path, record.number, str(error), where=record.where)
+            bad_rows.add(path, record.number, str(error), where=record.location)
             continue
         split, index = clips.setdefault(clip.key, (record.split, len(splits[record.split])))
         if index == len(splits[split]):
@@ -143,11 +145,13 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
             continue
         earlier = splits[split][index]
         if split != record.split or replace(clip, captions=()) != replace(earlier, captions=()):
-            bad_rows.add(path, record.number, f"`{clip.key}` is the name of another clip already", where=record.where)
+            bad_rows.add(
+                path, record.number, f"`{clip.key}` is the name of another clip already", where=record.location
+            )
             continue
         splits[split][index] = replace(earlier, captions=tuple(dict.fromkeys((*earlier.captions, *clip.captions))))
         bad_rows.note(f"`{path}`: clips that are named several times have the captions of all their rows")
-    for split, count in named.items():
+    for split, count in clip_counts.items():
         if split not in splits and splits:
             bad_rows.note(
                 f"`{path}`: none of the {counted(count, 'clip')} of {split} can be used, the split is left out"
@@ -159,21 +163,21 @@ def is_annotations(path: Path) -> bool:
     """Return whether a file holds captions in a published layout; of a JSONL the first line decides."""
     try:
         jsonl = path.suffix.lower() == ".jsonl"
-        content = [next(_lines(path))[1]] if jsonl else _content(path, BadRows("skip"))
+        content = [next(_read_json_lines(path))[1]] if jsonl else _read_content(path, BadRows("skip"))
     except (DataError, StopIteration):
         return False
     return read_clip_records(content, lambda *_: None, lambda _: None) is not None
 
 
-def _content(path: Path, bad_rows: BadRows) -> Any:
+def _read_content(path: Path, bad_rows: BadRows) -> Any:
     if path.suffix.lower() == ".jsonl":
-        return [record for _, record in _lines(path)]
+        return [record for _, record in _read_json_lines(path)]
     if path.suffix.lower() in (".csv", ".txt"):
         return read_caption_table(path, bad_rows)
     return read_json(path, "annotations")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     with open(plain_file(path, "annotations"), "rb") as stream:
         for number, line in enumerate(stream, 1):
             try:
@@ -184,13 +188,13 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _locate_clip(record: ClipRecord, folder: Path, files: dict[str, list[Path]]) -> Clip:
-    for place in record.places:
-        source = _find_video(folder, place, files)
+    for reference in record.sources:
+        source = _find_video(folder, reference, files)
         if source is not None:
-            start, end = parse_span(place.start, place.end)
+            start, end = parse_span(reference.start, reference.end)
             captions = tuple(record.captions)
             return Clip(key=validate_key(record.key), source=source, start=start, end=end, captions=captions)
-    names = " or ".join(f"`{place.name}`" for place in record.places)
+    names = " or ".join(f"`{reference.name}`" for reference in record.sources)
     raise ValueError(f"no video {names} below `{folder}`")
 
 
@@ -199,24 +203,24 @@ def _index_videos(folder: Path) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = defaultdict(list)
     for file in sorted(folder.rglob("*")):
         if file.suffix.lower() in VIDEO_ENDINGS:
-            for name in {_composed(file.stem), _composed(file.name)}:
+            for name in {_normalize_name(file.stem), _normalize_name(file.name)}:
                 files[name].append(file)
     return files
 
 
-def _find_video(folder: Path, place: VideoReference, files: dict[str, list[Path]]) -> Path | None:
-    if Path(place.name).suffix:
-        file = find_file_above(folder, [place.name])
+def _find_video(folder: Path, reference: VideoReference, files: dict[str, list[Path]]) -> Path | None:
+    if Path(reference.name).suffix:
+        file = find_file_above(folder, [reference.name])
         if file is not None:
             return file
-    matching_files = files.get(_composed(place.name), [])
+    matching_files = files.get(_normalize_name(reference.name), [])
     if len(matching_files) > 1:
         names = " and ".join(f"`{file}`" for file in matching_files)
-        raise ValueError(f"below `{folder}` one video should be called `{place.name}`, there is {names}")
+        raise ValueError(f"below `{folder}` one video should be called `{reference.name}`, there is {names}")
     return matching_files[0] if matching_files else None
 
 
-def _composed(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return a file's name in NFC: a Mac writes names in NFD."""
     return unicodedata.normalize("NFC", name)
 
@@ -226,21 +230,21 @@ def read_clip_records(content: Any, report: Report, note: Callable[[str], None])
     if isinstance(content, dict):
         lists = {name: value for name, value in content.items() if isinstance(value, list)}
         if {"videos", "sentences"} <= lists.keys():
-            return _joined(lists["videos"], lists["sentences"], "video_id", "video_id", report)
+            return _read_joined_lists(lists["videos"], lists["sentences"], "video_id", "video_id", report)
         if {"images", "annotations"} <= lists.keys():
-            return _joined(lists["images"], lists["annotations"], "id", "image_id", report)
+            return _read_joined_lists(lists["images"], lists["annotations"], "id", "image_id", report)
         if isinstance(content.get("database"), dict):
-            return _youcook2(content["database"], report)
-        if lists and len(lists) == len(content) and all(_has(rows, "video", "caption") for rows in lists.values()):
-            return (record for split, rows in lists.items() for record in _msvd(split, rows, report))
-    if isinstance(content, list) and _has(content, "videoID"):
-        return _vatex(content, report, note)
-    if isinstance(content, list) and _has(content, "vid_name", "ts"):
-        return _tvc(content, report)
+            return _read_youcook2(content["database"], report)
+        if lists and len(lists) == len(content) and all(_has_keys(rows, "video", "caption") for rows in lists.values()):
+            return (record for split, rows in lists.items() for record in _read_msvd(split, rows, report))
+    if isinstance(content, list) and _has_keys(content, "videoID"):
+        return _read_vatex(content, report, note)
+    if isinstance(content, list) and _has_keys(content, "vid_name", "ts"):
+        return _read_tvc(content, report)
     return None
 
 
-def _has(rows: list[Any], *names: str) -> bool:
+def _has_keys(rows: list[Any], *names: str) -> bool:
     """Return whether the first row is an object with these names."""
     return bool(rows) and isinstance(rows[0], dict) and all(name in rows[0] for name in names)
 
@@ -258,53 +262,62 @@ def _span(record: Any, name: str) -> list[Any]:
     return span
 
 
-def _each(
-    rows: Iterable[Any], what: str, report: Report, read: Callable[[int, str, Any], Iterable[ClipRecord]]
+def _read_rows(
+    rows: Iterable[Any], row_name: str, report: Report, read_row: Callable[[int, str, Any], Iterable[ClipRecord]]
 ) -> Iterator[ClipRecord]:
     """Read rows one by one and report those that cannot be read."""
     for number, row in enumerate(rows, 1):
-        where = f"{what} {number:,}"
+        location = f"{row_name} {number:,}"
         try:
-            yield from read(number, where, row)
+            yield from read_row(number, location, row)
         except ValueError as error:
-            report(number, where, str(error))
+            report(number, location, str(error))
 
 
-def _joined(videos: list[Any], sentences: list[Any], name: str, owner: str, report: Report) -> Iterator[ClipRecord]:
+def _read_joined_lists(
+    videos: list[Any], sentences: list[Any], name: str, owner: str, report: Report
+) -> Iterator[ClipRecord]:
     """Read the two lists of MSR-VTT and COCO: videos, and sentences that name them."""
-    known = {str(video[name]) for video in videos if isinstance(video, dict) and video.get(name) is not None}
+    video_names = {str(video[name]) for video in videos if isinstance(video, dict) and video.get(name) is not None}
     captions: dict[str, list[str]] = defaultdict(list)
     for number, sentence in enumerate(sentences, 1):
         try:
             video = str(_get(sentence, owner))
-            if video not in known:
+            if video not in video_names:
                 raise ValueError(f"there is no video `{video}`")
             captions[video] += parse_captions([sentence.get("caption")])
         except ValueError as error:
             report(number, f"caption {number:,}", str(error))
 
-    def read(number: int, where: str, video: Any) -> Iterator[ClipRecord]:
+    def read_video(number: int, location: str, video: Any) -> Iterator[ClipRecord]:
         key = str(_get(video, name))
         split = str(video.get("split", "")) if name == "video_id" else ""
-        yield ClipRecord(number, where, split, key, (VideoReference(str(video.get("file_name", key))),), captions[key])
+        yield ClipRecord(
+            number, location, split, key, (VideoReference(str(video.get("file_name", key))),), captions[key]
+        )
 
-    yield from _each(videos, "video", report, read)
+    yield from _read_rows(videos, "video", report, read_video)
 
 
-def _vatex(rows: list[Any], report: Report, note: Callable[[str], None]) -> Iterator[ClipRecord]:
+def _read_vatex(rows: list[Any], report: Report, note: Callable[[str], None]) -> Iterator[ClipRecord]:
     if any(isinstance(row, dict) and row.get("chCap") for row in rows):
         note("`chCap`, VATEX's Chinese captions, is not used")
 
-    def read(number: int, where: str, row: Any) -> Iterator[ClipRecord]:
+    def read_clip(number: int, location: str, row: Any) -> Iterator[ClipRecord]:
         key = str(_get(row, "videoID"))
         yield ClipRecord(
-            number, where, "", key, _cut_or_whole(key), _texts(row.get("enCap", []), number, where, report)
+            number,
+            location,
+            "",
+            key,
+            _clip_or_video(key),
+            _parse_usable_captions(row.get("enCap", []), number, location, report),
         )
 
-    return _each(rows, "video", report, read)
+    return _read_rows(rows, "video", report, read_clip)
 
 
-def _cut_or_whole(key: str) -> tuple[VideoReference, ...]:
+def _clip_or_video(key: str) -> tuple[VideoReference, ...]:
     """Return the clip's own file, and the whole video that its name tells."""
     span = _SPAN.fullmatch(key)
     return (
@@ -312,57 +325,58 @@ def _cut_or_whole(key: str) -> tuple[VideoReference, ...]:
     )
 
 
-def _msvd(split: str, rows: list[Any], report: Report) -> Iterator[ClipRecord]:
+def _read_msvd(split: str, rows: list[Any], report: Report) -> Iterator[ClipRecord]:
     """Yield a row a caption; rows of one video belong together."""
     clips: dict[str, ClipRecord] = {}
 
-    def read(number: int, where: str, row: Any) -> Iterator[ClipRecord]:
+    def read_caption(number: int, location: str, row: Any) -> Iterator[ClipRecord]:
         key = str(_get(row, "video"))
-        captions = _texts(_get(row, "caption"), number, where, report)
-        first = clips.setdefault(key, ClipRecord(number, where, split, key, _cut_or_whole(key), []))
+        captions = _parse_usable_captions(_get(row, "caption"), number, location, report)
+        first = clips.setdefault(key, ClipRecord(number, location, split, key, _clip_or_video(key), []))
         first.captions.extend(captions)
         return iter(())
 
-    for _ in _each(rows, f"caption of {split}" if split else "caption", report, read):
+    row_name = f"caption of {split}" if split else "caption"
+    for _ in _read_rows(rows, row_name, report, read_caption):
         pass
     yield from clips.values()
 
 
-def _youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[ClipRecord]:
+def _read_youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[ClipRecord]:
     """Read steps of whole videos; files are the videos, or the steps cut out of them as SwinBERT's data has it.
 
     Those of the test have no captions.
     """
 
-    def read(number: int, where: str, row: Any) -> Iterator[ClipRecord]:
+    def read_steps(number: int, location: str, row: Any) -> Iterator[ClipRecord]:
         name, video = row
         for index, step in enumerate(_get(video, "annotations"), 1):
-            part = f"{where} (`{name}`), step {index:,}"
+            part = f"{location} (`{name}`), step {index:,}"
             try:
                 key, span = f"{name}_{_get(step, 'id')}", _span(step, "segment")
-                captions = _texts(step.get("sentence", []), number, part, report)
-                places = (VideoReference(key), VideoReference(name, *span))
-                yield ClipRecord(number, part, str(video.get("subset", "")), key, places, captions)
+                captions = _parse_usable_captions(step.get("sentence", []), number, part, report)
+                sources = (VideoReference(key), VideoReference(name, *span))
+                yield ClipRecord(number, part, str(video.get("subset", "")), key, sources, captions)
             except ValueError as error:
                 report(number, part, str(error))
 
-    return _each(videos.items(), "video", report, read)
+    return _read_rows(videos.items(), "video", report, read_steps)
 
 
-def _tvc(rows: list[Any], report: Report) -> Iterator[ClipRecord]:
+def _read_tvc(rows: list[Any], report: Report) -> Iterator[ClipRecord]:
     """Read moments of episodes; those of the public test have no captions."""
 
-    def read(number: int, where: str, row: Any) -> Iterator[ClipRecord]:
+    def read_moment(number: int, location: str, row: Any) -> Iterator[ClipRecord]:
         name, span = str(_get(row, "vid_name")), _span(row, "ts")
         descriptions = row.get("descs") or []
         texts = [item.get("desc") if isinstance(item, dict) else item for item in descriptions]
-        captions = _texts(texts, number, where, report)
-        yield ClipRecord(number, where, "", clip_key(name, *span), (VideoReference(name, *span),), captions)
+        captions = _parse_usable_captions(texts, number, location, report)
+        yield ClipRecord(number, location, "", clip_key(name, *span), (VideoReference(name, *span),), captions)
 
-    return _each(rows, "line", report, read)
+    return _read_rows(rows, "line", report, read_moment)
 
 
-def _texts(values: Any, number: int, where: str, report: Report) -> list[str]:
+def _parse_usable_captions(values: Any, number: int, location: str, report: Report) -> list[str]:
     """Return the captions of a list, or the one that a text is; of several, those that cannot be used are reported."""
     captions: list[str] = []
     errors: dict[int, ValueError] = {}
@@ -374,5 +388,5 @@ def _texts(values: Any, number: int, where: str, report: Report) -> list[str]:
     if errors and not captions:
         raise next(iter(errors.values()))
     for index, reason in errors.items():
-        report(number, f"{where}, caption {index:,}", str(reason))
+        report(number, f"{location}, caption {index:,}", str(reason))
     return captions

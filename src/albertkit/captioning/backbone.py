@@ -36,14 +36,14 @@ class Backbone(nn.Module, ABC):
         out_dim: Width of a visual token (D).
         frame_size: Height and width in pixels that it wants by itself.
         trained_from_scratch: Whether it has no weights of its own and must be trained with the captioner.
-        kept: Whether its weights are saved with the captioner also while it is frozen.
+        saves_weights: Whether its weights are saved with the captioner also while it is frozen.
     """
 
     name: str
     out_dim: int
     frame_size: int
     trained_from_scratch: bool = False
-    kept: bool = False
+    saves_weights: bool = False
 
     @abstractmethod
     def grid(self, num_frames: int, size: int) -> Grid:
@@ -80,9 +80,9 @@ def hash_weights(text: str, state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def check_unchanged(name: str, before: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def check_unchanged(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
     """Refuse a model with other settings than the captioner was made with."""
-    if differing := sorted(key for key in {*before, *found} if before.get(key) != found.get(key)):
+    if differing := sorted(key for key in {*expected, *actual} if expected.get(key) != actual.get(key)):
         raise CheckpointError(
             "changed",
             f"`{name}` is not the model that was used before (differing: {', '.join(differing)})",
@@ -90,26 +90,26 @@ def check_unchanged(name: str, before: Mapping[str, Any], found: Mapping[str, An
         )
 
 
-def pooled_grid(grid: Grid, most_tokens: int) -> Grid:
+def pooled_grid(grid: Grid, max_tokens: int) -> Grid:
     """Return the grid that `pool_grid` makes of a grid.
 
     Space is reduced first, because frames matter (SwinBERT's paper: CIDEr on MSRVTT is 47.6 with 8 frames, 52.3 with 32): the
     longer of height and width loses one, the height where they are equal, until the tokens fit. Only when one token is left of
     a frame are there fewer frames.
     """
-    if most_tokens < 1:
-        raise ConfigError("bad-value", f"most_tokens is {most_tokens}, it must be at least 1", "196 is a good number")
+    if max_tokens < 1:
+        raise ConfigError("bad-value", f"max_tokens is {max_tokens}, it must be at least 1", "196 is a good number")
     frames, height, width = grid
-    while frames * height * width > most_tokens and height * width > 1:
+    while frames * height * width > max_tokens and height * width > 1:
         if height >= width:
             height -= 1
         else:
             width -= 1
-    return Grid(min(frames, most_tokens) if height * width == 1 else frames, height, width)
+    return Grid(min(frames, max_tokens) if height * width == 1 else frames, height, width)
 
 
-def pool_grid(features: Tensor, grid: Grid, most_tokens: int) -> tuple[Tensor, Grid]:
-    """Average visual tokens that lie near each other until a clip has at most `most_tokens`.
+def pool_grid(features: Tensor, grid: Grid, max_tokens: int) -> tuple[Tensor, Grid]:
+    """Average visual tokens that lie near each other until a clip has at most `max_tokens`.
 
     Token i of n along a side is the mean of the places from floor(i·N/n) to ceil((i+1)·N/n) of N, as torch's adaptive pooling
     has it; where N is no multiple of n, neighbours share a place.
@@ -117,12 +117,12 @@ def pool_grid(features: Tensor, grid: Grid, most_tokens: int) -> tuple[Tensor, G
     Args:
         features: fp [B, M, D], M tokens in the order frames, height, width.
         grid: How they lie; its M is theirs.
-        most_tokens: Tokens a clip may have, at least 1. At M or more nothing is changed.
+        max_tokens: Tokens a clip may have, at least 1. At M or more nothing is changed.
 
     Returns:
-        fp [B, m, D] with m <= most_tokens, and their grid (`pooled_grid`).
+        fp [B, m, D] with m <= max_tokens, and their grid (`pooled_grid`).
     """
-    target = pooled_grid(grid, most_tokens)
+    target = pooled_grid(grid, max_tokens)
     if features.ndim != 3 or features.shape[1] != grid.num_tokens:
         raise ConfigError(
             "bad-value",
@@ -222,11 +222,11 @@ def find_kind(model_type: Any, name: str) -> VisionKind:
     """Return the kind of a configuration's `model_type`."""
     if model_type in KINDS:
         return KINDS[model_type]
-    known = ", ".join(kind for kind in KINDS if not kind.startswith(("siglip_", "clip_")))
+    supported_types = ", ".join(kind for kind in KINDS if not kind.startswith(("siglip_", "clip_")))
     raise CheckpointError(
         "wrong-model",
         f"`{name}` is a model of type {model_type!r}, which gives no visual tokens here",
-        f"name a model of one of these types: {known}",
+        f"name a model of one of these types: {supported_types}",
     )
 
 
@@ -252,10 +252,10 @@ class Extent:
         frames = getattr(config, "num_frames", getattr(config, "frames_per_clip", 1))
         merged = 2 ** (len(config.depths) - 1) if hasattr(config, "depths") else 1  # Swin merges patches between stages
         leading = kind.class_tokens + getattr(config, "num_register_tokens", 0)
-        return cls(_square(size, name), _square(patch, name) * merged, frames, tubelet, leading)
+        return cls(_square_side(size, name), _square_side(patch, name) * merged, frames, tubelet, leading)
 
 
-def _square(value: Any, name: str) -> int:
+def _square_side(value: Any, name: str) -> int:
     sides = [value] if isinstance(value, int) else list(value)
     if len(set(sides)) != 1:
         raise ConfigError(
@@ -269,33 +269,36 @@ def read_preprocessing(folder: Path, published: PixelValues) -> tuple[PixelValue
 
     How a frame comes to its size is not read: the decoder scales the shorter side to S and cuts out the middle.
     """
-    file, found = _found(folder)
+    file, processor = _read_processor_config(folder)
     try:
-        return _read(found, published)
+        return _parse_processor(processor, published)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             "bad-value", f"`{file}` is not a supported image processor: {error}", "copy or download it again"
         ) from None
 
 
-def _read(found: Mapping[str, Any], published: PixelValues) -> tuple[PixelValues, int | None]:
+def _parse_processor(processor: Mapping[str, Any], published: PixelValues) -> tuple[PixelValues, int | None]:
+    offset = published.rescale_offset
+    if "offset" in processor:
+        offset = -1.0 if processor["offset"] else 0.0
     values = PixelValues(
-        _three(found.get("image_mean", published.mean)),
-        _three(found.get("image_std", published.std)),
-        float(found.get("rescale_factor", published.rescale_factor)),
-        (-1.0 if found["offset"] else 0.0) if "offset" in found else published.rescale_offset,
+        _channel_values(processor.get("image_mean", published.mean)),
+        _channel_values(processor.get("image_std", published.std)),
+        float(processor.get("rescale_factor", published.rescale_factor)),
+        offset,
     )
-    if not found.get("do_rescale", True):
+    if not processor.get("do_rescale", True):
         values = PixelValues(values.mean, values.std, 1.0, 0.0)
-    if not found.get("do_normalize", True):
+    if not processor.get("do_normalize", True):
         values = PixelValues((0.0,) * 3, (1.0,) * 3, values.rescale_factor, values.rescale_offset)
-    cut = found.get("crop_size") if found.get("do_center_crop", "crop_size" in found) else None
+    cut = processor.get("crop_size") if processor.get("do_center_crop", "crop_size" in processor) else None
     if min(values.std) <= 0:
         raise ValueError(f"image_std is {list(values.std)}")
-    return values, _side(cut if cut is not None else found.get("size"))
+    return values, _frame_size(cut if cut is not None else processor.get("size"))
 
 
-def _found(folder: Path) -> tuple[Path, Mapping[str, Any]]:
+def _read_processor_config(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     """Return the settings: a file of their own, or a part of a processor's."""
     for name in ("video_preprocessor_config.json", "preprocessor_config.json"):
         if (file := folder / name).exists():
@@ -306,12 +309,12 @@ def _found(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     return folder, {}
 
 
-def _three(value: Any) -> tuple[float, float, float]:
-    red, green, blue = [value] * 3 if isinstance(value, int | float) else value
+def _channel_values(value: Any) -> tuple[float, float, float]:
+    red, green, blue = (value, value, value) if isinstance(value, int | float) else value
     return float(red), float(green), float(blue)
 
 
-def _side(size: Any) -> int | None:
+def _frame_size(size: Any) -> int | None:
     if isinstance(size, Mapping):
         sides = {size[name] for name in ("height", "width", "shortest_edge") if size.get(name)}
         if len(sides) > 1:

@@ -29,7 +29,9 @@ class Conv3dBackbone(Backbone):
         if width < 64 or width % 64:
             raise ConfigError("bad-value", f"width is {width}, it must be a multiple of 64", "use 128, 192 or 256")
         self.name, self.out_dim = "conv3d", width
-        first, second, third = width // 8, width // 4, width // 2
+        first = width // 8
+        second = width // 4
+        third = width // 2
         self.layers = nn.Sequential(
             nn.Conv3d(3, first, (3, 5, 5), (1, 2, 2), (1, 2, 2)),
             nn.GroupNorm(4, first),
@@ -45,8 +47,8 @@ class Conv3dBackbone(Backbone):
 
     def grid(self, num_frames: int, size: int) -> Grid:
         """Return frames halved, rounded up; a place is 16 pixels wide."""
-        places = -(-size // 16)
-        return Grid(-(-num_frames // 2), places, places)
+        side = -(-size // 16)
+        return Grid(-(-num_frames // 2), side, side)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Map uint8 [B, T, S, S, 3] to [B, M, D]."""
@@ -59,7 +61,7 @@ class Conv3dBackbone(Backbone):
 
 
 MakeBackbone = Callable[..., Backbone]
-_OWN: dict[str, MakeBackbone] = {}  # what `register_backbone` added
+_REGISTERED: dict[str, MakeBackbone] = {}  # what `register_backbone` added
 
 
 def register_backbone(name: str, make: MakeBackbone) -> None:
@@ -72,11 +74,11 @@ def register_backbone(name: str, make: MakeBackbone) -> None:
     Raises:
         ConfigError: bad-value for a name that is taken.
     """
-    if name == "conv3d" or ":" in name or _OWN.get(name, make) is not make:
+    if name == "conv3d" or ":" in name or _REGISTERED.get(name, make) is not make:
         raise ConfigError(
             "bad-value", f"there is a backbone `{name}` already, or it holds a colon", "choose another name"
         )
-    _OWN[name] = make
+    _REGISTERED[name] = make
 
 
 def load_backbone(
@@ -91,18 +93,18 @@ def load_backbone(
         settings: As a backbone's `settings()` gave them. Default: of conv3d its defaults, of a model those of its folder.
         weights: As a backbone's `state_dict()` gave them. Default: of conv3d random ones, of a model those of its folder.
     """
-    kind, _, place = name.partition(":")
-    if weights is None and place and Path(place).exists():
-        name = f"{kind}:{Path(place).resolve()}"  # a captioner is used from other folders than it is made in
-    if name in _OWN:
-        return _made(name, _OWN[name], settings or {}, weights)
+    kind, _, location = name.partition(":")
+    if weights is None and location and Path(location).exists():
+        name = f"{kind}:{Path(location).resolve()}"  # a captioner is used from other folders than it is made in
+    if name in _REGISTERED:
+        return _make_backbone(name, _REGISTERED[name], settings or {}, weights)
     if name == "conv3d":
-        return _made(name, Conv3dBackbone, settings or {}, weights)
+        return _make_backbone(name, Conv3dBackbone, settings or {}, weights)
     if name.startswith("hf:") and len(name) > len("hf:"):
         from albertkit.captioning.transformers_backbone import load_transformers_backbone
 
         return load_transformers_backbone(name, settings, weights)
-    if name.startswith("video-swin:") and (place or weights is not None):
+    if name.startswith("video-swin:") and (location or weights is not None):
         from albertkit.captioning.video_swin import load_video_swin
 
         return load_video_swin(name, settings, weights)
@@ -112,7 +114,9 @@ def load_backbone(
     raise ConfigError("unknown-name", f"there is no backbone `{name}`", f"write {hint}")
 
 
-def _made(name: str, make: MakeBackbone, settings: Mapping[str, Any], weights: Mapping[str, Tensor] | None) -> Backbone:
+def _make_backbone(
+    name: str, make: MakeBackbone, settings: Mapping[str, Any], weights: Mapping[str, Tensor] | None
+) -> Backbone:
     """Make a backbone with the weights that were saved, or with fresh ones from torch's generator."""
     try:
         backbone = make(**settings)

@@ -68,20 +68,20 @@ def save_captioner(folder: str | Path, parts: CaptionerParts) -> None:
     parts.model.save_pretrained(path, parts.tokenizer)
     saved = _CaptionerFile(1, None, parts.sampling, parts.grid, parts.generation)
     if backbone is not None:
-        own_weights = backbone.kept or any(p.requires_grad for p in backbone.parameters())
+        own_weights = backbone.saves_weights or any(p.requires_grad for p in backbone.parameters())
         if own_weights:
             tensors = {name: t.detach().cpu().contiguous() for name, t in backbone.state_dict().items()}
             write_tensors(path / BACKBONE_WEIGHTS, tensors)
         # Of a frozen one the weights stay where they are; that they are the same is checked when it is loaded.
         fingerprint = None if own_weights else backbone.fingerprint()
         saved.backbone = _SavedBackbone(backbone.name, backbone.settings(), fingerprint)
-        place = Path(backbone.name.partition(":")[2])
-        if fingerprint is not None and place.is_absolute():  # both may be moved together
-            saved.backbone.from_here = os.path.relpath(place, path.resolve())
-    known = asdict(saved) | {"generation": parts.generation.to_dict()}
-    if known["backbone"] and known["backbone"]["from_here"] is None:
-        del known["backbone"]["from_here"]
-    write_json(path / CAPTIONER, known)
+        backbone_path = Path(backbone.name.partition(":")[2])
+        if fingerprint is not None and backbone_path.is_absolute():  # both may be moved together
+            saved.backbone.from_here = os.path.relpath(backbone_path, path.resolve())
+    values = asdict(saved) | {"generation": parts.generation.to_dict()}
+    if values["backbone"] and values["backbone"]["from_here"] is None:
+        del values["backbone"]["from_here"]
+    write_json(path / CAPTIONER, values)
 
 
 def load_captioner(folder: str | Path, backbone: str | None = None) -> CaptionerParts:
@@ -95,13 +95,13 @@ def load_captioner(folder: str | Path, backbone: str | None = None) -> Captioner
     if backbone is not None and saved.backbone is None:
         fact = f"the captioner in `{path}` has no backbone that --backbone could name the place of"
         raise ConfigError("bad-value", fact, "leave --backbone out")
-    own = None if saved.backbone is None else _load_backbone(path, saved.backbone, backbone)
+    loaded_backbone = None if saved.backbone is None else _load_backbone(path, saved.backbone, backbone)
     model = AlbertForImageCaptioning.from_pretrained(path, strict=True)
     tokenizer = own_tokenizer(path, model.config)
-    return CaptionerParts(model, tokenizer, own, saved.sampling, saved.grid, saved.generation)
+    return CaptionerParts(model, tokenizer, loaded_backbone, saved.sampling, saved.grid, saved.generation)
 
 
-def kept_backbone(folder: Path) -> Backbone | None:
+def load_saved_backbone(folder: Path) -> Backbone | None:
     """Return the backbone whose weights a captioner's folder holds; None for any other folder."""
     if not (folder / CAPTIONER).exists() or not (folder / BACKBONE_WEIGHTS).exists():
         return None
@@ -112,8 +112,12 @@ def kept_backbone(folder: Path) -> Backbone | None:
 def _load_backbone(path: Path, saved: _SavedBackbone, elsewhere: str | None) -> Backbone:
     """Load the backbone with the weights in the folder; or a frozen one from where it lies, or from `elsewhere`."""
     if saved.fingerprint is not None:
-        place, user = elsewhere or _place(path, saved), f"the captioner in `{path}`"
-        return find_backbone(place, saved.settings, saved.fingerprint, user).eval()
+        name = elsewhere or saved.name
+        kind, _, location = saved.name.partition(":")
+        relative_location = path / (saved.from_here or location)
+        if not elsewhere and location and not Path(location).exists() and relative_location.exists():
+            name = f"{kind}:{relative_location.resolve()}"  # captioner and backbone were moved together
+        return find_backbone(name, saved.settings, saved.fingerprint, f"the captioner in `{path}`").eval()
     if elsewhere is not None:
         fact = f"the captioner in `{path}` keeps the weights of its backbone `{saved.name}` itself"
         raise ConfigError("bad-value", fact, "leave --backbone out")
@@ -124,7 +128,7 @@ def _load_backbone(path: Path, saved: _SavedBackbone, elsewhere: str | None) -> 
             "corrupt", f"`{path / BACKBONE_WEIGHTS}`: {error}", "copy the whole captioner again"
         ) from None
     backbone = load_backbone(saved.name, saved.settings, weights)
-    backbone.kept = True
+    backbone.saves_weights = True
     return backbone.eval()
 
 
@@ -145,16 +149,7 @@ def find_backbone(name: str, settings: dict[str, Any], fingerprint: str | None, 
     return backbone
 
 
-def _place(path: Path, saved: _SavedBackbone) -> str:
-    """Return the name of a frozen backbone: of where it was, or else of where it is as seen from the captioner's folder."""
-    kind, _, place = saved.name.partition(":")
-    from_here = path / (saved.from_here or place)
-    if place and not Path(place).exists() and from_here.exists():
-        return f"{kind}:{from_here.resolve()}"
-    return saved.name
-
-
-_CLIPS_AT_ONCE = 8
+_CLIPS_PER_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -195,8 +190,11 @@ class VideoCaptioner:
         grid: Grid | None = None,
         generation: GenerationSettings | None = None,
     ) -> None:
-        self.model, self.tokenizer, self.backbone = model, tokenizer, backbone
-        self.sampling, self.grid = sampling, grid
+        self.model = model
+        self.tokenizer = tokenizer
+        self.backbone = backbone
+        self.sampling = sampling
+        self.grid = grid
         self.generation = generation or GenerationSettings(
             max_length=min(GenerationSettings().longest, model.config.max_position_embeddings)
         )
@@ -281,16 +279,19 @@ class VideoCaptioner:
         if settings.max_length is None:
             settings = replace(settings, max_length=self.generation.longest)
         self.model.eval()
-        bad = torch.tensor(self._last_tokens(settings.bad_endings), dtype=torch.int64, device=self.model.device)
-        found = generate(self.model, context, settings, self.caption_ids, bad)
-        return [
-            [
-                self._caption(ids, score, total)
-                for ids, score, total in zip(*rows, strict=True)
-                if score > -np.inf  # a search may find fewer than were asked for
-            ]
-            for rows in zip(found.ids.tolist(), found.scores.tolist(), found.log_probabilities.tolist(), strict=True)
-        ]
+        last_tokens = {self.tokenizer.encode(word)[-1] for word in settings.bad_endings if word}
+        bad_endings = torch.tensor(sorted(last_tokens), dtype=torch.int64, device=self.model.device)
+        generated = generate(self.model, context, settings, self.caption_ids, bad_endings)
+        captions: list[list[ScoredCaption]] = []
+        columns = (generated.ids.tolist(), generated.scores.tolist(), generated.log_probabilities.tolist())
+        for rows in zip(*columns, strict=True):
+            captions.append([])
+            for ids, score, total in zip(*rows, strict=True):
+                if score > -np.inf:  # a search may find fewer than were asked for
+                    tokens = ids[1 : ids.index(self.tokenizer.sep_id)]
+                    text = self.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+                    captions[-1].append(ScoredCaption(text, score, total, tuple(tokens)))
+        return captions
 
     def caption(
         self,
@@ -316,19 +317,10 @@ class VideoCaptioner:
         settings = replace(settings or self.generation, **changes)
         files = [videos] if isinstance(videos, str | Path) else list(videos)
         captions: list[list[ScoredCaption]] = []
-        for start in range(0, len(files), _CLIPS_AT_ONCE):
-            pixels = [sample_frames(file, sampling).pixels for file in files[start : start + _CLIPS_AT_ONCE]]
+        for start in range(0, len(files), _CLIPS_PER_BATCH):
+            pixels = [sample_frames(file, sampling).pixels for file in files[start : start + _CLIPS_PER_BATCH]]
             captions += self.describe(self.context(torch.from_numpy(np.stack(pixels))), settings)
         return captions
-
-    def _caption(self, ids: list[int], score: float, total: float) -> ScoredCaption:
-        tokens = ids[1 : ids.index(self.tokenizer.sep_id)]
-        return ScoredCaption(
-            self.tokenizer.decode(tokens, skip_special_tokens=True).strip(), score, total, tuple(tokens)
-        )
-
-    def _last_tokens(self, words: Sequence[str]) -> list[int]:
-        return sorted({self.tokenizer.encode(word)[-1] for word in words if word})
 
 
 def open_captioner(model: Any, backbone: str | None, device: str) -> VideoCaptioner:

@@ -134,7 +134,7 @@ def read_manifest(path: Path, bad_rows: BadRows) -> list[Clip]:
             if not line.strip():
                 continue
             try:
-                clip = _clip(json.loads(line.removeprefix(b"\xef\xbb\xbf")), path.parent)
+                clip = _parse_clip(json.loads(line.removeprefix(b"\xef\xbb\xbf")), path.parent)
                 if clip.key in clips:
                     raise ValueError(
                         f"the key `{clip.key}` is that of line {clips[clip.key][1]:,} already: put all its captions into "
@@ -149,29 +149,29 @@ def read_manifest(path: Path, bad_rows: BadRows) -> list[Clip]:
     return [clip for clip, _ in clips.values()]
 
 
-def _clip(record: Any, folder: Path) -> Clip:
+def _parse_clip(record: Any, folder: Path) -> Clip:
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__}, not an object")
     if unknown := [name for name in record if name not in _NAMES]:
         raise ValueError(f"the key `{unknown[0]}` is not known, {near_miss(unknown[0], _NAMES)}")
-    given = [name for name in _SOURCES if name in record]
-    if len(given) != 1:
-        raise ValueError(f"it has {' and '.join(given) or 'none'} of {', '.join(_SOURCES)}, it needs one")
+    source_names = [name for name in _SOURCES if name in record]
+    if len(source_names) != 1:
+        raise ValueError(f"it has {' and '.join(source_names) or 'none'} of {', '.join(_SOURCES)}, it needs one")
     if "captions" in record and "caption" in record:
         raise ValueError("it has both `caption` and `captions`")
-    if ("row" in record) != (given == ["frames"]):
+    if ("row" in record) != (source_names == ["frames"]):
         raise ValueError("`frames` and `row` belong together")
-    name, row = record[given[0]], record.get("row")
+    name, row = record[source_names[0]], record.get("row")
     if row is not None and (isinstance(row, bool) or not isinstance(row, int) or row < 0):
         raise ValueError(f"row is {row!r}, it must be a number of a line, from 0")
     source = resolve_file(folder, name)
-    if (source.suffix.lower() in FEATURE_ENDINGS) != (given == ["features"]):
+    if (source.suffix.lower() in FEATURE_ENDINGS) != (source_names == ["features"]):
         raise ValueError(
-            f"`{name}` is named as {given[0]}; features are {' or '.join(sorted(FEATURE_ENDINGS))}, and nothing else is"
+            f"`{name}` is named as {source_names[0]}; features are {' or '.join(sorted(FEATURE_ENDINGS))}, and nothing else is"
         )
     start, end = parse_span(record.get("start"), record.get("end"))
-    if given != ["video"] and (start, end) != (None, None):
-        raise ValueError(f"`start` and `end` are for videos, this is {given[0]}")
+    if source_names != ["video"] and (start, end) != (None, None):
+        raise ValueError(f"`start` and `end` are for videos, this is {source_names[0]}")
     key = record.get("key", clip_key(name if row is None else f"{name}:{row}", start, end))
     captions = parse_captions([record["caption"]] if "caption" in record else record.get("captions", []))
     return Clip(key=validate_key(key), source=source, start=start, end=end, row=row, captions=captions)
@@ -179,10 +179,12 @@ def _clip(record: Any, folder: Path) -> Clip:
 
 def write_clip_manifest(path: str | Path, clips: Iterable[Clip]) -> None:
     """Write clips as a manifest, whole or not at all."""
-    target, clips, keys = Path(path), list(clips), set[str]()
+    target = Path(path)
+    clips = list(clips)
+    keys = set[str]()
     for clip in clips:
         add_key(keys, clip)
-    write_lines(target, (_record(clip, target.parent) for clip in clips))
+    write_lines(target, (_clip_record(clip, target.parent) for clip in clips))
 
 
 def add_key(keys: set[str], clip: Clip) -> None:
@@ -192,8 +194,10 @@ def add_key(keys: set[str], clip: Clip) -> None:
     keys.add(clip.key)
 
 
-def _record(clip: Clip, folder: Path) -> dict[str, Any]:
-    kind = "features" if clip.source.suffix.lower() in FEATURE_ENDINGS else "video" if clip.row is None else "frames"
+def _clip_record(clip: Clip, folder: Path) -> dict[str, Any]:
+    kind = "video" if clip.row is None else "frames"
+    if clip.source.suffix.lower() in FEATURE_ENDINGS:
+        kind = "features"
     values = {
         kind: Path(os.path.relpath(clip.source, folder)).as_posix(),
         "row": clip.row,

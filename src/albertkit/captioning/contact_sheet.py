@@ -12,7 +12,9 @@ from albertkit.output.plots import GRID, INK, MUTED
 if TYPE_CHECKING:
     from PIL import Image
 
-_MARGIN, _GAP, _PART_GAP = 24, 8, 12  # pixels, as all that follows
+_MARGIN = 24  # pixels, as all that follows
+_GAP = 8
+_PART_GAP = 12
 _CAPTION_SIZE, _TEXT_SIZE = 22, 14
 _MIN_WIDTH = 592  # of the lines of a caption
 _MAX_COLUMNS = 8
@@ -46,7 +48,7 @@ def contact_sheet(frames: np.ndarray, times: np.ndarray, caption: str, *, score:
     except ImportError:
         raise MissingExtraError.of("pillow", "caption", "drawing a contact sheet") from None
     caption = drawable_line(caption)
-    font, missing_letters = font_for(caption + _OWN_LETTERS)
+    font, missing_letters = find_font(caption + _OWN_LETTERS)
     large, small = font.font_variant(size=_CAPTION_SIZE), font.font_variant(size=_TEXT_SIZE)
     frame_width = _FEW_FRAMES_WIDTH if len(frames) <= 4 else _FRAME_WIDTH
     num_rows = -(-len(frames) // _MAX_COLUMNS)
@@ -83,18 +85,18 @@ def _draw_frames(
     picture, pen = _blank(width, num_rows * row_height - _GAP)
     for index, (frame, time) in enumerate(zip(frames, times, strict=True)):
         row, column = divmod(index, columns)
-        left, top = column * (frame_width + _GAP), row * row_height
+        x, y = column * (frame_width + _GAP), row * row_height
         resized = Image.fromarray(frame).resize((frame_width, frame_height), Image.Resampling.BICUBIC)
-        picture.paste(resized, (left, top))
-        pen.rectangle((left, top, left + frame_width - 1, top + frame_height - 1), outline=GRID)
-        number, text_top = f"{index + 1}", top + frame_height + 2
-        pen.text((left, text_top), number, INK, font)
-        pen.text((left + font.getlength(number) + _GAP, text_top), _clock(time), MUTED, font)
+        picture.paste(resized, (x, y))
+        pen.rectangle((x, y, x + frame_width - 1, y + frame_height - 1), outline=GRID)
+        number, text_y = f"{index + 1}", y + frame_height + 2
+        pen.text((x, text_y), number, INK, font)
+        pen.text((x + font.getlength(number) + _GAP, text_y), _format_time(time), MUTED, font)
     return picture
 
 
 def _draw_text(text: str, font: Any, colour: str, width: int) -> "Image.Image":
-    lines = wrapped(text, font, width)
+    lines = wrap_text(text, font, width)
     picture, pen = _blank(width, _line_height(font) * len(lines))
     for index, line in enumerate(lines):
         pen.text((0, index * _line_height(font)), line, colour, font)
@@ -113,15 +115,17 @@ def _blank(width: int, height: int) -> tuple["Image.Image", Any]:
     return picture, ImageDraw.Draw(picture)
 
 
-def _clock(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     """Return a time as 1.24 s, 2:03.4 or 1:02:03.4; an empty text if it is not known."""
     if not np.isfinite(seconds):
         return ""
     if seconds < 59.995:
         return f"{seconds:.2f} s"
     tenths = round(10 * float(seconds))
-    hours, minutes, rest = tenths // 36000, tenths // 600 % 60, tenths % 600 / 10
-    return f"{hours}:{minutes:02d}:{rest:04.1f}" if hours else f"{minutes}:{rest:04.1f}"
+    hours = tenths // 36000
+    minutes = tenths // 600 % 60
+    remainder = tenths % 600 / 10
+    return f"{hours}:{minutes:02d}:{remainder:04.1f}" if hours else f"{minutes}:{remainder:04.1f}"
 
 
 def drawable_line(text: str) -> str:
@@ -129,30 +133,30 @@ def drawable_line(text: str) -> str:
     return " ".join("".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text).split())
 
 
-def font_for(text: str) -> tuple[Any, list[str]]:
+def find_font(text: str) -> tuple[Any, list[str]]:
     """Return the known font that lacks the fewest letters of a text, and these letters; `font_variant` makes every size."""
     from PIL import ImageFont
 
     needed = sorted({c for c in text if unicodedata.category(c) not in _NOT_DRAWN})
-    found = []
+    candidates = []
     for name in (*FONTS, None):
         try:
             font = ImageFont.load_default(16) if name is None else ImageFont.truetype(name, 16)
         except OSError:
             continue  # not on this machine
-        no_letter = _drawn(font, _NO_LETTER)
-        found.append((font, [letter for letter in needed if _drawn(font, letter) == no_letter]))
-        if not found[-1][1]:
+        no_letter = _draw_glyph(font, _NO_LETTER)
+        candidates.append((font, [letter for letter in needed if _draw_glyph(font, letter) == no_letter]))
+        if not candidates[-1][1]:
             break
-    return min(found, key=lambda one: len(one[1]))
+    return min(candidates, key=lambda candidate: len(candidate[1]))
 
 
-def _drawn(font: Any, letter: str) -> tuple[tuple[int, int], bytes]:
+def _draw_glyph(font: Any, letter: str) -> tuple[tuple[int, int], bytes]:
     mask = font.getmask(letter, mode="L")
     return mask.size, bytes(mask)
 
 
-def wrapped(text: str, font: Any, width: float) -> list[str]:
+def wrap_text(text: str, font: Any, width: float) -> list[str]:
     """Return lines no wider than `width` pixels: broken at spaces, and within what is wider than a line by itself."""
     lines: list[str] = []
     for word in text.split(" "):

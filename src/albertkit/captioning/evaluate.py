@@ -17,7 +17,7 @@ from albertkit.files import check_new_file, write_lines
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.training.processes import World
 
-CLIPS_AT_ONCE = 32
+CLIPS_PER_BATCH = 32
 
 
 @torch.inference_mode()
@@ -31,25 +31,27 @@ def caption_clips(
     """Return captions of all clips of a split, in their order; several processes share the work and all get the whole."""
     rank, size = (world.rank, world.size) if world else (0, 1)
     count = len(clips.clips(split))
-    starts = range(0, count, CLIPS_AT_ONCE)
-    own: dict[int, list[list[ScoredCaption]]] = {}
+    starts = range(0, count, CLIPS_PER_BATCH)
+    captions_by_start: dict[int, list[list[ScoredCaption]]] = {}
     for start in starts[rank::size]:
-        numbers = range(start, min(start + CLIPS_AT_ONCE, count))
+        numbers = range(start, min(start + CLIPS_PER_BATCH, count))
         visual, mask = stack_visual([clips.visual(split, number) for number in numbers])
         grids = None if clips.kind == "frames" else [clips.grid_of(split, number) for number in numbers]
-        own[start] = captioner.describe(captioner.context(visual, mask, grids), settings)
+        captions_by_start[start] = captioner.describe(captioner.context(visual, mask, grids), settings)
     if world:
-        own = {start: captions for part in world.gather(own) for start, captions in part.items()}
-    return [caption for start in starts for caption in own[start]]
+        captions_by_start = {
+            start: captions for part in world.gather(captions_by_start) for start, captions in part.items()
+        }
+    return [caption for start in starts for caption in captions_by_start[start]]
 
 
 def references_of(clips: PreparedClips, split: str) -> dict[str, tuple[str, ...]]:
     """Return the captions of each clip by its key; every clip must have one."""
-    found = {clip.key: clip.captions for clip in clips.clips(split)}
-    if bare := [key for key, captions in found.items() if not captions]:
+    references = {clip.key: clip.captions for clip in clips.clips(split)}
+    if bare := [key for key, captions in references.items() if not captions]:
         fact = f"the clip `{bare[0]}` of {split} in `{clips.folder}` has no caption to compare with"
         raise DataError("bad-label", fact, f"add captions to it, or leave it out of {split}, and prepare again")
-    return found
+    return references
 
 
 class CaptionEvaluator:
@@ -58,13 +60,16 @@ class CaptionEvaluator:
     def __init__(
         self, clips: PreparedClips, split: str, settings: GenerationSettings, world: World | None = None
     ) -> None:
-        self.clips, self.split, self.settings, self.world = clips, split, settings, world
+        self.clips = clips
+        self.split = split
+        self.settings = settings
+        self.world = world
         self.references = references_of(clips, split)
 
     def captions(self, captioner: VideoCaptioner) -> dict[str, str]:
         """Return the best caption of each clip by its key."""
-        found = caption_clips(captioner, self.clips, self.split, self.settings, self.world)
-        return {key: captions[0].text for key, captions in zip(self.references, found, strict=True)}
+        captions_per_clip = caption_clips(captioner, self.clips, self.split, self.settings, self.world)
+        return {key: captions[0].text for key, captions in zip(self.references, captions_per_clip, strict=True)}
 
     def scores(self, captioner: VideoCaptioner) -> dict[str, float]:
         """Return the scores of `caption_scores`."""
@@ -79,18 +84,17 @@ def caption_scores(
     `exact_match` is the share of captions that are one of their references, letter for letter but for case and outer blanks.
     """
     full = score_captions(references, captions)
-    exact = sum(
-        caption.strip().lower() in {reference.strip().lower() for reference in references[key]}
-        for key, caption in captions.items()
-    )
-    named = {
+    exact = 0
+    for key, caption in captions.items():
+        exact += caption.strip().lower() in {reference.strip().lower() for reference in references[key]}
+    scores = {
         "cider": full["CIDEr"],
         "bleu_4": full["Bleu_4"],
         "rouge_l": full["ROUGE_L"],
         "exact_match": exact / len(captions),
         **full.diversity,
     }
-    return named, full
+    return scores, full
 
 
 @dataclass(frozen=True)
@@ -143,12 +147,14 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
         pairs["backbone"] = ("features" if backbone is None else backbone.name, clips.backbone)
     elif clips.kind == "features" and backbone.fingerprint() != clips.backbone_fingerprint:  # frames are any backbone's
         prints = (backbone.fingerprint()[:12], str(clips.backbone_fingerprint)[:12])
-        same = backbone.name == clips.backbone
-        pairs["weights of the backbone" if same else "backbone"] = prints if same else (backbone.name, clips.backbone)
+        is_same_backbone = backbone.name == clips.backbone
+        pairs["weights of the backbone" if is_same_backbone else "backbone"] = (
+            prints if is_same_backbone else (backbone.name, clips.backbone)
+        )
     if clips.kind == "features" and None not in (captioner.grid, clips.grid):  # of frames the captioner makes its own
         grids = [" x ".join(map(str, grid)) for grid in (captioner.grid, clips.grid) if grid]
         pairs["visual tokens"] = (grids[0], grids[1])
-    differing = [f"{name} {own}, not {theirs}" for name, (own, theirs) in pairs.items() if own != theirs]
+    differing = [f"{name} {expected}, not {actual}" for name, (expected, actual) in pairs.items() if expected != actual]
     if differing:
         fact = f"the captioner was trained with {'; '.join(differing)} as the clips in `{clips.folder}`"
         raise CheckpointError("changed", fact, "prepare the clips as those that it was trained on")

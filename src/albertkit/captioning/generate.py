@@ -26,27 +26,33 @@ class CaptionReader:
         settings: GenerationSettings,
         bad_endings: Tensor,
     ) -> None:
-        self.model, self.context, self.ids, self.settings, self.bad_endings = model, context, ids, settings, bad_endings
+        self.model = model
+        self.context = context
+        self.ids = ids
+        self.settings = settings
+        self.bad_endings = bad_endings
         self.captions = torch.full((rows, 1), ids.start, device=model.device)
         self._state = CaptionState()
         self._with_mask = model.caption.objective == "mlm"
-        self._ready = model.albert.encoder.layers(context.states[0][0].dtype)
+        self._layers = model.albert.encoder.layers(context.states[0][0].dtype)
         if rows * (1 + self._with_mask) <= _FEW_ROWS:
-            few = {weights: _for_few_rows(weights) for _, weights in self._ready}
-            self._ready = [(layer, few[weights]) for layer, weights in self._ready]
+            few_row_weights = {weights: _for_few_rows(weights) for _, weights in self._layers}
+            self._layers = [(layer, few_row_weights[weights]) for layer, weights in self._layers]
 
     def next_log_probabilities(self) -> Tensor:
         """Return fp32 or fp64 [R, V] for the next word; a word that must not come has -inf."""
         last = self.captions[:, -1:]
         length = self._state.length
-        read = torch.cat([last, torch.full_like(last, self.ids.mask)], 1) if self._with_mask else last
-        positions = torch.arange(length, length + read.shape[1], device=last.device)
+        input_ids = torch.cat([last, torch.full_like(last, self.ids.mask)], 1) if self._with_mask else last
+        positions = torch.arange(length, length + input_ids.shape[1], device=last.device)
         albert = self.model.albert
-        hidden, state = albert.read(albert.embed(read, positions), self.context, self._state, ready=self._ready)
+        hidden, state = albert.read_caption(
+            albert.embed(input_ids, positions), self.context, self._state, layers=self._layers
+        )
         self._state = state.cut(length + 1)
         logits = self.model.predictions(hidden[:, -1])
-        logits = self._with_repetitions(logits.to(torch.promote_types(logits.dtype, torch.float32)))
-        return self._allowed(logits.log_softmax(-1))
+        logits = self._penalize_repetitions(logits.to(torch.promote_types(logits.dtype, torch.float32)))
+        return self._mask_forbidden(logits.log_softmax(-1))
 
     def add(self, words: Tensor, rows: Tensor | None = None) -> None:
         """Append words, int64 [R'], to captions `rows`, int64 [R'], as many of each clip, clips in order; by default to all."""
@@ -58,7 +64,7 @@ class CaptionReader:
             self.captions, self._state = self.captions[rows], self._state.reorder(rows)
         self.captions = torch.cat([self.captions, words[:, None]], 1)
 
-    def _with_repetitions(self, logits: Tensor) -> Tensor:
+    def _penalize_repetitions(self, logits: Tensor) -> Tensor:
         """Penalise repeated tokens (Keskar et al. 2019, CTRL, section 4.1); negative logits are multiplied."""
         penalty = self.settings.repetition_penalty
         if penalty == 1:
@@ -66,7 +72,7 @@ class CaptionReader:
         present = logits.gather(1, self.captions)
         return logits.scatter(1, self.captions, torch.where(present < 0, present * penalty, present / penalty))
 
-    def _allowed(self, log_probabilities: Tensor) -> Tensor:
+    def _mask_forbidden(self, log_probabilities: Tensor) -> Tensor:
         """Forbid special tokens, an end after a bad ending, and all but the end where there is room for one token."""
         if self.settings.swinbert:
             return log_probabilities
@@ -92,20 +98,22 @@ class FinishedCaptions:
     """The best finished captions of one clip; SwinBERT keeps as many as it returns, which ends its search early."""
 
     def __init__(self, size: int, settings: GenerationSettings) -> None:
-        self.size, self._penalty, self._longest = size, settings.length_penalty, settings.longest - 1
+        self.size = size
+        self._penalty = settings.length_penalty
+        self._longest = settings.longest - 1
         # Score, log-probability, tokens without [SEP]; the best first.
-        self.found: list[tuple[float, float, Tensor]] = []
+        self.captions: list[tuple[float, float, Tensor]] = []
 
     def add(self, caption: Tensor, log_probability: float) -> None:
         """Take a caption, int64 [P] without [SEP], if it is among the best."""
         score = log_probability / len(caption) ** self._penalty
-        self.found.append((score, log_probability, caption))
-        self.found.sort(key=lambda entry: -entry[0])
-        del self.found[self.size :]
+        self.captions.append((score, log_probability, caption))
+        self.captions.sort(key=lambda entry: -entry[0])
+        del self.captions[self.size :]
 
     def is_full(self, best: float) -> bool:
         """Return whether no caption that is still going on, the likeliest with log-probability `best`, can come among them."""
-        return len(self.found) == self.size and self.found[-1][0] >= best / self._longest**self._penalty
+        return len(self.captions) == self.size and self.captions[-1][0] >= best / self._longest**self._penalty
 
 
 def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,14 +132,16 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Te
         candidates = (scores.view(-1, 1) + log_probabilities).view(len(active), beams * vocabulary)
         # Twice as many as beams: if all that end are taken out, enough go on.
         best_scores, best = candidates.topk(2 * beams, 1)
-        going: list[int] = []
-        kept: list[tuple[float, int, int]] = []
-        for place, (clip, of_clip, where) in enumerate(zip(active, best_scores.tolist(), best.tolist(), strict=True)):
-            if finished[clip].is_full(of_clip[0]):
+        next_active: list[int] = []
+        next_beams: list[tuple[float, int, int]] = []
+        for active_index, (clip, candidate_scores, candidate_indices) in enumerate(
+            zip(active, best_scores.tolist(), best.tolist(), strict=True)
+        ):
+            if finished[clip].is_full(candidate_scores[0]):
                 continue
             chosen: list[tuple[float, int, int]] = []
-            for score, index in zip(of_clip, where, strict=True):
-                row, word = place * beams + index // vocabulary, index % vocabulary
+            for score, index in zip(candidate_scores, candidate_indices, strict=True):
+                row, word = active_index * beams + index // vocabulary, index % vocabulary
                 if score == -torch.inf or len(chosen) == beams:
                     break
                 if word == end or last:
@@ -139,18 +149,20 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Te
                 else:
                     chosen.append((score, word, row))
             if chosen:
-                going.append(clip)
-                kept += chosen
-                kept += [(-1e9, *chosen[0][1:])] * (beams - len(chosen))  # where fewer tokens than beams are allowed
-        active = going
+                next_active.append(clip)
+                next_beams += chosen
+                next_beams += [(-1e9, *chosen[0][1:])] * (
+                    beams - len(chosen)
+                )  # where fewer tokens than beams are allowed
+        active = next_active
         if active:
-            kept_scores, words, rows = zip(*kept, strict=True)
+            beam_scores, words, rows = zip(*next_beams, strict=True)
             reader.add(torch.tensor(words, device=scores.device), torch.tensor(rows, device=scores.device))
-            scores = torch.tensor(kept_scores, device=scores.device).view(len(active), beams)
-    return _stacked(finished, reader, settings)
+            scores = torch.tensor(beam_scores, device=scores.device).view(len(active), beams)
+    return _stack_captions(finished, reader, settings)
 
 
-def _stacked(
+def _stack_captions(
     finished: list[FinishedCaptions], reader: CaptionReader, settings: GenerationSettings
 ) -> tuple[Tensor, Tensor, Tensor]:
     shape = (len(finished), settings.num_captions)
@@ -159,10 +171,10 @@ def _stacked(
     totals = torch.full(shape, -torch.inf, device=device)
     scores = totals.clone()
     for clip, captions in enumerate(finished):
-        for place, (score, total, caption) in enumerate(captions.found[: settings.num_captions]):
-            ids[clip, place, : len(caption)] = caption
-            ids[clip, place, len(caption)] = reader.ids.end
-            totals[clip, place], scores[clip, place] = total, score
+        for rank, (score, total, caption) in enumerate(captions.captions[: settings.num_captions]):
+            ids[clip, rank, : len(caption)] = caption
+            ids[clip, rank, len(caption)] = reader.ids.end
+            totals[clip, rank], scores[clip, rank] = total, score
     return ids, totals, scores
 
 
@@ -213,10 +225,10 @@ def generate(
     reader = CaptionReader(model, context, rows, ids, settings, bad_endings)
     if searching:
         return Generated(*beam_search(reader, settings))
-    return _one_by_one(reader, settings)
+    return _decode_stepwise(reader, settings)
 
 
-def _one_by_one(reader: CaptionReader, settings: GenerationSettings) -> Generated:
+def _decode_stepwise(reader: CaptionReader, settings: GenerationSettings) -> Generated:
     """Append the likeliest word, or a drawn one, until every caption has ended."""
     end, padding = reader.ids.end, reader.ids.padding
     rows = len(reader.captions)
@@ -225,7 +237,9 @@ def _one_by_one(reader: CaptionReader, settings: GenerationSettings) -> Generate
     going = torch.ones(rows, dtype=torch.bool, device=reader.captions.device)
     while going.any() and reader.captions.shape[1] < settings.longest:
         log_probabilities = reader.next_log_probabilities()
-        words = _draw(log_probabilities, settings, generator) if settings.sample else log_probabilities.argmax(-1)
+        words = (
+            _sample_words(log_probabilities, settings, generator) if settings.sample else log_probabilities.argmax(-1)
+        )
         chosen = log_probabilities.gather(1, words[:, None]).squeeze(1).double()
         total += torch.where(going, chosen, 0.0)
         reader.add(torch.where(going, words, padding))
@@ -244,7 +258,7 @@ def _one_by_one(reader: CaptionReader, settings: GenerationSettings) -> Generate
     )
 
 
-def _draw(log_probabilities: Tensor, settings: GenerationSettings, generator: torch.Generator) -> Tensor:
+def _sample_words(log_probabilities: Tensor, settings: GenerationSettings, generator: torch.Generator) -> Tensor:
     """Return a word [R] each, from the likeliest tokens (Fan et al. 2018; Holtzman et al. 2020)."""
     probabilities = (log_probabilities / settings.temperature).softmax(-1)
     sorted_probabilities, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
@@ -253,5 +267,5 @@ def _draw(log_probabilities: Tensor, settings: GenerationSettings, generator: to
     if settings.top_p < 1:  # the token that reaches top_p still counts
         before = sorted_probabilities.cumsum(-1) - sorted_probabilities
         sorted_probabilities[before >= settings.top_p * sorted_probabilities.sum(-1, keepdim=True)] = 0
-    place = torch.multinomial(sorted_probabilities, 1, generator=generator)
-    return tokens.gather(1, place).squeeze(1)
+    indices = torch.multinomial(sorted_probabilities, 1, generator=generator)
+    return tokens.gather(1, indices).squeeze(1)

@@ -88,11 +88,13 @@ class CaptionConfig:
             raise ConfigError(
                 "bad-value", f"captioning is {values!r}, it must be an object of settings", "copy config.json again"
             )
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = [key for key in values if key not in known]
+        field_names = {field.name for field in dataclasses.fields(cls)}
+        unknown = [key for key in values if key not in field_names]
         if unknown:
             raise ConfigError(
-                "unknown-name", f"`{unknown[0]}` in `captioning` of the configuration", near_miss(unknown[0], known)
+                "unknown-name",
+                f"`{unknown[0]}` in `captioning` of the configuration",
+                near_miss(unknown[0], field_names),
             )
         return cls(**values)
 
@@ -122,7 +124,10 @@ def score_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """
     if mask.dim() not in (2, 3, 4):
         raise ConfigError("bad-value", f"attention_mask has shape {list(mask.shape)}, expected 2, 3 or 4 dimensions")
-    mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None] if mask.dim() == 3 else mask
+    if mask.dim() == 2:
+        mask = mask[:, None]
+    if mask.dim() == 3:
+        mask = mask[:, None]
     return (1.0 - mask.to(dtype)) * NEVER
 
 
@@ -131,7 +136,7 @@ def gate_values(weight: Tensor, hard: bool) -> Tensor:
 
     Source: microsoft/SwinBERT `video_captioning_e2e_vid_swin_bert.py`, `VideoTransformer.forward`.
     """
-    gate = _square(torch.sigmoid(weight))
+    gate = _square_matrix(torch.sigmoid(weight))
     itself = torch.eye(len(gate), dtype=weight.dtype, device=weight.device)
     gate = (gate >= 0.5).to(weight.dtype) if hard else gate
     return gate * (1 - itself) + itself
@@ -139,11 +144,11 @@ def gate_values(weight: Tensor, hard: bool) -> Tensor:
 
 def sparsity(weight: Tensor) -> Tensor:
     """Return the sparsity loss, 0-d: how much the gate [M * M, 1] lets through between tokens, over M * M as SwinBERT."""
-    gate = _square(torch.sigmoid(weight))
+    gate = _square_matrix(torch.sigmoid(weight))
     return (gate.sum() - gate.diagonal().sum()) / gate.numel()
 
 
-def _square(weight: Tensor) -> Tensor:
+def _square_matrix(weight: Tensor) -> Tensor:
     tokens = round(len(weight) ** 0.5)
     return weight.view(tokens, tokens)
 
@@ -228,11 +233,11 @@ def _context_layer(
     query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
     if not last:
         if diagonal:
-            seen = value
+            attention_output = value
         else:
             dropout = layer.attention_dropout if layer.training else 0.0
-            seen = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
-        hidden = layer.after_attention(seen.transpose(1, 2).flatten(2), hidden, weights)
+            attention_output = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+        hidden = layer.after_attention(attention_output.transpose(1, 2).flatten(2), hidden, weights)
     return hidden, key, value
 
 
@@ -241,16 +246,16 @@ def read_caption(
     hidden: Tensor,
     context: Context,
     before: CaptionState | None = None,
-    ready: Layers | None = None,
+    layers: Layers | None = None,
 ) -> tuple[Tensor, CaptionState]:
     """Run all layers over further places of captions, [R, S, H], embedded and projected; row r is of clip r // (R / B).
 
-    Each place sees the context, the places read `before`, itself and those between. `ready` is `encoder.layers`, computed once
+    Each place sees the context, the places read `before`, itself and those between. `layers` is `encoder.layers`, computed once
     for many words.
     """
     states: list[KeyValue] = []
     causal = torch.full((hidden.shape[1],) * 2, -torch.inf, dtype=hidden.dtype, device=hidden.device).triu(1)
-    for number, (layer, weights) in enumerate(ready or encoder.layers(hidden.dtype)):
+    for number, (layer, weights) in enumerate(layers or encoder.layers(hidden.dtype)):
         arguments = (
             layer,
             weights,
@@ -280,24 +285,28 @@ def _caption_layer(
     query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
     if before is not None:
         key, value = torch.cat([before[0], key], 2), torch.cat([before[1], value], 2)
-    (rows, heads, places, width), (clips, _, tokens, _) = query.shape, context[0].shape
+    (rows, heads, length, width), (clips, _, tokens, _) = query.shape, context[0].shape
     beams = rows // clips
     query = query * width**-0.5
     # The beams of a clip are queries of one product: the clip's keys, which are long, are neither copied nor read twice.
-    asked = query.view(clips, beams, heads, places, width).transpose(1, 2).flatten(2, 3)
-    to_context = asked @ context[0].transpose(-1, -2)
+    context_query = query.view(clips, beams, heads, length, width).transpose(1, 2).flatten(2, 3)
+    to_context = context_query @ context[0].transpose(-1, -2)
     if context_bias is not None:
         to_context = to_context + context_bias
-    to_context = to_context.view(clips, heads, beams, places, tokens).transpose(1, 2).flatten(0, 1)
+    to_context = to_context.view(clips, heads, beams, length, tokens).transpose(1, 2).flatten(0, 1)
     to_caption = query @ key.transpose(-1, -2)
-    to_caption[..., -places:] += causal
+    to_caption[..., -length:] += causal
     probabilities = torch.cat([to_context, to_caption], -1).softmax(-1)
     dropout = layer.attention_dropout if layer.training else 0.0
-    kept = F.dropout(probabilities, dropout, layer.training)
-    of_context, of_caption = kept.split([tokens, key.shape[2]], -1)
-    seen = of_context.reshape(clips, beams, heads, places, tokens).transpose(1, 2).flatten(2, 3) @ context[1]
-    seen = seen.view(clips, heads, beams, places, width).transpose(1, 2).flatten(0, 1) + of_caption @ value
-    hidden = layer.after_attention(seen.transpose(1, 2).flatten(2), hidden, weights)
+    probabilities = F.dropout(probabilities, dropout, layer.training)
+    of_context, of_caption = probabilities.split([tokens, key.shape[2]], -1)
+    attention_output = (
+        of_context.reshape(clips, beams, heads, length, tokens).transpose(1, 2).flatten(2, 3) @ context[1]
+    )
+    attention_output = (
+        attention_output.view(clips, heads, beams, length, width).transpose(1, 2).flatten(0, 1) + of_caption @ value
+    )
+    hidden = layer.after_attention(attention_output.transpose(1, 2).flatten(2), hidden, weights)
     return hidden, key, value
 
 
@@ -312,13 +321,13 @@ def masked_layers(
         query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
         dropout = layer.attention_dropout if layer.training else 0.0
         if attentions is None:
-            seen = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+            attention_output = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
         else:
             scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
             probabilities = (scores if bias is None else scores + bias).softmax(-1)
             attentions.append(probabilities)
-            seen = F.dropout(probabilities, dropout, layer.training) @ value
-        hidden = layer.after_attention(seen.transpose(1, 2).flatten(2), hidden, weights)
+            attention_output = F.dropout(probabilities, dropout, layer.training) @ value
+        hidden = layer.after_attention(attention_output.transpose(1, 2).flatten(2), hidden, weights)
     return hidden
 
 
@@ -356,19 +365,19 @@ class VisualProjector(nn.Module):
             visual = layer_norm(visual.dtype, self.LayerNorm)(visual)
         hidden = linear(visual.dtype, self.projection)(visual)
         if self.grid is not None:
-            hidden = hidden + self._places(grid or self.grid, visual.shape[1]).to(hidden.dtype)
+            hidden = hidden + self._batch_position_embeddings(grid or self.grid, visual.shape[1]).to(hidden.dtype)
         return self.dropout(hidden)
 
-    def _places(self, grid: Grid | Sequence[Grid], tokens: int) -> Tensor:
+    def _batch_position_embeddings(self, grid: Grid | Sequence[Grid], tokens: int) -> Tensor:
         """Return [M, H], or [B, M, H] with zeros where a clip has fewer tokens than M."""
         if isinstance(grid, Grid):
             if grid.num_tokens != tokens:
                 raise ConfigError("bad-value", f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}")
-            return self.places(grid)
-        known = {of_clip: self.places(of_clip) for of_clip in dict.fromkeys(grid)}
-        return torch.stack([F.pad(known[of_clip], (0, 0, 0, tokens - of_clip.num_tokens)) for of_clip in grid])
+            return self.position_embeddings(grid)
+        embeddings = {of_clip: self.position_embeddings(of_clip) for of_clip in dict.fromkeys(grid)}
+        return torch.stack([F.pad(embeddings[of_clip], (0, 0, 0, tokens - of_clip.num_tokens)) for of_clip in grid])
 
-    def places(self, grid: Grid) -> Tensor:
+    def position_embeddings(self, grid: Grid) -> Tensor:
         """Return what is added to the tokens of a grid, [M, H]. Times are interpolated to another number of frames."""
         assert self.grid is not None
         if grid[1:] != self.grid[1:]:

@@ -21,13 +21,13 @@ def rouge_l(candidate: str, references: Sequence[str]) -> float:
     The two may come from different references; so the original.
     """
     words = candidate.split(" ")
-    places: dict[str, int] = {}  # word -> bits of its places in the candidate
-    for place, word in enumerate(words):
-        places[word] = places.get(word, 0) | 1 << place
+    word_positions: dict[str, int] = {}  # word -> bits of its places in the candidate
+    for position, word in enumerate(words):
+        word_positions[word] = word_positions.get(word, 0) | 1 << position
     precision = recall = 0.0
     for reference in references:
         reference_words = reference.split(" ")
-        common = _longest_common_subsequence(places, len(words), reference_words)
+        common = _longest_common_subsequence(word_positions, len(words), reference_words)
         precision = max(precision, common / len(words))
         recall = max(recall, common / len(reference_words))
     if not precision:
@@ -35,12 +35,12 @@ def rouge_l(candidate: str, references: Sequence[str]) -> float:
     return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
 
 
-def _longest_common_subsequence(places: dict[str, int], length: int, words: Sequence[str]) -> int:
+def _longest_common_subsequence(word_positions: dict[str, int], length: int, words: Sequence[str]) -> int:
     """Return its length, a row of the table at once in the bits of a whole number (Crochemore et al. 2001): 0 where it grows."""
     row = (1 << length) - 1
     for word in words:
-        same = row & places.get(word, 0)
-        row = (row + same) | (row - same)
+        matches = row & word_positions.get(word, 0)
+        row = (row + matches) | (row - matches)
     return length - (row & (1 << length) - 1).bit_count()
 
 
@@ -75,7 +75,7 @@ class NgramCounts:
             item=np.concatenate([item, np.repeat(item, [len(group) for group in references])]),
             lengths=np.array([len(caption) for caption in words], np.int64),
             num_items=len(candidates),
-            sizes=tuple(_count(words)),
+            sizes=tuple(_count_ngrams(words)),
         )
 
     def keys(self, rows: NgramRows) -> np.ndarray:
@@ -83,28 +83,30 @@ class NgramCounts:
         return self.item[rows.caption] * rows.num_ngrams + rows.ngram
 
 
-def lookup(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def lookup(keys: np.ndarray, values: np.ndarray, requested_keys: np.ndarray) -> np.ndarray:
     """Return the values of the wanted keys, 0 where there is none; `keys` ascend and differ."""
     if not len(keys):
-        return np.zeros(len(wanted), values.dtype)
-    place = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-    return np.where(keys[place] == wanted, values[place], 0)
+        return np.zeros(len(requested_keys), values.dtype)
+    index = np.searchsorted(keys, requested_keys).clip(max=len(keys) - 1)
+    return np.where(keys[index] == requested_keys, values[index], 0)
 
 
-def _count(words: Sequence[Sequence[str]]) -> list[NgramRows]:
+def _count_ngrams(words: Sequence[Sequence[str]]) -> list[NgramRows]:
     vocabulary: dict[str, int] = {}
     word_ids = np.array(
         [vocabulary.setdefault(word, len(vocabulary)) for caption in words for word in caption], np.int64
     )
     caption_of = np.repeat(np.arange(len(words)), [len(caption) for caption in words])
-    starts, ngrams, rows = np.arange(len(word_ids)), word_ids, []
+    starts = np.arange(len(word_ids))
+    ngrams = word_ids
+    rows = []
     for size in range(1, MAX_SIZE + 1):
         if size > 1:  # an n-gram is the shorter one at its start and one more word of the same caption
             ends = starts + size - 1
-            whole = ends < len(word_ids)
-            whole[whole] = caption_of[ends[whole]] == caption_of[starts[whole]]
-            starts, ends = starts[whole], ends[whole]
-            ngrams = np.unique(ngrams[whole] * len(vocabulary) + word_ids[ends], return_inverse=True)[1]
+            is_complete = ends < len(word_ids)
+            is_complete[is_complete] = caption_of[ends[is_complete]] == caption_of[starts[is_complete]]
+            starts, ends = starts[is_complete], ends[is_complete]
+            ngrams = np.unique(ngrams[is_complete] * len(vocabulary) + word_ids[ends], return_inverse=True)[1]
         num_ngrams = int(ngrams.max(initial=-1)) + 1
         pairs, counts = np.unique(caption_of[starts] * num_ngrams + ngrams, return_counts=True)
         rows.append(NgramRows(*np.divmod(pairs, max(num_ngrams, 1)), counts, num_ngrams))
@@ -123,18 +125,20 @@ def bleu(counts: NgramCounts) -> tuple[np.ndarray, np.ndarray]:
     right, guessed = [], []
     for size, rows in enumerate(counts.sizes, start=1):
         keys, of_candidate = counts.keys(rows), rows.caption < items
-        in_references, which = np.unique(keys[~of_candidate], return_inverse=True)
-        most = np.zeros(len(in_references), np.int64)
-        np.maximum.at(most, which, rows.times[~of_candidate])
-        clipped = np.minimum(rows.times[of_candidate], lookup(in_references, most, keys[of_candidate]))
+        in_references, inverse = np.unique(keys[~of_candidate], return_inverse=True)
+        max_counts = np.zeros(len(in_references), np.int64)
+        np.maximum.at(max_counts, inverse, rows.times[~of_candidate])
+        clipped = np.minimum(rows.times[of_candidate], lookup(in_references, max_counts, keys[of_candidate]))
         right.append(np.bincount(rows.caption[of_candidate], clipped, items))
         guessed.append(np.maximum(candidate_lengths - size + 1, 0))
-    each = _bleu(np.array(right), np.array(guessed), candidate_lengths, reference_lengths)
-    corpus = _bleu(np.sum(right, 1), np.sum(guessed, 1), candidate_lengths.sum(), reference_lengths.sum())
-    return corpus, each
+    per_item = _bleu_scores(np.array(right), np.array(guessed), candidate_lengths, reference_lengths)
+    corpus = _bleu_scores(np.sum(right, 1), np.sum(guessed, 1), candidate_lengths.sum(), reference_lengths.sum())
+    return corpus, per_item
 
 
-def _bleu(right: np.ndarray, guessed: np.ndarray, length: np.ndarray, reference_length: np.ndarray) -> np.ndarray:
+def _bleu_scores(
+    right: np.ndarray, guessed: np.ndarray, length: np.ndarray, reference_length: np.ndarray
+) -> np.ndarray:
     """Compute BLEU from n-grams that are right and that were guessed, [4] or [4, I], and lengths of a corpus or of I items."""
     sizes = np.arange(1, len(right) + 1).reshape(-1, *[1] * (right.ndim - 1))
     precisions = np.cumprod((right + _TINY) / (guessed + _SMALL), axis=0) ** (1 / sizes)
@@ -144,7 +148,9 @@ def _bleu(right: np.ndarray, guessed: np.ndarray, length: np.ndarray, reference_
 
 def _closest_lengths(counts: NgramCounts) -> np.ndarray:
     """Return the length of the reference nearest in length to the candidate, of two equally near the shorter, int64 [I]."""
-    items, of_item, lengths = counts.num_items, counts.item[counts.num_items :], counts.lengths[counts.num_items :]
+    items = counts.num_items
+    of_item = counts.item[counts.num_items :]
+    lengths = counts.lengths[counts.num_items :]
     distance = np.abs(lengths - counts.lengths[of_item])
     order = np.lexsort((lengths, distance, of_item))
     return lengths[order[np.searchsorted(of_item[order], np.arange(items))]]
@@ -174,7 +180,9 @@ def cider(counts: NgramCounts) -> np.ndarray:
 
 def _similarity(counts: NgramCounts, rows: NgramRows) -> np.ndarray:
     """Return the clipped cosine of each reference with its candidate, float64 [R], for n-grams of one size."""
-    items, keys, of_candidate = counts.num_items, counts.keys(rows), rows.caption < counts.num_items
+    items = counts.num_items
+    keys = counts.keys(rows)
+    of_candidate = rows.caption < counts.num_items
     items_with = np.bincount(np.unique(keys[~of_candidate]) % max(rows.num_ngrams, 1), minlength=rows.num_ngrams)
     weights = rows.times * (np.log(items) - np.log(np.maximum(items_with, 1)))[rows.ngram]
     norms = np.sqrt(np.bincount(rows.caption, weights**2, len(counts.item)))
@@ -195,7 +203,7 @@ class CaptionScores(Result, Mapping[str, float]):
 
     Attributes:
         corpus: Score by name.
-        each: Key of a clip to its scores by name, in the order of the candidates.
+        per_clip: Key of a clip to its scores by name, in the order of the candidates.
         diversity: What shows a captioner that has collapsed: `distinct_captions` and `empty_captions`, shares of the
             candidates after tokenising, and `mean_length`, words of a candidate.
         num_captions: Candidates.
@@ -204,7 +212,7 @@ class CaptionScores(Result, Mapping[str, float]):
     """
 
     corpus: dict[str, float]
-    each: dict[str, dict[str, float]]
+    per_clip: dict[str, dict[str, float]]
     diversity: dict[str, float]
     num_captions: int
     num_references: int
@@ -248,24 +256,27 @@ def score_captions(
     Raises:
         DataError: bad-label, predictions-mismatch, bad-row.
     """
-    _check(references, candidates)
+    _check_captions(references, candidates)
     texts = list(candidates.values())
     flat = [reference for key in candidates for reference in references[key]]
     if tokenize:
         texts, flat = tokenize_captions(texts), tokenize_captions(flat)
-    taken = iter(flat)
-    groups = [list(islice(taken, len(references[key]))) for key in candidates]
+    remaining_references = iter(flat)
+    groups = [list(islice(remaining_references, len(references[key]))) for key in candidates]
     counts = NgramCounts.of(texts, groups)
     bleu_corpus, bleu_each = bleu(counts)
-    each = {f"Bleu_{size}": values.tolist() for size, values in enumerate(bleu_each, start=1)}
-    each["ROUGE_L"] = [rouge_l(text, group) for text, group in zip(texts, groups, strict=True)]
-    each["CIDEr"] = cider(counts).tolist()
-    corpus = {name: float(np.mean(values)) for name, values in each.items()}
+    scores_by_name = {f"Bleu_{size}": values.tolist() for size, values in enumerate(bleu_each, start=1)}
+    scores_by_name["ROUGE_L"] = [rouge_l(text, group) for text, group in zip(texts, groups, strict=True)]
+    scores_by_name["CIDEr"] = cider(counts).tolist()
+    corpus = {name: float(np.mean(values)) for name, values in scores_by_name.items()}
     corpus |= {f"Bleu_{size}": value for size, value in enumerate(bleu_corpus.tolist(), start=1)}
     lengths = counts.lengths
+    per_clip = {}
+    for index, key in enumerate(candidates):
+        per_clip[key] = {name: values[index] for name, values in scores_by_name.items()}
     return CaptionScores(
         corpus=corpus,
-        each={key: {name: values[place] for name, values in each.items()} for place, key in enumerate(candidates)},
+        per_clip=per_clip,
         diversity={
             "distinct_captions": len(set(texts)) / len(texts),
             "empty_captions": float(np.mean(lengths[: len(texts)] == 0)),
@@ -277,7 +288,7 @@ def score_captions(
     )
 
 
-def _check(references: Mapping[str, Sequence[str]], candidates: Mapping[str, str]) -> None:
+def _check_captions(references: Mapping[str, Sequence[str]], candidates: Mapping[str, str]) -> None:
     """Make sure that every clip has one candidate and at least one reference, and that all are texts."""
     if not candidates or not references:
         lacking = "references" if candidates else "captions"
@@ -286,8 +297,8 @@ def _check(references: Mapping[str, Sequence[str]], candidates: Mapping[str, str
     strange = [key for key in candidates if key not in references]
     if missing or strange:
         parts = [
-            f"{counted(len(keys), thing)} {what}, for example `{keys[0]}`"
-            for keys, thing, what in (
+            f"{counted(len(keys), noun)} {problem}, for example `{keys[0]}`"
+            for keys, noun, problem in (
                 (missing, "clip", "without a caption"),
                 (strange, "caption", "without a reference"),
             )

@@ -64,15 +64,15 @@ class AlbertImgModel(PretrainedAlbert):
 
     def initialize(self, ready: Iterable[nn.Parameter] = ()) -> None:
         """Initialise as every ALBERT; places begin at 0, SwinBERT's gate at normal(0, 1), the gate of `log` at one half."""
-        done = set(ready)
-        super().initialize(done)
+        initialized = set(ready)
+        super().initialize(initialized)
         if SkipInitialization.active:
             return
         if self.img_embedding.grid is not None:
             for table in (self.img_embedding.time_embeddings, self.img_embedding.space_embeddings):
-                if table not in done:
+                if table not in initialized:
                     nn.init.zeros_(table)
-        if self.caption.learned and self.video_gate not in done:
+        if self.caption.learned and self.video_gate not in initialized:
             nn.init.normal_(self.video_gate, std=float(self.caption.video_attention == "legacy"))
 
     @property
@@ -110,7 +110,9 @@ class AlbertImgModel(PretrainedAlbert):
         if self.caption.video_attention == "diagonal":
             return encode_context(self.encoder, visual, None, True, padding)
         gate = self.video_bias(visual.shape[1], visual.dtype)
-        bias = padding if gate is None else gate if padding is None else gate + padding
+        bias = padding if gate is None else gate
+        if gate is not None and padding is not None:
+            bias = gate + padding
         return encode_context(self.encoder, visual, bias, False, padding)
 
     def video_bias(self, tokens: int, dtype: torch.dtype) -> Tensor | None:
@@ -132,15 +134,15 @@ class AlbertImgModel(PretrainedAlbert):
         """Return how much the learned gate lets through between different tokens, 0-d."""
         return sparsity(self.video_gate)
 
-    def read(
+    def read_caption(
         self,
         hidden: Tensor,
         context: Context,
         before: CaptionState | None = None,
-        ready: Layers | None = None,
+        layers: Layers | None = None,
     ) -> tuple[Tensor, CaptionState]:
         """Read places of captions, [R, S, H] from `embed`, against a context; see `read_caption`."""
-        return read_caption(self.encoder, hidden, context, before, ready)
+        return read_caption(self.encoder, hidden, context, before, layers)
 
     def forward(
         self,
@@ -197,9 +199,9 @@ def smoothed_losses(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     at_label = log_probabilities.gather(1, labels[:, None]).squeeze(1)
     if not smoothing:
         return -at_label
-    other = smoothing / (logits.shape[1] - 1)
-    entropy = -(1 - smoothing) * _log(1 - smoothing) - smoothing * _log(other)
-    cross_entropy = -(1 - smoothing - other) * at_label - other * log_probabilities.sum(1)
+    other_probability = smoothing / (logits.shape[1] - 1)
+    entropy = -(1 - smoothing) * _log(1 - smoothing) - smoothing * _log(other_probability)
+    cross_entropy = -(1 - smoothing - other_probability) * at_label - other_probability * log_probabilities.sum(1)
     return cross_entropy - entropy
 
 
@@ -316,9 +318,9 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         Returns:
             Training: loss 0-d, logits [predictions, V], and attentions if asked for. Not training: logits [B, S, V].
         """
-        hidden, _, *rest = self.albert(input_ids, img_feats, attention_mask, token_type_ids, position_ids)
+        hidden, _, *attentions = self.albert(input_ids, img_feats, attention_mask, token_type_ids, position_ids)
         if not is_training:
-            return (self.predictions(hidden[:, : input_ids.shape[1]]), *rest)
+            return (self.predictions(hidden[:, : input_ids.shape[1]]), *attentions)
         if masked_pos is None or masked_ids is None:
             raise ConfigError(
                 "bad-value", "masked_pos and masked_ids are not both given", "give both, or is_training=False"
@@ -333,4 +335,4 @@ class AlbertForImageCaptioning(PretrainedAlbert):
             )
         total, count = self.caption_loss(logits, labels, self.updates)
         self.updates += torch.is_grad_enabled()
-        return (total / count, logits, *rest)
+        return (total / count, logits, *attentions)

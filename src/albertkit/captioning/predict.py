@@ -143,17 +143,17 @@ def _read_clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[BadRow]]
     return [replace(clip, key=unique_name(clip.key, keys)) for clip in clips], bad_rows.found
 
 
-def unique_name(name: str, taken: set[str]) -> str:
+def unique_name(name: str, used_names: set[str]) -> str:
     """Return a name that is not among those taken, by a number at its end if need be; it is then one of them."""
     names = chain([name], (f"{name}-{n}" for n in count(2)))
-    unique = next(candidate for candidate in names if candidate not in taken)
-    taken.add(unique)
+    unique = next(candidate for candidate in names if candidate not in used_names)
+    used_names.add(unique)
     return unique
 
 
-def sheet_name(key: str, taken: set[str]) -> str:
+def sheet_name(key: str, used_names: set[str]) -> str:
     """Return the name of a clip's picture: letters and digits of any script, no folder, not hidden, not one of those taken."""
-    return unique_name(re.sub(r"[^\w.-]+", "_", key).lstrip("._-") or "clip", taken)
+    return unique_name(re.sub(r"[^\w.-]+", "_", key).lstrip("._-") or "clip", used_names)
 
 
 def sheet_png(frames: Frames, best: ScoredCaption) -> bytes:

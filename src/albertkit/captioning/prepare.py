@@ -54,7 +54,7 @@ def read_features(file: Path) -> np.ndarray:
     Returns:
         float16 [M, D].
     """
-    values = _read(plain_file(file))
+    values = _read_array(plain_file(file))
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
         fact = f"`{file}` holds {values.dtype} {list(values.shape)}"
         raise DataError("bad-file", fact, "features of a clip are floats [tokens, width]")
@@ -66,11 +66,13 @@ def read_features(file: Path) -> np.ndarray:
     return features
 
 
-def _read(file: Path) -> np.ndarray:
+def _read_array(file: Path) -> np.ndarray:
     hint = "make it again with np.save or safetensors"
     try:
         if file.suffix.lower() == ".npy":
-            if not _begins_with(file, np.lib.format.MAGIC_PREFIX):
+            with open(file, "rb") as stream:
+                is_npy = stream.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+            if not is_npy:
                 raise DataError("bad-file", f"`{file}` is not a .npy file", hint)
             with PARSING:
                 # Mapped first: a header may promise more than the file holds, and memory would be taken for it.
@@ -88,11 +90,6 @@ def _read(file: Path) -> np.ndarray:
         raise DataError("bad-file", f"`{file}` cannot be read: {error}", hint) from None
 
 
-def _begins_with(file: Path, magic: bytes) -> bool:
-    with open(file, "rb") as stream:
-        return stream.read(len(magic)) == magic
-
-
 def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:
     """Decode the frames of a clip.
 
@@ -103,21 +100,22 @@ def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:
         return sample_frames(clip.source, sampling, clip.start, clip.end)
     columns = TsvFile.opened(clip.source).row(clip.row)[1:]
     pictures = columns[1:] if columns[:1] and columns[0].startswith(b"{") else columns
-    where = f"`{clip.source}`, row {clip.row:,} (`{clip.key}`)"
+    location = f"`{clip.source}`, row {clip.row:,} (`{clip.key}`)"
     if 1 < len(pictures) < sampling.num_frames or not pictures:
-        fact = f"{where} holds {len(pictures)} frames, {sampling.num_frames} are wanted"
+        fact = f"{location} holds {len(pictures)} frames, {sampling.num_frames} are wanted"
         hint = f"take --frames {max(len(pictures), 1)}, or the videos themselves; no frame is shown twice"
         raise DataError("bad-row", fact, hint)
-    places = sampling.places(len(pictures)).tolist()
+    frame_indices = sampling.frame_indices(len(pictures)).tolist()
     squares = Squares(sampling.size)
-    shown = {
-        place: _picture(pictures[place], squares, f"{where}: frame {place} of {len(pictures)}") for place in set(places)
+    decoded_frames = {
+        index: _decode_picture(pictures[index], squares, f"{location}: frame {index} of {len(pictures)}")
+        for index in set(frame_indices)
     }
-    times = np.full(len(places), np.nan)
-    return Frames(np.stack([shown[place] for place in places]), times)
+    times = np.full(len(frame_indices), np.nan)
+    return Frames(np.stack([decoded_frames[index] for index in frame_indices]), times)
 
 
-def _picture(column: bytes, squares: Squares, where: str) -> np.ndarray:
+def _decode_picture(column: bytes, squares: Squares, location: str) -> np.ndarray:
     try:
         import av
         from PIL import Image
@@ -129,7 +127,7 @@ def _picture(column: bytes, squares: Squares, where: str) -> np.ndarray:
     except (binascii.Error, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = "it is empty" if not column else f"it is not an image: {error}"
         raise DataError(
-            "bad-row", f"{where}: {reason}", "write the row again from its video, or leave it out"
+            "bad-row", f"{location}: {reason}", "write the row again from its video, or leave it out"
         ) from None
     return squares.of(av.VideoFrame.from_ndarray(pixels, "rgb24"))
 
@@ -187,9 +185,9 @@ class ItemRecipe:
     def check(self, clip: Clip) -> None:
         """Refuse a clip of another kind."""
         if (clip.source.suffix.lower() in FEATURE_ENDINGS) != (self.backbone is None):
-            what, say = ("frames", "conv3d or hf:FOLDER") if self.backbone is None else ("features", "features")
+            subject, say = ("frames", "conv3d or hf:FOLDER") if self.backbone is None else ("features", "features")
             name = "features" if self.backbone is None else self.backbone.name
-            fact = f"the clip `{clip.key}` is a file of {what}, the backbone is `{name}`"
+            fact = f"the clip `{clip.key}` is a file of {subject}, the backbone is `{name}`"
             hint = f"--backbone {say}; clips of features and of videos are prepared into two folders"
             raise ConfigError("conflicting-options", fact, hint)
 
@@ -198,8 +196,8 @@ class ItemRecipe:
         decisive = ("format", "kind", "sampling") if self.kind == "frames" else (*settings,)
         if settings["backbone_fingerprint"]:  # says which backbone it is, wherever it lies
             decisive = tuple(name for name in decisive if name != "backbone")
-        own = {"content": content_hash(clip), "start": clip.start, "end": clip.end}
-        return item_name(own | {name: settings[name] for name in decisive})
+        facts = {"content": content_hash(clip), "start": clip.start, "end": clip.end}
+        return item_name(facts | {name: settings[name] for name in decisive})
 
     def fits(self, shape: tuple[int, ...] | None) -> bool:
         """Return whether an item of this shape can be one of its own."""
@@ -209,7 +207,7 @@ class ItemRecipe:
             return shape == (self.sampling.num_frames, self.sampling.size, self.sampling.size, 3)
         return shape == (self.grid.num_tokens, self.backbone.out_dim)
 
-    def read(self, clip: Clip) -> tuple[np.ndarray, tuple[str, ...]]:
+    def read_visual(self, clip: Clip) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return the frames uint8 [T, S, S, 3] of a clip, or its features float16 [M, D]; and what was not as its file says."""
         if self.sampling is None:
             return read_features(clip.source), ()
@@ -303,8 +301,8 @@ def make_items(
             frames = readable_frames(missing, readings)
             new_names = set(frames)
             if new_names and len(missing) < len(group):
-                others = [pair for pair in group if pair not in missing]
-                frames |= readable_frames(others, [pool.submit(recipe.read, clip) for _, clip in others])
+                existing = [pair for pair in group if pair not in missing]
+                frames |= readable_frames(existing, [pool.submit(recipe.read_visual, clip) for _, clip in existing])
             names = [name for name, _ in group if name in frames]
             arrays = [frames[name][0] for name in names]
             if names and not recipe.is_read_only:
@@ -331,7 +329,7 @@ def _read_ahead(
             for name, clip in group
             if not (recipe.fits(item_shape(folder, name, recipe.dtype)) and is_sound(folder, name, recipe.dtype))
         ]
-        queue.append((group, missing, [pool.submit(recipe.read, clip) for _, clip in missing]))
+        queue.append((group, missing, [pool.submit(recipe.read_visual, clip) for _, clip in missing]))
         while sum(len(readings) for _, _, readings in queue) >= max_clips or not queue[0][1]:
             yield queue.popleft()
             if not queue:
@@ -450,7 +448,9 @@ def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
     missing or has changed; killed at any moment and called again, it ends with the same bytes. Splits that are in the folder
     already and are not among `clips` stay.
     """
-    start_time, splits, folder = time.perf_counter(), options.splits, Path(options.out)
+    start_time = time.perf_counter()
+    splits = options.splits
+    folder = Path(options.out)
     recipe = ItemRecipe.of(options.backbone, options.sampling, options.max_tokens, options.train_backbone)
     for split, clips in splits.items():
         if not split.replace("-", "").replace("_", "").isalnum():
@@ -561,10 +561,11 @@ def _write_skipped(folder: Path, splits: list[str], skipped: Sequence[Skipped], 
     _write_lines(folder / SKIPPED, kept_lines + new_lines)
 
 
-def _none_usable_error(folder: Path, split: str, count: int, skipped: Sequence[Skipped]) -> DataError:
-    reasons = ", ".join(f"{n:,} {slug}" for slug, n in Counter(clip.slug for clip in skipped).most_common())
+def _none_usable_error(folder: Path, split: str, num_clips: int, skipped: Sequence[Skipped]) -> DataError:
+    counts = Counter(clip.slug for clip in skipped)
+    reasons = ", ".join(f"{count:,} {slug}" for slug, count in counts.most_common())
     first = f"; the first: {skipped[0].reason}" if skipped else ""
-    fact = f"none of the {count:,} clips of {split} can be used: {reasons or 'there are none'}{first}"
+    fact = f"none of the {num_clips:,} clips of {split} can be used: {reasons or 'there are none'}{first}"
     return DataError("too-little-data", fact, f"`{folder / SKIPPED}` says what is wrong with each")
 
 

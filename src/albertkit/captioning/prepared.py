@@ -23,7 +23,7 @@ from albertkit.errors import DataError
 from albertkit.files import atomic_file, load_typed, plain_file, remove_leftovers, sha256_bytes, write_json
 
 ITEMS = "items"
-_AGAIN = "run the same `albertkit caption prepare` again: it makes what is missing or broken"
+_PREPARE_HINT = "run the same `albertkit caption prepare` again: it makes what is missing or broken"
 _CHECKSUM_BYTES = 4
 # numpy reads the header of a .npy file with `ast`, which fails now and then when two threads do so at once (CPython issue
 # 106905, seen with 3.11.7: "AST constructor recursion depth mismatch").
@@ -67,10 +67,10 @@ def read_notes(folder: Path, name: str) -> list[str]:
     file = item_file(folder, name).with_suffix(".json")
     if not file.exists():
         return []
-    kept = load_typed(file, _Notes, "notes of a clip", _AGAIN)
-    if kept.sha256 != _digest(kept.notes):
-        raise DataError("corrupt", f"`{file}` is corrupted: sha256 mismatch", _AGAIN)
-    return kept.notes
+    stored = load_typed(file, _Notes, "notes of a clip", _PREPARE_HINT)
+    if stored.sha256 != _digest(stored.notes):
+        raise DataError("corrupt", f"`{file}` is corrupted: sha256 mismatch", _PREPARE_HINT)
+    return stored.notes
 
 
 def _digest(notes: Any) -> str:
@@ -82,11 +82,11 @@ def item_shape(folder: Path, name: str, dtype: str) -> tuple[int, ...] | None:
     file = item_file(folder, name)
     try:
         with open(plain_file(file), "rb") as stream:
-            shape, found = _header(stream)
-            size = stream.tell() + math.prod(shape) * found.itemsize + _CHECKSUM_BYTES
+            shape, stored_dtype = _read_header(stream)
+            size = stream.tell() + math.prod(shape) * stored_dtype.itemsize + _CHECKSUM_BYTES
     except (OSError, ValueError):
         return None
-    return shape if found == np.dtype(dtype) and file.stat().st_size == size else None
+    return shape if stored_dtype == np.dtype(dtype) and file.stat().st_size == size else None
 
 
 def is_sound(folder: Path, name: str, dtype: str) -> bool:
@@ -103,23 +103,23 @@ def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     """Read an item."""
     file = item_file(folder, name)
     if not file.exists():
-        raise DataError("missing-file", f"`{file}` is not there", _AGAIN)
+        raise DataError("missing-file", f"`{file}` is not there", _PREPARE_HINT)
     try:
         with open(plain_file(file, "item"), "rb") as stream:
-            shape, found = _header(stream)
-            there = os.fstat(stream.fileno()).st_size - stream.tell()  # bytes, whatever the header says
-            count = there // found.itemsize
-            values = np.fromfile(stream, found, min(count, math.prod(shape)))
+            shape, stored_dtype = _read_header(stream)
+            num_bytes = os.fstat(stream.fileno()).st_size - stream.tell()  # bytes, whatever the header says
+            count = num_bytes // stored_dtype.itemsize
+            values = np.fromfile(stream, stored_dtype, min(count, math.prod(shape)))
             checksum = stream.read()
     except DataError:
         raise
     except ValueError as error:
-        raise DataError("corrupt", f"`{file}` is not an array of numbers: {error}", _AGAIN) from None
-    if found != np.dtype(dtype) or values.size != math.prod(shape):
-        fact = f"`{file}` holds {values.size:,} numbers of {found}, not {math.prod(shape):,} of {dtype}"
-        raise DataError("corrupt", fact, _AGAIN)
+        raise DataError("corrupt", f"`{file}` is not an array of numbers: {error}", _PREPARE_HINT) from None
+    if stored_dtype != np.dtype(dtype) or values.size != math.prod(shape):
+        fact = f"`{file}` holds {values.size:,} numbers of {stored_dtype}, not {math.prod(shape):,} of {dtype}"
+        raise DataError("corrupt", fact, _PREPARE_HINT)
     if checksum != _checksum(values):
-        raise DataError("corrupt", f"`{file}` is corrupted: CRC-32C mismatch", _AGAIN)
+        raise DataError("corrupt", f"`{file}` is corrupted: CRC-32C mismatch", _PREPARE_HINT)
     return values.reshape(shape)
 
 
@@ -130,11 +130,11 @@ def _checksum(values: np.ndarray) -> bytes:
 
 def remove_unfinished(folder: Path) -> None:
     """Delete what a killed process left half-written."""
-    for place in (folder, *(folder / ITEMS).glob("*")):
-        remove_leftovers(place)
+    for directory in (folder, *(folder / ITEMS).glob("*")):
+        remove_leftovers(directory)
 
 
-def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
+def _read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("another version of .npy")
     with PARSING:
@@ -219,19 +219,19 @@ class PreparedClips(Preparation):
     @classmethod
     def open(cls, folder: str | Path) -> "PreparedClips":
         """Open a folder."""
-        place = Path(folder)
-        if not (place / PREPARED).is_file():
-            if (place / "items").is_dir():
-                raise DataError("unfinished", f"`{place}` holds clips that are not all prepared", _AGAIN)
+        path = Path(folder)
+        if not (path / PREPARED).is_file():
+            if (path / "items").is_dir():
+                raise DataError("unfinished", f"`{path}` holds clips that are not all prepared", _PREPARE_HINT)
             hint = "albertkit caption prepare DATA --out FOLDER"
-            raise DataError("wrong-kind", f"`{place}` holds no prepared clips", hint)
-        facts = load_typed(place / PREPARED, _PreparedManifest, "prepared clips", "delete it and prepare again")
+            raise DataError("wrong-kind", f"`{path}` holds no prepared clips", hint)
+        facts = load_typed(path / PREPARED, _PreparedManifest, "prepared clips", "delete it and prepare again")
         if facts.format != FORMAT:
-            fact = f"`{place}` is of format {facts.format}, this albertkit reads {FORMAT}"
+            fact = f"`{path}` is of format {facts.format}, this albertkit reads {FORMAT}"
             raise DataError("changed", fact, "prepare it again")
-        splits = {split: _clips(place, split, counts.clips) for split, counts in facts.splits.items()}
-        how = {field.name: getattr(facts, field.name) for field in fields(Preparation)}
-        return cls(folder=place, splits=splits, **how)
+        splits = {split: _read_clips(path, split, counts.clips) for split, counts in facts.splits.items()}
+        settings = {field.name: getattr(facts, field.name) for field in fields(Preparation)}
+        return cls(folder=path, splits=splits, **settings)
 
     @property
     def dtype(self) -> str:
@@ -267,7 +267,7 @@ class PreparedClips(Preparation):
         return Grid(shape[0] if shape else len(self.visual(split, number)), 1, 1)
 
 
-def _clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
+def _read_clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
     file = folder / clips_file(split)
     if file.parent != folder:
         raise DataError("bad-file", f"the split `{split}` of `{folder}` leaves the folder", "prepare it again")
@@ -279,7 +279,9 @@ def _clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
     if wrong := [clip.item for clip in clips if not _ITEM.fullmatch(clip.item)]:
         raise DataError("bad-file", f"`{file}`: `{wrong[0]}` is not the name of an item", "prepare it again")
     if len(clips) != count:
-        raise DataError("unfinished", f"`{file}` has {len(clips):,} clips, `{PREPARED}` counts {count:,}", _AGAIN)
+        raise DataError(
+            "unfinished", f"`{file}` has {len(clips):,} clips, `{PREPARED}` counts {count:,}", _PREPARE_HINT
+        )
     return clips
 
 

@@ -117,40 +117,40 @@ def tokenize_captions(captions: Sequence[str]) -> list[str]:
     keeps its full stop unless the next caption begins with `The` or the like. So is it here.
     """
     text = "\n".join(_LINE_BREAKS.sub(" ", caption).replace("\xad", "") for caption in captions)
-    found, start = [], 0
+    tokenized, start = [], 0
     for line in text.split("\n"):
-        found.append(" ".join(_line_tokens(text, start, start + len(line))))
+        tokenized.append(" ".join(_tokenize_line(text, start, start + len(line))))
         start += len(line) + 1
-    return found[: len(captions)]
+    return tokenized[: len(captions)]
 
 
-def _line_tokens(text: str, start: int, stop: int) -> list[str]:
+def _tokenize_line(text: str, start: int, stop: int) -> list[str]:
     if _OVER_BLANKS.search(text, start, stop):
-        return list(_tokens(text[start : stop + 64], stop - start))
+        return list(_tokenize(text[start : stop + 64], stop - start))
     tokens: list[str] = []
     for word in text[start:stop].split(" "):
         end = start + len(word)
         after = _AFTER.match(text, end) if word.endswith(".") else None
-        tokens += _tokens(word + (after[0] if after else text[end : end + 1]), len(word))
+        tokens += _tokenize(word + (after[0] if after else text[end : end + 1]), len(word))
         start = end + 1
     return tokens
 
 
 @lru_cache(maxsize=1 << 16)  # captions repeat their words
-def _tokens(text: str, stop: int) -> tuple[str, ...]:
+def _tokenize(text: str, stop: int) -> tuple[str, ...]:
     """Return the tokens that begin before `stop`. Characters that no rule knows, quotes, dashes and emoji, are dropped."""
-    found, place = [], 0
-    while place < stop:
-        head = _HEAD.match(text, place)
-        matches = [head] if head else [match for rule in _RULES if (match := rule.match(text, place))]
-        end = max((match.end() for match in matches), default=place)
-        if end > place:
-            found.append(_rewritten(text[place:end]))
-        place = max(end, place + 1)
-    return tuple(token for token in found if not _DROPPED.fullmatch(token))
+    tokens, position = [], 0
+    while position < stop:
+        head = _HEAD.match(text, position)
+        matches = [head] if head else [match for rule in _RULES if (match := rule.match(text, position))]
+        end = max((match.end() for match in matches), default=position)
+        if end > position:
+            tokens.append(_rewrite_token(text[position:end]))
+        position = max(end, position + 1)
+    return tuple(token for token in tokens if not _DROPPED.fullmatch(token))
 
 
-def _rewritten(token: str) -> str:
+def _rewrite_token(token: str) -> str:
     token = _REWRITTEN.get(token, token).replace("(", "-lrb-").replace(")", "-rrb-").lower()
     if "://" not in token:
         token = token.replace("&amp;", "&").replace("&apos;", "'")

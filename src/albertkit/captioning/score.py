@@ -30,7 +30,7 @@ class CaptionRow(NamedTuple):
 
     key: str
     captions: list[str]
-    where: str
+    location: str
 
 
 class CaptionFile(NamedTuple):
@@ -64,9 +64,12 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
             references.setdefault(row.key, []).extend(row.captions)
     scores = score_captions(references, candidates)
     if details is not None:
-        each = scores.each.items()
         write_lines(
-            details, ({"key": k, "caption": candidates[k], "references": references[k], **values} for k, values in each)
+            details,
+            (
+                {"key": key, "caption": candidates[key], "references": references[key], **values}
+                for key, values in scores.per_clip.items()
+            ),
         )
     return scores
 
@@ -80,7 +83,7 @@ def read_caption_file(file: File) -> CaptionFile:
     - One JSON: a list of such objects (COCO's results), an object with `annotations` (COCO), or of keys and captions.
     - Else plain text, a caption a line.
     """
-    text = _read(file)
+    text = _read_text(file)
     if not text:
         raise DataError("empty", f"`{file}` is empty", "name a file of captions")
     lines = [(number, line.removesuffix("\r")) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
@@ -103,7 +106,7 @@ def read_caption_file(file: File) -> CaptionFile:
     return CaptionFile(file, "json", list(_json_rows(file, content)))
 
 
-def _read(file: File) -> str:
+def _read_text(file: File) -> str:
     source = find_input_file(file)
     if "://" not in source.path:
         plain_file(source.path, "captions")  # read whole: a pipe or a device might never end
@@ -120,26 +123,26 @@ def _tsv_row(file: File, number: int, line: str) -> CaptionRow:
     key, _, value = line.partition("\t")
     records = _parse_json(file, number, value)
     captions = [record.get("caption") if isinstance(record, dict) else record for record in _as_list(records)]
-    return _row(file, f"line {number:,}", key, captions)
+    return _caption_row(file, f"line {number:,}", key, captions)
 
 
 def _json_rows(file: File, content: Any) -> Iterator[CaptionRow]:
     """Yield rows of one JSON document: a list of records, COCO's annotations, one record, or keys with captions."""
     if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
         for key, captions in content.items():
-            yield _row(file, f"`{key}`", key, _as_list(captions))
+            yield _caption_row(file, f"`{key}`", key, _as_list(captions))
         return
     records = _as_list(content.get("annotations", content) if isinstance(content, dict) else content)
     for number, record in enumerate(records, 1):
         yield _record_row(file, f"record {number:,}", record)
 
 
-def _record_row(file: File, where: str, record: Any) -> CaptionRow:
+def _record_row(file: File, location: str, record: Any) -> CaptionRow:
     if not isinstance(record, dict):
-        raise _bad_row_error(file, where, f"a {type(record).__name__}, not an object")
+        raise _bad_row_error(file, location, f"a {type(record).__name__}, not an object")
     name = next((name for name in _NAMES if record.get(name) is not None), None)
     if name is None:
-        raise _bad_row_error(file, where, f"it has none of {', '.join(_NAMES)}")
+        raise _bad_row_error(file, location, f"it has none of {', '.join(_NAMES)}")
     key = record[name]
     if name in _NAMES[1:4]:  # as in a manifest: two clips of one video have different keys
         try:
@@ -148,23 +151,23 @@ def _record_row(file: File, where: str, record: Any) -> CaptionRow:
                 *parse_span(record.get("start"), record.get("end")),
             )
         except ValueError as error:
-            raise _bad_row_error(file, where, str(error)) from None
+            raise _bad_row_error(file, location, str(error)) from None
     captions = record.get("captions", record.get("caption"))
     if isinstance(captions, list) and any(isinstance(caption, dict) for caption in captions):
         captions = record.get("caption")  # of `caption predict`: the best beside all of them with scores
-    return _row(file, where, key, _as_list(captions))
+    return _caption_row(file, location, key, _as_list(captions))
 
 
-def _row(file: File, where: str, key: Any, captions: list[Any]) -> CaptionRow:
+def _caption_row(file: File, location: str, key: Any, captions: list[Any]) -> CaptionRow:
     """Return a row, if it is one: a key of text or a whole number, and at least one caption."""
     if isinstance(key, bool) or not isinstance(key, str | int):
-        raise _bad_row_error(file, where, f"the key is {key!r}, it must be text or a whole number")
+        raise _bad_row_error(file, location, f"the key is {key!r}, it must be text or a whole number")
     for caption in captions or [None]:
         if not isinstance(caption, str):
             raise _bad_row_error(
-                file, where, f"a caption is {caption!r}, it must be text" if captions else "it has no caption"
+                file, location, f"a caption is {caption!r}, it must be text" if captions else "it has no caption"
             )
-    return CaptionRow(str(key), captions, where)
+    return CaptionRow(str(key), captions, location)
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -185,18 +188,20 @@ def _is_json(text: str) -> bool:
     return False
 
 
-def _bad_row_error(file: File, where: str, reason: str) -> DataError:
-    return DataError("bad-row", f"`{file}`, {where}: {reason}", "correct the row: every clip needs a key and a caption")
+def _bad_row_error(file: File, location: str, reason: str) -> DataError:
+    return DataError(
+        "bad-row", f"`{file}`, {location}: {reason}", "correct the row: every clip needs a key and a caption"
+    )
 
 
 def _candidates(predicted: CaptionFile) -> dict[str, str]:
     """Return one caption a clip. The same one again is ignored: processes that share clips unevenly caption some twice."""
     candidates: dict[str, str] = {}
-    for key, captions, where in predicted.rows:
+    for key, captions, location in predicted.rows:
         if predicted.layout != "tsv" and len(captions) > 1:
             raise DataError(
-                "bad-row", f"`{predicted.path}`, {where}: {len(captions)} captions of clip `{key}`", "leave the best"
+                "bad-row", f"`{predicted.path}`, {location}: {len(captions)} captions of clip `{key}`", "leave the best"
             )
         if candidates.setdefault(key, captions[0]) != captions[0]:
-            raise DataError("bad-row", f"`{predicted.path}`, {where}: clip `{key}` again", "leave one caption")
+            raise DataError("bad-row", f"`{predicted.path}`, {location}: clip `{key}` again", "leave one caption")
     return candidates

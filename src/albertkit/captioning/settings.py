@@ -56,11 +56,11 @@ class GenerationSettings:
     swinbert: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        found = wrong_fields(self)
-        if not found and not self.sample and self.num_captions > self.num_beams:
-            found.append(f"num_captions {self.num_captions} is more than num_beams {self.num_beams}")
-        if found:
-            raise ConfigError("bad-value", "; ".join(found), "change these settings of generation")
+        errors = wrong_fields(self)
+        if not errors and not self.sample and self.num_captions > self.num_beams:
+            errors.append(f"num_captions {self.num_captions} is more than num_beams {self.num_beams}")
+        if errors:
+            raise ConfigError("bad-value", "; ".join(errors), "change these settings of generation")
 
     @property
     def longest(self) -> int:
@@ -69,9 +69,9 @@ class GenerationSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every setting that is not the default, for JSON."""
-        plain = {name: field.default for name, field in self.__dataclass_fields__.items()}
-        own = {name: getattr(self, name) for name in plain}
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in own.items() if v != plain[name]}
+        defaults = {name: field.default for name, field in self.__dataclass_fields__.items()}
+        values = {name: getattr(self, name) for name in defaults}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v != defaults[name]}
 
 
 _LR = 1e-4  # SwinBERT's 3e-4 lets CIDEr fall to 0 after a few epochs (its issue 13), 3e-5 does not

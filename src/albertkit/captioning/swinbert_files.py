@@ -35,18 +35,18 @@ class TsvFile:
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    def head(self, number: int, most: int) -> tuple[list[bytes], bool]:
-        """Return the columns in the first `most` bytes of a row, and whether these are all."""
+    def head(self, number: int, max_bytes: int) -> tuple[list[bytes], bool]:
+        """Return the columns in the first `max_bytes` bytes of a row, and whether these are all."""
         if not 0 <= number < len(self):
             fact = f"`{self.path}` has {len(self):,} rows, there is no row {number:,}"
             raise DataError("bad-row", fact, "rows are counted from 0")
         begin, end = self._ends[number : number + 2].tolist()
         with open(self.path, "rb") as stream:
             stream.seek(begin)
-            line = stream.read(min(end - begin, most))
-        is_whole = end - begin <= most
+            line = stream.read(min(end - begin, max_bytes))
+        is_whole = end - begin <= max_bytes
         if b"\n" in line.removesuffix(b"\n"):
-            raise _wrong(self.path, f"row {number:,} is more than one line")
+            raise _index_error(self.path, f"row {number:,} is more than one line")
         return [column.strip() for column in line.split(b"\t")], is_whole
 
     def row(self, number: int) -> list[bytes]:
@@ -65,44 +65,44 @@ def _row_ends(path: Path) -> np.ndarray:
     """Return where the rows begin, and the size of the file: int64 [N+1]."""
     size = path.stat().st_size
     index, binary = _index_files(path)
-    found: list[tuple[Path, np.ndarray]] = []
+    indices: list[tuple[Path, np.ndarray]] = []
     try:
         if index.is_file():
-            found.append((index, np.asarray(index.read_text().split(), np.uint64).astype(np.int64)))
+            indices.append((index, np.asarray(index.read_text().split(), np.uint64).astype(np.int64)))
         if binary.is_file():
-            found.append((binary, np.frombuffer(binary.read_bytes(), "<u8").astype(np.int64)))
+            indices.append((binary, np.frombuffer(binary.read_bytes(), "<u8").astype(np.int64)))
     except (ValueError, OverflowError) as error:
-        raise _wrong(path, f"it is not a list of numbers: {error}") from None
-    if not found:
-        return np.append(_searched(path, size), size)
-    if len(found) == 2 and not np.array_equal(found[0][1], found[1][1]):
-        raise _wrong(path, f"`{index.name}` and `{binary.name}` say different things")
-    begins = found[0][1]
+        raise _index_error(path, f"it is not a list of numbers: {error}") from None
+    if not indices:
+        return np.append(_search_lines(path, size), size)
+    if len(indices) == 2 and not np.array_equal(indices[0][1], indices[1][1]):
+        raise _index_error(path, f"`{index.name}` and `{binary.name}` say different things")
+    begins = indices[0][1]
     if size == 0 or len(begins) == 0:
         if size or len(begins):
-            raise _wrong(path, f"it names {len(begins):,} rows of {size:,} bytes")
+            raise _index_error(path, f"it names {len(begins):,} rows of {size:,} bytes")
         return np.zeros(1, np.int64)
     if begins[0] != 0 or (begins[1:] <= begins[:-1]).any() or begins[-1] >= size:
-        raise _wrong(path, f"its numbers do not rise from 0 to below the size of the file, {size:,}")
+        raise _index_error(path, f"its numbers do not rise from 0 to below the size of the file, {size:,}")
     content = np.memmap(path, np.uint8, "r")
     misses = np.flatnonzero(content[begins[1:] - 1] != 10)  # 10: the end of a line
     if len(misses):
-        raise _wrong(path, f"line {misses[0] + 2:,} says byte {begins[misses[0] + 1]:,}, where no row begins")
+        raise _index_error(path, f"line {misses[0] + 2:,} says byte {begins[misses[0] + 1]:,}, where no row begins")
     return np.append(begins, size)
 
 
-def _searched(path: Path, size: int) -> np.ndarray:
+def _search_lines(path: Path, size: int) -> np.ndarray:
     """Search a file for the beginnings of its lines: int64 [N]."""
-    found, place = [np.zeros(1, np.int64)], 0
+    starts, offset = [np.zeros(1, np.int64)], 0
     with open(path, "rb") as stream:
         while chunk := stream.read(_CHUNK):
-            found.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + (place + 1))
-            place += len(chunk)
-    begins = np.concatenate(found)
+            starts.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + (offset + 1))
+            offset += len(chunk)
+    begins = np.concatenate(starts)
     return begins[begins < size]
 
 
-def _wrong(path: Path, reason: str) -> DataError:
+def _index_error(path: Path, reason: str) -> DataError:
     index, binary = _index_files(path)
     fact = f"the index `{index}` does not fit `{path.name}`: {reason}"
     return DataError("bad-file", fact, f"delete `{index.name}` and `{binary.name}`: without them the file is searched")

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from albertkit.batches.streams import EpochOrder
 from albertkit.captioning.backbone import Backbone, Grid
-from albertkit.captioning.captioner import VideoCaptioner, find_backbone, kept_backbone
+from albertkit.captioning.captioner import VideoCaptioner, find_backbone, load_saved_backbone
 from albertkit.captioning.evaluate import CaptionEvaluator, caption_scores
 from albertkit.captioning.layers import CaptionConfig, Objective, VideoAttention
 from albertkit.captioning.model import AlbertForImageCaptioning, num_kept
@@ -49,7 +49,7 @@ class CaptionBatch:
     visual_mask: Tensor | None  # bool [B, M], False at padding
     grid: Grid | Sequence[Grid] | None  # of the visual tokens, in all rows or in each; frames have the backbone's
     input_ids: Tensor  # int64 [B, S], as the model reads them
-    places: Tensor  # int64 [P] into B * S, where tokens are predicted
+    positions: Tensor  # int64 [P] into B * S, where tokens are predicted
     labels: Tensor  # int64 [P], the tokens
     num_tokens: int  # visual tokens, or frames, and tokens; without padding
     update: int  # number of updates before this one
@@ -80,7 +80,9 @@ class CaptionObjective(nn.Module):
 
     def __init__(self, model: AlbertForImageCaptioning, backbone: Backbone | None, sparsity_weight: float) -> None:
         super().__init__()
-        self.model, self.backbone, self.sparsity_weight = model, backbone, sparsity_weight
+        self.model = model
+        self.backbone = backbone
+        self.sparsity_weight = sparsity_weight
         self._sparse = model.caption.learned and sparsity_weight > 0
 
     def counts(self, batch: CaptionBatch) -> dict[str, int]:
@@ -94,8 +96,15 @@ class CaptionObjective(nn.Module):
             return no_losses(self.counts(batch), batch.input_ids.device)
         visual, grid = self.visual(batch)
         context = self.model.albert.encode_context(self.model.albert.project(visual, grid), batch.visual_mask)
-        hidden, _ = self.model.albert.read(self.model.albert.embed(batch.input_ids), context)
-        total, correct = self._caption_loss(hidden.flatten(0, 1)[batch.places], batch)
+        hidden, _ = self.model.albert.read_caption(self.model.albert.embed(batch.input_ids), context)
+        hidden = hidden.flatten(0, 1)[batch.positions]
+        caption = self.model.caption
+        if caption.label_smoothing or caption.drop_worst_ratio:
+            logits = self.model.predictions(hidden)
+            total, _ = self.model.caption_loss(logits, batch.labels, batch.update)
+            correct = (logits.argmax(-1) == batch.labels).sum()
+        else:
+            total, correct = self.model.predictions.loss(hidden, batch.labels)  # never holds all logits
         parts = {"caption": LossPart(total, self._num_counted(batch), correct)}
         if self._sparse:
             parts["sparsity"] = LossPart(self.sparsity_weight * self.model.albert.sparsity_loss(), 1)
@@ -113,14 +122,6 @@ class CaptionObjective(nn.Module):
         """Estimate the floating-point operations of a training step in ALBERT's layers, without backbone and head."""
         tokens = batch.num_tokens
         return tokens * self.model.config.train_flops_per_token(tokens / len(batch.input_ids), 0.0)
-
-    def _caption_loss(self, hidden: Tensor, batch: CaptionBatch) -> tuple[Tensor, Tensor]:
-        caption = self.model.caption
-        if not caption.label_smoothing and not caption.drop_worst_ratio:
-            return self.model.predictions.loss(hidden, batch.labels)  # never holds all logits
-        logits = self.model.predictions(hidden)
-        total, _ = self.model.caption_loss(logits, batch.labels, batch.update)
-        return total, (logits.argmax(-1) == batch.labels).sum()
 
     def _num_counted(self, batch: CaptionBatch) -> int:
         caption, predictions = self.model.caption, len(batch.labels)
@@ -153,12 +154,12 @@ def mask_caption(
     """
     masked = np.array(ids, np.int64)
     count = num_masked(len(masked), mask_prob, max_masked)
-    places = np.sort(1 + generator.permutation(len(masked) - 1)[:count])
+    positions = np.sort(1 + generator.permutation(len(masked) - 1)[:count])
     fate = generator.random(count)
-    masked[places[fate < _MASKED]] = mask_id
-    random = places[(fate >= _MASKED) & (fate < _MASKED + _RANDOM)]
+    masked[positions[fate < _MASKED]] = mask_id
+    random = positions[(fate >= _MASKED) & (fate < _MASKED + _RANDOM)]
     masked[random] = generator.choice(replacements, len(random))
-    return masked, places
+    return masked, positions
 
 
 class CaptionRows:
@@ -177,15 +178,17 @@ class CaptionRows:
             raise DataError("too-little-data", "no clip has a caption", "add captions to the manifest")
         texts = [text for of_clip in captions for text in of_clip]
         encoded = tokenizer.encode_batch(texts)
-        most = settings.length - 2
+        max_tokens = settings.length - 2
         self.ids = [
-            [tokenizer.cls_id, *encoded.ids[start : min(end, start + most)].tolist(), tokenizer.sep_id]
+            [tokenizer.cls_id, *encoded.ids[start : min(end, start + max_tokens)].tolist(), tokenizer.sep_id]
             for start, end in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True)
         ]
-        self.num_cut = int((np.diff(encoded.offsets) > most).sum())
+        self.num_cut = int((np.diff(encoded.offsets) > max_tokens).sum())
         self.num_unknown = int((encoded.ids == tokenizer.unk_id).sum())
         self.num_tokens = len(encoded.ids)
-        self._visual, self._grid_of, self._settings = visual, grid_of, settings
+        self._visual = visual
+        self._grid_of = grid_of
+        self._settings = settings
         self._mask_id, self._padding = tokenizer.mask_id, tokenizer.pad_id
         self._replacements = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids())
 
@@ -194,32 +197,39 @@ class CaptionRows:
 
     def fingerprint(self) -> str:
         """Return Sha256 of the captions as they are read."""
-        known = np.concatenate([np.array(ids, np.int32) for ids in self.ids]).tobytes() + self.clips.tobytes()
-        return sha256_bytes(known)
+        content = np.concatenate([np.array(ids, np.int32) for ids in self.ids]).tobytes() + self.clips.tobytes()
+        return sha256_bytes(content)
 
     def batch(self, rows: np.ndarray, epoch: int, update: int) -> CaptionBatch:
         """Collate rows int64 [B]; masks and shifts depend on (seed, epoch, row) alone."""
         if not len(rows):
             return CaptionBatch.empty(update)
         settings = self._settings
-        draws = [np.random.default_rng([settings.seed, epoch, row]) for row in rows.tolist()]
-        read, places, labels = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
-        for row, draw in zip(rows.tolist(), draws, strict=True):
+        generators = [np.random.default_rng([settings.seed, epoch, row]) for row in rows.tolist()]
+        input_rows = list[np.ndarray]()
+        predicted_positions = list[np.ndarray]()
+        labels = list[np.ndarray]()
+        for row, generator in zip(rows.tolist(), generators, strict=True):
             ids = np.array(self.ids[row], np.int64)
             if settings.objective == "causal":
-                given, where, wanted = ids[:-1], np.arange(len(ids) - 1), ids[1:]
+                inputs = ids[:-1]
+                positions = np.arange(len(ids) - 1)
+                targets = ids[1:]
             else:
                 masking = (self._mask_id, self._replacements, settings.mask_prob, settings.max_masked)
-                given, where = mask_caption(ids, *masking, draw)
-                wanted = ids[where]
-            read.append(given)
-            places.append(where)
-            labels.append(wanted)
-        input_ids = pad_sequence([torch.from_numpy(ids) for ids in read], True, self._padding)
+                inputs, positions = mask_caption(ids, *masking, generator)
+                targets = ids[positions]
+            input_rows.append(inputs)
+            predicted_positions.append(positions)
+            labels.append(targets)
+        input_ids = pad_sequence([torch.from_numpy(ids) for ids in input_rows], True, self._padding)
         clips = self.clips[rows].tolist()
         items = [self._visual(clip) for clip in clips]
         if settings.shift and self._grid_of is None:
-            items = [shifted(frames, settings.shift, draw) for frames, draw in zip(items, draws, strict=True)]
+            items = [
+                shift_frames(frames, settings.shift, generator)
+                for frames, generator in zip(items, generators, strict=True)
+            ]
         visual, mask = stack_visual(items)
         grids = None if self._grid_of is None else [self._grid_of(clip) for clip in clips]
         return CaptionBatch(
@@ -227,18 +237,22 @@ class CaptionRows:
             mask,
             grids,
             input_ids,
-            torch.from_numpy(np.concatenate([where + row * input_ids.shape[1] for row, where in enumerate(places)])),
+            torch.from_numpy(
+                np.concatenate(
+                    [positions + row * input_ids.shape[1] for row, positions in enumerate(predicted_positions)]
+                )
+            ),
             torch.from_numpy(np.concatenate(labels)),
-            sum(map(len, [*items, *read])),
+            sum(map(len, [*items, *input_rows])),
             update,
         )
 
 
-def shifted(frames: np.ndarray, most: int, generator: np.random.Generator) -> np.ndarray:
-    """Return frames uint8 [T, S, S, 3] moved by up to `most` pixels along both sides, all alike; edges are repeated."""
-    down, right = generator.integers(0, 2 * most + 1, 2)
+def shift_frames(frames: np.ndarray, max_shift: int, generator: np.random.Generator) -> np.ndarray:
+    """Return frames uint8 [T, S, S, 3] moved by up to `max_shift` pixels along both sides, all alike; edges are repeated."""
+    down, right = generator.integers(0, 2 * max_shift + 1, 2)
     size = frames.shape[1]
-    padded = np.pad(frames, ((0, 0), (most, most), (most, most), (0, 0)), mode="edge")
+    padded = np.pad(frames, ((0, 0), (max_shift, max_shift), (max_shift, max_shift), (0, 0)), mode="edge")
     return padded[:, down : down + size, right : right + size]
 
 
@@ -248,14 +262,17 @@ class CaptionStream:
     def __init__(
         self, rows: CaptionRows, batch_size: int, micro_batch: int, seed: int, rank: int = 0, world_size: int = 1
     ) -> None:
-        self._rows, self._micro_batch, self._rank, self._world_size = rows, micro_batch, rank, world_size
+        self._rows = rows
+        self._micro_batch = micro_batch
+        self._rank = rank
+        self._world_size = world_size
         self._order = EpochOrder("captions", len(rows), batch_size, seed, world_size)
 
     def __next__(self) -> list[CaptionBatch]:
         update = self._order.update
-        own = next(self._order)[self._rank :: self._world_size]
-        chunks = [own[start : start + self._micro_batch] for start in range(0, len(own), self._micro_batch)]
-        return [self._rows.batch(chunk, self._order.epoch, update) for chunk in chunks or [own]]
+        rows = next(self._order)[self._rank :: self._world_size]
+        chunks = [rows[start : start + self._micro_batch] for start in range(0, len(rows), self._micro_batch)]
+        return [self._rows.batch(chunk, self._order.epoch, update) for chunk in chunks or [rows]]
 
     def state(self) -> dict[str, Any]:
         """Return where the next update starts, and what must be the same on resume."""
@@ -271,52 +288,56 @@ _TIMES = f"{_PROJECTION}time_embeddings"
 
 
 def start_captioner(
-    model: str | Path, clips: PreparedClips, settings: CaptionSettings, most_tokens: int, backbone: str | None = None
+    model: str | Path, clips: PreparedClips, settings: CaptionSettings, max_tokens: int, backbone: str | None = None
 ) -> tuple[VideoCaptioner, list[str]]:
     """Return a captioner for prepared clips."""
     path = local_folder(model)
-    before = AlbertConfig.from_pretrained(path)
-    before.check_length(settings.length, f"`{model}`")
-    tokenizer = own_tokenizer(path, before, model)
-    objective, attention, notes = _method(path, before, settings)
-    backbone_of_clips = _backbone(path, clips, backbone, notes)
+    albert_config = AlbertConfig.from_pretrained(path)
+    albert_config.check_length(settings.length, f"`{model}`")
+    tokenizer = own_tokenizer(path, albert_config, model)
+    objective, attention, notes = _resolve_method(path, albert_config, settings)
+    backbone_of_clips = _find_backbone(path, clips, backbone, notes)
     width = backbone_of_clips.out_dim if backbone_of_clips and clips.kind == "frames" else clips.width
-    grid = clips.grid or Grid(most_tokens, 1, 1)
-    caption = _caption(before, settings, width, grid, (objective, attention))
-    config = caption.put_into(before)
+    grid = clips.grid or Grid(max_tokens, 1, 1)
+    caption = _caption_config(albert_config, settings, width, grid, (objective, attention))
+    config = caption.put_into(albert_config)
     if settings.dropout is not None:
         config = config.with_changes(
             hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
         )
-    captioning_model = _model(path, config, grid, notes)
+    captioning_model = _initial_model(path, config, grid, notes)
     captioner = VideoCaptioner(captioning_model, tokenizer, backbone_of_clips, clips.sampling, clips.grid)
     return captioner, notes
 
 
-def _method(path: Path, before: AlbertConfig, settings: CaptionSettings) -> tuple[Objective, VideoAttention, list[str]]:
+def _resolve_method(
+    path: Path, before: AlbertConfig, settings: CaptionSettings
+) -> tuple[Objective, VideoAttention, list[str]]:
     """Return objective and attention, those of a captioner unless the settings name others, and what to report."""
-    known = CaptionConfig.of(before)
-    objective, attention = settings.objective or known.objective, settings.video_attention or known.video_attention
+    saved = CaptionConfig.of(before)
+    objective, attention = settings.objective or saved.objective, settings.video_attention or saved.video_attention
     notes = []
     if "captioning" in before.foreign:
-        pairs = {"objective": (known.objective, objective), "video_attention": (known.video_attention, attention)}
+        pairs = {"objective": (saved.objective, objective), "video_attention": (saved.video_attention, attention)}
         for name, (was, now) in pairs.items():
-            other = f" as asked; the captioner in `{path}` was trained with {was}"
-            notes.append(f"{name}: {now}" + (f", as the captioner in `{path}` was trained" if was == now else other))
+            difference = f" as asked; the captioner in `{path}` was trained with {was}"
+            notes.append(
+                f"{name}: {now}" + (f", as the captioner in `{path}` was trained" if was == now else difference)
+            )
     return objective, attention, notes
 
 
-def _caption(
+def _caption_config(
     before: AlbertConfig, settings: CaptionSettings, width: int, grid: Grid, method: tuple[Objective, VideoAttention]
 ) -> CaptionConfig:
     """Return the visual side, loss and method; of a captioner that reads tokens of this width what the settings leave open."""
-    known = CaptionConfig.of(before)
+    caption = CaptionConfig.of(before)
     objective, attention = method
-    if "captioning" not in before.foreign or known.visual_width != width:
-        known = replace(CaptionConfig(img_feature_dim=width), tie_weights=known.tie_weights, grid=grid)
+    if "captioning" not in before.foreign or caption.visual_width != width:
+        caption = replace(CaptionConfig(img_feature_dim=width), tie_weights=caption.tie_weights, grid=grid)
     return replace(
-        known,
-        grid=None if known.grid is None else grid,  # SwinBERT's have no places
+        caption,
+        grid=None if caption.grid is None else grid,  # SwinBERT's have no places
         video_attention=attention,
         num_visual_tokens=grid.num_tokens if attention in ("log", "legacy") else 0,
         objective=objective,
@@ -326,20 +347,22 @@ def _caption(
     )
 
 
-def _model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> AlbertForImageCaptioning:
-    wanted = {name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()}
-    tensors, fitted = _for_frames(read_tensors(path), wanted, grid)
+def _initial_model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> AlbertForImageCaptioning:
+    shapes = {name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()}
+    tensors, fitted = _interpolate_frames(read_tensors(path), shapes, grid)
     notes += fitted
-    for start, what in ((_PROJECTION, "visual side"), (_GATE, "learned gate")):
-        own = [name for name in tensors if name.startswith(start)]
-        asked = [name for name in wanted if name.startswith(start)]
-        fits = own == [name for name in own if wanted.get(name) == tensors[name].shape] and set(own) == set(asked)
+    for start, part in ((_PROJECTION, "visual side"), (_GATE, "learned gate")):
+        stored_names = [name for name in tensors if name.startswith(start)]
+        model_names = [name for name in shapes if name.startswith(start)]
+        fits = stored_names == [name for name in stored_names if shapes.get(name) == tensors[name].shape] and set(
+            stored_names
+        ) == set(model_names)
         if not fits:
-            tensors = {name: tensor for name, tensor in tensors.items() if name not in own}
-        if asked:
-            notes.append(f"{what}: that of `{path}`" if fits else f"{what}: fresh")
+            tensors = {name: tensor for name, tensor in tensors.items() if name not in stored_names}
+        if model_names:
+            notes.append(f"{part}: that of `{path}`" if fits else f"{part}: fresh")
     visual = (_PROJECTION, _GATE)
-    allowed = {name for name in wanted if name.startswith((*visual, "albert.pooler.", *HEADS))}
+    allowed = {name for name in shapes if name.startswith((*visual, "albert.pooler.", *HEADS))}
     model, matched = AlbertForImageCaptioning.from_tensors(config, tensors, allowed, str(path))
     if any(name.startswith("predictions.") for name in matched.fresh):
         notes.append(f"prediction head: fresh, `{path}` has none")
@@ -347,31 +370,35 @@ def _model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> Al
     return model
 
 
-def _for_frames(
-    tensors: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], grid: Grid
+def _interpolate_frames(
+    tensors: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], grid: Grid
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Interpolate along time what depends on the number of frames; the gate [M * M, 1] only for as many tokens a frame."""
     fitted, notes = dict(tensors), list[str]()
     times = tensors.get(_TIMES)
-    if times is not None and _TIMES in wanted and times.shape != wanted[_TIMES] and times.shape[1] == wanted[_TIMES][1]:
-        frames = wanted[_TIMES][0]
+    if times is not None and _TIMES in shapes and times.shape != shapes[_TIMES] and times.shape[1] == shapes[_TIMES][1]:
+        frames = shapes[_TIMES][0]
         fitted[_TIMES] = F.interpolate(times.t()[None], size=frames, mode="linear", align_corners=False)[0].t()
         notes.append(f"places in time: {len(times)} interpolated to {frames}")
-    gate, place = tensors.get(_GATE), grid.height * grid.width
-    if gate is not None and _GATE in wanted and gate.shape != wanted[_GATE]:
-        before, rest = divmod(round(len(gate) ** 0.5), place)
-        if not rest and before:
+    gate, tokens_per_frame = tensors.get(_GATE), grid.height * grid.width
+    if gate is not None and _GATE in shapes and gate.shape != shapes[_GATE]:
+        before, remainder = divmod(round(len(gate) ** 0.5), tokens_per_frame)
+        if not remainder and before:
             pairs = (
-                gate.view(before, place, before, place).permute(1, 3, 0, 2).reshape(place * place, 1, before, before)
+                gate.view(before, tokens_per_frame, before, tokens_per_frame)
+                .permute(1, 3, 0, 2)
+                .reshape(tokens_per_frame * tokens_per_frame, 1, before, before)
             )
-            more = F.interpolate(pairs, size=(grid.frames, grid.frames), mode="bilinear", align_corners=False)
-            more = more.view(place, place, grid.frames, grid.frames).permute(2, 0, 3, 1)
-            fitted[_GATE] = more.reshape(-1, 1).contiguous()
+            interpolated = F.interpolate(pairs, size=(grid.frames, grid.frames), mode="bilinear", align_corners=False)
+            interpolated = interpolated.view(tokens_per_frame, tokens_per_frame, grid.frames, grid.frames).permute(
+                2, 0, 3, 1
+            )
+            fitted[_GATE] = interpolated.reshape(-1, 1).contiguous()
             notes.append(f"learned gate: {before} frames interpolated to {grid.frames}")
     return fitted, notes
 
 
-def _backbone(path: Path, clips: PreparedClips, elsewhere: str | None, notes: list[str]) -> Backbone | None:
+def _find_backbone(path: Path, clips: PreparedClips, elsewhere: str | None, notes: list[str]) -> Backbone | None:
     """Return what the clips were prepared for: frozen where they hold features, trained along where they hold frames."""
     trained = clips.kind == "frames"
     if clips.backbone == "features":
@@ -379,18 +406,18 @@ def _backbone(path: Path, clips: PreparedClips, elsewhere: str | None, notes: li
             fact = f"the clips in `{clips.folder}` are features of no known backbone"
             raise ConfigError("bad-value", fact, "leave --backbone out")
         return None
-    how = "trained along" if trained else "frozen"
-    kept = kept_backbone(path) if elsewhere is None else None
-    if kept is not None and (
-        kept.settings() == clips.backbone_settings if trained else kept.fingerprint() == clips.backbone_fingerprint
+    state = "trained along" if trained else "frozen"
+    saved = load_saved_backbone(path) if elsewhere is None else None
+    if saved is not None and (
+        saved.settings() == clips.backbone_settings if trained else saved.fingerprint() == clips.backbone_fingerprint
     ):
-        notes.append(f"backbone: {clips.backbone} with the weights in `{path}`, {how}")
-        return kept.requires_grad_(trained)
+        notes.append(f"backbone: {clips.backbone} with the weights in `{path}`, {state}")
+        return saved.requires_grad_(trained)
     fingerprint = None if trained else clips.backbone_fingerprint
-    who = f"the preparation of the clips in `{clips.folder}`"
-    backbone = find_backbone(elsewhere or clips.backbone, clips.backbone_settings, fingerprint, who)
+    user = f"the preparation of the clips in `{clips.folder}`"
+    backbone = find_backbone(elsewhere or clips.backbone, clips.backbone_settings, fingerprint, user)
     fresh = ", fresh" if backbone.trained_from_scratch else ""
-    notes.append(f"backbone: {backbone.name}{fresh}, {how}")
+    notes.append(f"backbone: {backbone.name}{fresh}, {state}")
     return backbone.requires_grad_(trained)
 
 
@@ -431,7 +458,10 @@ class CaptionResult(RunResult):
 
     def sections(self) -> list[Section]:
         """Return the scores, and three captions with what people say of the clip."""
-        lines = [f"{one['key']}: {one['caption']}  (people: {one['references'][0]})" for one in self.examples[:3]]
+        lines = [
+            f"{example['key']}: {example['caption']}  (people: {example['references'][0]})"
+            for example in self.examples[:3]
+        ]
         return [FactList(super().to_dict()), Paragraph("\n".join(lines), form="code")]
 
 
@@ -453,7 +483,7 @@ def train_captioner(options: TrainCaptionerOptions) -> CaptionResult:
                 fact = f"no clip of {split} in `{options.data}` has a caption"
                 raise DataError("too-little-data", fact, "prepare clips with captions")
         source = CaptionData(str(options.model), clips, train_split, dev_split, options.backbone)
-        return run.of_seeds(lambda one: _train_once(one, source))
+        return run.of_seeds(lambda seed_run: _train_once(seed_run, source))
 
 
 @dataclass(frozen=True)
@@ -487,8 +517,8 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     """Train with one seed."""
     clips, world = data.clips, run.world
     torch.manual_seed(run.settings.seed)  # of fresh layers
-    most_tokens = _most_tokens(clips, (data.train, data.dev))
-    captioner, notes = start_captioner(data.model, clips, run.settings, most_tokens, data.backbone)
+    max_tokens = _max_visual_tokens(clips, (data.train, data.dev))
+    captioner, notes = start_captioner(data.model, clips, run.settings, max_tokens, data.backbone)
     caption = captioner.model.caption
     settings = replace(run.settings, objective=caption.objective, video_attention=caption.video_attention)
     rows = data.rows(captioner.tokenizer, settings)
@@ -519,14 +549,14 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     def score(best: VideoCaptioner, state: TrainingState) -> CaptionResult:
         captions = evaluator.captions(best)
         scores, full = caption_scores(evaluator.references, captions)
-        shown = list(captions)[:8]
-        examples = [{"key": k, "caption": captions[k], "references": list(evaluator.references[k])} for k in shown]
+        keys = list(captions)[:8]
+        examples = [{"key": k, "caption": captions[k], "references": list(evaluator.references[k])} for k in keys]
         nothing = _EMPTY if scores["empty_captions"] == 1 else None
         result = replace(unfinished, value=scores[metric], scores=scores, collapsed=nothing)
         return replace(result, examples=examples, full=full.to_dict())
 
     def write(best: VideoCaptioner, result: CaptionResult) -> None:
-        _card(best, settings, data.model, result, f"{run.name}/best").write(run.folder / "best")
+        _model_card(best, settings, data.model, result, f"{run.name}/best").write(run.folder / "best")
 
     factors = {} if trained is None or trained.trained_from_scratch else {"backbone.": settings.backbone_lr_factor}
     recipe = TrainingRecipe(
@@ -545,7 +575,9 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     return run.fit(recipe, Best(unfinished, load, score, write))
 
 
-def _card(captioner: VideoCaptioner, settings: CaptionSettings, start: str, result: CaptionResult, place: str) -> Card:
+def _model_card(
+    captioner: VideoCaptioner, settings: CaptionSettings, start: str, result: CaptionResult, model_path: str
+) -> Card:
     """Describe how to use a captioner, what it learned from and how well; `start` is the ALBERT that it began with."""
     sampling, backbone = captioner.sampling, captioner.backbone
     frames = f", {sampling.num_frames} frames of {sampling.size} pixels" if sampling else ""
@@ -559,23 +591,24 @@ def _card(captioner: VideoCaptioner, settings: CaptionSettings, start: str, resu
         ),
         code(
             "from albertkit import VideoCaptioner\n"
-            f"captioner = VideoCaptioner.from_pretrained({literal(place)})\n"
+            f"captioner = VideoCaptioner.from_pretrained({literal(model_path)})\n"
             'print(captioner.caption("clip.mp4")[0][0].text)',
             title="Using it",
         ),
         Paragraph("On the dev clips, which also chose the best of the run's models.", "Results"),
         score_table(result.scores, {}),
         TableSection(
-            ("caption", "references"), [[one["caption"], one["references"][0]] for one in result.examples[:5]]
+            ("caption", "references"),
+            [[example["caption"], example["references"][0]] for example in result.examples[:5]],
         ),
         *settings_sections({key: getattr(settings, key) for key in _ON_CARD}, versions()),
     ]
     tags = ["albert", "video-captioning", "albertkit"]
     fields = {"library_name": "albertkit", "pipeline_tag": "video-text-to-text", "tags": tags}
-    return Card(place.partition("/")[0], fields, sections)
+    return Card(model_path.partition("/")[0], fields, sections)
 
 
-def _most_tokens(clips: PreparedClips, splits: tuple[str, ...]) -> int:
+def _max_visual_tokens(clips: PreparedClips, splits: tuple[str, ...]) -> int:
     if clips.grid is not None:
         return clips.grid.num_tokens
     return max(clips.grid_of(split, number).num_tokens for split in splits for number in range(len(clips.clips(split))))

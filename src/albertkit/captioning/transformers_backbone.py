@@ -26,9 +26,9 @@ from albertkit.files import read_json
 from albertkit.model_paths import local_folder
 from albertkit.output.progress import quiet_transformers
 
-_AT_ONCE = 32 * 224 * 224  # pixels of all frames in one forward: 32 frames or 2 clips of VideoMAE
+_PIXELS_PER_BATCH = 32 * 224 * 224  # pixels of all frames in one forward: 32 frames or 2 clips of VideoMAE
 # What a configuration says that changes no number.
-_NO_MATTER = {
+_IRRELEVANT_KEYS = {
     "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "id2label", "label2id", "num_labels",
     "problem_type", "transformers_version", "output_attentions", "output_hidden_states", "return_dict",
 }  # fmt: skip
@@ -52,30 +52,35 @@ class TransformersBackbone(Backbone):
 
     def __init__(self, name: str, model: Any, kind: VisionKind, pixels: PixelValues, frame_size: int | None) -> None:
         super().__init__()
-        self.name, self.model, self.kind, self.pixels = name, model, kind, pixels
+        self.name = name
+        self.model = model
+        self.kind = kind
+        self.pixels = pixels
         self.config = model.config
         self.extent = Extent.of(self.config, kind, name)
         self.out_dim = int(self.config.hidden_size)
         self.frame_size = frame_size if frame_size and self._fits(frame_size) else self.extent.size
         self._hashed: tuple[int, str] | None = None
         for path in kind.unused:
-            _drop(model, path)
+            _drop_submodule(model, path)
         self.requires_grad_(False).eval()
 
     def grid(self, num_frames: int, size: int) -> Grid:
         """Return how the tokens lie."""
-        extent, who = self.extent, f"`{self.name}` ({self.config.model_type})"
+        extent, subject = self.extent, f"`{self.name}` ({self.config.model_type})"
         fixed = self.kind.fixed_frames and num_frames != extent.num_frames
         if num_frames < 1 or num_frames % extent.tubelet or fixed:
-            many = f"a multiple of {extent.tubelet} frames" if extent.tubelet > 1 else "at least 1 frame"
+            accepted = f"a multiple of {extent.tubelet} frames" if extent.tubelet > 1 else "at least 1 frame"
             raise ConfigError(
                 "bad-value",
-                f"{who} cannot take {num_frames} frames a clip",
-                f"give it {extent.num_frames} frames" if self.kind.fixed_frames else f"give it {many}",
+                f"{subject} cannot take {num_frames} frames a clip",
+                f"give it {extent.num_frames} frames" if self.kind.fixed_frames else f"give it {accepted}",
             )
         if not self._fits(size):
             also = "" if self.kind.fixed_size else f", or a multiple of {extent.patch}"
-            raise ConfigError("bad-value", f"{who} cannot take frames of {size} pixels", f"give it {extent.size}{also}")
+            raise ConfigError(
+                "bad-value", f"{subject} cannot take frames of {size} pixels", f"give it {extent.size}{also}"
+            )
         return Grid(num_frames // extent.tubelet, size // extent.patch, size // extent.patch)
 
     def forward(self, frames: Tensor) -> Tensor:
@@ -88,7 +93,7 @@ class TransformersBackbone(Backbone):
         batch, num_frames, size = frames.shape[:3]
         grid = self.grid(num_frames, size)
         inputs = frames if self.kind.video else frames.flatten(0, 1)
-        at_once = _AT_ONCE // (size * size * (num_frames if self.kind.video else 1))
+        at_once = _PIXELS_PER_BATCH // (size * size * (num_frames if self.kind.video else 1))
         tokens = torch.cat([self._tokens(part) for part in inputs.split(max(1, at_once))])
         return tokens.reshape(batch, grid.num_tokens, self.out_dim)
 
@@ -104,7 +109,7 @@ class TransformersBackbone(Backbone):
 
     def settings(self) -> dict[str, Any]:
         """Return `config`, where it differs from transformers' defaults, `pixels` and `frame_size`."""
-        config = {name: value for name, value in self.config.to_diff_dict().items() if name not in _NO_MATTER}
+        config = {name: value for name, value in self.config.to_diff_dict().items() if name not in _IRRELEVANT_KEYS}
         model_type = {"model_type": self.config.model_type}
         settings = {"config": {**config, **model_type}, "pixels": asdict(self.pixels), "frame_size": self.frame_size}
         return json.loads(json.dumps(settings))  # lists for tuples: as they come back from a file
@@ -112,13 +117,13 @@ class TransformersBackbone(Backbone):
     def fingerprint(self) -> str:
         """Return Sha256 over settings and weights, not over their place; computed again only if weights were written since."""
         state = self.model.state_dict(keep_vars=True)
-        written = sum(0 if tensor.is_inference() else tensor._version for tensor in state.values())
-        if self._hashed is None or self._hashed[0] != written:
-            self._hashed = written, hash_weights(json.dumps(self.settings(), sort_keys=True), state)
+        version = sum(0 if tensor.is_inference() else tensor._version for tensor in state.values())
+        if self._hashed is None or self._hashed[0] != version:
+            self._hashed = version, hash_weights(json.dumps(self.settings(), sort_keys=True), state)
         return self._hashed[1]
 
 
-def _drop(model: nn.Module, path: str) -> None:
+def _drop_submodule(model: nn.Module, path: str) -> None:
     *parents, leaf = path.split(".")
     parent = model.get_submodule(".".join(parents))
     setattr(parent, leaf, None if isinstance(getattr(parent, leaf), nn.Parameter | None) else nn.Identity())
@@ -136,42 +141,44 @@ def load_transformers_backbone(
     except ImportError:
         raise MissingExtraError.of("transformers", "caption", f"the backbone `{name}`") from None
     if weights is not None:
-        return _made_again(name, settings or {}, weights)
+        return _restore_backbone(name, settings or {}, weights)
     folder = local_folder(name.removeprefix("hf:"))
     if not (folder / "config.json").exists():
         raise CheckpointError(
             "missing-file", f"`{folder}` holds no config.json", "name a folder that transformers wrote"
         )
-    found = read_json(folder / "config.json")
-    kind = find_kind(found.get("model_type") if isinstance(found, dict) else None, name)
+    values = read_json(folder / "config.json")
+    kind = find_kind(values.get("model_type") if isinstance(values, dict) else None, name)
     if not any((folder / file).exists() for file in _WEIGHTS):
         raise CheckpointError(
             "missing-file", f"`{folder}` holds none of {', '.join(_WEIGHTS)}", "copy or download the whole model"
         )
-    read = _model_class(kind, name).config_class.from_pretrained
-    config = _made("bad-value", name, read, folder, local_files_only=True)
+    config_class = _model_class(kind, name).config_class
+    config = _call_transformers("bad-value", name, config_class.from_pretrained, folder, local_files_only=True)
     for key, value in kind.config.items():
         setattr(config, key, value)
     pixels, size = read_preprocessing(folder, kind.published)
-    backbone = TransformersBackbone(name, _model(name, kind, config, folder, None), kind, pixels, size)
+    backbone = TransformersBackbone(name, _load_model(name, kind, config, folder, None), kind, pixels, size)
     if settings is not None:
         check_unchanged(name, settings, backbone.settings())
     return backbone
 
 
-def _made_again(name: str, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> TransformersBackbone:
+def _restore_backbone(name: str, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> TransformersBackbone:
     try:
-        made = msgspec.convert(settings, _BackboneSettings)
+        restored = msgspec.convert(settings, _BackboneSettings)
     except msgspec.ValidationError as error:
         raise ConfigError(
             "bad-value",
             f"`{name}`: the settings with the weights are those of no backbone: {error}",
             "give what `settings()` gave with the weights",
         ) from None
-    kind = find_kind(made.config.get("model_type"), name)
-    config = _made("bad-value", name, _model_class(kind, name).config_class.from_dict, made.config)
+    kind = find_kind(restored.config.get("model_type"), name)
+    config = _call_transformers("bad-value", name, _model_class(kind, name).config_class.from_dict, restored.config)
     state = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
-    return TransformersBackbone(name, _model(name, kind, config, None, state), kind, made.pixels, made.frame_size)
+    return TransformersBackbone(
+        name, _load_model(name, kind, config, None, state), kind, restored.pixels, restored.frame_size
+    )
 
 
 def _model_class(kind: VisionKind, name: str) -> Any:
@@ -186,15 +193,17 @@ def _model_class(kind: VisionKind, name: str) -> Any:
     return getattr(transformers, kind.model_class)
 
 
-def _model(
+def _load_model(
     name: str, kind: VisionKind, config: Any, folder: Path | None, state: Mapping[str, Tensor] | None
 ) -> nn.Module:
     """Load transformers' model with every weight that the tokens need."""
     load = _model_class(kind, name).from_pretrained
     how = {"dtype": torch.float32, "local_files_only": True, "weights_only": True, "output_loading_info": True}
     with quiet_transformers():
-        model, found = _made("corrupt", name, load, folder, config=config, state_dict=state, **how, **kind.init)
-    missing = sorted(key for key in found["missing_keys"] if not key.startswith(kind.unused or ("\0",)))
+        model, loading_info = _call_transformers(
+            "corrupt", name, load, folder, config=config, state_dict=state, **how, **kind.init
+        )
+    missing = sorted(key for key in loading_info["missing_keys"] if not key.startswith(kind.unused or ("\0",)))
     if missing:
         raise CheckpointError(
             "corrupt",
@@ -204,10 +213,10 @@ def _model(
     return model
 
 
-def _made(slug: str, name: str, make: Any, *arguments: Any, **named: Any) -> Any:
+def _call_transformers(slug: str, name: str, make: Any, *arguments: Any, **keywords: Any) -> Any:
     """Call transformers; what it raises shares no base class."""
     try:
-        return make(*arguments, **named)
+        return make(*arguments, **keywords)
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CheckpointError(

@@ -18,7 +18,7 @@ import numpy as np
 from albertkit.errors import DataError, MissingExtraError, explain_os_error, near_path
 from albertkit.validation import Range, check_fields
 
-MOST_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may keep 17 such frames
+MAX_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may keep 17 such frames
 # FFmpeg's names of what is read: containers, streams without one, pictures. Not lists, which open other files (HLS, DASH,
 # concat, VobSub, SDP), text drawn as pictures, devices.
 _FORMATS = (
@@ -27,7 +27,7 @@ _FORMATS = (
     "apng,gif,jpegxl_anim,png_pipe,jpeg_pipe,webp_pipe,bmp_pipe,tiff_pipe,jpegxl_pipe,j2k_pipe,exr_pipe,dpx_pipe,qoi_pipe"
 )
 _INTRA = 1  # PyAV's PictureType.I
-_HAVE_LENGTH = frozenset("mov matroska avi asf flv".split())
+_FORMATS_WITH_LENGTH = frozenset("mov matroska avi asf flv".split())
 
 
 class VideoFile:
@@ -54,27 +54,27 @@ class VideoFile:
         self.error: type[Exception] = av.error.FFmpegError
         self.path = Path(path)
         self.undecoded, self.broken_off = 0, False
-        self.container: Any = self._opened(av)
+        self.container: Any = self._open_container(av)
         try:
-            self.stream: Any = self._pictures(av)
+            self.stream: Any = self._select_stream(av)
             width, height = self.stream.codec_context.width, self.stream.codec_context.height
-            if width * height > MOST_PIXELS:
-                raise too_large(self.path, f"{width:,} x {height:,} pixels")
+            if width * height > MAX_PIXELS:
+                raise too_large_error(self.path, f"{width:,} x {height:,} pixels")
         except BaseException:
             self.container.close()
             raise
         self.stream.codec_context.thread_count = 1
-        self.stream.codec_context.options = _limit()
+        self.stream.codec_context.options = _pixel_limit()
         self.kind: str = self.container.format.name.split(",")[0]
         # Not the decoder's name, which may be another: libdav1d
         self.codec: str = self.stream.codec_context.codec.canonical_name
         self.tick: Fraction = self.stream.time_base
-        own, whole = self.stream.start_time, self.container.start_time
-        self.zero = Fraction(whole or 0, 1_000_000)
-        if own is not None and abs(own * self.tick - self.zero) < Fraction(1, 500_000):
-            self.zero = own * self.tick  # the container's is rounded to microseconds
+        stream_start, container_start = self.stream.start_time, self.container.start_time
+        self.zero = Fraction(container_start or 0, 1_000_000)
+        if stream_start is not None and abs(stream_start * self.tick - self.zero) < Fraction(1, 500_000):
+            self.zero = stream_start * self.tick  # the container's is rounded to microseconds
 
-    def _opened(self, av: Any) -> Any:
+    def _open_container(self, av: Any) -> Any:
         if self.path.exists() and not self.path.is_file():  # a pipe or a device might never end
             raise DataError("wrong-kind", f"`{self.path}` is not a regular file", "name a file of video")
         try:
@@ -89,7 +89,7 @@ class VideoFile:
         if not begins:
             raise DataError("bad-file", f"`{self.path}` holds no bytes", "copy or download it again")
         # `file:` and the lists: neither a name nor a playlist makes it read the network or another file
-        limits = {"protocol_whitelist": "file", "format_whitelist": _FORMATS, **_limit()}
+        limits = {"protocol_whitelist": "file", "format_whitelist": _FORMATS, **_pixel_limit()}
         try:
             container = av.open(f"file:{self.path.absolute()}", options=limits, metadata_errors="replace")
         except (self.error, ValueError) as error:
@@ -97,7 +97,7 @@ class VideoFile:
             raise self.undecodable("it is of no format of video that is read" if is_refused else error) from None
         return container
 
-    def _pictures(self, av: Any) -> Any:
+    def _select_stream(self, av: Any) -> Any:
         cover = av.stream.Disposition.attached_pic
         streams = [stream for stream in self.container.streams.video if not stream.disposition & cover]
         kinds = ", ".join(sorted({stream.type for stream in self.container.streams} - {"data", "unknown"}))
@@ -117,7 +117,7 @@ class VideoFile:
 
     def undecodable(self, reason: object) -> DataError:
         """Return the error for a file that cannot be read as video."""
-        return undecodable(self.path, reason)
+        return undecodable_error(self.path, reason)
 
     def seconds(self, pts: int) -> float:
         """Return a presentation time as seconds from the start of the file."""
@@ -134,21 +134,21 @@ class VideoFile:
 
         FFmpeg estimates the duration of formats without one from bit rates, which is not to be trusted.
         """
-        stream, whole = self.stream, self.container.duration
-        if self.kind not in _HAVE_LENGTH:
+        stream, duration = self.stream, self.container.duration
+        if self.kind not in _FORMATS_WITH_LENGTH:
             return None
         if stream.duration:  # of AVI it shrinks with the file, the number of frames does not
             counted = round(stream.frames / (self.rate * self.tick)) if self.kind == "avi" else 0
             return self.seconds((stream.start_time or 0) + max(stream.duration, counted))
-        if written := re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", "")):  # Matroska
-            return float(written[1]) * 3600 + float(written[2]) * 60 + float(written[3]) - float(self.zero)
-        if whole and len(self.container.streams) == 1:  # of several the longest counts, which may be the sound
-            return whole / 1_000_000
+        if match := re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", "")):  # Matroska
+            return float(match[1]) * 3600 + float(match[2]) * 60 + float(match[3]) - float(self.zero)
+        if duration and len(self.container.streams) == 1:  # of several the longest counts, which may be the sound
+            return duration / 1_000_000
         return None
 
-    def end_of(self, shown: Any) -> float:
+    def end_of(self, packet: Any) -> float:
         """Return the end of a packet or frame, in seconds from the start of the file."""
-        return self.seconds(shown.pts) + float(shown.duration * self.tick if shown.duration else 1 / self.rate)
+        return self.seconds(packet.pts) + float(packet.duration * self.tick if packet.duration else 1 / self.rate)
 
     def seek(self, pts: int) -> bool:
         """Go to the packet that stands alone at or before a time in ticks; False where the file cannot."""
@@ -218,21 +218,21 @@ class VideoFile:
         self.container.close()
 
 
-def _limit() -> dict[str, str]:
+def _pixel_limit() -> dict[str, str]:
     """Return FFmpeg's option against frames whose size is only known when they are decoded; it counts what decoders add."""
-    return {"max_pixels": str(2 * MOST_PIXELS)}
+    return {"max_pixels": str(2 * MAX_PIXELS)}
 
 
-def too_large(path: str | os.PathLike[str], size: str) -> DataError:
+def too_large_error(path: str | os.PathLike[str], size: str) -> DataError:
     """Return the error for frames that would take too much memory."""
     return DataError(
         "too-large",
-        f"frames of `{path}` are {size}; {MOST_PIXELS:,} pixels are the most",
+        f"frames of `{path}` are {size}; {MAX_PIXELS:,} pixels are the most",
         "make it smaller with a tool for video",
     )
 
 
-def undecodable(path: str | os.PathLike[str], reason: object) -> DataError:
+def undecodable_error(path: str | os.PathLike[str], reason: object) -> DataError:
     """Return the error for a file that cannot be read as video."""
     text = "it ends too early" if isinstance(reason, EOFError) else str(getattr(reason, "strerror", None) or reason)
     return DataError(
@@ -264,15 +264,17 @@ class Squares:
         """Return the square of a frame, uint8 [S, S, 3], RGB; transparent pixels show the colour they hold."""
         size, shorter = self._size, min(frame.width, frame.height)
         width, height = (max(size, round(side * size / shorter)) for side in (frame.width, frame.height))
-        if width * height > MOST_PIXELS:
-            raise too_large(self._path, f"{frame.width:,} x {frame.height:,} pixels, scaled {width:,} x {height:,}")
+        if width * height > MAX_PIXELS:
+            raise too_large_error(
+                self._path, f"{frame.width:,} x {frame.height:,} pixels, scaled {width:,} x {height:,}"
+            )
         try:
             scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags, threads=1)
         except (self._error, ValueError) as error:
-            raise undecodable(self._path, f"frames of {frame.format.name} cannot be made RGB: {error}") from None
-        shown = as_displayed(scaled.to_ndarray(), frame)
-        top, left = ((side - size) // 2 for side in shown.shape[:2])
-        return np.ascontiguousarray(shown[top : top + size, left : left + size])
+            raise undecodable_error(self._path, f"frames of {frame.format.name} cannot be made RGB: {error}") from None
+        displayed = as_displayed(scaled.to_ndarray(), frame)
+        y, x = ((side - size) // 2 for side in displayed.shape[:2])
+        return np.ascontiguousarray(displayed[y : y + size, x : x + size])
 
 
 def as_displayed(pixels: np.ndarray, frame: Any) -> np.ndarray:
@@ -330,7 +332,7 @@ class FrameSampling:
     def __post_init__(self) -> None:
         check_fields(self, "change these settings")
 
-    def places(self, available: int) -> np.ndarray:
+    def frame_indices(self, available: int) -> np.ndarray:
         """Return the numbers of the frames to take.
 
         Returns:
@@ -346,7 +348,7 @@ class FrameSampling:
         return asdict(self)
 
 
-_SAME = Fraction(1, 1_000_000)  # seconds: a bound written as 0.1 means the frame at 3003/30000
+_TIME_TOLERANCE = Fraction(1, 1_000_000)  # seconds: a bound written as 0.1 means the frame at 3003/30000
 
 
 @dataclass(frozen=True)
@@ -359,9 +361,9 @@ class Bounds:
     @classmethod
     def of(cls, path: str | os.PathLike[str], start: float | None, end: float | None) -> "Bounds":
         """Return the bounds, if they are possible."""
-        given = [bound for bound in (start, end) if bound is not None]
+        bounds = [bound for bound in (start, end) if bound is not None]
         last = math.inf if end is None else end
-        if not all(math.isfinite(bound) for bound in given) or not 0 <= (start or 0.0) < last:
+        if not all(math.isfinite(bound) for bound in bounds) or not 0 <= (start or 0.0) < last:
             raise DataError(
                 "bad-row",
                 f"a clip from {start} to {end} s of `{path}`; it must start at 0 or later and end after that",
@@ -374,9 +376,9 @@ class Bounds:
         low: float = -math.inf
         high: float = math.inf
         if self.start:
-            low = math.ceil((Fraction(self.start) + video.zero - _SAME) / video.tick)
+            low = math.ceil((Fraction(self.start) + video.zero - _TIME_TOLERANCE) / video.tick)
         if self.end is not None:
-            high = math.floor((Fraction(self.end) + video.zero + _SAME) / video.tick)
+            high = math.floor((Fraction(self.end) + video.zero + _TIME_TOLERANCE) / video.tick)
         return low, high
 
 
@@ -403,20 +405,22 @@ def read_timeline(path: str | os.PathLike[str], bounds: Bounds) -> Timeline:
     with VideoFile(path) as video:
         low, high = bounds.ticks(video)
         if not math.isfinite(low):
-            return _read(video, video.packets(), low, high)
+            return _scan_packets(video, video.packets(), low, high)
         if video.seek(int(low)):
             packets = video.packets()
             first = next(packets)
             if first is not None and first.is_keyframe and first.pts is not None and first.pts <= low:
-                return _read(video, chain([first], packets), low, high)
+                return _scan_packets(video, chain([first], packets), low, high)
     with VideoFile(path) as video:
-        return _read(video, video.packets(), low, high)
+        return _scan_packets(video, video.packets(), low, high)
 
 
-def _read(video: VideoFile, packets: Iterable[Any], low: float, high: float) -> Timeline:
-    shown: list[int] = []
+def _scan_packets(video: VideoFile, packets: Iterable[Any], low: float, high: float) -> Timeline:
+    times: list[int] = []
     keys: list[tuple[int, int]] = []
-    count, until, timed = 0, None, True
+    count = 0
+    until = None
+    timed = True
     for packet in packets:
         if packet is None or not packet.size or packet.is_discard:
             continue
@@ -427,17 +431,17 @@ def _read(video: VideoFile, packets: Iterable[Any], low: float, high: float) -> 
         if packet.is_keyframe:
             keys.append((packet.pts, packet.pts if packet.dts is None else packet.dts))
         if low <= packet.pts <= high:
-            shown.append(packet.pts)
+            times.append(packet.pts)
         until = max(until or 0.0, video.end_of(packet))
         if packet.dts is not None and packet.dts > high:
             break  # what follows is shown even later
     if not timed:
         return Timeline(None, count, (), None, video.broken_off)
-    return Timeline(np.sort(np.array(shown, dtype=np.int64)), len(shown), tuple(sorted(keys)), until, video.broken_off)
+    return Timeline(np.sort(np.array(times, dtype=np.int64)), len(times), tuple(sorted(keys)), until, video.broken_off)
 
 
-_ENOUGH = 0.5  # of a clip
-_SLACK = 0.02  # of a clip, or two frames: bounds and headers are rounded
+_MIN_SHARE = 0.5  # of a clip
+_LENGTH_TOLERANCE = 0.02  # of a clip, or two frames: bounds and headers are rounded
 
 
 def check_length(video: VideoFile, bounds: Bounds, until: float | None, broken_off: bool) -> tuple[str, ...]:
@@ -447,15 +451,15 @@ def check_length(video: VideoFile, bounds: Bounds, until: float | None, broken_o
     begin, declared = bounds.start or 0.0, video.declared_end
     file_end = until if declared is None else declared
     stop = file_end if bounds.end is None else min(bounds.end, file_end)
-    slack = max(2 / float(video.rate), _SLACK * (stop - begin))
+    slack = max(2 / float(video.rate), _LENGTH_TOLERANCE * (stop - begin))
     notes = []
     if bounds.end is not None and bounds.end > file_end + slack:
-        if file_end - begin < _ENOUGH * (bounds.end - begin):
-            raise outside(video, bounds, file_end)
+        if file_end - begin < _MIN_SHARE * (bounds.end - begin):
+            raise outside_error(video, bounds, file_end)
         notes.append(f"the clip should end at {bounds.end:.2f} s, the file ends at {file_end:.2f} s")
     if until < stop - slack:
-        if until - begin < _ENOUGH * (stop - begin):
-            raise truncated(video, until, file_end)
+        if until - begin < _MIN_SHARE * (stop - begin):
+            raise truncated_error(video, until, file_end)
         notes.append(f"the file ends early: at {until:.2f} s of {file_end:.2f} s")
     elif broken_off:
         notes.append(f"the file cannot be read beyond {until:.2f} s")
@@ -466,25 +470,25 @@ def check_decoded(video: VideoFile, decoded: int, packets: int) -> tuple[str, ..
     """Compare the number of frames decoded with that of packets; return notes, refuse less than half."""
     if not video.undecoded or decoded >= packets:
         return ()
-    if decoded < _ENOUGH * packets:
+    if decoded < _MIN_SHARE * packets:
         raise video.undecodable(f"only {decoded:,} of {packets:,} frames can be decoded")
     return (f"{packets - decoded:,} of {packets:,} frames cannot be decoded",)
 
 
-def no_frame(video: VideoFile, bounds: Bounds, until: float) -> DataError:
+def no_frame_error(video: VideoFile, bounds: Bounds, until: float) -> DataError:
     """Return the error for a clip of no frames."""
     if not until and (video.undecoded or video.broken_off):
-        limit = "" if video.stream.codec_context.width else f" (none of more than {2 * MOST_PIXELS:,} pixels is)"
+        limit = "" if video.stream.codec_context.width else f" (none of more than {2 * MAX_PIXELS:,} pixels is)"
         return video.undecodable(f"none of its frames can be decoded{limit}")
     declared = video.declared_end
     if declared is not None and until <= (bounds.start or 0.0) < declared:
-        return truncated(video, until, declared)
+        return truncated_error(video, until, declared)
     if until:
-        return outside(video, bounds, until)
+        return outside_error(video, bounds, until)
     return DataError("bad-file", f"`{video.path}` holds no frame", "copy or download it again")
 
 
-def outside(video: VideoFile, bounds: Bounds, file_end: float) -> DataError:
+def outside_error(video: VideoFile, bounds: Bounds, file_end: float) -> DataError:
     """Return the error for a clip that is not in its file."""
     end = "the end" if bounds.end is None else f"{bounds.end:g} s"
     return DataError(
@@ -494,7 +498,7 @@ def outside(video: VideoFile, bounds: Bounds, file_end: float) -> DataError:
     )
 
 
-def truncated(video: VideoFile, until: float, file_end: float) -> DataError:
+def truncated_error(video: VideoFile, until: float, file_end: float) -> DataError:
     """Return the error for a file of which too little is there."""
     return DataError(
         "corrupt",
@@ -505,9 +509,11 @@ def truncated(video: VideoFile, until: float, file_end: float) -> DataError:
 
 # Codecs of which every packet is one frame and what is called a keyframe needs nothing before it. Not so GIF and APNG, whose
 # frames are painted over each other, and VP8, which has packets that are never shown.
-_SOUGHT = frozenset("h264 hevc vp9 av1 mpeg4 mpeg2video mpeg1video mjpeg ffv1 prores".split())
+_SEEKABLE_CODECS = frozenset("h264 hevc vp9 av1 mpeg4 mpeg2video mpeg1video mjpeg ffv1 prores".split())
 
-_ASTRAY = 0.1  # of the frames of a damaged file may be shown at times that cannot be; beyond that, none is believed
+_MAX_ASTRAY_SHARE = (
+    0.1  # of the frames of a damaged file may be shown at times that cannot be; beyond that, none is believed
+)
 
 
 @dataclass(frozen=True)
@@ -547,65 +553,69 @@ def sample_frames(
     bounds = Bounds.of(path, start, end)
     timeline = read_timeline(path, bounds)
     with VideoFile(path) as video:
-        sought = video.codec in _SOUGHT and video.kind != "avi" and timeline.unambiguous
-        frames = _by_time(video, timeline, sampling) if sought else None
+        sought = video.codec in _SEEKABLE_CODECS and video.kind != "avi" and timeline.unambiguous
+        frames = _decode_by_time(video, timeline, sampling) if sought else None
         if frames is not None:
             return Frames(*frames, check_length(video, bounds, timeline.until, timeline.broken_off))
-    return _by_number(path, timeline, bounds, sampling)
+    return _decode_by_count(path, timeline, bounds, sampling)
 
 
-def _by_time(video: VideoFile, timeline: Timeline, sampling: FrameSampling) -> tuple[np.ndarray, np.ndarray] | None:
+def _decode_by_time(
+    video: VideoFile, timeline: Timeline, sampling: FrameSampling
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Return frames and times; None where the frames decoded are not those that the packets announced."""
     pts, keys = timeline.pts, timeline.keys
     if pts is None or not len(pts) or not keys:
         return None
-    places = sampling.places(len(pts))
-    pixels, squares = _canvas(sampling), Squares(sampling.size, video.path)
+    indices = sampling.frame_indices(len(pts))
+    pixels, squares = _empty_pixels(sampling), Squares(sampling.size, video.path)
     frames: Iterator[Any] | None = None
     expected = -1  # the number of the frame that must come next
-    for place in np.unique(places):
-        shown, decoded = keys[max(bisect_right(keys, pts[place], key=lambda key: key[0]) - 1, 0)]
-        leads_from = int(np.searchsorted(pts, shown))
-        if leads_from > expected:
-            frames, expected = video.frames_from(shown, decoded), leads_from
+    for index in np.unique(indices):
+        keyframe_pts, keyframe_dts = keys[max(bisect_right(keys, pts[index], key=lambda key: key[0]) - 1, 0)]
+        first_index = int(np.searchsorted(pts, keyframe_pts))
+        if first_index > expected:
+            frames, expected = video.frames_from(keyframe_pts, keyframe_dts), first_index
         for frame in frames or ():
             if frame.pts is not None and frame.pts < pts[expected]:
                 continue  # it is shown before the keyframe, and may refer to what was not decoded
             if frame.pts != pts[expected]:
                 return None
             expected += 1
-            if expected > place:
-                pixels[places == place] = squares.of(frame)
+            if expected > index:
+                pixels[indices == index] = squares.of(frame)
                 break
         else:
             return None
-    return pixels, np.array([video.seconds(int(time)) for time in pts[places]])
+    return pixels, np.array([video.seconds(int(time)) for time in pts[indices]])
 
 
-def _by_number(path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds, sampling: FrameSampling) -> Frames:
+def _decode_by_count(
+    path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds, sampling: FrameSampling
+) -> Frames:
     """Return frames by decoding everything, once more where there are not as many as packets."""
     count, timed = timeline.packets, timeline.pts is not None
     while True:
         with VideoFile(path) as video:
-            found = _numbered(video, timed, bounds, sampling, max(count, 1))
-            if found.astray > _ASTRAY * found.decoded:  # AVI with B-frames has the times of decoding
+            counted = _decode_counted(video, timed, bounds, sampling, max(count, 1))
+            if counted.astray > _MAX_ASTRAY_SHARE * counted.decoded:  # AVI with B-frames has the times of decoding
                 timed = False
                 continue
-            if not found.in_clip:
-                raise no_frame(video, bounds, found.until)
-            if found.in_clip != count:
-                count = found.in_clip
+            if not counted.in_clip:
+                raise no_frame_error(video, bounds, counted.until)
+            if counted.in_clip != count:
+                count = counted.in_clip
                 continue
-            notes = check_decoded(video, found.in_clip if timed else found.decoded, timeline.packets)
+            notes = check_decoded(video, counted.in_clip if timed else counted.decoded, timeline.packets)
             if timed:
-                notes += check_length(video, bounds, found.until, video.broken_off)
+                notes += check_length(video, bounds, counted.until, video.broken_off)
             else:
                 rate = f"{float(video.rate):g} frames a second"
                 notes += (f"the file has no presentation times: frames are counted at {rate}",)
-            return Frames(found.pixels, found.times, notes)
+            return Frames(counted.pixels, counted.times, notes)
 
 
-class _Found(NamedTuple):
+class _CountedFrames(NamedTuple):
     pixels: np.ndarray
     times: np.ndarray
     in_clip: int  # frames
@@ -614,25 +624,35 @@ class _Found(NamedTuple):
     astray: int  # frames without a time, or with one before the last frame's
 
 
-def _numbered(video: VideoFile, timed: bool, bounds: Bounds, sampling: FrameSampling, count: int) -> _Found:
+def _decode_counted(
+    video: VideoFile, timed: bool, bounds: Bounds, sampling: FrameSampling, count: int
+) -> _CountedFrames:
     """Return the frames at the places of `count` frames, and how many there are."""
-    places, (low, high) = sampling.places(count), bounds.ticks(video)
-    pixels, times, squares = _canvas(sampling), np.zeros(sampling.num_frames), Squares(sampling.size, video.path)
-    wanted = set(places.tolist())
-    in_clip, decoded, until, before, astray = 0, 0, 0.0, 0, 0
+    indices, (low, high) = sampling.frame_indices(count), bounds.ticks(video)
+    pixels = _empty_pixels(sampling)
+    times = np.zeros(sampling.num_frames)
+    squares = Squares(sampling.size, video.path)
+    requested_indices = set(indices.tolist())
+    in_clip = 0
+    decoded = 0
+    until = 0.0
+    before = 0
+    astray = 0
     for frame in video.frames():
         if not timed:
             frame.pts = round((video.zero + decoded / video.rate) / video.tick)
         if frame.pts is None or (decoded and frame.pts < before):
             frame.pts, astray = before if frame.pts is None else frame.pts, astray + 1
-        before, decoded, until = frame.pts, decoded + 1, max(until, video.end_of(frame))
+        before = frame.pts
+        decoded = decoded + 1
+        until = max(until, video.end_of(frame))
         if low <= frame.pts <= high:
-            if in_clip in wanted:
-                pixels[places == in_clip] = squares.of(frame)
-                times[places == in_clip] = video.seconds(frame.pts)
+            if in_clip in requested_indices:
+                pixels[indices == in_clip] = squares.of(frame)
+                times[indices == in_clip] = video.seconds(frame.pts)
             in_clip += 1
-    return _Found(pixels, times, in_clip, decoded, until, astray)
+    return _CountedFrames(pixels, times, in_clip, decoded, until, astray)
 
 
-def _canvas(sampling: FrameSampling) -> np.ndarray:
+def _empty_pixels(sampling: FrameSampling) -> np.ndarray:
     return np.empty((sampling.num_frames, sampling.size, sampling.size, 3), dtype=np.uint8)

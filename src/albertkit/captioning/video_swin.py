@@ -25,7 +25,7 @@ from albertkit.model.files import read_tensor_file
 from albertkit.validation import Range, Share, wrong_values
 
 Sizes = tuple[int, int, int]  # of time, height and width
-_AT_ONCE = 32 * 224 * 224  # pixels of the clips in one forward: 1.2 GB with Swin-B
+_PIXELS_PER_BATCH = 32 * 224 * 224  # pixels of the clips in one forward: 1.2 GB with Swin-B
 _APART = -100.0  # added to the scores of tokens that are neighbours only because the shift goes round the edge
 _MLP_RATIO = 4
 _Side = Annotated[int, Range(1, 4096)]
@@ -60,9 +60,11 @@ class VideoSwinBackbone(Backbone):
         super().__init__()
         settings = dict(embed_dim=embed_dim, depths=depths, num_heads=num_heads, window_size=window_size)
         settings |= dict(patch_size=patch_size, patch_norm=patch_norm, drop_path_rate=drop_path_rate)
-        _check(settings)
+        _check_settings(settings)
         self._settings = {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()}
-        self.name, self.window, self.patch = name, _three(window_size), _three(patch_size)
+        self.name = name
+        self.window = _as_sizes(window_size)
+        self.patch = _as_sizes(patch_size)
         self.out_dim = embed_dim * 2 ** (len(depths) - 1)
         self.frame_size = self.patch[1] * 2 ** (len(depths) - 1) * self.window[1]  # 224 for windows of 7, 384 for 12
         self.patch_embed = _PatchEmbedding(embed_dim, self.patch, patch_norm)
@@ -82,7 +84,7 @@ class VideoSwinBackbone(Backbone):
 
     def forward(self, frames: Tensor) -> Tensor:
         """Map uint8 [B, T, S, S, 3], RGB, to [B, M, D], as many clips at once as memory bears."""
-        at_once = max(1, _AT_ONCE // prod(frames.shape[1:4]))
+        at_once = max(1, _PIXELS_PER_BATCH // prod(frames.shape[1:4]))
         tokens = [self.features(IMAGENET.apply(part).transpose(1, 2)) for part in frames.split(at_once)]
         return torch.cat(tokens).flatten(2).transpose(1, 2)
 
@@ -125,10 +127,10 @@ class _Stage(nn.Module):
     def forward(self, x_BTHWC: Tensor) -> Tensor:
         sides = x_BTHWC.shape[1:4]
         # A side that one window covers is not shifted, and the window is as long as the side.
-        window = _three(min(side, full) for side, full in zip(sides, self.window, strict=True))
-        shift = _three(full // 2 if side > full else 0 for side, full in zip(sides, self.window, strict=True))
-        padded = _three(side + -side % part for side, part in zip(sides, window, strict=True))
-        apart_GNN = _apart(padded, window, shift).to(x_BTHWC) if any(shift) and len(self.blocks) > 1 else None
+        window = _as_sizes(min(side, full) for side, full in zip(sides, self.window, strict=True))
+        shift = _as_sizes(full // 2 if side > full else 0 for side, full in zip(sides, self.window, strict=True))
+        padded = _as_sizes(side + -side % part for side, part in zip(sides, window, strict=True))
+        apart_GNN = _shift_mask(padded, window, shift).to(x_BTHWC) if any(shift) and len(self.blocks) > 1 else None
         for number, block in enumerate(self.blocks):
             odd = number % 2 and apart_GNN is not None
             x_BTHWC = block(x_BTHWC, window, shift if odd else (0, 0, 0), apart_GNN if odd else None)
@@ -151,12 +153,12 @@ class _SwinBlock(nn.Module):
         (wt, wh, ww), back = window, [-step for step in shift]
         # Padding is attended to: its keys and values are the biases of the projection, as in the published models.
         padded = F.pad(self.norm1(x_BTHWC), (0, 0, 0, -w % ww, 0, -h % wh, 0, -t % wt))
-        seen = self.attn(_split(padded.roll(back, (1, 2, 3)), window), apart_GNN)
-        seen = _join(seen, window, padded.shape).roll(shift, (1, 2, 3))[:, :t, :h, :w]
-        x_BTHWC = x_BTHWC + self._kept(seen)
-        return x_BTHWC + self._kept(self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x_BTHWC)))))
+        attention_output = self.attn(_split_windows(padded.roll(back, (1, 2, 3)), window), apart_GNN)
+        attention_output = _join_windows(attention_output, window, padded.shape).roll(shift, (1, 2, 3))[:, :t, :h, :w]
+        x_BTHWC = x_BTHWC + self._drop_path(attention_output)
+        return x_BTHWC + self._drop_path(self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x_BTHWC)))))
 
-    def _kept(self, branch_BTHWC: Tensor) -> Tensor:
+    def _drop_path(self, branch_BTHWC: Tensor) -> Tensor:
         """Return the branch, left out for some clips in training (stochastic depth)."""
         if not self.training or not self.drop:
             return branch_BTHWC
@@ -183,8 +185,8 @@ class _WindowAttention(nn.Module):
         parts = (0, 1) if apart_GNN is None else (1, 2)
         mask = bias_ANN[None] if apart_GNN is None else (apart_GNN[:, None] + bias_ANN).flatten(0, 1)[None]
         query, key, value = (part.flatten(*parts) for part in qkv)
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return self.proj(seen.reshape(b, g, self.heads, n, -1).transpose(2, 3).flatten(3))
+        attention_output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.proj(attention_output.reshape(b, g, self.heads, n, -1).transpose(2, 3).flatten(3))
 
 
 class _PatchMerging(nn.Module):
@@ -205,37 +207,37 @@ class _PatchMerging(nn.Module):
 @cache
 def relative_position_index(window: Sizes) -> Tensor:
     """Return the rows, int64 [N, N], of the bias table for two tokens of a window, by their offset in time, height and width."""
-    places = torch.cartesian_prod(*(torch.arange(side) for side in window)).view(-1, 3)
-    offset_NN3 = places[:, None] - places + torch.tensor(window) - 1
+    positions = torch.cartesian_prod(*(torch.arange(side) for side in window)).view(-1, 3)
+    offset_NN3 = positions[:, None] - positions + torch.tensor(window) - 1
     _, height, width = (2 * side - 1 for side in window)
     return offset_NN3 @ torch.tensor([height * width, width, 1])
 
 
-def _apart(sides: Sizes, window: Sizes, shift: Sizes) -> Tensor:
+def _shift_mask(sides: Sizes, window: Sizes, shift: Sizes) -> Tensor:
     """Return the bias [G, N, N] that keeps tokens apart that shifting brought into one window from opposite edges."""
     region_THW = torch.zeros(1, *sides, 1)
     for axis, (side, part, step) in enumerate(zip(sides, window, shift, strict=True)):
-        place = torch.arange(side)
-        region = (place >= side - part).int() + (place >= side - step).int() if step else torch.zeros(side)
+        position = torch.arange(side)
+        region = (position >= side - part).int() + (position >= side - step).int() if step else torch.zeros(side)
         region_THW = 3 * region_THW + region.view(*(-1 if dim == axis else 1 for dim in range(3)), 1)
-    region_GN = _split(region_THW, window)[0, :, :, 0]
+    region_GN = _split_windows(region_THW, window)[0, :, :, 0]
     return (region_GN[:, :, None] != region_GN[:, None]) * _APART
 
 
-def _split(x_BTHWC: Tensor, window: Sizes) -> Tensor:
+def _split_windows(x_BTHWC: Tensor, window: Sizes) -> Tensor:
     """Split [B, T, H, W, C] into windows [B, G, N, C]."""
     parts = x_BTHWC.unflatten(3, (-1, window[2])).unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0]))
     return parts.permute(0, 1, 3, 5, 2, 4, 6, 7).flatten(4, 6).flatten(1, 3)
 
 
-def _join(x_BGNC: Tensor, window: Sizes, shape: torch.Size) -> Tensor:
+def _join_windows(x_BGNC: Tensor, window: Sizes, shape: torch.Size) -> Tensor:
     """Return the inverse of `_split`, for windows of [B, T, H, W, C]."""
     counts = [side // part for side, part in zip(shape[1:4], window, strict=True)]
     parts = x_BGNC.unflatten(2, window).unflatten(1, counts)
     return parts.permute(0, 1, 4, 2, 5, 3, 6, 7).reshape(shape)
 
 
-def _three(values: Any) -> Sizes:
+def _as_sizes(values: Any) -> Sizes:
     time, height, width = values
     return time, height, width
 
@@ -250,18 +252,18 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def _check(settings: dict[str, Any]) -> None:
+def _check_settings(settings: dict[str, Any]) -> None:
     """Refuse impossible settings; they may come from a file."""
-    found, embed_dim = wrong_values(settings, _KINDS), settings["embed_dim"]
+    errors, embed_dim = wrong_values(settings, _KINDS), settings["embed_dim"]
     depths, num_heads = settings["depths"], settings["num_heads"]
-    if not found and not (1 <= len(depths) <= 8 and len(depths) == len(num_heads) and sum(depths) <= 256):
-        found.append(
+    if not errors and not (1 <= len(depths) <= 8 and len(depths) == len(num_heads) and sum(depths) <= 256):
+        errors.append(
             f"depths are {depths} and num_heads {num_heads}: one of each a stage, 1 to 8 stages, at most 256 blocks in all"
         )
-    if not found and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
-        found.append(f"embed_dim {embed_dim}, doubled with each stage, is not a multiple of num_heads {num_heads}")
-    if found:
-        raise ConfigError("bad-value", "; ".join(found), "correct the backbone's settings, or copy its folder again")
+    if not errors and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
+        errors.append(f"embed_dim {embed_dim}, doubled with each stage, is not a multiple of num_heads {num_heads}")
+    if errors:
+        raise ConfigError("bad-value", "; ".join(errors), "correct the backbone's settings, or copy its folder again")
 
 
 PREFIX = "swin.backbone."  # in a checkpoint of SwinBERT
@@ -277,22 +279,22 @@ def load_video_swin(
 ) -> VideoSwinBackbone:
     """Load from a file, or make again from settings and weights, which needs no file. Frozen until `requires_grad_()`."""
     if weights is not None:
-        return _filled(dict(settings or {}), weights, name, name)
+        return _build_backbone(dict(settings or {}), weights, name, name)
     file = find_checkpoint_file(Path(name.removeprefix(KIND)))
     tensors = read_tensor_file(file, within="state_dict")
-    found = _settings_of_captioner(file)
-    if found is None:
-        found, tensors = sort_video_swin(tensors, file)
+    file_settings = _settings_of_captioner(file)
+    if file_settings is None:
+        file_settings, tensors = sort_video_swin(tensors, file)
     if settings is not None:
-        check_unchanged(name, settings, found | {"drop_path_rate": settings.get("drop_path_rate")})
-        found = dict(settings)
-    return _filled(found, tensors, name, str(file)).requires_grad_(False)
+        check_unchanged(name, settings, file_settings | {"drop_path_rate": settings.get("drop_path_rate")})
+        file_settings = dict(settings)
+    return _build_backbone(file_settings, tensors, name, str(file)).requires_grad_(False)
 
 
 def read_video_swin(state: Mapping[str, Tensor], file: Path, name: str) -> VideoSwinBackbone:
     """Make the Video Swin of a state dict, frozen; arguments and errors as `sort_video_swin`."""
     settings, tensors = sort_video_swin(state, file)
-    return _filled(settings, tensors, name, str(file)).requires_grad_(False)
+    return _build_backbone(settings, tensors, name, str(file)).requires_grad_(False)
 
 
 def find_checkpoint_file(path: Path) -> Path:
@@ -314,32 +316,32 @@ def sort_video_swin(state: Mapping[str, Tensor], file: Path) -> tuple[dict[str, 
     """Return the settings that the shapes of a state dict say, and the backbone's tensors under our names, in float32."""
     starts = [key.removesuffix(_FIRST) for key in state if key.endswith(_FIRST)]
     if len(starts) != 1 or state[starts[0] + _FIRST].dim() != 5:
-        found = f"has {len(starts)} tensors" if len(starts) != 1 else "is a Swin for images: it has no 3-D"
+        reason = f"has {len(starts)} tensors" if len(starts) != 1 else "is a Swin for images: it has no 3-D"
         raise CheckpointError(
             "weights-mismatch",
-            f"`{file}` {found} `{_FIRST}`",
+            f"`{file}` {reason} `{_FIRST}`",
             "name a Video Swin checkpoint, for example swin_base_patch244_window877_kinetics600_22k.pth",
         )
     start = starts[0]
-    own = {key.removeprefix(start): tensor for key, tensor in state.items() if key.startswith(start)}
+    tensors = {key.removeprefix(start): tensor for key, tensor in state.items() if key.startswith(start)}
     if not start:
-        own = {key: tensor for key, tensor in own.items() if not key.startswith(_HEADS)}
-    indices = {key: own.pop(key) for key in [*own] if key.endswith(_INDEX)}
+        tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(_HEADS)}
+    indices = {key: tensors.pop(key) for key in [*tensors] if key.endswith(_INDEX)}
     try:
-        settings = _settings(own, indices)
+        settings = _settings_from_shapes(tensors, indices)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise CheckpointError(
             "weights-mismatch", f"`{file}` holds no whole Video Swin: {error!r}", "copy or download it again"
         ) from None
     time, height, width = settings["window_size"]
     index = relative_position_index((time, height, width))
-    if wrong := [key for key, found in indices.items() if not torch.equal(found.long(), index)]:
+    if wrong := [key for key, tensor in indices.items() if not torch.equal(tensor.long(), index)]:
         raise CheckpointError(
             "weights-mismatch",
             f"`{wrong[0]}` in `{file}` is not that of windows of {settings['window_size']}",
             "copy or download it again",
         )
-    return settings, {key: tensor.float() for key, tensor in own.items()}
+    return settings, {key: tensor.float() for key, tensor in tensors.items()}
 
 
 @dataclass
@@ -362,26 +364,26 @@ def _settings_of_captioner(file: Path) -> dict[str, Any] | None:
     return load_typed(captioner, _CaptionerBackbone, "captioner", "copy the folder again").backbone.settings
 
 
-def _settings(own: Mapping[str, Tensor], indices: Mapping[str, Tensor]) -> dict[str, Any]:
-    first = own[_FIRST]
-    places = [key.split(".") for key in own if key.endswith(_TABLE)]
-    blocks = sorted((int(stage), int(block)) for _, stage, _, block, *_ in places)
+def _settings_from_shapes(tensors: Mapping[str, Tensor], indices: Mapping[str, Tensor]) -> dict[str, Any]:
+    first = tensors[_FIRST]
+    table_paths = [key.split(".") for key in tensors if key.endswith(_TABLE)]
+    blocks = sorted((int(stage), int(block)) for _, stage, _, block, *_ in table_paths)
     depths = [0] * (blocks[-1][0] + 1)
     for stage, _ in blocks:
         depths[stage] += 1
-    heads = [own[f"layers.{stage}.blocks.0{_TABLE}"].shape[1] for stage in range(len(depths))]
+    heads = [tensors[f"layers.{stage}.blocks.0{_TABLE}"].shape[1] for stage in range(len(depths))]
     return {
         "embed_dim": first.shape[0],
         "depths": depths,
         "num_heads": heads,
-        "window_size": _window(own[f"layers.0.blocks.0{_TABLE}"], indices[f"layers.0.blocks.0{_INDEX}"]),
+        "window_size": _find_window(tensors[f"layers.0.blocks.0{_TABLE}"], indices[f"layers.0.blocks.0{_INDEX}"]),
         "patch_size": list(first.shape[2:]),
-        "patch_norm": "patch_embed.norm.weight" in own,
+        "patch_norm": "patch_embed.norm.weight" in tensors,
         "drop_path_rate": 0.2,
     }
 
 
-def _window(table: Tensor, index: Tensor) -> list[int]:
+def _find_window(table: Tensor, index: Tensor) -> list[int]:
     """Return the sides whose product is the number of tokens, and whose offsets are as many as the table's rows."""
     tokens, rows = len(index), len(table)
     sides = [side for side in range(1, tokens + 1) if tokens % side == 0]
@@ -393,7 +395,9 @@ def _window(table: Tensor, index: Tensor) -> list[int]:
     raise ValueError(f"no window has {tokens} tokens and {rows} offsets in this order")
 
 
-def _filled(settings: dict[str, Any], tensors: Mapping[str, Tensor], name: str, source: str) -> VideoSwinBackbone:
+def _build_backbone(
+    settings: dict[str, Any], tensors: Mapping[str, Tensor], name: str, source: str
+) -> VideoSwinBackbone:
     """Make a backbone without memory and give it the tensors: sizes that only the settings name reserve nothing."""
     try:
         with torch.device("meta"):

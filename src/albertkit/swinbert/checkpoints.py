@@ -88,9 +88,11 @@ def find_state_file(source: Path) -> Path:
     for name in NAMES:
         if (source / name).is_file():
             return source / name
-    there = ", ".join(sorted(file.name for file in source.iterdir())) or "nothing"
+    existing_names = ", ".join(sorted(file.name for file in source.iterdir())) or "nothing"
     raise CheckpointError(
-        "missing-file", f"none of {', '.join(NAMES)} in `{source}` (there: {there})", "name a folder `checkpoint-…-…`"
+        "missing-file",
+        f"none of {', '.join(NAMES)} in `{source}` (there: {existing_names})",
+        "name a folder `checkpoint-…-…`",
     )
 
 
@@ -104,18 +106,18 @@ def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
             f"`{file}` has neither bert.img_embedding.* nor albert.img_embedding.*: it is not of SwinBERT",
             "convert an ALBERT or BERT with `albertkit convert`",
         )
-    found = SwinBertState(body="bert" if bodies == {"bert"} else "albert")
-    text = ("bert.", _PREDICTIONS) if found.body == "bert" else ("albert.", "predictions.")
+    sorted_state = SwinBertState(body="bert" if bodies == {"bert"} else "albert")
+    text = ("bert.", _PREDICTIONS) if sorted_state.body == "bert" else ("albert.", "predictions.")
     unknown = []
     for name, short in shorts.items():
         if short.startswith(_UNUSED):
-            found.left_out[f"{_UNUSED}*"] += 1
+            sorted_state.left_out[f"{_UNUSED}*"] += 1
         elif name.startswith(BACKBONE):
-            found.backbone[name] = state[name]
+            sorted_state.backbone[name] = state[name]
         elif short in _AROUND:
-            found.tensors[_AROUND[short]] = state[name].float()
+            sorted_state.tensors[_AROUND[short]] = state[name].float()
         elif short.startswith(text):
-            found.tensors[_own_name(short) if found.body == "bert" else short] = state[name].float()
+            sorted_state.tensors[_albert_name(short) if sorted_state.body == "bert" else short] = state[name].float()
         else:
             unknown.append(name)
     if unknown:
@@ -124,29 +126,29 @@ def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
             f"`{file}` has {len(unknown)} names that SwinBERT has not: {format_list(unknown)}",
             "take out what your changes of SwinBERT added, or give it a place in the code",
         )
-    _check_projection(found, file)
-    if found.body == "bert":
-        width = len(found.tensors[f"{_PROJECTION}weight"])
-        found.tensors |= {f"{MAPPING_IN}weight": torch.eye(width), f"{MAPPING_IN}bias": torch.zeros(width)}
-    found.tensors.pop("predictions.decoder.bias", None)  # a second copy of predictions.bias
-    decoder, words = found.tensors.get(_DECODER), found.tensors.get(_WORDS)
-    found.tied = decoder is None or (words is not None and torch.equal(decoder, words))
-    if found.tied:
-        found.tensors.pop(_DECODER, None)
-    return found
+    _check_projection(sorted_state, file)
+    if sorted_state.body == "bert":
+        width = len(sorted_state.tensors[f"{_PROJECTION}weight"])
+        sorted_state.tensors |= {f"{MAPPING_IN}weight": torch.eye(width), f"{MAPPING_IN}bias": torch.zeros(width)}
+    sorted_state.tensors.pop("predictions.decoder.bias", None)  # a second copy of predictions.bias
+    decoder, words = sorted_state.tensors.get(_DECODER), sorted_state.tensors.get(_WORDS)
+    sorted_state.tied = decoder is None or (words is not None and torch.equal(decoder, words))
+    if sorted_state.tied:
+        sorted_state.tensors.pop(_DECODER, None)
+    return sorted_state
 
 
-def _own_name(short: str) -> str:
+def _albert_name(short: str) -> str:
     """Return our name of a tensor of SwinBERT's BERT."""
     if short.startswith("bert.img_embedding."):
         return short.replace("bert.img_embedding.", _PROJECTION)
     return ("" if short.startswith(_PREDICTIONS) else "albert.") + bert.albert_name(short.removeprefix("bert."))
 
 
-def _check_projection(found: SwinBertState, file: Path) -> None:
+def _check_projection(state: SwinBertState, file: Path) -> None:
     """Make sure that `fc` and `img_embedding` are whole and fit each other."""
     first, offset, second, last = (
-        found.tensors.get(name)
+        state.tensors.get(name)
         for name in (_AROUND["fc.weight"], _AROUND["fc.bias"], f"{_PROJECTION}weight", f"{_PROJECTION}bias")
     )
     if second is None or last is None or (first is None) != (offset is None):
@@ -199,8 +201,8 @@ class SwinBertReport(Result):
     def sections(self) -> list[Section]:
         """Return the facts, and the notes below them."""
         left_out = ", ".join(f"{count} {name}" for name, count in self.left_out.items()) or None
-        known = {**vars(self), "left_out": left_out, "training": None, "notes": None, **self.training}
-        return [FactList(known), Paragraph("\n".join(f"- {note}" for note in self.notes), form="code")]
+        facts = {**vars(self), "left_out": left_out, "training": None, "notes": None, **self.training}
+        return [FactList(facts), Paragraph("\n".join(f"- {note}" for note in self.notes), form="code")]
 
 
 def load_swinbert(
@@ -210,7 +212,7 @@ def load_swinbert(
 
     Visual tokens go in as the backbone gives them: `fc` is part of the model.
     """
-    model, report, _ = _load(source, config)
+    model, report, _ = _load_text_model(source, config)
     return model, report
 
 
@@ -218,14 +220,14 @@ def load_swinbert_captioner(
     source: str | Path, config: str | Path | None = None, tokenizer: str | Path | None = None
 ) -> tuple[VideoCaptioner, SwinBertReport]:
     """Read a trained SwinBERT whole: text model, Video Swin, tokenizer, which frames it sees and how it writes captions."""
-    model, report, state = _load(source, config)
+    model, report, state = _load_text_model(source, config)
     arguments = read_arguments(report.source)
     notes = list(report.notes)
     captioner_tokenizer = _load_tokenizer(report.source, tokenizer, model.config, arguments)
     backbone = None
     if state.backbone:
         backbone = read_video_swin(state.backbone, report.source, f"{KIND}{report.source.resolve()}")
-        backbone.kept = True
+        backbone.saves_weights = True
         if backbone.out_dim != model.caption.visual_width:
             raise CheckpointError(
                 "weights-mismatch",
@@ -262,7 +264,7 @@ def convert_swinbert(options: ConvertSwinBertOptions) -> SwinBertReport:
     return report
 
 
-def _load(
+def _load_text_model(
     source: str | Path, config: str | Path | None
 ) -> tuple[AlbertForImageCaptioning, SwinBertReport, SwinBertState]:
     if (Path(source) / CAPTIONER).is_file():

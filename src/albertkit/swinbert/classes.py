@@ -81,12 +81,12 @@ class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
         """Return the encoder under the name that SwinBERT's VideoTransformer uses."""
         return self.albert
 
-    def forward(self, *inputs: Any, is_decode: bool = False, **named: Any) -> tuple[Tensor, ...]:
+    def forward(self, *inputs: Any, is_decode: bool = False, **keywords: Any) -> tuple[Tensor, ...]:
         """Return the loss or the logits; with `is_decode` captions, as `generate_like_swinbert`."""
         if is_decode:
-            named.pop("is_training", None)
-            return generate_like_swinbert(self, *inputs, **named)
-        return super().forward(*inputs, **named)
+            keywords.pop("is_training", None)
+            return generate_like_swinbert(self, *inputs, **keywords)
+        return super().forward(*inputs, **keywords)
 
     @classmethod
     def from_pretrained(
@@ -124,7 +124,9 @@ def load_weights(
 ) -> tuple[AlbertForImageCaptioning, list[str], list[str]]:
     """Return the model with the weights, the names that were initialised afresh, and those that were left out."""
     caption, projection = CaptionConfig.of(config), stored.get(f"{_PROJECTION}projection.weight")
-    unfit = ["albert.video_gate", f"{_PROJECTION}fc."] + [_DECODER] * caption.tie_weights
+    unfit = ["albert.video_gate", f"{_PROJECTION}fc."]
+    if caption.tie_weights:
+        unfit.append(_DECODER)
     if projection is not None and projection.shape[1] != caption.img_feature_dim:
         unfit.append(_PROJECTION)
     dropped = [name for name in stored if name.startswith(tuple(unfit))]
@@ -163,16 +165,16 @@ _SEARCH = {
     "max_length": 20, "num_beams": 1, "num_keep_best": 1, "length_penalty": 1.0, "repetition_penalty": 1.0, "do_sample": False,
     "temperature": 1.0, "top_k": 0, "top_p": 1.0,
 }  # fmt: skip
-_FIXED = {"use_cbs": False, "decoding_constraint_flag": False, "num_return_sequences": 1}
+_FIXED_ARGUMENTS = {"use_cbs": False, "decoding_constraint_flag": False, "num_return_sequences": 1}
 _WITHOUT_EFFECT = {"masked_pos", "use_hypo", "fsm", "num_constraints", "min_constraints_to_satisfy", "head_mask"}
 
 
-def search_settings(given: Mapping[str, Any]) -> GenerationSettings:
+def search_settings(arguments: Mapping[str, Any]) -> GenerationSettings:
     """Return the settings of a search from SwinBERT's arguments, in which other names may stand, too."""
-    search = {name: given.get(name, default) for name, default in _SEARCH.items()}
-    same = ("max_length", "num_beams", "temperature", "top_k", "top_p")
+    search = {name: arguments.get(name, default) for name, default in _SEARCH.items()}
+    same_names = ("max_length", "num_beams", "temperature", "top_k", "top_p")
     return GenerationSettings(
-        **{name: search[name] for name in same},
+        **{name: search[name] for name in same_names},
         num_captions=search["num_keep_best"],
         length_penalty=float(search["length_penalty"]) if search["num_beams"] > 1 else 1.0,
         repetition_penalty=float(search["repetition_penalty"]),
@@ -195,7 +197,7 @@ def generate_like_swinbert(
     add_od_labels: bool = False,
     od_labels_start_posid: int | None = None,
     bad_ending_ids: list[int] | None = None,
-    **given: Any,
+    **arguments: Any,
 ) -> tuple[Tensor, Tensor]:
     """Write captions with the arguments of SwinBERT's `generate`, computed with cached states.
 
@@ -209,23 +211,24 @@ def generate_like_swinbert(
         add_od_labels: Whether there is a second text.
         od_labels_start_posid: Where its positions begin, but not before max_length.
         bad_ending_ids: Tokens after which no caption ends. SwinBERT takes them and does nothing with them.
-        **given: max_length counts [CLS] and [SEP]; num_keep_best is K, the captions returned, and the finished captions that a
+        **arguments: max_length counts [CLS] and [SEP]; num_keep_best is K, the captions returned, and the finished ones that a
             search keeps; the others as in `GenerationSettings`. The caption's positions are 0, 1, …: `position_ids` must be None.
 
     Returns:
         ids int64 [B, K, max_length]; scores [B, K]: mean log-probability, of a search over length to the length penalty.
     """
     ends = [eos_token_ids] if isinstance(eos_token_ids, int) else list(eos_token_ids)
-    wrong = [name for name, only in _FIXED.items() if (given.pop(name, only) or only) != only]
-    wrong += ["eos_token_ids"] * (len(ends) != 1)
-    given = {name: value for name, value in given.items() if name != "position_ids" or value is not None}
-    if wrong := [*wrong, *sorted(given.keys() - _SEARCH.keys() - _WITHOUT_EFFECT)]:
+    wrong = [name for name, only in _FIXED_ARGUMENTS.items() if (arguments.pop(name, only) or only) != only]
+    if len(ends) != 1:
+        wrong.append("eos_token_ids")
+    arguments = {name: value for name, value in arguments.items() if name != "position_ids" or value is not None}
+    if wrong := [*wrong, *sorted(arguments.keys() - _SEARCH.keys() - _WITHOUT_EFFECT)]:
         raise ConfigError(
             "bad-value",
             f"{', '.join(wrong)}: not possible in this generation",
             "leave it out; `albertkit.captioning.generate.generate` has more kinds of search",
         )
-    settings, albert = search_settings(given), model.albert
+    settings, albert = search_settings(arguments), model.albert
     max_length = settings.longest
     if attention_mask.dim() == 2:
         attention_mask = attention_mask[:, None].expand(-1, attention_mask.shape[1], -1)
@@ -237,11 +240,11 @@ def generate_like_swinbert(
         positions = torch.arange(start, start + second, device=text.device)
         types = None if token_type_ids is None else token_type_ids[:, max_length:]
         hidden = torch.cat([albert.embed(text, positions, types), hidden], 1)
-    among = score_bias(attention_mask[:, max_length:, max_length:], hidden.dtype)
+    visual_bias = score_bias(attention_mask[:, max_length:, max_length:], hidden.dtype)
     # Every row of a caption sees the same of the second text and the video: the row of [CLS] says what.
-    from_caption = score_bias(attention_mask[:, 0, max_length:], hidden.dtype)
-    context = encode_context(albert.encoder, hidden, among, False, from_caption)
+    caption_bias = score_bias(attention_mask[:, 0, max_length:], hidden.dtype)
+    context = encode_context(albert.encoder, hidden, visual_bias, False, caption_bias)
     bad = torch.tensor(bad_ending_ids, device=img_feats.device) if bad_ending_ids else None
     ids = CaptionIds(bos_token_id, ends[0], mask_token_id, pad_token_id)
-    found = generate(model, context, settings, ids, bad)
-    return found.ids, found.scores
+    generated = generate(model, context, settings, ids, bad)
+    return generated.ids, generated.scores

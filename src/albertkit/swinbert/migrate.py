@@ -59,10 +59,10 @@ _DEVICE = (
 def albert_edits(content: bytes) -> tuple[bytes, list[str]]:
     """Make a task script load ALBERT."""
     unknown = []
-    for what, pattern, text in _ALBERT:
+    for description, pattern, text in _ALBERT:
         content, count = re.subn(pattern, text, content, flags=re.MULTILINE)
         if count != 1:
-            unknown.append(f"{what} is there {count} times and not once")
+            unknown.append(f"{description} is there {count} times and not once")
     unknown += [
         f"`{word}` is used elsewhere, too"
         for word in ("get_bert_model", "bert-base-uncased")
@@ -90,7 +90,7 @@ def portable_edits(content: bytes, path: str) -> bytes:
     if first is not None:
         line = b"from albertkit.swinbert.optional_packages import " + names + newline
         content = content[: first.start()] + line + content[first.start() :]
-    return _PACKAGE_IMPORT.sub(_assignment, content)
+    return _PACKAGE_IMPORT.sub(_lazy_import, content)
 
 
 def check_python(content: bytes, path: str) -> None:
@@ -103,12 +103,12 @@ def check_python(content: bytes, path: str) -> None:
         raise DataError("unsupported", f"`{path}` cannot be read as Python: {error}", "restore it") from None
 
 
-def _assignment(found: re.Match[bytes]) -> bytes:
+def _lazy_import(match: re.Match[bytes]) -> bytes:
     """Return the assignment in an import's place."""
-    if found["package"]:
-        return b'%b = optional("%b")' % (found["package"], found["package"])
-    module = b"src.evalcap" + found["module"] if found["module"].startswith(b".") else found["module"]
-    return b'%b = optional("%b", "%b")' % (found["alias"] or found["name"], module, found["name"])
+    if match["package"]:
+        return b'%b = optional("%b")' % (match["package"], match["package"])
+    module = b"src.evalcap" + match["module"] if match["module"].startswith(b".") else match["module"]
+    return b'%b = optional("%b", "%b")' % (match["alias"] or match["name"], module, match["name"])
 
 
 CONFIGS = "src/configs/VidSwinBert"
@@ -152,7 +152,7 @@ _PORTABLE = {
 def added_files(configs: Mapping[str, bytes], portable: bool) -> dict[str, bytes]:
     """Return the paths, from the checkout's folder, and the contents of the files to add."""
     guide = files("albertkit.swinbert").joinpath("guide.md").read_text(encoding="utf-8")
-    added = {**_layers(), "src/modeling/load_albert.py": _LOADER, GUIDE: guide}
+    added = {**_albert_package(), "src/modeling/load_albert.py": _LOADER, GUIDE: guide}
     for name in sorted(configs):
         if name.endswith(".json") and "albert" not in name:
             path = f"{CONFIGS}/{_albert_name(name, configs)}"
@@ -160,14 +160,16 @@ def added_files(configs: Mapping[str, bytes], portable: bool) -> dict[str, bytes
     return {path: text.encode() for path, text in added.items()}
 
 
-def _layers() -> dict[str, str]:
+def _albert_package() -> dict[str, str]:
     """Return the package `src/layers/albert`: the modules of its BERT twin, thin, over albertkit."""
     folder, files = "src/layers/albert", {}
-    for module, (what, names) in _MODULES.items():
-        lines = [f'"""{what} {_WRITTEN}"""', ""]
-        for name, place in names.items():
-            own = _IN_ALBERTKIT.get(name, name)
-            lines.append(f"from albertkit.{place} import {own if own == name else f'{own} as {name}'}")
+    for module, (description, names) in _MODULES.items():
+        lines = [f'"""{description} {_WRITTEN}"""', ""]
+        for name, module_path in names.items():
+            class_name = _IN_ALBERTKIT.get(name, name)
+            lines.append(
+                f"from albertkit.{module_path} import {class_name if class_name == name else f'{class_name} as {name}'}"
+            )
         lines += ["", f"__all__ = {sorted(names)}".replace("'", '"')]
         files[f"{folder}/{module}.py"] = "\n".join(lines) + "\n"
     imports = [f"from .{module} import {', '.join(names)}" for module, (_, names) in _MODULES.items()]
@@ -271,10 +273,10 @@ def migrate(options: MigrateOptions) -> MigrationReport:
     portable = options.portable or patch.is_portable
     notes: list[str] = []
     originals = _read_originals(checkout, patch, action, options.force, notes)
-    targets = {} if action == "revert" else _migrated(originals, portable, options.force, notes)
+    targets = {} if action == "revert" else _migrate_files(originals, portable, options.force, notes)
     files = []
     for path in (*targets, *(path for path in originals if path not in targets)):
-        current = _read(checkout / path)
+        current = _read_bytes(checkout / path)
         original = originals.get(path, current)
         files.append(FileChange(path, original, current, targets.get(path, original)))
     if action != "revert":
@@ -297,7 +299,9 @@ def migrate(options: MigrateOptions) -> MigrationReport:
         for file in files:
             _write(checkout / file.path, file.target)
         for path in patch.paths:
-            _remove_empty_folder((checkout / path).parent)
+            folder = (checkout / path).parent
+            if folder.is_dir() and all(entry.name == "__pycache__" for entry in folder.iterdir()):
+                shutil.rmtree(folder)  # it was added, and Python compiled its modules since
         if not patch.paths:
             notes.append("there is no patch of a migration here: nothing to take back")
         patch.remove()
@@ -326,7 +330,7 @@ def _read_originals(
         paths = [*TASK_SCRIPTS, *sorted({*portable_files, *configs, *patch.paths} - {*TASK_SCRIPTS})]
     originals: dict[str, bytes | None] = {}
     for path in paths:
-        content = _read(checkout / path)
+        content = _read_bytes(checkout / path)
         if content is None and path in TASK_SCRIPTS:
             raise DataError("not-found", f"no `{checkout / path}`", "name the folder of a checkout of SwinBERT")
         try:
@@ -338,12 +342,12 @@ def _read_originals(
     return originals
 
 
-def _migrated(before: Contents, portable: bool, force: bool, notes: list[str]) -> dict[str, bytes | None]:
+def _migrate_files(before: Contents, portable: bool, force: bool, notes: list[str]) -> dict[str, bytes | None]:
     """Return the files as they shall be, those first that others import. Nothing is written before all is known to work."""
     configs = {path.rpartition("/")[2]: content for path, content in before.items() if path.startswith(CONFIGS)}
     added = added_files({name: content for name, content in configs.items() if content is not None}, portable)
-    left = {note.removeprefix("left as it was edited: ") for note in notes}
-    after: dict[str, bytes | None] = {path: content for path, content in added.items() if path not in left}
+    skipped_paths = {note.removeprefix("left as it was edited: ") for note in notes}
+    after: dict[str, bytes | None] = {path: content for path, content in added.items() if path not in skipped_paths}
     for path in (*PORTABLE, *TASK_SCRIPTS):
         content, unknown = before.get(path), list[str]()
         if content is None:
@@ -378,14 +382,14 @@ def _check_additions(files: list[FileChange], force: bool) -> None:
             )
 
 
-def _read(file: Path) -> bytes | None:
+def _read_bytes(file: Path) -> bytes | None:
     return file.read_bytes() if file.exists() else None
 
 
 def _write(file: Path, content: bytes | None) -> None:
     """Write a file, whole and with the permissions it had; or delete it. One that has the content is left as it is."""
     target = file.resolve()  # a link stays a link
-    if _read(target) == content:
+    if _read_bytes(target) == content:
         return
     if content is None:
         target.unlink()
@@ -395,12 +399,6 @@ def _write(file: Path, content: bytes | None) -> None:
         stream.write(content)
         if mode is not None:
             os.chmod(stream.name, mode)
-
-
-def _remove_empty_folder(folder: Path) -> None:
-    """Delete a folder that is empty, but for what Python compiled."""
-    if folder.is_dir() and all(other.name == "__pycache__" for other in folder.iterdir()):
-        shutil.rmtree(folder)
 
 
 def show_migration(report: MigrationReport) -> None:
@@ -428,8 +426,8 @@ def unified_diff(before: Contents, after: Contents) -> bytes:
         for side, contents in (("a", before), ("b", after)):
             (Path(folder) / side).mkdir()
             for path, content in contents.items():
-                _put(Path(folder) / side / path, content)
-        return _git(folder, "diff", "--no-index", "--no-prefix", "--no-color", "--text", "a", "b").stdout
+                _write_new(Path(folder) / side / path, content)
+        return _run_git(folder, "diff", "--no-index", "--no-prefix", "--no-color", "--text", "a", "b").stdout
 
 
 class StoredPatch:
@@ -445,7 +443,7 @@ class StoredPatch:
         if not self._file.exists():
             return
         self.is_portable = b"--portable" in self._file.read_bytes().partition(b"\n")[0]
-        numbers = _git(checkout, "apply", "--numstat", "-z", PATCH)
+        numbers = _run_git(checkout, "apply", "--numstat", "-z", PATCH)
         self.paths = [entry.split("\t")[2] for entry in numbers.stdout.decode().split("\0") if entry]
         outside = any(PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts for path in self.paths)
         if numbers.returncode or outside:
@@ -472,10 +470,10 @@ class StoredPatch:
         with TemporaryDirectory() as folder:
             file = Path(folder) / path
             command = ("apply", f"--include={path}", str(self._file.absolute()))
-            _put(file, content)
-            if _git(folder, *command, "-R").returncode == 0:
-                return _read(file)
-            if _git(folder, *command, "--check").returncode == 0:  # a killed process had not come to this file
+            _write_new(file, content)
+            if _run_git(folder, *command, "-R").returncode == 0:
+                return _read_bytes(file)
+            if _run_git(folder, *command, "--check").returncode == 0:  # a killed process had not come to this file
                 return content
         raise CheckpointError(
             "exists",
@@ -484,18 +482,18 @@ class StoredPatch:
         )
 
 
-def _put(file: Path, content: bytes | None) -> None:
+def _write_new(file: Path, content: bytes | None) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     if content is not None:
         file.write_bytes(content)
 
 
-def _git(folder: str | Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _run_git(folder: str | Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run git in a folder, without the settings of the user and of a repository around it."""
     folder = Path(folder).absolute()
-    own = {"GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(folder)}
-    own |= {"XDG_CONFIG_HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | own
+    settings = {"GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(folder)}
+    settings |= {"XDG_CONFIG_HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | settings
     try:
         return subprocess.run(["git", *arguments], cwd=folder, env=environment, capture_output=True, check=False)
     except FileNotFoundError:

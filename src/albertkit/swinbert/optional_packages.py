@@ -78,7 +78,7 @@ class _Optional:
     def __init__(self, module: str, name: str) -> None:
         self._module, self._name = module, name
 
-    def _found(self) -> Any:
+    def _import(self) -> Any:
         try:
             module = import_module(self._module)
         except ImportError as error:
@@ -101,10 +101,10 @@ class _Optional:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by the machinery of Python, not by a user
             raise AttributeError(name)
-        return getattr(self._found(), name)
+        return getattr(self._import(), name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._found()(*args, **kwargs)
+        return self._import()(*args, **kwargs)
 
 
 class _PlainFloat32:

@@ -59,11 +59,11 @@ class ModelArguments:
         """Read a Namespace, an EasyDict or a dictionary; what is missing, or None, has its default."""
         kinds = get_type_hints(cls)
         values = {name: value for name, value in vars_of(args).items() if name in kinds and value is not None}
-        found = wrong_values(values, kinds)
+        errors = wrong_values(values, kinds)
         if not values.get("model_name_or_path"):
-            found.append("model_name_or_path is not given")
-        if found:
-            raise ConfigError("bad-value", "; ".join(found), "correct these arguments, or the file given as --config")
+            errors.append("model_name_or_path is not given")
+        if errors:
+            raise ConfigError("bad-value", "; ".join(errors), "correct these arguments, or the file given as --config")
         return cls(**values)
 
 
@@ -86,21 +86,23 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
         CheckpointError: wrong-tokenizer, missing-file, corrupt, weights-mismatch, no-tokenizer. DataError: not-found,
             bad-file. MachineError: unreachable.
     """
-    given = ModelArguments.of(args)
-    folder = local_folder(given.model_name_or_path)
-    tensors = _weights(folder, given)
-    named = Path(given.config_name) if given.config_name else folder
-    file = named if named.is_file() else local_folder(named) / "config.json"
+    arguments = ModelArguments.of(args)
+    folder = local_folder(arguments.model_name_or_path)
+    tensors = _read_weights(folder, arguments)
+    config_path = Path(arguments.config_name) if arguments.config_name else folder
+    file = config_path if config_path.is_file() else local_folder(config_path) / "config.json"
     stored, notes = make_config(load_typed(file, dict[str, Any], "model configuration"), file)
-    config = _config(AlbertConfig.of(stored), given, folder if tensors else None)
-    tokenizer = SwinBertTokenizer.from_pretrained(local_folder(given.tokenizer_name or folder), given.do_lower_case)
+    config = _adapt_config(AlbertConfig.of(stored), arguments, folder if tensors else None)
+    tokenizer = SwinBertTokenizer.from_pretrained(
+        local_folder(arguments.tokenizer_name or folder), arguments.do_lower_case
+    )
     run = EvaluatedRun.of(args)
     if run is not None:
-        tokenizer = run.tokenizer(tokenizer, given.do_lower_case)
+        tokenizer = run.tokenizer(tokenizer, arguments.do_lower_case)
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
             "wrong-tokenizer",
-            f"the tokenizer in `{given.tokenizer_name or folder}` has {tokenizer.vocab_size:,} tokens, the configuration "
+            f"the tokenizer in `{arguments.tokenizer_name or folder}` has {tokenizer.vocab_size:,} tokens, the configuration "
             f"{config.vocab_size:,}",
             "use the tokenizer that the weights were trained with; without weights, correct vocab_size in config.json",
         )
@@ -108,10 +110,13 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
         model, fresh, left_out = load_weights(config, tensors, str(folder))
         source = str(folder)
     else:
-        model, fresh, left_out, source = AlbertForImageCaptioning(config).eval(), [], [], "scratch"
+        model = AlbertForImageCaptioning(config).eval()
+        fresh = []
+        left_out = []
+        source = "scratch"
     if run is not None:
         run.check(model)
-    for name, value in (("initialised_from", source), (RECORDED, given.model_name_or_path)):
+    for name, value in (("initialised_from", source), (RECORDED, arguments.model_name_or_path)):
         if isinstance(args, MutableMapping):
             args[name] = value
         elif not isinstance(args, Mapping):
@@ -121,35 +126,37 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     return model, config, tokenizer
 
 
-def _weights(folder: Path, given: ModelArguments) -> Mapping[str, Tensor]:
+def _read_weights(folder: Path, arguments: ModelArguments) -> Mapping[str, Tensor]:
     """Return the tensors to start from, empty for none."""
-    there = any((folder / f"{name}{end}").exists() for name in (WEIGHTS, OLD_WEIGHTS) for end in ("", ".index.json"))
-    if given.init == "scratch" or (given.init == "auto" and not there):
+    has_weights = any(
+        (folder / f"{name}{end}").exists() for name in (WEIGHTS, OLD_WEIGHTS) for end in ("", ".index.json")
+    )
+    if arguments.init == "scratch" or (arguments.init == "auto" and not has_weights):
         return {}
     return read_tensors(folder)
 
 
-def _config(stored: AlbertConfig, given: ModelArguments, weights: Path | None) -> AlbertConfig:
+def _adapt_config(stored: AlbertConfig, arguments: ModelArguments, weights: Path | None) -> AlbertConfig:
     """Return the configuration of the folder with what the arguments ask for."""
-    asked = {name: getattr(given, name) for name in STRUCTURE}
-    changes = {name: value for name, value in asked.items() if value > 0 and value != getattr(stored, name)}
+    structure = {name: getattr(arguments, name) for name in STRUCTURE}
+    changes = {name: value for name, value in structure.items() if value > 0 and value != getattr(stored, name)}
     # Any number of layers can be made of one layer; with more groups each layer has weights of its own.
     fixed = sorted(name for name in changes if name != "num_hidden_layers" or stored.num_hidden_groups > 1)
     if weights and fixed:
-        wanted = ", ".join(f"{name} {changes[name]}" for name in fixed)
-        there = ", ".join(f"{name} {getattr(stored, name)}" for name in fixed)
+        requested = ", ".join(f"{name} {changes[name]}" for name in fixed)
+        stored_values = ", ".join(f"{name} {getattr(stored, name)}" for name in fixed)
         raise ConfigError(
             "weights-mismatch",
-            f"the arguments ask for {wanted}; the weights in `{weights}` have {there}",
+            f"the arguments ask for {requested}; the weights in `{weights}` have {stored_values}",
             'leave them at -1; or begin without these weights: "init": "scratch" in the file given as --config',
         )
     # VideoTransformer has its own `fc`, and gives a mask with the learned one in it.
     caption = {"video_attention": "full", "num_visual_tokens": 0, "backbone_dim": 0, "hard_gate": False}
-    same = ("tie_weights", "freeze_embedding", "label_smoothing", "drop_worst_ratio", "drop_worst_after")
-    caption |= {name: getattr(given, name) for name in same}
-    if given.img_feature_dim > 0:
-        caption["img_feature_dim"] = given.img_feature_dim
-    changed = stored.replace(**changes, hidden_dropout_prob=given.drop_out)
+    same_names = ("tie_weights", "freeze_embedding", "label_smoothing", "drop_worst_ratio", "drop_worst_after")
+    caption |= {name: getattr(arguments, name) for name in same_names}
+    if arguments.img_feature_dim > 0:
+        caption["img_feature_dim"] = arguments.img_feature_dim
+    changed = stored.replace(**changes, hidden_dropout_prob=arguments.drop_out)
     return cast(AlbertConfig, CaptionConfig(**CaptionConfig.of(stored).to_dict() | caption).put_into(changed))
 
 
@@ -160,19 +167,25 @@ def get_albert_folder(args: Any, train_args: Any) -> str:
     """
     before, now = vars_of(train_args), vars_of(args)
     trained_with = before.get(RECORDED) or before.get("model_name_or_path")
-    named = now.get("model_name_or_path")
+    requested_folder = now.get("model_name_or_path")
     if not trained_with:
-        return str(named or DEFAULT_FOLDER)
-    if not named or Path(named) == Path(trained_with):
+        return str(requested_folder or DEFAULT_FOLDER)
+    if not requested_folder or Path(requested_folder) == Path(trained_with):
         return str(trained_with)
-    if _is_there(trained_with):
-        print(f"model_name_or_path `{named}` is not used: the run was trained with `{trained_with}`", file=sys.stderr)
+    if _is_available(trained_with):
+        print(
+            f"model_name_or_path `{requested_folder}` is not used: the run was trained with `{trained_with}`",
+            file=sys.stderr,
+        )
         return str(trained_with)
-    print(f"warning: the run was trained with `{trained_with}`, which is gone; `{named}` is used", file=sys.stderr)
-    return str(named)
+    print(
+        f"warning: the run was trained with `{trained_with}`, which is gone; `{requested_folder}` is used",
+        file=sys.stderr,
+    )
+    return str(requested_folder)
 
 
-def _is_there(folder: str) -> bool:
+def _is_available(folder: str) -> bool:
     try:
         return local_folder(folder).is_dir()
     except AlbertKitError:
@@ -196,18 +209,18 @@ class EvaluatedRun:
         checkpoint = Path(values.get("resume_checkpoint") or f"{folder}model.bin")
         return cls(checkpoint, Path(folder).parent / "tokenizer")
 
-    def tokenizer(self, other: SwinBertTokenizer, do_lower_case: bool) -> SwinBertTokenizer:
-        """Return the tokenizer that the run was trained with; `other` where the run kept none."""
+    def tokenizer(self, default: SwinBertTokenizer, do_lower_case: bool) -> SwinBertTokenizer:
+        """Return the tokenizer that the run was trained with; `default` where the run kept none."""
         if not self.tokenizer_folder.is_dir() or not any(self.tokenizer_folder.iterdir()):
-            return other
-        own = SwinBertTokenizer.from_pretrained(self.tokenizer_folder, do_lower_case)
-        if own.tokens != other.tokens:
+            return default
+        run_tokenizer = SwinBertTokenizer.from_pretrained(self.tokenizer_folder, do_lower_case)
+        if run_tokenizer.tokens != default.tokens:
             print(
                 f"warning: the ALBERT's folder has another vocabulary than the run was trained with; the run's own, in "
                 f"`{self.tokenizer_folder}`, is used",
                 file=sys.stderr,
             )
-        return own
+        return run_tokenizer
 
     def check(self, model: AlbertForImageCaptioning) -> None:
         """Compare the checkpoint's names with the model's: SwinBERT would leave what is missing as it was initialised."""

@@ -28,7 +28,9 @@ class SwinBertTokenizer:
         self.tokens = [tokenizer.id_to_piece(number) for number in range(tokenizer.vocab_size)]
         self.vocab = {token: number for number, token in enumerate(self.tokens)}
         self.pad_token_id, self.unk_token_id = tokenizer.pad_id, tokenizer.unk_id
-        self.cls_token_id, self.sep_token_id, self.mask_token_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
+        self.cls_token_id = tokenizer.cls_id
+        self.sep_token_id = tokenizer.sep_id
+        self.mask_token_id = tokenizer.mask_id
         self.all_special_ids = [
             self.pad_token_id,
             self.unk_token_id,

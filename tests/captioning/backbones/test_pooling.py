@@ -65,7 +65,7 @@ def test_gradients_flow_and_half_precision_stays() -> None:
 
 
 def test_wrong_numbers_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"most_tokens is 0") as raised:
+    with pytest.raises(ConfigError, match=r"max_tokens is 0") as raised:
         pool_grid(torch.ones(1, 8, 4), Grid(2, 2, 2), 0)
     assert raised.value.slug == "bad-value"
     with pytest.raises(ConfigError, match=r"features are \[1, 9, 4\]"):

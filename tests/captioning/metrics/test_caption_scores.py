@@ -21,7 +21,7 @@ def differences(ours: CaptionScores, theirs: dict[str, Any]) -> list[str]:
     """Names of the scores, of the corpus or of a clip, that differ by more than 1e-9."""
     wrong = [name for name in NAMES if abs(ours[name] - theirs[name]["corpus"]) > 1e-9]
     for name in NAMES:
-        for (clip, scores), value in zip(ours.each.items(), theirs[name]["each"], strict=True):
+        for (clip, scores), value in zip(ours.per_clip.items(), theirs[name]["each"], strict=True):
             wrong += [f"{name} of {clip}"] if abs(scores[name] - value) > 1e-9 else []
     return wrong
 

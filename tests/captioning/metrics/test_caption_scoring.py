@@ -91,12 +91,12 @@ def test_layouts(tmp_path: Path, prediction: Callable[[dict], str], truth: Calla
     out = tmp_path / "details.jsonl"
     scores = score_caption_files(tmp_path / "given", [tmp_path / "truth.gz"], details=out)
     expected = score_captions(REFERENCES, CANDIDATES)
-    assert (scores.corpus, scores.each) == (expected.corpus, expected.each)
+    assert (scores.corpus, scores.per_clip) == (expected.corpus, expected.per_clip)
     details = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert [(row["key"], row["caption"], row["references"]) for row in details] == [
         (key, text, REFERENCES[key]) for key, text in CANDIDATES.items()
     ]
-    assert [row["CIDEr"] for row in details] == [each["CIDEr"] for each in expected.each.values()]
+    assert [row["CIDEr"] for row in details] == [each["CIDEr"] for each in expected.per_clip.values()]
 
 
 def test_keys_of_a_manifest(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_captions_that_look_like_json_are_captions(tmp_path: Path) -> None:
     ]
     scores = score_caption_files(tmp_path / "given.txt", [tmp_path / "truth.txt"])
     assert scores.diversity["empty_captions"] == pytest.approx(1 / 3)
-    assert scores.each["3"]["ROUGE_L"] == 0
+    assert scores.per_clip["3"]["ROUGE_L"] == 0
 
 
 def test_all_captions_empty(tmp_path: Path) -> None:

@@ -32,11 +32,11 @@ def test_comparison_notices_a_missing_rule(golden: Path, monkeypatch: pytest.Mon
     decisive = 0
     for number, rule in enumerate(rules):
         monkeypatch.setattr(ptb, "_RULES", rules[:number] + rules[number + 1 :])
-        ptb._tokens.cache_clear()
+        ptb._tokenize.cache_clear()
         wrong = [line for line in lines if tokenize_captions([line["text"]]) != [line["tokens"]]]
         assert not wrong or any(rule.search(line["text"]) for line in wrong)
         decisive += bool(wrong)
-    ptb._tokens.cache_clear()
+    ptb._tokenize.cache_clear()
     assert decisive >= len(rules) // 4
 
 

@@ -57,7 +57,7 @@ def compare(gold: Captions, tokens: dict[str, str]) -> None:
     theirs = {f"Bleu_{size}": value for size, value in enumerate(bleu, 1)} | {"ROUGE_L": rouge, "CIDEr": cider}
     assert dict(ours) == pytest.approx(theirs, abs=1e-9)
     for name, values in zip(theirs, [*bleu_each, rouge_each, cider_each], strict=True):
-        assert [scores[name] for scores in ours.each.values()] == pytest.approx(list(values), abs=1e-9)
+        assert [scores[name] for scores in ours.per_clip.values()] == pytest.approx(list(values), abs=1e-9)
 
 
 def test_scores_of_a_larger_set(package: Path, data: Path) -> None:

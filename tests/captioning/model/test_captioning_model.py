@@ -32,9 +32,9 @@ def _inputs(model, tokens=6):
 
 def _read(model, ids, visual, mask=None):
     """States of a caption that reads its context."""
-    return model.albert.read(model.albert.embed(ids), model.albert.encode_context(model.albert.project(visual), mask))[
-        0
-    ]
+    return model.albert.read_caption(
+        model.albert.embed(ids), model.albert.encode_context(model.albert.project(visual), mask)
+    )[0]
 
 
 @pytest.mark.parametrize("attention", ["full", "diagonal", "log", "legacy"])
@@ -90,10 +90,15 @@ def test_places_begin_at_zero_and_times_are_interpolated():
     with torch.no_grad():
         projector.time_embeddings.copy_(torch.arange(4.0)[:, None].expand(4, 64))
         projector.space_embeddings.copy_(torch.arange(4.0)[:, None].expand(4, 64) * 100)
-    assert projector.places(Grid(4, 2, 2))[:, 0].tolist() == [t + 100 * s for t in range(4) for s in range(4)]
-    assert projector.places(Grid(2, 2, 2))[::4, 0].tolist() == [0.5, 2.5]  # between the times of four frames
+    assert projector.position_embeddings(Grid(4, 2, 2))[:, 0].tolist() == [
+        t + 100 * s for t in range(4) for s in range(4)
+    ]
+    assert projector.position_embeddings(Grid(2, 2, 2))[::4, 0].tolist() == [
+        0.5,
+        2.5,
+    ]  # between the times of four frames
     with pytest.raises(ConfigError, match="3 x 2 visual tokens"):
-        projector.places(Grid(4, 3, 2))
+        projector.position_embeddings(Grid(4, 3, 2))
     with pytest.raises(ConfigError, match="15 visual tokens for a grid"):
         projector(torch.randn(1, 15, 12))
     several = projector(torch.zeros(2, 16, 12), [Grid(4, 2, 2), Grid(2, 2, 2)])

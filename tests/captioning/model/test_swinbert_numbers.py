@@ -89,7 +89,7 @@ def test_the_gate_has_no_gradient_as_swinbert_begins(original):
     arrays, albert = original.arrays("train"), original.model.albert
     inputs = original.inputs("train")
     context = albert.encode_context(albert.project(inputs["img_feats"]))
-    hidden, _ = albert.read(albert.embed(inputs["input_ids"]), context)
+    hidden, _ = albert.read_caption(albert.embed(inputs["input_ids"]), context)
     hidden.square().sum().backward()
     moved = bool(abs(arrays["grad_caption_loss::learn_vid_att.weight"]).max() > 0)
     assert moved == ("near_one" in original.folder.name)

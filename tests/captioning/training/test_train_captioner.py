@@ -20,7 +20,7 @@ from albertkit.captioning.train import (
     CaptionObjective,
     CaptionRows,
     CaptionStream,
-    shifted,
+    shift_frames,
     start_captioner,
     train_captioner,
 )
@@ -50,14 +50,14 @@ def test_rows_of_both_objectives(features, shell):
     assert tokenizer.decode(batch.input_ids[0, 1:4].tolist()) == "a red circle"
     assert batch.input_ids[0, 0] == tokenizer.cls_id
     flat = batch.input_ids.flatten()
-    assert flat[batch.places[1:4]].tolist() == batch.labels[:3].tolist()  # each place predicts the piece after it
+    assert flat[batch.positions[1:4]].tolist() == batch.labels[:3].tolist()  # each place predicts the piece after it
     assert batch.labels[3] == tokenizer.sep_id
     assert batch.update == 7
     assert batch.visual_mask.sum(1).tolist() == [3, 4]
     masked = rows_of(features, shell, SMALL).batch(np.arange(33), 0, 0)
     changed = rows_of(features, shell, SMALL).batch(np.arange(33), 1, 0)
     assert torch.equal(masked.visual, changed.visual)
-    assert not torch.equal(masked.places, changed.places)  # masks are drawn anew in each epoch
+    assert not torch.equal(masked.positions, changed.positions)  # masks are drawn anew in each epoch
     again = rows_of(features, shell, SMALL).batch(np.arange(33), 0, 5)
     assert torch.equal(masked.input_ids, again.input_ids)
 
@@ -79,8 +79,8 @@ def test_objective_equals_the_models_own_loss(features, shell):
     assert objective.counts(batch) == {"caption": part.count}
     albert = captioner.model.albert
     context = albert.encode_context(albert.project(batch.visual, batch.grid), batch.visual_mask)
-    hidden, _ = albert.read(albert.embed(batch.input_ids), context)
-    logits = captioner.model.predictions(hidden.flatten(0, 1)[batch.places])
+    hidden, _ = albert.read_caption(albert.embed(batch.input_ids), context)
+    logits = captioner.model.predictions(hidden.flatten(0, 1)[batch.positions])
     expected = torch.nn.functional.cross_entropy(logits, batch.labels)
     assert (part.total / part.count).item() == pytest.approx(expected.item(), abs=1e-5)
     assert int(part.correct) == int((logits.argmax(-1) == batch.labels).sum())
@@ -113,7 +113,7 @@ def test_learned_gate_gets_its_sparsity_loss(frames, shell):
 
 def test_shifted_frames_are_moved_alike():
     frames = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 3), dtype=np.uint8)
-    seen = {shifted(frames, 1, np.random.default_rng(seed))[:, 3:5, 3:5].tobytes() for seed in range(60)}
+    seen = {shift_frames(frames, 1, np.random.default_rng(seed))[:, 3:5, 3:5].tobytes() for seed in range(60)}
     assert len(seen) == 9
     assert frames[:, 2:4, 4:6].tobytes() in seen
 

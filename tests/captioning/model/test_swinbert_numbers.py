@@ -1,7 +1,10 @@
 """Losses, logits, states and gradients of SwinBERT's own weights, printed by SwinBERT itself."""
 
+from collections import Counter
+
 import pytest
 import torch
+from safetensors.torch import load_file
 
 
 def _training(original, **changes):
@@ -103,3 +106,23 @@ def test_sparsity_loss(original):
         pytest.skip("the folder has no learned mask")
     expected = float(original.arrays("train")["loss_sparsity"])
     assert original.model.albert.sparsity_loss().item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_every_tensor_is_kept_to_the_bit(original):
+    """Whatever their names: each stored tensor is one of the model's, but a tied matrix, which stands in the file twice."""
+
+    def contents(state):
+        return Counter((tuple(tensor.shape), tensor.numpy().tobytes()) for tensor in state.values())
+
+    stored = {
+        name: tensor
+        for name, tensor in load_file(original.folder / "model.safetensors").items()
+        if not name.startswith("swin.")
+        and "cls_img_feat." not in name
+        and not name.endswith("predictions.decoder.bias")
+    }
+    if original.model.caption.tie_weights:
+        del stored[next(name for name in stored if name.endswith("predictions.decoder.weight"))]
+    assert not contents(stored) - contents(original.model.state_dict())
+    one_bit_off = {**stored, "x": next(iter(stored.values())) + 1}
+    assert contents(one_bit_off) - contents(original.model.state_dict())

@@ -35,20 +35,20 @@ def ray_cluster(cores: list[int]) -> Iterator[Any]:
         yield cluster
     finally:
         cluster.shutdown()
-        left = processes_of(folder)
-        for process in left:
+        remaining_processes = processes_of(folder)
+        for process in remaining_processes:
             os.kill(process, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
         os.environ.clear()
         os.environ.update(before)
-    assert not left, "a process of Ray outlived its cluster"
+    assert not remaining_processes, "a process of Ray outlived its cluster"
 
 
 def processes_of(folder: str) -> list[int]:
     """Processes whose command line names the cluster's folder."""
-    found = []
+    processes = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if folder.encode() in (process / "cmdline").read_bytes():
-                found.append(int(process.name))
-    return found
+                processes.append(int(process.name))
+    return processes

@@ -30,7 +30,7 @@ def small_batches(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def built(tmp_path_factory) -> Path:
     """`corpus`, twelve files in three formats, about 500 kB: duplicates across files, empty documents, single sentences;
     and `store`."""
     folder, rng = tmp_path_factory.mktemp("made"), random.Random(0)
@@ -55,18 +55,18 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def corpus(made, tmp_path) -> Path:
+def corpus(built, tmp_path) -> Path:
     """A copy of the corpus, which may be changed."""
-    shutil.copytree(made / "corpus", tmp_path / "corpus")
+    shutil.copytree(built / "corpus", tmp_path / "corpus")
     return tmp_path / "corpus"
 
 
 def interrupted(corpus, out, monkeypatch, writes: int = 30) -> None:
     """A build that ended, on a full disk, after so many writes."""
-    write, left = StoreWriter._write, iter(range(writes))
+    write, remaining_writes = StoreWriter._write, iter(range(writes))
 
     def failing(self, *arguments):
-        if next(left, None) is None:
+        if next(remaining_writes, None) is None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(self, *arguments)
 
@@ -107,61 +107,61 @@ def test_batches_do_not_show(corpus, tmp_path, monkeypatch):
     assert bytes_below(tmp_path / "a") == bytes_below(tmp_path / "b")
 
 
-def test_killed_anywhere_and_again(made, in_memory, small_batches):
-    def build(place: Path) -> None:
-        build_store([made / "corpus"], place, TOKENIZER, SMALL_SHARDS, workers=0)
+def test_killed_anywhere_and_again(built, in_memory, small_batches):
+    def build(position: Path) -> None:
+        build_store([built / "corpus"], position, TOKENIZER, SMALL_SHARDS, workers=0)
 
-    assert ends_the_same_when_killed(in_memory, build, 20) == bytes_below(made / "store")
+    assert ends_the_same_when_killed(in_memory, build, 20) == bytes_below(built / "store")
 
 
-def test_killed_with_workers(made, in_memory, small_batches):
+def test_killed_with_workers(built, in_memory, small_batches):
     def build(workers: int) -> None:
-        build_store([made / "corpus"], in_memory / "store", TOKENIZER, SMALL_SHARDS, workers=workers)
+        build_store([built / "corpus"], in_memory / "store", TOKENIZER, SMALL_SHARDS, workers=workers)
 
     assert in_a_fork(in_memory / "store", lambda: build(2), 150)[0] < 0
     assert (in_memory / "store" / ".build" / "commits.jsonl").exists()
     build(1)
-    assert bytes_below(in_memory / "store") == bytes_below(made / "store")
+    assert bytes_below(in_memory / "store") == bytes_below(built / "store")
 
 
-def test_a_resumed_build_does_not_begin_again(made, tmp_path, small_batches, monkeypatch, slug_of):
+def test_a_resumed_build_does_not_begin_again(built, tmp_path, small_batches, monkeypatch, slug_of):
     write, calls = StoreWriter._write, []
-    interrupted(made / "corpus", tmp_path / "store", monkeypatch, 45)
+    interrupted(built / "corpus", tmp_path / "store", monkeypatch, 45)
     assert slug_of(TokenStore.open, tmp_path / "store") == "unfinished"
     monkeypatch.setattr(StoreWriter, "_write", lambda self, *rest: (calls.append(1), write(self, *rest)))
-    ours = build_store([made / "corpus"], tmp_path / "store", TOKENIZER, SMALL_SHARDS)
+    ours = build_store([built / "corpus"], tmp_path / "store", TOKENIZER, SMALL_SHARDS)
     after = len(calls)
-    theirs = build_store([made / "corpus"], tmp_path / "whole", TOKENIZER, SMALL_SHARDS)
+    theirs = build_store([built / "corpus"], tmp_path / "whole", TOKENIZER, SMALL_SHARDS)
     assert ours.resumed
     assert len(calls) - after == after + 45  # nothing was written twice
-    assert bytes_below(tmp_path / "store") == bytes_below(made / "store")
+    assert bytes_below(tmp_path / "store") == bytes_below(built / "store")
     for name in ("documents", "sentences", "text_bytes", "characters", "empty_documents", "duplicate_documents"):
         assert getattr(ours, name) == getattr(theirs, name)
 
 
 def test_a_disk_that_is_full_for_the_hashes(tmp_path):
-    with SeenDocuments(tmp_path / "seen", tmp_path / "hashes") as seen:
-        seen._database.execute("PRAGMA max_page_count=4")
+    with SeenDocuments(tmp_path / "seen", tmp_path / "hashes") as hashes:
+        hashes._database.execute("PRAGMA max_page_count=4")
         with pytest.raises(OSError, match="No space left") as caught:
-            list(map(seen.is_new, (number.to_bytes(16, "big") for number in range(3000))))
+            list(map(hashes.is_new, (number.to_bytes(16, "big") for number in range(3000))))
     assert caught.value.errno == errno.ENOSPC
 
 
 def test_hashes_are_known_again(tmp_path):
     digests = [random.Random(number).randbytes(16) for number in range(100)]
     (tmp_path / "hashes").write_bytes(b"".join(digests[:50]))
-    with SeenDocuments(tmp_path / "seen", tmp_path / "hashes") as seen:
-        assert [seen.is_new(digest) for digest in digests] == [False] * 50 + [True] * 50
-        assert not any(map(seen.is_new, digests))
+    with SeenDocuments(tmp_path / "seen", tmp_path / "hashes") as seen_documents:
+        assert [seen_documents.is_new(digest) for digest in digests] == [False] * 50 + [True] * 50
+        assert not any(map(seen_documents.is_new, digests))
     assert not (tmp_path / "seen").exists()
 
 
 def test_the_same_store_is_not_built_twice(corpus, tmp_path):
     first = build_store([corpus], tmp_path / "store", TOKENIZER, SMALL_SHARDS)
     before = {file: os.stat(file).st_mtime_ns for file in (tmp_path / "store").iterdir()}
-    again = build_store([corpus], tmp_path / "store", TOKENIZER, SMALL_SHARDS)
-    assert again.already_built
-    assert again.tokens == first.tokens
+    second_report = build_store([corpus], tmp_path / "store", TOKENIZER, SMALL_SHARDS)
+    assert second_report.already_built
+    assert second_report.tokens == first.tokens
     assert before == {file: os.stat(file).st_mtime_ns for file in (tmp_path / "store").iterdir()}
 
 
@@ -177,28 +177,31 @@ def test_another_store_is_replaced_only_when_asked(corpus, tmp_path, slug_of):
 def test_an_unfinished_build_goes_on_only_as_it_began(corpus, tmp_path, small_batches, monkeypatch, slug_of):
     out = tmp_path / "store"
     interrupted(corpus, out, monkeypatch)
-    others = BuildSettings(sentences="lines", shard_tokens=5000)
-    for settings, tokenizer, name in ((others, TOKENIZER, "sentences"), (SMALL_SHARDS, WordTokenizer(77), "tokenizer")):
+    other_files = BuildSettings(sentences="lines", shard_tokens=5000)
+    for settings, tokenizer, name in (
+        (other_files, TOKENIZER, "sentences"),
+        (SMALL_SHARDS, WordTokenizer(77), "tokenizer"),
+    ):
         with pytest.raises(AlbertKitError, match=rf"\[changed\].*\(differing: {name}\)"):
             build_store([corpus], out, tokenizer, settings)
     (corpus / "a0.txt.gz").write_bytes(gzip.compress(b"changed"))
     with pytest.raises(AlbertKitError, match=r"\(differing: inputs\)"):
         build_store([corpus], out, TOKENIZER, SMALL_SHARDS)
-    build_store([corpus], out, TOKENIZER, others, overwrite=True)
-    build_store([corpus], tmp_path / "fresh", TOKENIZER, others)
+    build_store([corpus], out, TOKENIZER, other_files, overwrite=True)
+    build_store([corpus], tmp_path / "fresh", TOKENIZER, other_files)
     assert bytes_below(out) == bytes_below(tmp_path / "fresh")
 
 
 @pytest.mark.parametrize("name", ["commits.jsonl", "tokens-00000.bin", "hashes.bin"])
-def test_a_damaged_unfinished_build_begins_again_when_asked(made, tmp_path, small_batches, monkeypatch, slug_of, name):
+def test_a_damaged_unfinished_build_begins_again_when_asked(built, tmp_path, small_batches, monkeypatch, slug_of, name):
     out = tmp_path / "store"
-    interrupted(made / "corpus", out, monkeypatch)
+    interrupted(built / "corpus", out, monkeypatch)
     content = bytearray((out / ".build" / name).read_bytes())
     content[100] ^= 1
     (out / ".build" / name).write_bytes(content)
-    assert slug_of(build_store, [made / "corpus"], out, TOKENIZER, SMALL_SHARDS) == "corrupt"
-    assert not build_store([made / "corpus"], out, TOKENIZER, SMALL_SHARDS, overwrite=True).resumed
-    assert bytes_below(out) == bytes_below(made / "store")
+    assert slug_of(build_store, [built / "corpus"], out, TOKENIZER, SMALL_SHARDS) == "corrupt"
+    assert not build_store([built / "corpus"], out, TOKENIZER, SMALL_SHARDS, overwrite=True).resumed
+    assert bytes_below(out) == bytes_below(built / "store")
 
 
 def test_bad_bytes_stop_the_build_and_replace_goes_on(corpus, tmp_path, small_batches, slug_of):
@@ -275,18 +278,18 @@ def test_replacing_a_store_can_be_interrupted_anywhere(tmp_path, monkeypatch, fu
     settings = BuildSettings(shard_tokens=60)
     build_store([tmp_path / "new.txt"], tmp_path / "fresh", TOKENIZER, settings)
     build_store([tmp_path / "old.txt"], tmp_path / "store", TOKENIZER, settings)
-    system, left = getattr(os, function), 0
+    system, remaining_calls = getattr(os, function), 0
 
     def interrupted(*arguments, **options):
-        nonlocal left
-        left -= 1
-        if left == 0:
+        nonlocal remaining_calls
+        remaining_calls -= 1
+        if remaining_calls == 0:
             raise KeyboardInterrupt
         return system(*arguments, **options)
 
     monkeypatch.setattr(os, function, interrupted)
     for count in range(1, 30):
-        left = count
+        remaining_calls = count
         try:
             build_store([tmp_path / "new.txt"], tmp_path / "store", TOKENIZER, settings, overwrite=True)
         except KeyboardInterrupt:
@@ -315,27 +318,27 @@ def test_wikipedia_is_read_as_sentencepiece_reads_it(data, tmp_path):
     articles = re.findall(r"<doc [^>]*>\n(.*?)\n(.*?)</doc>", raw, re.DOTALL)
     assert store.num_documents == len(articles)
     model = sentencepiece.SentencePieceProcessor(model_file=str(data / "albert" / "30k-clean.model"))
-    same = total = 0
+    num_same = total = 0
     for document, (_, body) in zip(store.documents(), articles, strict=True):
         sentences = [s.strip() for line in body.split("\n") for s in segment("en", line) if s.strip()]
         ids = [encoded for s in sentences if (encoded := model.encode(s.lower()))]
         assert len(document) == len(ids)
-        same += sum(a.tolist() == b for a, b in zip(document, ids, strict=True))
+        num_same += sum(a.tolist() == b for a, b in zip(document, ids, strict=True))
         total += len(ids)
     # the rules `google` differ from bare SentencePiece in accents and in a comma after a digit
-    assert 0.8 < same / total < 1
+    assert 0.8 < num_same / total < 1
 
 
 def test_the_command(data, tmp_path, run_command):
     text, out = data / "wiki-en" / "wiki_00.gz", tmp_path / "store"
-    done = run_command("corpus", "build", text, "--out", out, "--tokenizer", data / "albert", "--json")
-    assert (done.status, done.err) == (0, "")
-    assert done.json["documents"] == TokenStore.open(out).num_documents
-    assert {"seconds", "mb_per_second", "peak_memory_mb", "tokens", "sentences"} <= set(done.json)
+    result = run_command("corpus", "build", text, "--out", out, "--tokenizer", data / "albert", "--json")
+    assert (result.status, result.err) == (0, "")
+    assert result.json["documents"] == TokenStore.open(out).num_documents
+    assert {"seconds", "mb_per_second", "peak_memory_mb", "tokens", "sentences"} <= set(result.json)
     (tmp_path / "bad.txt").write_bytes(b"caf\xe9")
-    done = run_command(
+    result = run_command(
         "corpus", "build", tmp_path / "bad.txt", "--out", tmp_path / "bad", "--tokenizer", data / "albert"
     )
-    assert done.status == 2
-    assert "error[bad-encoding]" in done.err
-    assert "Traceback" not in done.err
+    assert result.status == 2
+    assert "error[bad-encoding]" in result.err
+    assert "Traceback" not in result.err

@@ -67,12 +67,12 @@ def build(corpus: Path, out: Path, cluster, tokenizer=None, **options):
 
 def after_results(monkeypatch, count: int, action) -> None:
     """Do something once a build has this many results."""
-    commit, left = Job.commit, count
+    commit, remaining_results = Job.commit, count
 
     def counting(self, **facts):
-        nonlocal left
-        left -= 1
-        if left == 0:
+        nonlocal remaining_results
+        remaining_results -= 1
+        if remaining_results == 0:
             action()
         commit(self, **facts)
 
@@ -81,14 +81,14 @@ def after_results(monkeypatch, count: int, action) -> None:
 
 def workers_of_ray() -> list[int]:
     """Processes that Ray's workers run in while they have a task of ours."""
-    found = []
+    workers = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if (process / "cmdline").read_bytes().startswith(b"ray::_encode_part"):
-                found.append(int(process.name))
+                workers.append(int(process.name))
         except OSError:
             continue
-    return found
+    return workers
 
 
 def test_two_nodes_give_the_bytes_of_one_machine(corpus, expected, tmp_path, cluster):

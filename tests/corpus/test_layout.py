@@ -15,13 +15,13 @@ SENTENCES = [f"Sentence number {n} has some words in it, and ends here." for n i
 KOREAN = [f"{n}번째 문장에도 낱말이 몇 개 있고 여기에서 끝난다." for n in range(120)]
 
 
-def paragraphs(sentences: list[str], each: int = 6) -> list[str]:
-    return [" ".join(sentences[n : n + each]) for n in range(0, len(sentences), each)]
+def paragraphs(sentences: list[str], num_sentences: int = 6) -> list[str]:
+    return [" ".join(sentences[n : n + num_sentences]) for n in range(0, len(sentences), num_sentences)]
 
 
-def written(folder: Path, lines: list[str], between: str = "\n") -> Path:
+def write_lines(folder: Path, lines: list[str], separator: str = "\n") -> Path:
     path = folder / "text.txt"
-    path.write_text(between.join(lines) + "\n", encoding="utf-8")
+    path.write_text(separator.join(lines) + "\n", encoding="utf-8")
     return path
 
 
@@ -32,10 +32,10 @@ def build(text: Path, **settings):
 
 @pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
 @pytest.mark.parametrize(
-    ("between", "first"), [("\n", "`--format paragraphs` if each"), ("\n\n", "`--sentences split` if blank")]
+    ("separator", "first"), [("\n", "`--format paragraphs` if each"), ("\n\n", "`--sentences split` if blank")]
 )
-def test_paragraphs_in_lines_stop_the_build(tmp_path: Path, sentences: list[str], between: str, first: str) -> None:
-    text = written(tmp_path, paragraphs(sentences), between)
+def test_paragraphs_in_lines_stop_the_build(tmp_path: Path, sentences: list[str], separator: str, first: str) -> None:
+    text = write_lines(tmp_path, paragraphs(sentences), separator)
     with pytest.raises(DataError, match=rf"(?s)doubtful.*6\.0 sentences.*hint: add {first}"):
         build(text)
     assert not (tmp_path / "store").exists()
@@ -43,13 +43,13 @@ def test_paragraphs_in_lines_stop_the_build(tmp_path: Path, sentences: list[str]
 
 @pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
 def test_what_the_hint_says_keeps_every_sentence(tmp_path: Path, sentences: list[str]) -> None:
-    text = written(tmp_path, paragraphs(sentences))
+    text = write_lines(tmp_path, paragraphs(sentences))
     report, store = build(text, format="paragraphs")
     assert (report.documents, store.num_sentences, report.warnings) == (20, 120, ())
 
 
 def test_a_line_that_is_said_to_be_a_sentence_is_one(tmp_path: Path) -> None:
-    report, store = build(written(tmp_path, paragraphs(SENTENCES, 12)), sentences="lines")
+    report, store = build(write_lines(tmp_path, paragraphs(SENTENCES, 12)), sentences="lines")
     assert store.num_sentences == 10
     assert "a line has 132 tokens on average" in report.warnings[0]
     assert "--format paragraphs" in report.warnings[0]
@@ -57,29 +57,31 @@ def test_a_line_that_is_said_to_be_a_sentence_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
 def test_a_sentence_a_line_is_built_as_before(tmp_path: Path, sentences: list[str]) -> None:
-    report, store = build(written(tmp_path, sentences))
+    report, store = build(write_lines(tmp_path, sentences))
     assert (store.num_sentences, report.warnings) == (120, ())
 
 
 def test_a_single_line_of_any_length_is_noticed(tmp_path: Path) -> None:
-    found = line_layout(find_inputs([written(tmp_path, [" ".join(SENTENCES * 40)])]), BuildSettings())
-    assert found is not None
-    assert found.paragraphs
-    assert found.characters == pytest.approx(1 << 16, rel=0.01)
+    layout = line_layout(find_inputs([write_lines(tmp_path, [" ".join(SENTENCES * 40)])]), BuildSettings())
+    assert layout is not None
+    assert layout.paragraphs
+    assert layout.characters == pytest.approx(1 << 16, rel=0.01)
 
 
 def test_little_text_says_nothing(tmp_path: Path) -> None:
-    assert line_layout(find_inputs([written(tmp_path, paragraphs(SENTENCES[:12]))]), BuildSettings()) is None
+    assert line_layout(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES[:12]))]), BuildSettings()) is None
 
 
 def test_settings_for_callers_that_cannot_ask(tmp_path: Path) -> None:
-    assert settings_for(find_inputs([written(tmp_path, SENTENCES)])) == BuildSettings()
-    assert settings_for(find_inputs([written(tmp_path, paragraphs(SENTENCES))])) == BuildSettings(format="paragraphs")
-    both = BuildSettings(sentences="split")
-    assert settings_for(find_inputs([written(tmp_path, paragraphs(SENTENCES), "\n\n")])) == both
+    assert settings_for(find_inputs([write_lines(tmp_path, SENTENCES)])) == BuildSettings()
+    assert settings_for(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES))])) == BuildSettings(
+        format="paragraphs"
+    )
+    both_files = BuildSettings(sentences="split")
+    assert settings_for(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES), "\n\n")])) == both_files
     (tmp_path / "more.jsonl").write_text('{"text": "One. Two."}\n')
-    files = find_inputs([written(tmp_path, paragraphs(SENTENCES)), tmp_path / "more.jsonl"])
-    assert settings_for(files) == both
+    files = find_inputs([write_lines(tmp_path, paragraphs(SENTENCES)), tmp_path / "more.jsonl"])
+    assert settings_for(files) == both_files
 
 
 def test_long_lines_are_not_joined_when_text_is_unwrapped() -> None:

@@ -36,8 +36,8 @@ def test_the_sentences_of_a_line_are_given(tmp_path, separator):
     """They are not split again, whatever stops they hold."""
     text = PAIRS.replace(";$;", separator).replace("A two.", "Dr. No came. A two.")
     (tmp_path / "a.gz").write_bytes(gzip.compress(text.encode()))
-    found = texts(tmp_path / "a.gz", format="pairs", separator=separator)
-    assert found == ["A one.\nB one.", "Dr. No came. A two.\nB two.\nC two.", "A one.\nB one."]
+    documents = texts(tmp_path / "a.gz", format="pairs", separator=separator)
+    assert documents == ["A one.\nB one.", "Dr. No came. A two.\nB two.\nC two.", "A one.\nB one."]
     assert [line_rule(None, f) for f in ("pairs", "paragraphs")] == ["sentence", "paragraph"]
 
 
@@ -51,9 +51,9 @@ def test_faulty_lines_are_counted_and_named(tmp_path):
     assert report.faults == ["a.txt:3", "a.txt:5", "a.txt:6", *(f"b.txt:{n}" for n in range(1, 18))]
     (warning,) = (w for w in report.warnings if "33 lines" in w)
     assert "a.txt:3, a.txt:5, a.txt:6, b.txt:1, b.txt:2 …" in warning
-    again = build_store([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "store", TOKENIZER, settings)
-    assert again.already_built
-    assert again.faults == report.faults
+    second_report = build_store([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "store", TOKENIZER, settings)
+    assert second_report.already_built
+    assert second_report.faults == report.faults
 
 
 def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
@@ -64,10 +64,10 @@ def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
     settings = BuildSettings(format="pairs")
     straight = build_store([tmp_path / "a.txt"], tmp_path / "one" / "store", TOKENIZER, settings)
     monkeypatch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
-    commit, left = Job.commit, iter(range(30))
+    commit, remaining_writes = Job.commit, iter(range(30))
 
     def interrupted(self, **facts):
-        if next(left, None) is None:
+        if next(remaining_writes, None) is None:
             raise KeyboardInterrupt
         commit(self, **facts)
 
@@ -84,8 +84,8 @@ def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
 
 def test_errors(tmp_path):
     (tmp_path / "a.txt").write_text("A\tB\nC\tD\n")
-    what = r"\[too-little-data\].*none of 2 lines has two sentences with `;\$;` between them; the first: a.txt:1"
-    with pytest.raises(AlbertKitError, match=what):
+    message = r"\[too-little-data\].*none of 2 lines has two sentences with `;\$;` between them; the first: a.txt:1"
+    with pytest.raises(AlbertKitError, match=message):
         build_store([tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(format="pairs"))
     assert not (tmp_path / "store").exists()
     with pytest.raises(AlbertKitError, match=r"\[unknown-name\].*`pair`"):

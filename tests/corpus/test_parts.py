@@ -30,8 +30,8 @@ LINES = st.sampled_from(["a", "Tür auf.", "", " ", "\u3000", "b;$;c", "한국",
 
 def documents_of(path: Path, format: str, *span: int | None) -> list[str]:
     file = DocumentFile(find_inputs([path])[0], BuildSettings(format), "strict", *span)
-    found = [(document.text, document.cut) for document in file]
-    return [*found, file.faulty_lines] if span == () else [*found]
+    documents = [(document.text, document.cut) for document in file]
+    return [*documents, file.faulty_lines] if span == () else [*documents]
 
 
 @settings(max_examples=150, deadline=None)
@@ -58,20 +58,20 @@ def test_ranges_of_wiki_and_json(tmp_path_factory, documents, width):
 
 
 def check_ranges(path: Path, format: str, width: int) -> None:
-    *whole, faulty = documents_of(path, format)
+    *all_documents, faulty = documents_of(path, format)
     size = path.stat().st_size
-    found, faults, lines = [], [], 0
+    documents, faults, lines = [], [], 0
     for start in range(0, size, width):
         end = start + width if start + width < size else None
         file = DocumentFile(find_inputs([path])[0], BuildSettings(format), "strict", start, end, lines + 1)
-        found += [(document.text, document.cut) for document in file]
+        documents += [(document.text, document.cut) for document in file]
         faults += file.faults
         lines += file.lines
-    assert found == whole
+    assert documents == all_documents
     if format == "pairs":
         assert len(faults) == faulty
-        written = path.read_text(encoding="utf-8").split("\n")
-        assert all(written[line - 1].strip() and ";$;" not in written[line - 1] for line in faults)
+        written_documents = path.read_text(encoding="utf-8").split("\n")
+        assert all(written_documents[line - 1].strip() and ";$;" not in written_documents[line - 1] for line in faults)
 
 
 def test_a_long_line_is_no_boundary(tmp_path, monkeypatch):
@@ -109,16 +109,16 @@ def results(files: list, position: CorpusPosition) -> list[tuple[InputPart, Docu
     ]
 
 
-def tokens(found: list[tuple[InputPart, DocumentBatch, np.ndarray]]) -> np.ndarray:
-    return np.concatenate([ids for _, _, ids in found])
+def tokens(tokens_of_documents: list[tuple[InputPart, DocumentBatch, np.ndarray]]) -> np.ndarray:
+    return np.concatenate([ids for _, _, ids in tokens_of_documents])
 
 
 def test_parts_of_files(files, monkeypatch):
-    whole = results(files, CorpusPosition())
-    assert len({part for part, _, _ in whole}) == 1  # all of it is small
+    all_batches = results(files, CorpusPosition())
+    assert len({part for part, _, _ in all_batches}) == 1  # all of it is small
     monkeypatch.setattr("albertkit.corpus.cluster.PART_BYTES", 700)
     cut = results(files, CorpusPosition())
-    assert np.array_equal(tokens(whole), tokens(cut))
+    assert np.array_equal(tokens(all_batches), tokens(cut))
     first = [part.first for part, _, _ in cut]
     assert first[:4] == [0, 2, 4, 5]  # two small files fit together
     assert first.count(5) > 10
@@ -128,8 +128,8 @@ def test_parts_of_files(files, monkeypatch):
 def test_a_build_goes_on_after_any_batch(files, monkeypatch):
     monkeypatch.setattr("albertkit.corpus.cluster.PART_BYTES", 700)
     monkeypatch.setattr("albertkit.corpus.encode.BATCH_DOCUMENTS", 7)
-    found = results(files, CorpusPosition())
-    assert any(batch.position.document for _, batch, _ in found)
-    for number in range(0, len(found) - 1, 5):
-        rest = results(files, found[number][1].position)
-        assert np.array_equal(tokens(rest), tokens(found[number + 1 :])), found[number][1].position
+    batches = results(files, CorpusPosition())
+    assert any(batch.position.document for _, batch, _ in batches)
+    for number in range(0, len(batches) - 1, 5):
+        remaining_batches = results(files, batches[number][1].position)
+        assert np.array_equal(tokens(remaining_batches), tokens(batches[number + 1 :])), batches[number][1].position

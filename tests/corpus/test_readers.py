@@ -68,8 +68,8 @@ def test_concatenated_streams_are_one_file(tmp_path, packing):
 def test_files_never_merge_documents(tmp_path):
     for name in "ba":
         (tmp_path / f"{name}.txt").write_text(f"Of {name}.")  # no blank line, not even a line end
-    found = list(read_documents([tmp_path]))
-    assert [(Path(d.file).name, d.ordinal, d.text) for d in found] == [("a.txt", 0, "Of a."), ("b.txt", 0, "Of b.")]
+    documents = list(read_documents([tmp_path]))
+    assert [(Path(d.file).name, d.ordinal, d.text) for d in documents] == [("a.txt", 0, "Of a."), ("b.txt", 0, "Of b.")]
 
 
 def test_blocks_do_not_show(tmp_path):
@@ -93,10 +93,10 @@ def test_endless_documents_are_cut_and_marked(tmp_path, monkeypatch):
     monkeypatch.setattr("albertkit.corpus.documents.DOCUMENT_CHARACTERS", 100)
     lines = [f"This is line {i}." for i in range(50)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
-    found = list(read_documents([tmp_path / "a.txt"]))
-    assert [line for d in found for line in d.text.split("\n")] == lines
-    assert [d.cut for d in found] == [True] * (len(found) - 1) + [False]
-    assert len(found) > 5
+    documents = list(read_documents([tmp_path / "a.txt"]))
+    assert [line for d in documents for line in d.text.split("\n")] == lines
+    assert [d.cut for d in documents] == [True] * (len(documents) - 1) + [False]
+    assert len(documents) > 5
 
 
 def test_inputs_are_sorted_and_read_once(tmp_path):
@@ -143,8 +143,8 @@ def test_field_and_column_are_named_with_a_near_miss(tmp_path, slug_of):
     (tmp_path / "a.jsonl").write_text('{"body": "One."}\n')
     (tmp_path / "b.parquet").write_bytes(parquet_bytes(["Two."], "body"))
     assert texts(tmp_path, field="body") == ["One.", "Two."]
-    for name, place in (("a.jsonl", "line 1"), ("b.parquet", "column")):
-        with pytest.raises(DataError, match=rf"(?s)\[missing-column\].*{place}.*hint: .*`body`"):
+    for name, location in (("a.jsonl", "line 1"), ("b.parquet", "column")):
+        with pytest.raises(DataError, match=rf"(?s)\[missing-column\].*{location}.*hint: .*`body`"):
             texts(tmp_path / name, field="bdy")
     assert slug_of(texts, tmp_path / "b.parquet", field="n") == "missing-column"
 
@@ -153,8 +153,8 @@ def test_bad_bytes_are_counted_with_the_first_place(tmp_path):
     good = "Süß.\n" * 300_000  # the bad ones lie in the second block
     data = good.encode() + b"caf\xe9 and \xff\xfe.\n" + "Süß.\n".encode()
     (tmp_path / "a.txt").write_bytes(data)
-    place = rf"line 300,001, byte {len(good.encode()) + 3:,} \(0xe9\)"
-    with pytest.raises(DataError, match=rf"\[bad-encoding\].*3 bad bytes.*{place}"):
+    location = rf"line 300,001, byte {len(good.encode()) + 3:,} \(0xe9\)"
+    with pytest.raises(DataError, match=rf"\[bad-encoding\].*3 bad bytes.*{location}"):
         texts(tmp_path / "a.txt")
     (file,) = find_inputs([tmp_path / "a.txt"])
     reader = DocumentFile(file, errors="replace")

@@ -55,9 +55,9 @@ def test_built_here_and_uploaded_whole(text, tmp_path, memory, cache, slug_of):
     assert report.shards > 3
     assert remote_contents(memory) == bytes_below(tmp_path / "local")
     assert not [path for path in cache.rglob("*") if path.is_file()]
-    again = build_store([text], URL, WordTokenizer(), SETTINGS)
-    assert again.already_built
-    assert again.tokens == report.tokens
+    second_report = build_store([text], URL, WordTokenizer(), SETTINGS)
+    assert second_report.already_built
+    assert second_report.tokens == report.tokens
     assert slug_of(lambda: build_store([text], URL, WordTokenizer())) == "changed"
     build_store([text], URL, WordTokenizer(), overwrite=True)
     build_store([text], tmp_path / "one shard", WordTokenizer())
@@ -83,19 +83,19 @@ def test_an_interrupted_upload_goes_on(text, tmp_path, memory, monkeypatch, call
     if overwrite:
         build_store([text], URL, WordTokenizer(), BuildSettings(shard_tokens=100))
     kind = type(memory)
-    original, left, puts = getattr(kind, call), 0, []
-    put = kind.put_file
+    original, remaining_files, puts = getattr(kind, call), 0, []
+    put_file = kind.put_file
 
     def dying(self, *arguments, **options):
-        nonlocal left
-        left -= 1
-        if left == 0:
+        nonlocal remaining_files
+        remaining_files -= 1
+        if remaining_files == 0:
             raise KeyboardInterrupt
         return original(self, *arguments, **options)
 
     interrupted = 0
     for count in range(1, 60, 4):
-        left = count
+        remaining_files = count
         monkeypatch.setattr(kind, call, dying)
         try:
             build_store([text], URL, WordTokenizer(), SETTINGS, overwrite=overwrite)
@@ -109,7 +109,7 @@ def test_an_interrupted_upload_goes_on(text, tmp_path, memory, monkeypatch, call
             monkeypatch.setenv("ALBERTKIT_CACHE", str(tmp_path / "cache"))
     assert interrupted
     monkeypatch.setattr(
-        kind, "put_file", lambda self, *names, **options: (puts.append(names), put(self, *names, **options))
+        kind, "put_file", lambda self, *names, **options: (puts.append(names), put_file(self, *names, **options))
     )
     build_store([text], URL, WordTokenizer(), SETTINGS)
     assert not puts  # all of it is there
@@ -118,18 +118,20 @@ def test_an_interrupted_upload_goes_on(text, tmp_path, memory, monkeypatch, call
 
 def test_fetched_once_and_checked(text, memory, cache, monkeypatch):
     build_store([text], URL, WordTokenizer(), SETTINGS)
-    kind, got = type(memory), []
+    kind, fetched_files = type(memory), []
     get = kind.get_file
     monkeypatch.setattr(
-        kind, "get_file", lambda self, name, *rest, **options: (got.append(name), get(self, name, *rest, **options))
+        kind,
+        "get_file",
+        lambda self, name, *rest, **options: (fetched_files.append(name), get(self, name, *rest, **options)),
     )
     store = TokenStore.open(URL)
     store.verify()
     assert store.num_documents == 200
     assert cache in store.folder.parents
-    assert len(got) == len(store.manifest["files"])
+    assert len(fetched_files) == len(store.manifest["files"])
     assert TokenStore.open(URL).fingerprint == store.fingerprint
-    assert len(got) == len(store.manifest["files"])  # and not fetched again
+    assert len(fetched_files) == len(store.manifest["files"])  # and not fetched again
     build_store([text], URL, WordTokenizer(), BuildSettings(shard_tokens=500), overwrite=True)
     assert TokenStore.open(URL).num_shards < store.num_shards  # a store that was replaced is another one
     store.verify()
@@ -137,15 +139,15 @@ def test_fetched_once_and_checked(text, memory, cache, monkeypatch):
 
 def test_a_fetch_goes_on_and_takes_nothing_on_trust(text, memory, cache, monkeypatch):
     build_store([text], URL, WordTokenizer(), SETTINGS)
-    kind, left = type(memory), 5
+    kind, remaining_files = type(memory), 5
     get = kind.get_file
-    got = []
+    get_file = []
 
     def dying(self, name, target, **options):
-        nonlocal left
-        left -= 1
-        got.append(name)
-        if left == 0:
+        nonlocal remaining_files
+        remaining_files -= 1
+        get_file.append(name)
+        if remaining_files == 0:
             Path(target).write_bytes(b"half of it")
             raise KeyboardInterrupt
         return get(self, name, target, **options)
@@ -159,8 +161,10 @@ def test_a_fetch_goes_on_and_takes_nothing_on_trust(text, memory, cache, monkeyp
         TokenStore.open(URL)
     memory.pipe_file("/bucket/stores/small/tokens-00002.bin", damaged)
     TokenStore.open(URL).verify()
-    assert sorted(set(got)) == sorted(f"/bucket/stores/small/{name}" for name in TokenStore.open(URL).manifest["files"])
-    assert len(got) - len(set(got)) == 2  # only what was cut off or damaged was fetched again
+    assert sorted(set(get_file)) == sorted(
+        f"/bucket/stores/small/{name}" for name in TokenStore.open(URL).manifest["files"]
+    )
+    assert len(get_file) - len(set(get_file)) == 2  # only what was cut off or damaged was fetched again
     assert not list(cache.rglob(".partial*"))
 
 

@@ -141,9 +141,9 @@ def test_a_wide_space_between_an_initial_and_its_full_stop(space):
 @given(st.text(alphabet=st.sampled_from('aB. !?"\n“”()。！」1é\xa0\u3000'), max_size=300))
 def test_nothing_is_lost(text):
     for rule in ("sentence", "paragraph"):
-        found = split_sentences(text, rule)
-        assert "".join("".join(found).split()) == "".join(text.split())
-        assert all(sentence == sentence.strip() != "" for sentence in found)
+        sentences_found = split_sentences(text, rule)
+        assert "".join("".join(sentences_found).split()) == "".join(text.split())
+        assert all(sentence == sentence.strip() != "" for sentence in sentences_found)
 
 
 def test_nothing_is_lost_on_wikipedia(data):

@@ -77,10 +77,10 @@ def test_held_out_documents(store):
     masks = store.held_out(0.25, seed=7)
     assert [len(mask) for mask in masks] == [len(offsets) - 1 for offsets in store.document_offsets]
     assert 25 <= sum(mask.sum() for mask in masks) <= 75
-    again = TokenStore.open(store.folder).held_out(0.25, seed=7)
-    assert all(np.array_equal(a, b) for a, b in zip(masks, again, strict=True))
-    other = store.held_out(0.25, seed=8)
-    assert not all(np.array_equal(a, b) for a, b in zip(masks, other, strict=True))
+    second_masks = TokenStore.open(store.folder).held_out(0.25, seed=7)
+    assert all(np.array_equal(a, b) for a, b in zip(masks, second_masks, strict=True))
+    other_masks = store.held_out(0.25, seed=8)
+    assert not all(np.array_equal(a, b) for a, b in zip(masks, other_masks, strict=True))
     larger = store.held_out(0.5, seed=7)
     assert all((a <= b).all() for a, b in zip(masks, larger, strict=True))
     assert not np.concatenate(store.held_out(0.0, 7)).any()
@@ -100,8 +100,8 @@ def test_the_hash_is_splitmix64_and_uniform():
     hashes = document_hash(-3, np.arange(5, dtype=np.uint64))
     start = splitmix64(-3 % (1 << 64))
     assert hashes.tolist() == [splitmix64((start + i * 0x9E3779B97F4A7C15) % (1 << 64)) for i in range(5)]
-    many = document_hash(1, np.arange(100_000, dtype=np.uint64)).astype(np.float64) / 2.0**64
-    assert abs(np.histogram(many, 10, (0, 1))[0] - 10_000).max() < 500  # five standard errors
+    values = document_hash(1, np.arange(100_000, dtype=np.uint64)).astype(np.float64) / 2.0**64
+    assert abs(np.histogram(values, 10, (0, 1))[0] - 10_000).max() < 500  # five standard errors
 
 
 def test_pickles_as_a_folder(store):
@@ -148,8 +148,8 @@ def test_a_writer_goes_on_where_another_was(tmp_path):
     rng = np.random.default_rng(0)
     documents = [rng.integers(0, 99, rng.integers(1, 40)) for _ in range(60)]
 
-    def write(writer: StoreWriter, some) -> None:
-        for document in some:
+    def write(writer: StoreWriter, documents) -> None:
+        for document in documents:
             writer.append(document, np.array([len(document)]), np.array([1]))
 
     with Job(tmp_path / "whole", {}) as job:

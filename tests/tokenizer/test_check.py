@@ -137,17 +137,17 @@ def test_wordpiece(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_transformers")
 def test_command(google_folder: Path, tmp_path: Path, run_command) -> None:
-    done = run_command("tokenizer", "check", google_folder)
-    assert done.status == 0
-    assert "what albertkit wrote gives the same ids" in done.out
+    result = run_command("tokenizer", "check", google_folder)
+    assert result.status == 0
+    assert "what albertkit wrote gives the same ids" in result.out
     changed_json(google_folder, tmp_path, one_score)
-    done = run_command("tokenizer", "check", tmp_path)
-    assert done.status == 1
-    assert "what albertkit wrote gives other ids" in done.out
-    assert "▁the" in done.out
-    done = run_command("tokenizer", "check", tmp_path, "--json")
-    report = done.json
-    assert (done.status, report["ok"], report["kind"]) == (1, False, "SentencePieceTokenizer")
+    result = run_command("tokenizer", "check", tmp_path)
+    assert result.status == 1
+    assert "what albertkit wrote gives other ids" in result.out
+    assert "▁the" in result.out
+    result = run_command("tokenizer", "check", tmp_path, "--json")
+    report = result.json
+    assert (result.status, report["ok"], report["kind"]) == (1, False, "SentencePieceTokenizer")
     assert report["comparisons"][0].keys() == {"name", "own", "compared", "differing", "first", "skipped"}
 
 

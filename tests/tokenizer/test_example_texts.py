@@ -23,6 +23,6 @@ KO = [
     ids=["English", "Korean", "both", "two syllables"],
 )
 def test_texts_are_those_of_the_vocabulary(tmp_path: Path, texts: list[str], size: int, expected: ExampleTexts) -> None:
-    found = example_texts(train_tokenizer(texts, tmp_path / "tokenizer", size))
-    assert found == expected
-    assert found.masked.count("[MASK]") == 1
+    actual_texts = example_texts(train_tokenizer(texts, tmp_path / "tokenizer", size))
+    assert actual_texts == expected
+    assert actual_texts.masked.count("[MASK]") == 1

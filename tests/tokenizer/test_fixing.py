@@ -24,30 +24,34 @@ def alone(tiny_tokenizer, tmp_path):
 
 
 def test_ids_and_segments_are_ours(alone):
-    own, wrong = AlbertTokenizer.from_pretrained(alone), transformers.AutoTokenizer.from_pretrained(alone)
+    expected, wrong = AlbertTokenizer.from_pretrained(alone), transformers.AutoTokenizer.from_pretrained(alone)
     wrong.padding_side = "left"
-    for given in (alone, str(alone), wrong):
-        fixed = albertkit.fix_tokenizer(given)
-        assert [fixed(text)["input_ids"] for text in TEXTS] == [own.encode(text, special_tokens=True) for text in TEXTS]
-        assert fixed("one", "two")["token_type_ids"] == own("one", "two")["token_type_ids"]
+    for inputs in (alone, str(alone), wrong):
+        fixed = albertkit.fix_tokenizer(inputs)
+        assert [fixed(text)["input_ids"] for text in TEXTS] == [
+            expected.encode(text, special_tokens=True) for text in TEXTS
+        ]
+        assert fixed("one", "two")["token_type_ids"] == expected("one", "two")["token_type_ids"]
     assert (fixed.padding_side, albertkit.fix_tokenizer(alone).padding_side) == ("left", "right")
-    assert any(wrong(text)["input_ids"] != own.encode(text, special_tokens=True) for text in TEXTS)
+    assert any(wrong(text)["input_ids"] != expected.encode(text, special_tokens=True) for text in TEXTS)
 
 
 def test_saved_it_stays_right(alone, tmp_path):
     albertkit.fix_tokenizer(alone).save_pretrained(tmp_path / "saved")
-    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
-    own = AlbertTokenizer.from_pretrained(alone)
-    assert [again(text)["input_ids"] for text in TEXTS] == [own.encode(text, special_tokens=True) for text in TEXTS]
+    reloaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    expected = AlbertTokenizer.from_pretrained(alone)
+    assert [reloaded(text)["input_ids"] for text in TEXTS] == [
+        expected.encode(text, special_tokens=True) for text in TEXTS
+    ]
 
 
 def test_tokens_of_the_user_stay(alone):
-    given = transformers.AutoTokenizer.from_pretrained(alone)
-    given.add_tokens(["zzz"])
-    given.add_tokens(["<ent>"], special_tokens=True)
-    fixed = albertkit.fix_tokenizer(given)
-    assert len(fixed) == len(given)
-    assert fixed("a zzz <ent>")["input_ids"][-3:-1] == given.convert_tokens_to_ids(["zzz", "<ent>"])
+    source = transformers.AutoTokenizer.from_pretrained(alone)
+    source.add_tokens(["zzz"])
+    source.add_tokens(["<ent>"], special_tokens=True)
+    fixed = albertkit.fix_tokenizer(source)
+    assert len(fixed) == len(source)
+    assert fixed("a zzz <ent>")["input_ids"][-3:-1] == source.convert_tokens_to_ids(["zzz", "<ent>"])
 
 
 def test_one_that_came_from_nowhere_is_refused():

@@ -59,11 +59,11 @@ def test_names_of_special_tokens_are_text(tokenizer: AlbertTokenizer) -> None:
 def test_saved_again(tokenizer: AlbertTokenizer, saved: Path, tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     assert (tmp_path / "tokenizer.json").read_text() == (saved / "tokenizer.json").read_text()
-    again = AlbertTokenizer.from_pretrained(tmp_path)
-    assert again.fingerprint == tokenizer.fingerprint
-    for other in (again, pickle.loads(pickle.dumps(tokenizer))):
-        assert other.fingerprint == tokenizer.fingerprint
-        assert [other.encode(text) for text in HARD] == [tokenizer.encode(text) for text in HARD]
+    reloaded = AlbertTokenizer.from_pretrained(tmp_path)
+    assert reloaded.fingerprint == tokenizer.fingerprint
+    for other_reader in (reloaded, pickle.loads(pickle.dumps(tokenizer))):
+        assert other_reader.fingerprint == tokenizer.fingerprint
+        assert [other_reader.encode(text) for text in HARD] == [tokenizer.encode(text) for text in HARD]
     assert tokenizer.special_ids() == [0, 1, 2, 3, 4]
     starts = tokenizer.word_starts()
     assert starts.dtype == np.bool_
@@ -82,8 +82,8 @@ def test_padding_and_truncation_in_the_file_are_left_out(
         "pad_token": "<pad>",
     }  # fmt: skip
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    again = AlbertTokenizer.from_pretrained(tmp_path)
-    assert [again.encode(text) for text in HARD] == [tokenizer.encode(text) for text in HARD]
+    reloaded = AlbertTokenizer.from_pretrained(tmp_path)
+    assert [reloaded.encode(text) for text in HARD] == [tokenizer.encode(text) for text in HARD]
 
 
 @pytest.mark.parametrize(

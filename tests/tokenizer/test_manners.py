@@ -15,7 +15,7 @@ DETAILS = dict(return_offsets_mapping=True, return_special_tokens_mask=True, ret
 
 
 @pytest.fixture(scope="module")
-def both(google_folder: Path):
+def tokenizers(google_folder: Path):
     return AlbertTokenizer.from_pretrained(google_folder), transformers.AutoTokenizer.from_pretrained(google_folder)
 
 
@@ -25,16 +25,16 @@ def lines(wiki) -> list[str]:
     return [*text[:60], "a [MASK] b", "[MASK]", ""]
 
 
-def test_columns_words_and_windows_are_those_of_transformers(both, lines: list[str]) -> None:
-    ours, theirs = both
+def test_columns_words_and_windows_are_those_of_transformers(tokenizers, lines: list[str]) -> None:
+    ours, theirs = tokenizers
     for line in lines:
-        mine, other = ours(line, **DETAILS), theirs(line, **DETAILS)
-        assert dict(mine) == dict(other)
-        assert (mine.sequence_ids(), mine.word_ids()) == (other.sequence_ids(0), other.word_ids(0))
+        mine, their_inputs = ours(line, **DETAILS), theirs(line, **DETAILS)
+        assert dict(mine) == dict(their_inputs)
+        assert (mine.sequence_ids(), mine.word_ids()) == (their_inputs.sequence_ids(0), their_inputs.word_ids(0))
         words = line.split()
-        mine, other = (t(words, is_split_into_words=True, return_offsets_mapping=True) for t in both)
-        assert dict(mine) == dict(other)
-        assert mine.word_ids() == other.word_ids(0)
+        mine, their_inputs = (t(words, is_split_into_words=True, return_offsets_mapping=True) for t in tokenizers)
+        assert dict(mine) == dict(their_inputs)
+        assert mine.word_ids() == their_inputs.word_ids(0)
         for length, stride in ((20, 5), (32, 0)):
             window = dict(truncation=True, max_length=length, stride=stride, return_overflowing_tokens=True)
             assert dict(ours(line, **window)) == dict(theirs(line, **window))
@@ -42,14 +42,14 @@ def test_columns_words_and_windows_are_those_of_transformers(both, lines: list[s
                 continue
             window |= dict(truncation="only_second", padding="max_length", return_offsets_mapping=True)
             assert dict(ours("a question", line, **window)) == dict(theirs("a question", line, **window))
-    several = dict(truncation=True, max_length=16, return_overflowing_tokens=True, padding=True)
-    assert dict(ours(lines, **several)) == dict(theirs(lines, **several))
+    texts = dict(truncation=True, max_length=16, return_overflowing_tokens=True, padding=True)
+    assert dict(ours(lines, **texts)) == dict(theirs(lines, **texts))
     eights = dict(pad_to_multiple_of=8, padding=True)
     assert dict(ours(lines[:5], **eights)) == dict(theirs(lines[:5], **eights))
 
 
-def test_methods_and_names(both, lines: list[str]) -> None:
-    ours, theirs = both
+def test_methods_and_names(tokenizers, lines: list[str]) -> None:
+    ours, theirs = tokenizers
     assert len(ours) == len(theirs) == 30000
     assert ours.get_vocab() == theirs.get_vocab()
     for name in ("pad", "unk", "cls", "sep", "mask"):
@@ -68,8 +68,8 @@ def test_methods_and_names(both, lines: list[str]) -> None:
     assert ours.convert_ids_to_tokens(2) == "[CLS]"
 
 
-def test_results_have_attributes(both) -> None:
-    inputs = both[0](["one text", "another one"], return_tensors="pt")
+def test_results_have_attributes(tokenizers) -> None:
+    inputs = tokenizers[0](["one text", "another one"], return_tensors="pt")
     assert torch.equal(inputs.input_ids, inputs["input_ids"])
     assert inputs.to("cpu").attention_mask.shape == (2, 4)
     assert inputs.tokens(0) == ["[CLS]", "▁one", "▁text", "[SEP]"]
@@ -80,7 +80,7 @@ def test_results_have_attributes(both) -> None:
 
 
 @pytest.fixture(scope="module")
-def named(tmp_path_factory) -> Path:
+def bert_names(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("named") / "t"
     texts = ["some words and some more words for a vocabulary"] * 20
     train_tokenizer(
@@ -89,18 +89,18 @@ def named(tmp_path_factory) -> Path:
     return folder
 
 
-def test_arguments_of_from_pretrained(named: Path) -> None:
-    same = AlbertTokenizer.from_pretrained(named, unk_token="[UNK]", pad_token="[PAD]", max_len=64)
-    assert same.model_max_length == 64
-    assert len(same("words " * 100, truncation=True).input_ids) == 64
-    assert AlbertTokenizer.from_pretrained(named, model_max_length=128).model_max_length == 128
-    assert AlbertTokenizer.from_pretrained(named, do_lower_case=False).text_rules == "multilingual"
-    assert AlbertTokenizer.from_pretrained(named, do_lower_case=True, keep_accents=True).text_rules == "korean"
-    assert AlbertTokenizer.from_pretrained(named, "google").text_rules == "google"
+def test_arguments_of_from_pretrained(bert_names: Path) -> None:
+    tokenizer = AlbertTokenizer.from_pretrained(bert_names, unk_token="[UNK]", pad_token="[PAD]", max_len=64)
+    assert tokenizer.model_max_length == 64
+    assert len(tokenizer("words " * 100, truncation=True).input_ids) == 64
+    assert AlbertTokenizer.from_pretrained(bert_names, model_max_length=128).model_max_length == 128
+    assert AlbertTokenizer.from_pretrained(bert_names, do_lower_case=False).text_rules == "multilingual"
+    assert AlbertTokenizer.from_pretrained(bert_names, do_lower_case=True, keep_accents=True).text_rules == "korean"
+    assert AlbertTokenizer.from_pretrained(bert_names, "google").text_rules == "google"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "slug", "said"),
+    ("arguments", "slug", "message"),
     [
         (dict(unk_token="<unk>"), "bad-value", "calls it `[UNK]`"),
         (dict(keep_accents=False), "unknown-name", "no rules like `korean`"),
@@ -108,9 +108,9 @@ def test_arguments_of_from_pretrained(named: Path) -> None:
         (dict(text_rules="google", do_lower_case=False), "bad-value", "both given"),
     ],
 )
-def test_arguments_that_cannot_be(named: Path, arguments: dict, slug: str, said: str) -> None:
-    with pytest.raises(AlbertKitError, match=rf"\[{slug}\].*{re.escape(said)}"):
-        AlbertTokenizer.from_pretrained(named, **arguments)
+def test_arguments_that_cannot_be(bert_names: Path, arguments: dict, slug: str, message: str) -> None:
+    with pytest.raises(AlbertKitError, match=rf"\[{slug}\].*{re.escape(message)}"):
+        AlbertTokenizer.from_pretrained(bert_names, **arguments)
 
 
 def test_flags_of_wordpiece(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ def test_english_wikipedia_and_the_share_it_takes(data: Path, wiki) -> None:
     texts = wiki("en/wiki_11")[:1000]
     expected = [tokenizer.encode(text) for text in texts]
     handed_over = []
-    whole = tokenizer._batch._by_sentencepiece
-    tokenizer._batch._by_sentencepiece = lambda texts, threads: handed_over.extend(texts) or whole(texts, threads)
+    encode = tokenizer._batch._by_sentencepiece
+    tokenizer._batch._by_sentencepiece = lambda texts, threads: handed_over.extend(texts) or encode(texts, threads)
     for num_threads in (1, 2):
         assert by_engine(tokenizer, texts, num_threads) == expected
     assert len(handed_over) < 0.02 * 2 * len(texts)  # it would be no engine if SentencePiece did the work
@@ -142,8 +142,8 @@ def test_characters_left_alone(golden: Path, data: Path) -> None:
 def test_a_character_that_stands_between_texts(data: Path, rule: str) -> None:
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rule)
     texts = ["Plain Text", "with \0 inside", "", "\0", "Ünd \0 MORE", " \t ", "the End"]
-    for given in (texts, texts[:1], texts[3:4], [""], ["", ""]):
-        assert by_engine(tokenizer, given) == [tokenizer.encode(text) for text in given]
+    for all_texts in (texts, texts[:1], texts[3:4], [""], ["", ""]):
+        assert by_engine(tokenizer, all_texts) == [tokenizer.encode(text) for text in all_texts]
 
 
 def test_it_stands_back_from_text_it_refuses(data: Path) -> None:
@@ -155,7 +155,7 @@ def test_it_stands_back_from_text_it_refuses(data: Path) -> None:
     assert [ids.tolist() for ids in tokenizer.encode_batch(texts[:10], 1).texts()] == [expected] * 10
     engine = tokenizer._batch._engine
     assert engine is not None
-    whole = engine.encode
-    engine.encode = lambda texts, lower: tried.append(len(texts)) or whole(texts, lower)  # type: ignore[method-assign]
+    encode = engine.encode
+    engine.encode = lambda texts, lower: tried.append(len(texts)) or encode(texts, lower)  # type: ignore[method-assign]
     assert all(ids.tolist() == expected for ids in tokenizer.encode_batch(texts, 1).texts())
     assert sum(tried) < 0.1 * len(texts)

@@ -27,8 +27,8 @@ def test_as_transformers(google: AlbertTokenizer, google_folder: Path) -> None:
             continue
         arguments = dict(padding=padding, truncation=truncation, max_length=length)
         for texts in (TEXTS, TEXTS[0], (TEXTS[0], PAIRS[0]), (TEXTS[:2], PAIRS[:2])):
-            given = texts if isinstance(texts, tuple) else (texts,)
-            assert google(*given, **arguments) == dict(theirs(*given, **arguments)), arguments
+            inputs = texts if isinstance(texts, tuple) else (texts,)
+            assert google(*inputs, **arguments) == dict(theirs(*inputs, **arguments)), arguments
             compared += 1
     assert compared > 50
 
@@ -54,7 +54,7 @@ def test_longest_sequence(google: AlbertTokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "slug", "said"),
+    ("arguments", "slug", "message"),
     [
         (dict(text=["a"], text_pair=["b", "c"]), "bad-value", "2 second ones"),
         (dict(text="a", padding="longets"), "bad-value", "padding is 'longets'"),
@@ -70,8 +70,8 @@ def test_longest_sequence(google: AlbertTokenizer) -> None:
         (dict(text=[["a"], "b c"], is_split_into_words=True), "bad-value", "not a list of words"),
     ],
 )
-def test_errors(google: AlbertTokenizer, arguments: dict, slug: str, said: str) -> None:
-    with pytest.raises(AlbertKitError, match=rf"(?s)\[{slug}\].*{said}.*\n\nhint: "):
+def test_errors(google: AlbertTokenizer, arguments: dict, slug: str, message: str) -> None:
+    with pytest.raises(AlbertKitError, match=rf"(?s)\[{slug}\].*{message}.*\n\nhint: "):
         google(**arguments)
 
 
@@ -81,7 +81,7 @@ def test_no_torch_unless_asked(data: Path) -> None:
         "t = AlbertTokenizer.from_pretrained(sys.argv[1]); t(['a', 'b c'], padding=True); t('a', return_tensors='np')\n"
         "print({'torch', 'numba', 'tokenizers', 'transformers'} & set(sys.modules))"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, str(data / "albert")], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "set()"
+    assert result.stdout.strip() == "set()"

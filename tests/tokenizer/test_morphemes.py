@@ -25,9 +25,9 @@ from albertkit.tokenizer.sentencepiece_model import (
     CONTROL,
     NORMAL,
     UNUSED,
+    add_unused,
     read_facts,
-    rebuilt_model,
-    with_unused,
+    rebuild_model,
 )
 from albertkit.tokenizer.train import measure_fit
 
@@ -103,21 +103,21 @@ def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path: Path) -> None:
         texts, tmp_path, 100, coverage=1.0, text_rules="korean", morphemes="spaces", analyser=analyser.name
     )
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["morpheme_spaces"] == analyser.name
-    again = pickle.loads(pickle.dumps(AlbertTokenizer.from_pretrained(tmp_path)))
-    assert again.fingerprint == tokenizer.fingerprint
+    reloaded = pickle.loads(pickle.dumps(AlbertTokenizer.from_pretrained(tmp_path)))
+    assert reloaded.fingerprint == tokenizer.fingerprint
     model = (tmp_path / "spiece.model").read_bytes()
     assert SentencePieceTokenizer(model, "korean").fingerprint != tokenizer.fingerprint
     truth = sentencepiece.SentencePieceProcessor(model_proto=model)
-    wanted = [truth.encode(analyser.separated(text, " ")) for text in texts[:100]]
-    assert [truth.encode(text) for text in texts[:100]] != wanted  # the spaces do something
-    assert [again.encode(text) for text in texts[:100]] == wanted
-    fit = measure_fit(again, texts[:100])
+    expected = [truth.encode(analyser.separated(text, " ")) for text in texts[:100]]
+    assert [truth.encode(text) for text in texts[:100]] != expected  # the spaces do something
+    assert [reloaded.encode(text) for text in texts[:100]] == expected
+    fit = measure_fit(reloaded, texts[:100])
     assert fit.words == sum(len(text.split()) for text in texts[:100])  # and not the number of morphemes
-    assert fit.pieces_a_word == sum(map(len, wanted)) / fit.words
-    assert [ids.tolist() for ids in again.encode_batch(texts[:100]).texts()] == wanted
-    for text, ids in zip(texts[:100], wanted, strict=True):
-        found, spans = again.encode_with_offsets(text)
-        assert found == ids
+    assert fit.pieces_a_word == sum(map(len, expected)) / fit.words
+    assert [ids.tolist() for ids in reloaded.encode_batch(texts[:100]).texts()] == expected
+    for text, ids in zip(texts[:100], expected, strict=True):
+        spaced_ids, spans = reloaded.encode_with_offsets(text)
+        assert spaced_ids == ids
         assert "".join(text[a:b] for a, b in spans) == text
     assert check_tokenizer(tmp_path, texts[:50]).ok
 
@@ -145,18 +145,18 @@ def test_reserved_pieces_and_digits(tmp_path: Path) -> None:
     assert [(piece, kind) for piece, _, kind in pieces[194:]] == [(f"[unused{n}]", UNUSED) for n in range(6)]
     assert not any(sum(c.isdigit() for c in piece) > 1 for piece, _, kind in pieces[:194])
     assert max(tokenizer.encode("[unused0] [unused5]")) < 194
-    assert with_unused(tokenizer.model, 2).endswith(tokenizer.model[-50:])  # what follows the pieces is carried over
-    assert read_facts(with_unused(tokenizer.model, 2)).pieces[-1][0] == "[unused7]"
+    assert add_unused(tokenizer.model, 2).endswith(tokenizer.model[-50:])  # what follows the pieces is carried over
+    assert read_facts(add_unused(tokenizer.model, 2)).pieces[-1][0] == "[unused7]"
     assert check_tokenizer(tmp_path, texts[:50]).ok
 
 
 def test_free_names_and_fixed_ids(tmp_path: Path) -> None:
     names = ["[PAD]", "[UNK]", "[BEGIN]", "[SEP]", "[빈칸]"]
     tokenizer = train_tokenizer(korean(), tmp_path, 130, coverage=1.0, special_pieces=names, text_rules="multilingual")
-    again = AlbertTokenizer.from_pretrained(tmp_path)
-    assert [again.id_to_piece(i) for i in range(5)] == names
-    assert again.encode("서울 [빈칸]", mask_literal=True)[-1] == 4
-    assert again.encode("뷁")[-1] == 1
+    reloaded = AlbertTokenizer.from_pretrained(tmp_path)
+    assert [reloaded.id_to_piece(i) for i in range(5)] == names
+    assert reloaded.encode("서울 [빈칸]", mask_literal=True)[-1] == 4
+    assert reloaded.encode("뷁")[-1] == 1
     assert check_tokenizer(tmp_path, korean(50)).ok
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -184,23 +184,23 @@ def test_special_pieces_at_other_places_are_refused(tmp_path: Path, slug_of) -> 
     pieces = read_facts(tokenizer.model).pieces
     for first in (["[CLS]", "<unk>", "<pad>", "[SEP]", "[MASK]"], ["<pad>", "<unk>", "[CLS]", "[SEP]", "x"]):
         wrong = [(name, 0.0, 4 if name == "x" else kind) for name, (_, _, kind) in zip(first, pieces, strict=False)]
-        model = rebuilt_model(tokenizer.model, [*wrong, *pieces[5:]])
+        model = rebuild_model(tokenizer.model, [*wrong, *pieces[5:]])
         assert slug_of(SentencePieceTokenizer, model) == "wrong-tokenizer"
     renamed = [("<s>" if n == 2 else piece, score, kind) for n, (piece, score, kind) in enumerate(pieces)]
-    assert SentencePieceTokenizer(rebuilt_model(tokenizer.model, renamed)).id_to_piece(2) == "<s>"
+    assert SentencePieceTokenizer(rebuild_model(tokenizer.model, renamed)).id_to_piece(2) == "<s>"
     assert pieces[2][2] == CONTROL
 
 
 def test_rebuilt_models_read_the_same(golden: Path, golden_rows) -> None:
     model = (golden / "korean" / "spiece_userdef.model").read_bytes()
     facts = read_facts(model)
-    assert read_facts(rebuilt_model(model, facts.pieces)) == facts
+    assert read_facts(rebuild_model(model, facts.pieces)) == facts
     lines = golden_rows("korean/lines.jsonl")
-    rebuilt = sentencepiece.SentencePieceProcessor(model_proto=rebuilt_model(model, facts.pieces))
+    rebuilt = sentencepiece.SentencePieceProcessor(model_proto=rebuild_model(model, facts.pieces))
     assert all(rebuilt.encode(line["nfd"]) == line["spiece_userdef_ids"] for line in lines)
     swapped = [*facts.pieces[:500], facts.pieces[501], facts.pieces[500], *facts.pieces[502:]]
-    other = sentencepiece.SentencePieceProcessor(model_proto=rebuilt_model(model, swapped))
-    assert any(other.encode(line["nfd"]) != line["spiece_userdef_ids"] for line in lines)
+    swapped_model = sentencepiece.SentencePieceProcessor(model_proto=rebuild_model(model, swapped))
+    assert any(swapped_model.encode(line["nfd"]) != line["spiece_userdef_ids"] for line in lines)
 
 
 # --- Korean text as it comes ------------------------------------------------------------------------------------------
@@ -228,14 +228,14 @@ def test_real_text_is_read_as_by_sentencepiece(golden: Path, data: Path, tmp_pat
     lines = real_lines(data)
     for form in ("NFC", "NFD"):
         texts = [unicodedata.normalize(form, line) for line in lines]
-        wanted = [truth.encode(line.lower() if rule == "korean" else line) for line in lines]
+        expected = [truth.encode(line.lower() if rule == "korean" else line) for line in lines]
         ours = [ids.tolist() for ids in tokenizer.encode_batch(texts).texts()]
         json_ids = [encoded.ids for encoded in theirs.encode_batch(texts, add_special_tokens=False)]
-        for found in (ours, json_ids):
-            same = np.mean([a == b for a, b in zip(found, wanted, strict=True)])
-            assert same >= 0.999, (form, same)
+        for our_ids in (ours, json_ids):
+            num_same = np.mean([a == b for a, b in zip(our_ids, expected, strict=True)])
+            assert num_same >= 0.999, (form, num_same)
     if rule == "korean":  # the lower case is the rule's: without it lines differ
-        assert any(truth.encode(line) != row for line, row in zip(lines, wanted, strict=True))
+        assert any(truth.encode(line) != row for line, row in zip(lines, expected, strict=True))
 
 
 def test_no_known_syllable_is_unknown_in_either_form(golden: Path, data: Path, tmp_path: Path) -> None:
@@ -244,14 +244,14 @@ def test_no_known_syllable_is_unknown_in_either_form(golden: Path, data: Path, t
     tokenizer = SentencePieceTokenizer((golden / "korean" / "spiece.model").read_bytes(), "korean")
     tokenizer.save_pretrained(tmp_path)
     theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    known = [c for c in map(chr, range(0xAC00, 0xD7A4)) if tokenizer.piece_to_id(c) != tokenizer.unk_id]
-    assert len(known) > 900
+    known_syllables = [c for c in map(chr, range(0xAC00, 0xD7A4)) if tokenizer.piece_to_id(c) != tokenizer.unk_id]
+    assert len(known_syllables) > 900
     draw = random.Random(0)
-    words = ["".join(draw.choices(known, k=draw.randint(1, 8))) for _ in range(3000)]
+    words = ["".join(draw.choices(known_syllables, k=draw.randint(1, 8))) for _ in range(3000)]
     for form in ("NFC", "NFD"):
         texts = [unicodedata.normalize(form, word) for word in words]
         assert not (tokenizer.encode_batch(texts).ids == tokenizer.unk_id).any()
-        assert not any(tokenizer.unk_id in found.ids for found in theirs.encode_batch(texts, add_special_tokens=False))
+        assert not any(tokenizer.unk_id in ids.ids for ids in theirs.encode_batch(texts, add_special_tokens=False))
     assert tokenizer.unk_id in tokenizer.encode("뷁")
 
 

@@ -69,8 +69,8 @@ def test_spans_stand_for_their_pieces(tokenizers: list[AlbertTokenizer], text: s
             last = start
         # What no span covers has no piece of its own: white space, and what rules or SentencePiece remove.
         covered = {position for start, end in spans for position in range(start, end)}
-        rest = "".join(c for i, c in enumerate(text) if i not in covered)
-        assert all(not tokenizer.pieces(c) or set(tokenizer.pieces(c)) == {"▁"} for c in rest), rest
+        remaining_text = "".join(c for i, c in enumerate(text) if i not in covered)
+        assert all(not tokenizer.pieces(c) or set(tokenizer.pieces(c)) == {"▁"} for c in remaining_text), remaining_text
 
 
 @pytest.mark.parametrize(

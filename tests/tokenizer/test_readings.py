@@ -15,7 +15,7 @@ from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, check_t
 from albertkit.tokenizer.check import fix_tokenizer
 from albertkit.tokenizer.extend import extend_tokenizer
 from albertkit.tokenizer.options import SearchSettings
-from albertkit.tokenizer.sentencepiece_model import UNUSED, read_facts, rebuilt_model
+from albertkit.tokenizer.sentencepiece_model import UNUSED, read_facts, rebuild_model
 from albertkit.tokenizer.tokenizer_json import hard_lines
 
 SPACES = ["  two  spaces ", " a", "\r\n a\r\nb", "a\u3000b\u00a0c", "▁ a ▁b ▁", "\t"]
@@ -175,14 +175,14 @@ def unordered(model: bytes) -> bytes:
     pieces = read_facts(model).pieces
     numbers = [number for number, (piece, _, _) in enumerate(pieces) if len(piece) == 2]
     pieces[numbers[1]] = (*pieces[numbers[1]][:1], pieces[numbers[0]][1], 1)
-    return rebuilt_model(model, pieces)
+    return rebuild_model(model, pieces)
 
 
 def with_unused_merge(model: bytes) -> bytes:
     """Make a token of a BPE model unused: SentencePiece takes it apart again."""
     pieces = [(piece, score, UNUSED if len(piece) == 2 and number > 30 else kind)
               for number, (piece, score, kind) in enumerate(read_facts(model).pieces)]  # fmt: skip
-    return rebuilt_model(model, pieces)
+    return rebuild_model(model, pieces)
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,14 @@ def test_other_kinds_are_saved_without_it(lines: list[str], tmp_path: Path, slug
     (warning,) = saved(tokenizer, tmp_path)
     assert "transformers cannot open the folder" in warning
     assert reason in warning
-    again = AlbertTokenizer.from_pretrained(tmp_path)
-    assert [again.encode(line) for line in lines[:20]] == [tokenizer.encode(line) for line in lines[:20]]
+    reloaded = AlbertTokenizer.from_pretrained(tmp_path)
+    assert [reloaded.encode(line) for line in lines[:20]] == [tokenizer.encode(line) for line in lines[:20]]
     with pytest.raises((ValueError, OSError)):
         transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert slug_of(fix_tokenizer, tmp_path) == "not-expressible"
-    comparison = next(one for one in check_tokenizer(tmp_path, lines[:5]).comparisons if one.name == "tokenizer.json")
+    comparison = next(
+        text for text in check_tokenizer(tmp_path, lines[:5]).comparisons if text.name == "tokenizer.json"
+    )
     assert reason in comparison.skipped
 
 
@@ -217,7 +219,7 @@ def test_digit_commas_that_it_cannot_express_are_a_warning(tmp_path: Path, lines
     """SentencePiece takes "1," and the rule makes "1" and "," of it; `tokenizer.json` takes "▁1" and ","."""
     model = trained(lines)
     pieces = [row for row in read_facts(model).pieces if not re.search(r"\d", row[0])]
-    tokenizer = SentencePieceTokenizer(rebuilt_model(model, [*pieces, ("1,", -1, 1), ("1", -5, 1), ("▁1", -5, 1)]))
+    tokenizer = SentencePieceTokenizer(rebuild_model(model, [*pieces, ("1,", -1, 1), ("1", -5, 1), ("▁1", -5, 1)]))
     (warning,) = saved(tokenizer, tmp_path)
     assert "transformers reads other ids from tokenizer.json" in warning
     reader = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
@@ -250,10 +252,10 @@ def test_flags_of_a_loaded_tokenizer_stay(tmp_path: Path, lines: list[str], flag
     (tmp_path / "spiece.model").write_bytes(tokenizer.model)
     (tmp_path / "config.json").write_text('{"model_type": "albert"}')
     loaded = transformers.AlbertTokenizer.from_pretrained(tmp_path, **flags)
-    own = AlbertTokenizer.from_pretrained(tmp_path, **flags)
+    expected = AlbertTokenizer.from_pretrained(tmp_path, **flags)
     text = "Ünder NATO été"
-    assert own.encode(text) != tokenizer.encode(text)
-    assert fix_tokenizer(loaded)(text)["input_ids"] == own.encode(text, special_tokens=True)
+    assert expected.encode(text) != tokenizer.encode(text)
+    assert fix_tokenizer(loaded)(text)["input_ids"] == expected.encode(text, special_tokens=True)
 
 
 def test_names_of_special_tokens_need_tokenizer_json(lines: list[str], slug_of) -> None:

@@ -89,13 +89,13 @@ def test_hard_lines(golden: Path, data: Path, rules: str, key: str) -> None:
 
 def test_one_rule_left_out_is_noticed(golden: Path, data: Path) -> None:
     lines = rows(golden / "tokenizer" / "lines.jsonl")
-    for rules, key, least in (
+    for rules, key, min_differing in (
         ("google-accents", "lower", 100),
         ("google-cased", "lower", 500),
         ("none", "cased", 300),
     ):
         tokenizer = AlbertTokenizer.from_pretrained(data / "albert", text_rules=rules)
-        assert sum(tokenizer.encode(row["text"]) != row[key]["ids"] for row in lines) >= least
+        assert sum(tokenizer.encode(row["text"]) != row[key]["ids"] for row in lines) >= min_differing
 
 
 @pytest.mark.parametrize(("rules", "key"), [("google", "lower"), ("google-cased", "cased"), ("none", "raw")])
@@ -170,10 +170,10 @@ def test_single_texts_of_transformers(golden: Path, data: Path, google: AlbertTo
         if (ours["input_ids"], ours["token_type_ids"]) != (row["input_ids"], row["token_type_ids"]):
             differing.append(row["i"])
             assert [2, *with_names(google, row["text"]), 3] == row["input_ids"], row["i"]
-        kept = row["cased_keep_accents_no_space_cleanup_ids"]
-        if cased(row["text"])["input_ids"] != kept:
+        compared = row["cased_keep_accents_no_space_cleanup_ids"]
+        if cased(row["text"])["input_ids"] != compared:
             assert row["i"] in differing
-            assert [2, *with_names(cased, row["text"]), 3] == kept, row["i"]
+            assert [2, *with_names(cased, row["text"]), 3] == compared, row["i"]
         for key, skip in (("decode", False), ("decode_skip_special", True)):
             decoded = google.decode(row["input_ids"], skip_special_tokens=skip)
             assert spaced_unknown(decoded) == spaced_unknown(row[key]), row["i"]
@@ -214,8 +214,8 @@ def test_pairs_of_transformers(golden: Path, google: AlbertTokenizer) -> None:
     for row in pairs:
         first, second = requoted(row["text_a"]), requoted(row["text_b"])
         if any(name in first + second for name in SPECIAL_PIECES if name != "[MASK]"):
-            both = [2, *with_names(google, first), 3, *with_names(google, second), 3]
-            assert row["input_ids"] == both  # by hand; our class takes the names for text
+            joined_pairs = [2, *with_names(google, first), 3, *with_names(google, second), 3]
+            assert row["input_ids"] == joined_pairs  # by hand; our class takes the names for text
             continue
         ours = google(first, second)
         assert (ours["input_ids"], ours["token_type_ids"]) == (row["input_ids"], row["token_type_ids"]), row["i"]

@@ -45,17 +45,17 @@ def test_saved_folder_comes_back(google: AlbertTokenizer, data: Path, tmp_path: 
     for rules in ("google", "multilingual"):
         tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rules)
         tokenizer.save_pretrained(tmp_path / rules)
-        written = sorted(p.name for p in (tmp_path / rules).iterdir())
-        assert written == ["spiece.model", "tokenizer.json", "tokenizer_config.json"]
-        again = AlbertTokenizer.from_pretrained(tmp_path / rules)
-        assert (again.text_rules, again.fingerprint) == (rules, tokenizer.fingerprint)
+        files = sorted(p.name for p in (tmp_path / rules).iterdir())
+        assert files == ["spiece.model", "tokenizer.json", "tokenizer_config.json"]
+        reloaded = AlbertTokenizer.from_pretrained(tmp_path / rules)
+        assert (reloaded.text_rules, reloaded.fingerprint) == (rules, tokenizer.fingerprint)
     assert AlbertTokenizer.from_pretrained(data / "albert", "none").fingerprint != google.fingerprint
 
 
 def test_pickle(google: AlbertTokenizer) -> None:
-    again = pickle.loads(pickle.dumps(google))
-    assert again.fingerprint == google.fingerprint
-    assert again.encode("Naïve, 2010, words") == google.encode("Naïve, 2010, words")
+    restored = pickle.loads(pickle.dumps(google))
+    assert restored.fingerprint == google.fingerprint
+    assert restored.encode("Naïve, 2010, words") == google.encode("Naïve, 2010, words")
 
 
 def test_decode(google: AlbertTokenizer) -> None:
@@ -78,8 +78,8 @@ def test_batches(google: AlbertTokenizer) -> None:
 
 def test_importing_is_light() -> None:
     code = "import sys, albertkit.tokenizer.tokenizer as t; print({'torch', 'numba', 'tokenizers'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
 
 
 def test_folders_that_are_no_tokenizer(data: Path, tmp_path: Path, slug_of) -> None:

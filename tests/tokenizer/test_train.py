@@ -122,26 +122,26 @@ def test_files_that_are_no_text(tmp_path: Path, content: bytes, slug: str, fact:
 
 def test_commands(tmp_path: Path, text_file: Path, run_command) -> None:
     out = tmp_path / "out"
-    done = run_command("tokenizer", "train", text_file, "--out", out, "--vocab-size", 200, "--json")
-    assert (done.status, done.json["vocab_size"], done.json["text_rules"]) == (0, 200, "google")
-    done = run_command("tokenizer", "encode", "--tokenizer", out, text_file, "--json")
-    lines = [json.loads(line) for line in done.out.splitlines()]
+    result = run_command("tokenizer", "train", text_file, "--out", out, "--vocab-size", 200, "--json")
+    assert (result.status, result.json["vocab_size"], result.json["text_rules"]) == (0, 200, "google")
+    result = run_command("tokenizer", "encode", "--tokenizer", out, text_file, "--json")
+    lines = [json.loads(line) for line in result.out.splitlines()]
     truth = sentencepiece.SentencePieceProcessor(model_file=f"{out}/spiece.model")
     texts = [text.lower() for text in sentences()]
     assert [line["ids"] for line in lines] == truth.encode(texts)
     assert [line["pieces"] for line in lines] == truth.encode(texts, out_type=str)
     assert {tuple(line) for line in lines} == {("ids", "pieces")}
-    done = run_command("tokenizer", "train", text_file, "--out", tmp_path / "no", "--vocab-size", 99999)
-    assert done.status == 2
-    assert "error[too-little-data]" in done.err
+    result = run_command("tokenizer", "train", text_file, "--out", tmp_path / "no", "--vocab-size", 99999)
+    assert result.status == 2
+    assert "error[too-little-data]" in result.err
     assert not (tmp_path / "no").exists()
 
 
 def test_nothing_of_the_trainers_log_is_seen(tmp_path: Path, text_file: Path) -> None:
     command = [sys.executable, "-m", "albertkit.cli", "tokenizer", "train", text_file, "--out", tmp_path / "o"]
-    done = subprocess.run([*command, "--vocab-size", "200"], capture_output=True, text=True, check=True)
-    assert done.stderr.splitlines() == [f"read 400 lines, {text_file.stat().st_size - 799:,} characters; training"]
-    assert done.stdout.startswith("200 tokens in ")
+    result = subprocess.run([*command, "--vocab-size", "200"], capture_output=True, text=True, check=True)
+    assert result.stderr.splitlines() == [f"read 400 lines, {text_file.stat().st_size - 799:,} characters; training"]
+    assert result.stdout.startswith("200 tokens in ")
 
 
 def test_a_tokenizer_is_replaced_only_when_asked(tmp_path):
@@ -174,9 +174,9 @@ def test_the_folder_is_tried_before_anything_is_read(tmp_path: Path, monkeypatch
 
 def test_command_with_symbols_and_progress(text_file: Path, tmp_path: Path, run_command) -> None:
     command = ("tokenizer", "train", text_file, "--out", tmp_path / "t", "--vocab-size", 200)
-    done = run_command(*command, "--user-defined-symbols", "<num>", "@user")
-    assert done.status == 0
-    assert "read 400 lines" in done.err
+    result = run_command(*command, "--user-defined-symbols", "<num>", "@user")
+    assert result.status == 0
+    assert "read 400 lines" in result.err
     lines = (tmp_path / "t" / "spiece.vocab").read_text(encoding="utf-8").split("\n")
     assert [line.split("\t")[0] for line in lines[5:7]] == ["<num>", "@user"]
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "t")
@@ -187,10 +187,10 @@ def test_encode_reads_the_standard_input_by_its_name(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(sentences(), tmp_path / "t", vocab_size=200)
     for arguments in ([], ["-"]):
         command = [sys.executable, "-m", "albertkit.cli", "tokenizer", "encode", *arguments]
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, "--tokenizer", tmp_path / "t", "--json"], input=b"bada\n", capture_output=True, check=True
         )
-        assert json.loads(done.stdout)["ids"] == tokenizer.encode("bada")
+        assert json.loads(result.stdout)["ids"] == tokenizer.encode("bada")
 
 
 def test_an_address_is_refused_as_one() -> None:

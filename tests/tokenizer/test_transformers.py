@@ -15,7 +15,7 @@ from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 transformers = pytest.importorskip("transformers")
 
 
-def written(tokenizer: AlbertTokenizer, folder: Path):
+def save_for_transformers(tokenizer: AlbertTokenizer, folder: Path):
     tokenizer.save_pretrained(folder)
     # as in a checkpoint folder, where transformers could choose its own AlbertTokenizer
     (folder / "config.json").write_text('{"model_type": "albert"}')
@@ -27,11 +27,11 @@ def test_all_combining_marks_are_where_they_are_looked_for() -> None:
     assert "\u0300-" in tokenizer_json._combining_class()
 
 
-def differing(ours: AlbertTokenizer, theirs, texts: list[str]) -> list[str]:
-    found = theirs(texts)
+def differing_texts(ours: AlbertTokenizer, theirs, texts: list[str]) -> list[str]:
+    their_inputs = theirs(texts)
     expected = [[ours.cls_id, *ids.tolist(), ours.sep_id] for ids in ours.encode_batch(texts).texts()]
-    both = zip(texts, found["input_ids"], found["token_type_ids"], expected, strict=True)
-    return [text for text, ids, types, right in both if ids != right or sum(types)]
+    rows = zip(texts, their_inputs["input_ids"], their_inputs["token_type_ids"], expected, strict=True)
+    return [text for text, ids, types, right in rows if ids != right or sum(types)]
 
 
 def without_specials(texts: list[str]) -> list[str]:
@@ -41,11 +41,11 @@ def without_specials(texts: list[str]) -> list[str]:
 @pytest.mark.parametrize("rule", rules.NAMES)
 def test_english(golden_rows, data: Path, wiki, tmp_path: Path, rule: str) -> None:
     ours = AlbertTokenizer.from_pretrained(data / "albert", rule)
-    theirs = written(ours, tmp_path)
-    assert differing(ours, theirs, wiki("en/wiki_20")[:1500]) == []
+    theirs = save_for_transformers(ours, tmp_path)
+    assert differing_texts(ours, theirs, wiki("en/wiki_20")[:1500]) == []
     hard = without_specials([row["text"] for row in golden_rows("tokenizer/lines.jsonl")])
     # Rules that leave decomposed accents to the normaliser, which `tokenizers` applies by grapheme: stacked marks differ
-    assert len(differing(ours, theirs, hard)) <= (24 if rule == "none" or rule.endswith("accents") else 0)
+    assert len(differing_texts(ours, theirs, hard)) <= (24 if rule == "none" or rule.endswith("accents") else 0)
 
 
 @pytest.mark.parametrize("form", ["nfc", "nfd"])
@@ -55,7 +55,7 @@ def test_korean(golden: Path, golden_rows, tmp_path: Path, rule: str, model: str
     ours = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), rule)
     texts = without_specials([row[form] for row in golden_rows("korean/lines.jsonl")])
     assert len(texts) == 398
-    assert differing(ours, written(ours, tmp_path), texts) == []
+    assert differing_texts(ours, save_for_transformers(ours, tmp_path), texts) == []
 
 
 def test_pairs_special_tokens_and_mask(golden_rows, google: AlbertTokenizer, google_folder: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_class_of_transformers_keeps_hangul(golden: Path, golden_rows, tmp_p
     texts = without_specials([row["nfc"] for row in golden_rows("korean/lines.jsonl")])
     for name in ("AlbertTokenizer", "AlbertTokenizerFast"):
         theirs = getattr(transformers, name).from_pretrained(tmp_path)
-        assert len(differing(ours, theirs, texts)) <= CLASS_DIFFERS[rule]
+        assert len(differing_texts(ours, theirs, texts)) <= CLASS_DIFFERS[rule]
         assert theirs.unk_token_id not in theirs("대한민국의 수도는 서울이다.")["input_ids"]
 
 
@@ -100,10 +100,10 @@ def test_english_vocabularies_keep_the_flags_of_their_rules(data: Path, tmp_path
 
 def test_offsets_are_those_of_the_class(google_folder: Path) -> None:
     theirs = transformers.AutoTokenizer.from_pretrained(google_folder)
-    found = theirs("Anna Smith works", return_offsets_mapping=True)["offset_mapping"]
+    offsets = theirs("Anna Smith works", return_offsets_mapping=True)["offset_mapping"]
     by_class = transformers.AlbertTokenizer.from_pretrained(google_folder)
-    assert found == by_class("Anna Smith works", return_offsets_mapping=True)["offset_mapping"]
-    assert found[2] == (5, 10)
+    assert offsets == by_class("Anna Smith works", return_offsets_mapping=True)["offset_mapping"]
+    assert offsets[2] == (5, 10)
 
 
 def test_a_vocabulary_with_tokens_across_words_is_not_cut_at_spaces(tmp_path: Path) -> None:
@@ -116,4 +116,4 @@ def test_a_vocabulary_with_tokens_across_words_is_not_cut_at_spaces(tmp_path: Pa
     ours = SentencePieceTokenizer(model.getvalue())
     texts = ["new york is of the town", "and of the new york"]
     assert any("▁" in piece[1:] for text in texts for piece in ours.pieces(text))
-    assert differing(ours, written(ours, tmp_path), texts) == []
+    assert differing_texts(ours, save_for_transformers(ours, tmp_path), texts) == []

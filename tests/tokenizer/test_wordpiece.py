@@ -86,19 +86,19 @@ def test_transformers(name: str, texts: list[str], pieces: list[str], tmp_path: 
 
 def plain_python(text: str, pieces: dict[str, int], rules: BertRules) -> list[int]:
     """BERT's rules as Devlin's tokenization.py has them, with the length limit of transformers."""
-    kept = ""
+    characters = ""
     for c in text:
         category = unicodedata.category(c)
         if c in "\t\n\r" or category == "Zs":
-            kept += " "
+            characters += " "
         elif c in "\0\ufffd" or category in ("Cc", "Cf"):
             continue
         elif rules.split_chinese and is_chinese(ord(c)):
-            kept += f" {c} "
+            characters += f" {c} "
         else:
-            kept += c
+            characters += c
     ids = []
-    for word in kept.split():
+    for word in characters.split():
         if rules.lower:
             word = "".join(c.lower() for c in word)
         if rules.strip_accents:
@@ -119,14 +119,14 @@ def is_punctuation(c: str) -> bool:
 
 
 def longest_match(word: str, pieces: dict[str, int]) -> list[int]:
-    found, start = [], 0
+    match, start = [], 0
     while start < len(word) <= 100:
         end = next((e for e in range(len(word), start, -1) if "##" * (start > 0) + word[start:e] in pieces), None)
         if end is None:
             return [pieces["[UNK]"]]
-        found.append(pieces["##" * (start > 0) + word[start:end]])
+        match.append(pieces["##" * (start > 0) + word[start:end]])
         start = end
-    return found if len(word) <= 100 else [pieces["[UNK]"]]
+    return match if len(word) <= 100 else [pieces["[UNK]"]]
 
 
 # Where the `tokenizers` library goes another way than Devlin's code, and transformers with it: U+2028 and U+2029 are white
@@ -144,8 +144,8 @@ def test_plain_python(name: str, texts: list[str], pieces: list[str]) -> None:
     assert len(plain) >= len(texts) - 3
     wrong = [text for text in plain if tokenizer.encode(text) != plain_python(text, ids, rules)]
     assert wrong == []
-    other = rules._replace(strip_accents=not rules.strip_accents)
-    assert any(tokenizer.encode(text) != plain_python(text, ids, other) for text in plain)  # it can fail
+    expected = rules._replace(strip_accents=not rules.strip_accents)
+    assert any(tokenizer.encode(text) != plain_python(text, ids, expected) for text in plain)  # it can fail
     del ids["##s"]
     assert any(tokenizer.encode(text) != plain_python(text, ids, rules) for text in plain)
 
@@ -163,9 +163,9 @@ def test_batches(texts: list[str], pieces: list[str], monkeypatch: pytest.Monkey
         tokenizer.start_engine()
         for sample in (texts, mixed, ["x" * 100, "x" * 101, "x" * 5000, "", "中" * 3000], []):
             expected = [tokenizer.encode(text) for text in sample]
-            for found in (tokenizer.encode_batch(sample, 2), without.encode_batch(sample[:300])):
-                assert (found.ids.dtype, found.offsets.dtype) == (np.int32, np.int64)
-                assert [ids.tolist() for ids in found.texts()] == expected[: found.num_texts]
+            for encoded in (tokenizer.encode_batch(sample, 2), without.encode_batch(sample[:300])):
+                assert (encoded.ids.dtype, encoded.offsets.dtype) == (np.int32, np.int64)
+                assert [ids.tolist() for ids in encoded.texts()] == expected[: encoded.num_texts]
         assert without._engine is None
         # not much may be left to the library
         _, refused = tokenizer._engine.encode(texts)  # type: ignore[union-attr]
@@ -184,16 +184,20 @@ def test_every_character(rules: BertRules) -> None:
     samples = [f"a{c}b {c}" for c in plain[::19]]
     expected = [encoded.ids for encoded in tokenizer._backend.encode_batch_fast(samples, add_special_tokens=False)]
     tokenizer.start_engine()
-    found = [ids.tolist() for ids in tokenizer.encode_batch(samples).texts()]
-    assert [s for s, one, two in zip(samples, found, expected, strict=True) if one != two] == []
+    our_ids = [ids.tolist() for ids in tokenizer.encode_batch(samples).texts()]
+    assert [
+        s for s, first_ids, expected_ids in zip(samples, our_ids, expected, strict=True) if first_ids != expected_ids
+    ] == []
 
 
 def test_hangul_as_transformers_treats_it(pieces: list[str]) -> None:
     """Stripping accents takes Hangul apart; without it, decomposed Hangul stays decomposed, and is unknown."""
     text = "한국어"
     jamo = unicodedata.normalize("NFD", text)
-    kept = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", text], BertRules(strip_accents=False))
-    assert (kept.encode(text), kept.encode(jamo)) == ([5], [1])
+    with_accents = WordPieceTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", text], BertRules(strip_accents=False)
+    )
+    assert (with_accents.encode(text), with_accents.encode(jamo)) == ([5], [1])
     stripped = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", text, jamo])
     assert (stripped.encode(text), stripped.encode(jamo)) == ([6], [6])
 
@@ -205,14 +209,17 @@ def test_pieces_words_and_special_ids(pieces: list[str]) -> None:
     assert [bool(start) for start in starts] == [not piece.startswith("##") for piece in pieces]
     assert tokenizer.special_ids() == [0, 100, 101, 102, 103]
     assert tokenizer.id_to_piece(len(pieces) - 1) == "\u2028"
-    shown = tokenizer.pieces("the \U0001f9ff sings [MASK]")
-    assert shown[0] == "the"
-    assert "\U0001f9ff" in shown
-    assert shown[-2:] != ["[MASK]"]
+    tokens = tokenizer.pieces("the \U0001f9ff sings [MASK]")
+    assert tokens[0] == "the"
+    assert "\U0001f9ff" in tokens
+    assert tokens[-2:] != ["[MASK]"]
     assert 103 not in tokenizer.encode("[MASK]")
     assert tokenizer.encode("[MASK]", mask_literal=True) == [103]
-    again = pickle.loads(pickle.dumps(tokenizer))
-    assert (again.fingerprint, again.encode("the 한국어")) == (tokenizer.fingerprint, tokenizer.encode("the 한국어"))
+    reloaded = pickle.loads(pickle.dumps(tokenizer))
+    assert (reloaded.fingerprint, reloaded.encode("the 한국어")) == (
+        tokenizer.fingerprint,
+        tokenizer.encode("the 한국어"),
+    )
     assert WordPieceTokenizer(pieces, BertRules(lower=False)).fingerprint != tokenizer.fingerprint
 
 
@@ -221,9 +228,9 @@ def test_saved_folder_comes_back(name: str, texts: list[str], pieces: list[str],
     ours = AlbertTokenizer.from_pretrained(write(tmp_path / "old", pieces, SETTINGS[name]))
     ours.save_pretrained(tmp_path / "new")
     (tmp_path / "new" / "config.json").write_text('{"model_type": "albert"}')
-    again = AlbertTokenizer.from_pretrained(tmp_path / "new")
-    assert (again.fingerprint, again.text_rules) == (ours.fingerprint, ours.text_rules)
-    assert again.model_max_length == ours.model_max_length
+    reloaded = AlbertTokenizer.from_pretrained(tmp_path / "new")
+    assert (reloaded.fingerprint, reloaded.text_rules) == (ours.fingerprint, ours.text_rules)
+    assert reloaded.model_max_length == ours.model_max_length
     (tmp_path / "new" / "vocab.txt").unlink()  # as transformers 5 leaves it
     from_json = AlbertTokenizer.from_pretrained(tmp_path / "new")
     assert isinstance(from_json, WordPieceTokenizer)
@@ -239,9 +246,9 @@ def test_which_file_is_read(data: Path, pieces: list[str], tmp_path: Path) -> No
     folder = write(tmp_path / "zh", pieces, None, "vocab_chinese.txt")
     assert isinstance(AlbertTokenizer.from_pretrained(folder), WordPieceTokenizer)
     assert AlbertTokenizer.from_pretrained(folder).text_rules == "bert lower strip_accents split_chinese"
-    both = write(tmp_path / "both", pieces, None)
-    (both / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
-    assert isinstance(AlbertTokenizer.from_pretrained(both), SentencePieceTokenizer)
+    both_files = write(tmp_path / "both", pieces, None)
+    (both_files / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
+    assert isinstance(AlbertTokenizer.from_pretrained(both_files), SentencePieceTokenizer)
     for flags, rules in (
         ({"do_lower_case": True, "keep_accents": False}, "google"),
         ({"do_lower_case": False}, "google-cased"),
@@ -249,8 +256,8 @@ def test_which_file_is_read(data: Path, pieces: list[str], tmp_path: Path) -> No
         ({"do_lower_case": False, "keep_accents": True}, "google-cased-accents"),
         ({"do_lower_case": False, "text_rules": "multilingual"}, "multilingual"),
     ):
-        (both / "tokenizer_config.json").write_text(json.dumps(flags))
-        assert AlbertTokenizer.from_pretrained(both).text_rules == rules
+        (both_files / "tokenizer_config.json").write_text(json.dumps(flags))
+        assert AlbertTokenizer.from_pretrained(both_files).text_rules == rules
 
 
 def test_errors(pieces: list[str], data: Path, tmp_path: Path, slug_of) -> None:

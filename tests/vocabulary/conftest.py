@@ -27,8 +27,8 @@ def english() -> list[str]:
 @pytest.fixture(scope="session")
 def korean() -> list[str]:
     draw = random.Random(0)
-    others = ["".join(draw.choices("가나도라마바사우자차고노두로모보소수", k=3)) for _ in range(2000)]
-    nouns = _NOUNS + others + _NOUNS * 40
+    other_lines = ["".join(draw.choices("가나도라마바사우자차고노두로모보소수", k=3)) for _ in range(2000)]
+    nouns = _NOUNS + other_lines + _NOUNS * 40
     return [
         " ".join(draw.choice(nouns) + draw.choice(_PARTICLES) + draw.choice(["", "", ","]) for _ in range(4))
         + f" {draw.choice(_VERBS)}."

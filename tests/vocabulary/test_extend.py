@@ -78,12 +78,12 @@ def test_both_libraries_load_the_model(english: list[str], english_model: Path, 
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     inputs = tokenizer([english[0], korean[0]], padding=True, return_tensors="pt")
     with torch.no_grad():
-        here, there = ours.eval()(**inputs), theirs.eval()(**inputs)
+        our_output, their_output = ours.eval()(**inputs), theirs.eval()(**inputs)
         before = AlbertForPreTraining.from_pretrained(english_model)(**tokenizer(english[0], return_tensors="pt"))
         after = ours(**tokenizer(english[0], return_tensors="pt"))
-    assert here.prediction_logits.shape[-1] == report.vocab_size == len(tokenizer)
+    assert our_output.prediction_logits.shape[-1] == report.vocab_size == len(tokenizer)
     mask = inputs["attention_mask"].bool()
-    assert torch.allclose(here.prediction_logits[mask], there.prediction_logits[mask], atol=1e-5)
+    assert torch.allclose(our_output.prediction_logits[mask], their_output.prediction_logits[mask], atol=1e-5)
     assert torch.equal(after.prediction_logits[..., :160], before.prediction_logits)
     assert ours.predictions.decoder.weight is ours.albert.embeddings.word_embeddings.weight
 
@@ -114,10 +114,10 @@ def test_max_new_bounds_given_words_too(english_model: Path, korean_file: Path, 
     files, old = [korean_file], AlbertTokenizer.from_pretrained(english_model).vocab_size
     with pytest.raises(ConfigError, match=r"max_new is 30, .* need \d+ new ones, and 25 words were given") as caught:
         extend_vocabulary(english_model, files, tmp_path / "a", max_new=30, words=words)
-    least = int(re.search(r"--max-new (\d+)", caught.value.hint)[1])
-    report = extend_vocabulary(english_model, files, tmp_path / "b", max_new=least, words=words)
-    assert (report.vocab_size - old, report.found, report.words) == (least, 0, 25)
-    larger = extend_vocabulary(english_model, files, tmp_path / "c", max_new=least + 40, words=words)
+    num_required = int(re.search(r"--max-new (\d+)", caught.value.hint)[1])
+    report = extend_vocabulary(english_model, files, tmp_path / "b", max_new=num_required, words=words)
+    assert (report.vocab_size - old, report.found, report.words) == (num_required, 0, 25)
+    larger = extend_vocabulary(english_model, files, tmp_path / "c", max_new=num_required + 40, words=words)
     assert larger.vocab_size == report.vocab_size + 40
 
 
@@ -180,7 +180,7 @@ def test_rows(english_model: Path, tmp_path: Path, how: str) -> None:
     )  # fmt: skip
     old_VE, new_VE = (load_file(f / "model.safetensors")[f"albert.{WORDS}"] for f in (english_model, tmp_path / "out"))
     extended = AlbertTokenizer.from_pretrained(tmp_path / "out")
-    unknown, known = (new_VE[extended.piece_to_id(piece)] for piece in ("강", "▁gardenhouse"))
+    unknown, known_ids = (new_VE[extended.piece_to_id(piece)] for piece in ("강", "▁gardenhouse"))
     ordinary_VE = old_VE[13:]
     mean_E, std_E = ordinary_VE.mean(0), ordinary_VE.std(0)
     if how == "zero":
@@ -191,7 +191,7 @@ def test_rows(english_model: Path, tmp_path: Path, how: str) -> None:
         assert ((unknown - mean_E).abs() < 0.6 * std_E).all()
         assert (unknown != mean_E).any()
     parts = old_VE[tokenizer.encode("gardenhouse")].mean(0)
-    assert torch.allclose(known, parts, atol=1e-7) == (how == "subword-mean")
+    assert torch.allclose(known_ids, parts, atol=1e-7) == (how == "subword-mean")
 
 
 def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model: Path, tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model: Path, 
         words.copy_(3 * vectors @ axes + 0.5)
     model.save_pretrained(tmp_path / "turned", tokenizer)
 
-    given = dict(rows="cooccurrence", min_count=9999, coverage=1)
-    extend_vocabulary(tmp_path / "turned", [text], tmp_path / "out", tmp_path / "turned", **given)
+    rows = dict(rows="cooccurrence", min_count=9999, coverage=1)
+    extend_vocabulary(tmp_path / "turned", [text], tmp_path / "out", tmp_path / "turned", **rows)
     new_VE = load_file(tmp_path / "out" / "model.safetensors")[f"albert.{WORDS}"]
     row = new_VE[AlbertTokenizer.from_pretrained(tmp_path / "out").piece_to_id("강")]
     near = torch.cosine_similarity(row[None] - 0.5, new_VE[:160] - 0.5)
@@ -226,7 +226,7 @@ def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model: Path, 
 
     text.write_text("\n".join(lines[:8]), encoding="utf-8")
     with pytest.raises(DataError, match="of the old tokens occur 20 times") as caught:
-        extend_vocabulary(tmp_path / "turned", [text], tmp_path / "few", tmp_path / "turned", **given)
+        extend_vocabulary(tmp_path / "turned", [text], tmp_path / "few", tmp_path / "turned", **rows)
     assert "--rows subword-mean" in caught.value.hint
 
 
@@ -248,9 +248,9 @@ def test_other_heads_are_kept(english_model: Path, korean_file: Path, tmp_path: 
     model.save_pretrained(tmp_path / "task")
     report = extend_vocabulary(english_model, [korean_file], tmp_path / "out", tmp_path / "task", max_new=100)
     assert report.model_class == "AlbertForSequenceClassification"
-    again = AlbertForSequenceClassification.from_pretrained(tmp_path / "out")
-    assert torch.equal(again.classifier.weight, model.classifier.weight)
-    assert again.config.vocab_size == report.vocab_size > 230
+    reloaded = AlbertForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert torch.equal(reloaded.classifier.weight, model.classifier.weight)
+    assert reloaded.config.vocab_size == report.vocab_size > 230
 
 
 def test_broken_weights_are_not_spread(english_model: Path, korean_file: Path, tmp_path: Path) -> None:
@@ -316,17 +316,19 @@ def test_nothing_to_add_is_refused(english_model: Path, english: list[str], tmp_
 def test_a_model_of_another_tokenizer_is_refused(
     english_model: Path, extended, korean_file: Path, tmp_path: Path, slug_of
 ) -> None:
-    given = (english_model, [korean_file])
+    arguments = (english_model, [korean_file])
     small = AlbertForPreTraining.from_pretrained(english_model)
     small.resize_token_embeddings(100)
     small.save_pretrained(tmp_path / "small")
-    assert slug_of(extend_vocabulary, *given, tmp_path / "out", tmp_path / "small", max_new=100) == "wrong-tokenizer"
+    assert (
+        slug_of(extend_vocabulary, *arguments, tmp_path / "out", tmp_path / "small", max_new=100) == "wrong-tokenizer"
+    )
     AlbertTokenizer.from_pretrained(extended[0]).save_pretrained(tmp_path / "small")
     with pytest.raises(AlbertKitError, match="has other tokens"):
-        extend_vocabulary(*given, tmp_path / "out", tmp_path / "small", max_new=100)
+        extend_vocabulary(*arguments, tmp_path / "out", tmp_path / "small", max_new=100)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note.txt").touch()
-    assert slug_of(extend_vocabulary, *given, tmp_path / "full") == "exists"
+    assert slug_of(extend_vocabulary, *arguments, tmp_path / "full") == "exists"
 
 
 def test_command(english_model: Path, korean_file: Path, tmp_path: Path, run_command) -> None:
@@ -335,9 +337,9 @@ def test_command(english_model: Path, korean_file: Path, tmp_path: Path, run_com
     command = ["tokenizer", "extend", english_model, korean_file, "--max-new", "100", "--out"]
     report = run_command(*command, tmp_path / "out", "--model", english_model, "--words", words, "--json").json
     assert (report["words"], report["old_size"]) == (2, 160)
-    shown = run_command(*command, tmp_path / "shown").out
-    assert "before" in shown
-    assert "unknown tokens" in shown
+    output = run_command(*command, tmp_path / "shown").out
+    assert "before" in output
+    assert "unknown tokens" in output
 
 
 def test_words_themselves(english_model: Path, korean_file: Path, tmp_path: Path, run_command) -> None:
@@ -380,9 +382,9 @@ def test_google_with_korean_of_wikipedia(data: Path, tmp_path: Path) -> None:
     assert report.after.unknown_rate < 0.01 < 0.4 < report.before.unknown_rate
     assert report.differing == 0
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "out")
-    known = {c for c in map(chr, range(0xAC00, 0xD7A4)) if tokenizer.piece_to_id(c) != 1}
-    assert len(known) > 700
-    text = " ".join(sorted(known))
+    known_ids = {c for c in map(chr, range(0xAC00, 0xD7A4)) if tokenizer.piece_to_id(c) != 1}
+    assert len(known_ids) > 700
+    text = " ".join(sorted(known_ids))
     for form in ("NFC", "NFD"):
         assert tokenizer.unk_id not in tokenizer.encode(unicodedata.normalize(form, text))
     assert rules.apply("google", text) != text  # and that though the rules take syllables apart

@@ -74,10 +74,10 @@ def test_the_korean_layout(korean_layout, tmp_path: Path, korean: list[str]) -> 
     before, after = (transformers.AlbertForPreTraining.from_pretrained(f).eval() for f in (old, tmp_path / "new"))
     order = [processor.piece_to_id(tokenizer.id_to_piece(i)) for i in range(tokenizer.vocab_size)]
     for text in (*korean[:5], "서울 xyz 뷁 학교"):
-        there, here = processor.encode(text), tokenizer.encode(text)
-        assert [order[i] for i in here] == there
+        old_output, new_output = processor.encode(text), tokenizer.encode(text)
+        assert [order[i] for i in new_output] == old_output
         with torch.no_grad():
-            theirs, ours = before(torch.tensor([[5, *there, 6]])), after(torch.tensor([[2, *here, 3]]))
+            theirs, ours = before(torch.tensor([[5, *old_output, 6]])), after(torch.tensor([[2, *new_output, 3]]))
         size = tokenizer.vocab_size
         assert torch.allclose(ours.prediction_logits[..., :size], theirs.prediction_logits[..., order], atol=1e-6)
         assert torch.equal(ours.sop_logits, theirs.sop_logits)
@@ -98,9 +98,9 @@ def test_padding_behind_the_vocabulary(korean: list[str], config_of, tmp_path: P
     assert report.vocab_size == size + 1
     old, new = (load_file(tmp_path / f / "model.safetensors") for f in ("old", "new"))
     words = "albert.embeddings.word_embeddings.weight"
-    for there, here in ((size, 0), (0, 1), (3, 2), (4, 3), (5, 4), (1, 5), (2, 6), (6, 7), (size - 1, size)):
-        assert torch.equal(new[words][here], old[words][there])
-        assert new["predictions.bias"][here] == old["predictions.bias"][there]
+    for old_output, new_output in ((size, 0), (0, 1), (3, 2), (4, 3), (5, 4), (1, 5), (2, 6), (6, 7), (size - 1, size)):
+        assert torch.equal(new[words][new_output], old[words][old_output])
+        assert new["predictions.bias"][new_output] == old["predictions.bias"][old_output]
     assert AlbertForPreTraining.from_pretrained(tmp_path / "new").config.pad_token_id == 0
 
 
@@ -114,9 +114,9 @@ def test_a_tokenizer_alone_and_the_command(korean_layout, tmp_path: Path, run_co
 
 def test_what_cannot_be_repaired(english_model: Path, korean: list[str], tmp_path: Path, slug_of) -> None:
     def slug(folder: Path) -> str:
-        found = slug_of(repair_vocabulary, folder, tmp_path / "new")
+        error_info = slug_of(repair_vocabulary, folder, tmp_path / "new")
         assert not (tmp_path / "new").exists()
-        return found
+        return error_info
 
     assert slug(english_model) == "bad-value"
     trained(korean, tmp_path / "bare")

@@ -16,7 +16,7 @@ from albertkit.command import takes
 from albertkit.errors import CheckpointError, MissingExtraError
 from albertkit.model_paths import local_folder
 from albertkit.output.progress import quiet_transformers
-from albertkit.output.sections import Cell, Paragraph, Result, Section, TableSection, Tone
+from albertkit.output.sections import Cell, Paragraph, Result, Section, TableSection
 from albertkit.tokenizer.files import JSON_NAME, find_model, read_settings
 from albertkit.tokenizer.options import CheckOptions, ConvertTokenizerOptions, EncodeLinesOptions
 from albertkit.tokenizer.readings import HARD_SENTENCES, FirstDifference, ReaderComparison, compare_reader
@@ -154,7 +154,15 @@ class TokenizerCheckReport(Result):
         title = (
             f"{self.folder}  {self.kind}, rules {self.text_rules}, {self.vocab_size:,} tokens, {self.fingerprint[:12]}"
         )
-        rows = [_reader_row(comparison) for comparison in self.comparisons]
+        rows = []
+        for comparison in self.comparisons:
+            count = f"{comparison.compared - comparison.differing} of {comparison.compared}"
+            cell = Cell(count, "good")
+            if comparison.skipped:
+                cell = Cell(f"not compared: {comparison.skipped}", "muted")
+            elif comparison.differing:
+                cell = Cell(count, "bad" if comparison.own else "warning")
+            rows.append([comparison.name, cell])
         sections: list[Section] = [Paragraph(versions, title, "muted"), TableSection(["reader", "the same"], rows)]
         for comparison in self.comparisons:
             if comparison.first is not None:
@@ -166,15 +174,6 @@ class TokenizerCheckReport(Result):
             sections.append(Paragraph(f"hint: {self.advice}"))
         agreement = Paragraph("what albertkit wrote gives the same ids")
         return [*sections, agreement if self.ok else Paragraph("what albertkit wrote gives other ids", tone="bad")]
-
-
-def _reader_row(comparison: ReaderComparison) -> list[Any]:
-    if comparison.skipped:
-        return [comparison.name, Cell(f"not compared: {comparison.skipped}", "muted")]
-    tone: Tone = "good"
-    if comparison.differing:
-        tone = "bad" if comparison.own else "warning"
-    return [comparison.name, Cell(f"{comparison.compared - comparison.differing} of {comparison.compared}", tone)]
 
 
 def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | None = None) -> TokenizerCheckReport:
@@ -231,11 +230,11 @@ def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str])
     reader.no_padding()
     reader.no_truncation()
 
-    def read(text: str) -> list[int]:
+    def encode_as_json(text: str) -> list[int]:
         prepared = tokenizer.prepared(text) if _has_analyser(tokenizer) else text  # the library knows no analyser
         return reader.encode(prepared, add_special_tokens=False).ids
 
-    return compare_reader(name, tokenizer, texts, _encode_with_names(tokenizer), read, is_own)
+    return compare_reader(name, tokenizer, texts, _encode_with_names(tokenizer), encode_as_json, is_own)
 
 
 def _compare_auto_tokenizer(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[ReaderComparison]:
@@ -248,7 +247,7 @@ def _compare_auto_tokenizer(folder: Path, tokenizer: AlbertTokenizer, texts: Seq
     with quiet_transformers():
         try:
             reader = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-        except Exception as error:  # whatever stops it is the finding
+        except Exception as error:  # any failure of transformers is a result of the check
             return [_unreadable_comparison(AUTO_NAME, False, error)]
         ids = compare_reader(
             AUTO_NAME,

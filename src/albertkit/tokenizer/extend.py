@@ -29,11 +29,11 @@ from albertkit.tokenizer.sentencepiece_model import (
     SPACE,
     UNIGRAM,
     ModelFacts,
+    add_unused,
     ends_in_digit_comma,
     read_facts,
-    rebuilt_model,
-    rounded_score,
-    with_unused,
+    rebuild_model,
+    round_score,
 )
 from albertkit.validation import check_fields
 
@@ -57,7 +57,7 @@ class Extension:
         words: New tokens that were given.
         found: New tokens that were found in the text.
         unused: Tokens at the end that fill the vocabulary up to a multiple.
-        left_out: Why words that were given are no tokens; reason to words.
+        left_out: Words that are no tokens, by reason.
         frequencies: float64 [new tokens]. Share of each among all tokens of the text; one that does not occur counts half.
     """
 
@@ -122,7 +122,8 @@ def extend_tokenizer(
             "the vocabulary is not that of a unigram model: new tokens would have no score that fits",
             "train one: `albertkit tokenizer train FILES --out DIR`",
         )
-    lines = [line for text in texts if (line := tokenizer.normalized(text).replace(SPACE, " ").strip())]
+    normalized_lines = [tokenizer.normalized(text).replace(SPACE, " ").strip() for text in texts]
+    lines = [line for line in normalized_lines if line]
     vocabulary = {piece for piece, _, _ in facts.pieces}
     characters = _missing_characters(lines, vocabulary, coverage)
     word_pieces, left_out = _word_pieces(tokenizer, words, vocabulary)
@@ -154,11 +155,15 @@ def extend_tokenizer(
         recut = "" if settings.recut else ", or use --recut for a field of its own"
         fact = f"the vocabulary lacks nothing that {len(lines):,} lines of text need"
         raise DataError("empty", fact, f"give more text, or name tokens with --words{recut}")
-    scored = [(piece, rounded_score(_score(piece, counts, pieces)), NORMAL) for piece in [*word_pieces, *text_pieces]]
-    model = rebuilt_model(tokenizer.model, [*with_characters.pieces, *scored])
+    scored = []
+    for piece in [*word_pieces, *text_pieces]:
+        share = math.log(counts[piece] / counts.total()) if counts[piece] else -math.inf
+        score = min(max(share, pieces.lowest, pieces.best(piece)[0] + _JUST_ABOVE), -_JUST_ABOVE)
+        scored.append((piece, round_score(score), NORMAL))
+    model = rebuild_model(tokenizer.model, [*with_characters.pieces, *scored])
     unused = -(len(with_characters.pieces) + len(scored)) % settings.multiple_of
     if unused:
-        model = with_unused(model, unused)
+        model = add_unused(model, unused)
     extended = SentencePieceTokenizer(model, tokenizer.text_rules, analyser=tokenizer.analyser)
     extended.model_max_length = tokenizer.model_max_length
     first = len(facts.pieces)
@@ -216,11 +221,6 @@ def _word_pieces(
     return list(pieces), left_out
 
 
-def _score(piece: str, counts: Counter[str], pieces: UnigramPieces) -> float:
-    share = math.log(counts[piece] / counts.total()) if counts[piece] else -math.inf
-    return min(max(share, pieces.lowest, pieces.best(piece)[0] + _JUST_ABOVE), -_JUST_ABOVE)
-
-
 def piece_candidates(
     lines: Iterable[str], alphabet: set[str], max_pieces: int, min_count: int, analyser: Analyser | None
 ) -> Counter[str]:
@@ -268,7 +268,7 @@ def _is_same_run(previous: str, character: str, alphabet: set[str]) -> bool:
 
 @cache
 def _script(character: str) -> str:
-    """Return the script of a letter, "number", "mark", or nothing for a sign."""
+    """Return the script of a letter, "number", "mark", or "" for a sign."""
     category = unicodedata.category(character)[0]
     if category not in "LMN":
         return ""

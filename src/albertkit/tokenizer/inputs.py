@@ -1,8 +1,8 @@
 """Make model inputs from texts: special tokens, truncation, windows, padding, tensors; as transformers' tokenizers do it."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -58,7 +58,7 @@ class TokenizedTexts(dict[str, Any]):
         return self
 
     def tokens(self, row: int = 0) -> list[str]:
-        """Return the tokens of a row, padding left out; what is unknown is the unknown token."""
+        """Return the tokens of a row without padding; unknown ones are the unknown token."""
         return self._tokenizer.convert_ids_to_tokens(self._rows[row].ids)
 
     def word_ids(self, row: int = 0) -> list[int | None]:
@@ -109,7 +109,7 @@ class InputSettings:
 
     @property
     def strategy(self) -> str | None:
-        """Return the name of the way to truncate; None for none."""
+        """Return the truncation strategy; None for no truncation."""
         strategy = "longest_first" if self.truncation is True else self.truncation
         return None if strategy in (False, None, "do_not_truncate") else str(strategy)
 
@@ -299,7 +299,7 @@ def _encode_together(tokenizer: InputEncoder, texts: Sequence[str]) -> Iterator[
     """Return the ids of texts, all encoded together."""
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     parts = [text.split(mask) for text in texts]
-    encoded = tokenizer.encode_batch(list(itertools.chain.from_iterable(parts))).texts()
+    encoded = tokenizer.encode_batch(list(chain.from_iterable(parts))).texts()
     for text in parts:
         ids = next(encoded).tolist()
         for _ in text[1:]:
@@ -321,21 +321,19 @@ def _tokenize_with_spans(tokenizer: InputEncoder, text: str) -> _TokenizedText:
         blanks = len(part) - len(part.rstrip())
         part_ids, part_spans = tokenizer.encode_with_offsets(part)
         ids += part_ids
-        spans += [(start + a, start + b) for a, b in (_trimmed(part, span) for span in part_spans)]
+        for span in part_spans:
+            first, last = _trim_span(part, span)
+            spans.append((start + first, start + last))
         start += len(part)
-    return _TokenizedText(ids, spans, _word_numbers(text, spans, [token_id == tokenizer.mask_id for token_id in ids]))
+    # The number of each token's word: white space begins one, and a mask is one.
+    words = [0] if ids else []
+    for (previous_id, token_id), (previous, span) in zip(pairwise(ids), pairwise(spans), strict=True):
+        begins = tokenizer.mask_id in (previous_id, token_id) or any(map(str.isspace, text[previous[1] : span[0]]))
+        words.append(words[-1] + begins)
+    return _TokenizedText(ids, spans, words)
 
 
-def _word_numbers(text: str, spans: list[Span], masks: list[bool]) -> list[int]:
-    """Return the number of each token's word: white space begins one, and a mask is one."""
-    words: list[int] = []
-    for n, ((start, _), is_mask) in enumerate(zip(spans, masks, strict=True)):
-        begins = n > 0 and (is_mask or masks[n - 1] or any(map(str.isspace, text[spans[n - 1][1] : start])))
-        words.append(words[-1] + begins if words else 0)
-    return words
-
-
-def _trimmed(text: str, span: Span) -> Span:
+def _trim_span(text: str, span: Span) -> Span:
     """Return the span without its leading white space; of a space alone, as in transformers, the character after it."""
     start, end = span
     start += len(text[start:end]) - len(text[start:end].lstrip())
@@ -363,24 +361,18 @@ def _rows(
             pairs = _windows(first, second, limit - num_specials, settings.strategy, settings.stride)
         elif settings.strategy:
             pairs = [_truncate(first, second, limit - num_specials, settings.strategy, tokenizer)]
-        rows += [_row(tokenizer, a, b, settings.add_special_tokens, number) for a, b in pairs]
+        for pair in pairs:
+            row = _Sequence([], [], [], [], [], number)
+            if settings.add_special_tokens:
+                row.add_special_token(tokenizer.cls_id, 0)
+            for sequence, text in enumerate(pair):
+                if text is None:
+                    continue
+                row.add_text(text, sequence)
+                if settings.add_special_tokens:
+                    row.add_special_token(tokenizer.sep_id, sequence)
+            rows.append(row)
     return rows
-
-
-def _row(
-    tokenizer: InputEncoder, first: _TokenizedText, second: _TokenizedText | None, specials: bool, source: int
-) -> _Sequence:
-    """Put the special tokens around and between the texts."""
-    row = _Sequence([], [], [], [], [], source)
-    if specials:
-        row.add_special_token(tokenizer.cls_id, 0)
-    for sequence, text in enumerate((first, second)):
-        if text is None:
-            continue
-        row.add_text(text, sequence)
-        if specials:
-            row.add_special_token(tokenizer.sep_id, sequence)
-    return row
 
 
 def _windows(

@@ -48,10 +48,10 @@ def find_analyser(name: str) -> Analyser:
     """Return one of `ANALYSERS`, loaded once."""
     if name not in ANALYSERS:
         raise ConfigError("bad-value", f"there is no analyser `{name}`", near_miss(name, ANALYSERS))
-    return Analyser(name, _mecab() if name == "mecab" else _kiwi())
+    return Analyser(name, _load_mecab() if name == "mecab" else _load_kiwi())
 
 
-def _mecab() -> Spans:
+def _load_mecab() -> Spans:
     try:
         from mecab import MeCab
     except ImportError:
@@ -67,7 +67,7 @@ def _mecab() -> Spans:
     return spans
 
 
-def _kiwi() -> Spans:
+def _load_kiwi() -> Spans:
     try:
         from kiwipiepy import Kiwi
     except ImportError:
@@ -82,7 +82,7 @@ def _kiwi() -> Spans:
 
 @cache
 def is_hangul(character: str) -> bool:
-    """Return whether a character is a Hangul syllable or letter."""
+    """Return True for a Hangul syllable or letter."""
     return unicodedata.name(character, "").startswith("HANGUL")
 
 

@@ -28,8 +28,11 @@ class NamedSpecials:
     """
 
     def __init__(self, tokenizer: AlbertTokenizer, lower_case: bool = False) -> None:
-        self.tokenizer, self.lower_case = tokenizer, lower_case
-        self.cls_id, self.sep_id, self.truncation_side = tokenizer.cls_id, tokenizer.sep_id, tokenizer.truncation_side
+        self.tokenizer = tokenizer
+        self.lower_case = lower_case
+        self.cls_id = tokenizer.cls_id
+        self.sep_id = tokenizer.sep_id
+        self.truncation_side = tokenizer.truncation_side
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
@@ -38,11 +41,13 @@ class NamedSpecials:
         plain_texts = list(map(lower, texts)) if self.lower_case else list(texts)
         if not indices:
             return self.tokenizer.encode_batch(plain_texts, num_threads)
-        for n in indices:
-            plain_texts[n] = ""
-        rows = [self._reader.encode(encodable(texts[n]), add_special_tokens=False).ids for n in indices]
+        rows = []
+        for index in indices:
+            plain_texts[index] = ""
+            ids = self._reader.encode(encodable(texts[index]), add_special_tokens=False).ids
+            rows.append(np.array(ids, dtype=np.int32))
         encoded = self.tokenizer.encode_batch(plain_texts, num_threads)
-        return fill_missing(encoded, np.array(indices), ragged([np.array(row, dtype=np.int32) for row in rows]))
+        return fill_missing(encoded, np.array(indices), ragged(rows))
 
     @property
     def made_of(self) -> tuple[AlbertTokenizer, bool]:

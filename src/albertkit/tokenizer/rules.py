@@ -1,9 +1,9 @@
-"""Text rules: what happens to a text before SentencePiece sees it.
+"""Text rules: the normalisation of a text before SentencePiece sees it.
 
 `google`
     `preprocess_text(lower=True)` of google-research/albert and the TF Model Garden: white space collapsed with
     `str.split`, NFKD, characters with a non-zero combining class removed, lower-cased. Google's digit-comma rule
-    belongs to it, too; it rewrites ids, not text, and lives in `digit_comma.py`.
+    belongs to it, too; it rewrites ids, not text (`sentencepiece_model.DigitCommaRule`).
 `google-cased`, `google-accents`, `google-cased-accents`
     The same without the lower-casing (`lower=False`), without NFKD and the removal of marks, without both. The last two
     are transformers' `keep_accents=True`; a folder's `do_lower_case` and `keep_accents` choose among the four.
@@ -31,7 +31,7 @@ BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 class AlignedText(NamedTuple):
-    """A text after its rules, and where each of its characters comes from.
+    """A text after its rules, and the origin of each of its characters.
 
     Attributes:
         text: The text after the rules.
@@ -45,14 +45,14 @@ class AlignedText(NamedTuple):
 
 
 def aligned(text: str) -> AlignedText:
-    """Return a text before its rules: every character comes from itself."""
+    """Return a text before its rules: the origin of every character is itself."""
     return AlignedText(text, list(range(len(text))), list(range(1, len(text) + 1)))
 
 
 def respelled(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> AlignedText:
     """Replace spans of a text, given in ascending order as (start, end, new text).
 
-    Each new character comes from the whole of its span. What a removed span comes from belongs to the character before it.
+    The origin of each new character is its whole span. The origin of a removed span belongs to the character before it.
     """
     parts: list[str] = []
     starts: list[int] = []
@@ -90,11 +90,11 @@ def without_marks(text: AlignedText) -> AlignedText:
 
     Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
     """
-    return respelled(text, ((*match.span(), _bases(match.group())) for match in BEYOND_ASCII.finditer(text.text)))
-
-
-def _bases(character: str) -> str:
-    return "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
+    changes = []
+    for match in BEYOND_ASCII.finditer(text.text):
+        bases = [c for c in unicodedata.normalize("NFKD", match.group()) if not unicodedata.combining(c)]
+        changes.append((*match.span(), "".join(bases)))
+    return respelled(text, changes)
 
 
 def compose_characters(text: AlignedText) -> AlignedText:
@@ -130,7 +130,7 @@ def with_spaces(text: AlignedText, positions: Sequence[int]) -> AlignedText:
 
 END = "\0"  # between texts that are worked on together: no rule looks across it
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_FAR_BLANKS = tuple(c for c in map(chr, range(0x80, 0x3001)) if c.isspace())
+_NON_ASCII_BLANKS = tuple(c for c in map(chr, range(0x80, 0x3001)) if c.isspace())
 
 
 class RuleStep(NamedTuple):
@@ -172,7 +172,7 @@ NAMES = tuple(_STEPS)
 
 
 def apply(rules: str, text: str) -> str:
-    """Return the text as SentencePiece shall see it."""
+    """Return the text after the rules, for SentencePiece."""
     text = encodable(text)
     for step in _STEPS[rules]:
         text = step.apply(text)
@@ -186,14 +186,12 @@ def apply_but_for_blanks(rules: str, text: str) -> str:
     """
     text = encodable(text)
     for step in _STEPS[rules]:
-        text = _with_near_blanks(text) if step is COLLAPSE else step.apply(text)
-    return text
-
-
-def _with_near_blanks(text: str) -> str:
-    for blank in _FAR_BLANKS:
-        if blank in text:
-            text = text.replace(blank, " ")
+        if step is not COLLAPSE:
+            text = step.apply(text)
+            continue
+        for blank in _NON_ASCII_BLANKS:
+            if blank in text:
+                text = text.replace(blank, " ")
     return text
 
 
@@ -246,11 +244,12 @@ def named_by(settings: Any) -> str:
         return "google"
     if "text_rules" in settings:
         return settings["text_rules"]
-    return _google(settings.get("do_lower_case", True), settings.get("keep_accents", False))
+    return _google_rules(settings.get("do_lower_case", True), settings.get("keep_accents", False))
 
 
-def _google(lower: bool, keep_accents: bool) -> str:
-    return f"google{'' if lower else '-cased'}{'-accents' if keep_accents else ''}"
+def _google_rules(lower: bool, keep_accents: bool) -> str:
+    name = "google" if lower else "google-cased"
+    return f"{name}-accents" if keep_accents else name
 
 
 def rules_with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool | None = None) -> str:
@@ -263,7 +262,7 @@ def rules_with_flags(rules: str, do_lower_case: bool | None = None, keep_accents
     if keep_accents is not None:
         keep = keep_accents
     if is_google(rules):
-        return _google(lower, keep)
+        return _google_rules(lower, keep)
     if rules in ("multilingual", "korean") and keep:
         return "korean" if lower else "multilingual"
     fact = f"there are no rules like `{rules}` with do_lower_case={lower} and keep_accents={keep}"

@@ -20,7 +20,7 @@ from albertkit.tokenizer.files import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, LIST
 from albertkit.tokenizer.morphemes import ANALYSERS, find_analyser
 from albertkit.tokenizer.ragged import RaggedIds, concatenate_groups, ragged
 from albertkit.tokenizer.readings import ReaderComparison, compare_reader
-from albertkit.tokenizer.rules import AlignedText, with_spaces
+from albertkit.tokenizer.rules import with_spaces
 from albertkit.tokenizer.sentencepiece_model import (
     BYTE,
     SPACE,
@@ -49,7 +49,7 @@ _CHUNKS_WITHOUT_ENGINE = 30
 
 
 class BatchEncoder:
-    """Encodes many texts, by the word-by-word engine of `memo.py` where it pays and by SentencePiece where it does not."""
+    """Encodes many texts, by the word-by-word engine (`unigram_engine`) where it is faster, else by SentencePiece."""
 
     def __init__(self, processor: Any, model: bytes, text_rules: str, digit_comma: DigitCommaRule | None) -> None:
         self._processor = processor
@@ -58,7 +58,7 @@ class BatchEncoder:
         self._digit_comma = digit_comma
         self._characters = 0
         self._engine: WordEngine | None = None
-        self._asked_for_engine = False
+        self._has_tried_engine = False
         self._without_engine = 0  # chunks to come
 
     def encode(self, texts: Sequence[str], num_threads: int) -> RaggedIds:
@@ -73,9 +73,17 @@ class BatchEncoder:
         return in_chunks(self._encode_chunk, texts, threads)
 
     def start_engine(self) -> bool:
-        """Load the engine now. False if the model is not one for it."""
-        if not self._asked_for_engine:
-            self._engine, self._asked_for_engine = self._load_engine(), True
+        """Load the engine now, and return False if the model is not one for it."""
+        if self._has_tried_engine:
+            return self._engine is not None
+        from albertkit.tokenizer.unigram_engine import WordEngine, is_supported_by_engine, unigram_tables
+
+        facts = read_facts(self._model)
+        if is_supported_by_engine(facts):
+            blanks = b"\t\n\v\f\r\x1c\x1d\x1e\x1f " if rules.COLLAPSE in rules.steps(self._rules) else b" "
+            tables = unigram_tables(facts, self._processor.unk_id(), self._digit_comma)
+            self._engine = WordEngine(tables, facts.charsmap, blanks)
+        self._has_tried_engine = True
         return self._engine is not None
 
     def _encode_chunk(self, texts: Sequence[str]) -> RaggedIds:
@@ -83,12 +91,18 @@ class BatchEncoder:
             self._without_engine -= 1
             return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], 1)
         assert self._engine is not None
-        # The engine sees to white space and case of ASCII; the rest of the rules is for Python.
+        # The engine handles white space and case of ASCII; Python handles all other characters.
         prepared = list(texts)
         ascii_only = np.fromiter(map(str.isascii, texts), np.bool_, len(texts))
         non_ascii = np.flatnonzero(~ascii_only).tolist()
-        for n, text in zip(non_ascii, _apply_to_all(self._rules, [texts[n] for n in non_ascii]), strict=True):
-            prepared[n] = text
+        # One call for all of them, since a call for each takes five times as long. No step looks across END: it is neither
+        # blank nor cased, and composes with nothing.
+        joined = rules.END.join(texts[index] for index in non_ascii)
+        changed_texts = rules.apply_but_for_blanks(self._rules, joined).split(rules.END)
+        if len(changed_texts) != len(non_ascii):  # a text holds END, or there is none
+            changed_texts = [rules.apply_but_for_blanks(self._rules, texts[index]) for index in non_ascii]
+        for index, text in zip(non_ascii, changed_texts, strict=True):
+            prepared[index] = text
         encoded, refused = self._engine.encode(prepared, rules.lowers(self._rules))
         refused_indices = np.flatnonzero(refused)
         if not len(refused_indices):
@@ -107,31 +121,14 @@ class BatchEncoder:
         encoded = ragged(rows)
         return encoded if self._digit_comma is None else RaggedIds(*self._digit_comma.rewrite(*encoded))
 
-    def _load_engine(self) -> "WordEngine | None":
-        """Load the engine; None if the model is not one for it."""
-        from albertkit.tokenizer.unigram_engine import WordEngine, is_supported_by_engine, unigram_tables
-
-        facts = read_facts(self._model)
-        if not is_supported_by_engine(facts):
-            return None
-        blanks = b"\t\n\v\f\r\x1c\x1d\x1e\x1f " if rules.COLLAPSE in rules.steps(self._rules) else b" "
-        return WordEngine(unigram_tables(facts, self._processor.unk_id(), self._digit_comma), facts.charsmap, blanks)
-
-
-def _apply_to_all(name: str, texts: list[str]) -> list[str]:
-    """Apply rules to texts, but for blanks of ASCII: in one call, since one for each takes five times as long.
-
-    No step looks across END: it is neither blank nor cased, and composes with nothing.
-    """
-    together = rules.apply_but_for_blanks(name, rules.END.join(texts)).split(rules.END)
-    if len(together) == len(texts):
-        return together
-    return [rules.apply_but_for_blanks(name, text) for text in texts]
-
 
 def in_chunks(encode: Callable[[Sequence[str]], RaggedIds], texts: Sequence[str], threads: int) -> RaggedIds:
     """Encode texts in runs of about `_CHARACTERS_A_CHUNK` characters, on so many threads."""
-    chunks = _chunks(texts)
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    num_characters = int(ends[-1]) if len(ends) else 0
+    chunk_ends = np.arange(_CHARACTERS_A_CHUNK, num_characters, _CHARACTERS_A_CHUNK)
+    cuts = sorted({0, *(np.searchsorted(ends, chunk_ends) + 1).tolist(), len(texts)})
+    chunks = [texts[first:last] for first, last in pairwise(cuts)] or [texts]
     if threads == 1 or len(chunks) == 1:
         return concatenate_groups([encode(chunk) for chunk in chunks])
     with ThreadPoolExecutor(threads) as pool:
@@ -139,7 +136,7 @@ def in_chunks(encode: Callable[[Sequence[str]], RaggedIds], texts: Sequence[str]
 
 
 def fill_missing(encoded: RaggedIds, indices: np.ndarray, missing: RaggedIds) -> RaggedIds:
-    """Put the texts of `missing` where `encoded` has none yet."""
+    """Put the texts of `missing` at the indices where `encoded` has none yet."""
     counts = np.diff(encoded.offsets)
     counts[indices] = np.diff(missing.offsets)
     segments = []
@@ -150,15 +147,6 @@ def fill_missing(encoded: RaggedIds, indices: np.ndarray, missing: RaggedIds) ->
     offsets = np.zeros(len(encoded.offsets), dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
     return RaggedIds(np.concatenate([*segments, encoded.ids[last:]]), offsets)
-
-
-def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
-    """Cut runs of texts of about `_CHARACTERS_A_CHUNK` characters."""
-    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-    num_characters = int(ends[-1]) if len(ends) else 0
-    indices = np.searchsorted(ends, np.arange(_CHARACTERS_A_CHUNK, num_characters, _CHARACTERS_A_CHUNK)) + 1
-    cuts = sorted({0, *indices.tolist(), len(texts)})
-    return [texts[first:last] for first, last in pairwise(cuts)] or [texts]
 
 
 def available_cores() -> int:
@@ -196,8 +184,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
         spaces = f"\0{analyser}" if analyser else ""
         self.fingerprint = sha256_bytes(model + b"\0" + (text_rules + spaces).encode())
         self._digit_comma = digit_comma_rule(self._processor) if rules.is_google(text_rules) else None
-        table = self._digit_comma
-        self._with_digit_comma = set() if table is None else set(np.flatnonzero(table.counts > 1).tolist())
+        self._with_digit_comma: set[int] = set()
+        if self._digit_comma is not None:
+            self._with_digit_comma.update(np.flatnonzero(self._digit_comma.counts > 1).tolist())
         self._batch = BatchEncoder(self._processor, model, text_rules, self._digit_comma)
 
     def matches_added(self, token: AddedToken) -> bool:
@@ -230,7 +219,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return cls(plain_file(model).read_bytes(), chosen, source=model, analyser=analyser)
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
-        """Return `spiece.model`, and `tokenizer.json` if it can say the same; warn of what it says otherwise."""
+        """Return `spiece.model`, and `tokenizer.json` if it can express the model; warn where it gives other ids."""
         from albertkit.tokenizer.tokenizer_json import class_flags
 
         settings: dict[str, Any] = class_flags(self.text_rules, read_facts(self._model))
@@ -302,7 +291,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return self._model
 
     def prepared(self, text: str) -> str:
-        """Return the text as SentencePiece sees it: after the text rules, and with spaces between morphemes if it wants them."""
+        """Return the input of SentencePiece: the text after its rules, with spaces between morphemes if there is an analyser."""
         text = rules.apply(self.text_rules, text)
         return find_analyser(self.analyser).separated(text, " ") if self.analyser else text
 
@@ -334,7 +323,13 @@ class SentencePieceTokenizer(AlbertTokenizer):
         if not self._with_digit_comma.isdisjoint(ids):
             ids, offsets = self._split_offsets(ids, encoded["pieces"], offsets)
         starts, ends = aligned.starts, aligned.ends
-        spans = [(starts[a], ends[b - 1]) if b > a else self._point(aligned, a) for a, b in offsets]
+        spans = []
+        for first, last in offsets:
+            if last > first:
+                spans.append((starts[first], ends[last - 1]))
+            else:  # a piece that stands for nothing in the text: the space before it
+                position = starts[first] if first < len(starts) else ends[-1]
+                spans.append((position, position))
         return list(ids), spans
 
     def pieces(self, text: str) -> list[str]:
@@ -394,7 +389,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
     def _split_offsets(
         self, ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[tuple[int, int]]
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return ids and their places under the digit-comma rule."""
+        """Return ids and their offsets under the digit-comma rule."""
         new_ids: list[int] = []
         new_offsets: list[tuple[int, int]] = []
         for piece_id, piece, (start, end) in zip(ids, pieces, offsets, strict=True):
@@ -407,9 +402,3 @@ class SentencePieceTokenizer(AlbertTokenizer):
             new_ids += row
             new_offsets += zip([start, *ends[:-1]], ends, strict=True)
         return new_ids, new_offsets
-
-    @staticmethod
-    def _point(aligned: AlignedText, position: int) -> tuple[int, int]:
-        """Return an empty span, for a piece that stands for nothing in the text (the space put before it)."""
-        character = aligned.starts[position] if position < len(aligned.starts) else aligned.ends[-1]
-        return character, character

@@ -1,4 +1,4 @@
-"""Read what a SentencePiece model file says about itself: special ids, types and scores of its pieces, its normaliser.
+"""Read and rewrite SentencePiece model files: special ids, types and scores of the pieces, the normaliser.
 
 The file is a protocol buffer. The few fields needed are read here rather than with `protobuf`: sentencepiece does not
 bring that package, and its `sentencepiece_model_pb2` cannot live in one process with the copy in transformers
@@ -18,7 +18,7 @@ import numpy as np
 from albertkit.errors import CheckpointError
 
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-# What a special piece is for, by what it is often called. Other names are free, these must be at their places.
+# Ids of special pieces by their common names. Other names are free, these must be at their ids.
 _ROLES = {"pad": 0, "unk": 1, "cls": 2, "s": 2, "bos": 2, "sep": 3, "/s": 3, "eos": 3, "mask": 4}
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -28,7 +28,7 @@ UNIGRAM, BPE, WORD, CHAR = 1, 2, 3, 4  # model types
 
 @dataclass
 class ModelFacts:
-    """The parts of a model file that albertkit looks at (sentencepiece_model.proto). Shared: never changed.
+    """The parts of a model file that albertkit uses (sentencepiece_model.proto). Shared: never changed.
 
     Attributes:
         pieces: Text, score and type of each piece.
@@ -65,7 +65,9 @@ def read_facts(model: bytes) -> ModelFacts:
         elif number == 3:
             normalizer = _read_fields(value, {2: bytes, 3: int, 4: int, 5: int})
             facts.charsmap = normalizer.get(2, b"")
-            facts.dummy_prefix, facts.one_space, facts.escape_spaces = (bool(normalizer.get(n, 1)) for n in (3, 4, 5))
+            facts.dummy_prefix = bool(normalizer.get(3, 1))
+            facts.one_space = bool(normalizer.get(4, 1))
+            facts.escape_spaces = bool(normalizer.get(5, 1))
     return facts
 
 
@@ -111,7 +113,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Any, slice]]:
 
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """Return a number of variable length, and where it ends."""
+    """Return a number of variable length, and the position after it."""
     value = shift = 0
     while True:
         byte = message[position]
@@ -180,7 +182,7 @@ _UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 40, 41, 42, 43
 _UNK_PIECE, _PAD_PIECE = 45, 48
 
 
-def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
+def rebuild_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
     """Return a model file with these pieces in place of its own; the first two are ALBERT's padding and unknown piece."""
     settings: dict[int, int | str] = {
         _VOCAB_SIZE: len(pieces),
@@ -191,7 +193,12 @@ def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
         _UNK_PIECE: pieces[1][0],
         _PAD_PIECE: pieces[0][0],
     }
-    parts = [_field(_PIECES, _piece(piece)) for piece in pieces]
+    parts = []
+    for text, score, kind in pieces:
+        piece = _field(1, text.encode()) + b"\x15" + struct.pack("<f", score)
+        if kind != NORMAL:
+            piece += _setting(3, kind)
+        parts.append(_field(_PIECES, piece))
     for number, content, span in fields(model):
         if number == _TRAINER:
             parts.append(_field(_TRAINER, _with_settings(content, settings)))
@@ -200,7 +207,7 @@ def rebuilt_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
     return b"".join(parts)
 
 
-def rounded_score(score: float) -> float:
+def round_score(score: float) -> float:
     """Round the score of a new piece so that sums are exact in single precision up to 65,536, which is thousands of tokens.
 
     Then "0" before "00" and "00" before "0" have one score, and the order of the search, which is the same in every reader,
@@ -209,12 +216,12 @@ def rounded_score(score: float) -> float:
     return round(score * 256) / 256
 
 
-def with_unused(model: bytes, number: int) -> bytes:
+def add_unused(model: bytes, number: int) -> bytes:
     """Return the model with so many more pieces at its end that no text matches."""
     pieces = read_facts(model).pieces
     vocabulary = {piece for piece, _, _ in pieces}
     names = (name for name in map("[unused{}]".format, itertools.count()) if name not in vocabulary)
-    return rebuilt_model(model, [*pieces, *((name, 0.0, UNUSED) for name in itertools.islice(names, number))])
+    return rebuild_model(model, [*pieces, *((name, 0.0, UNUSED) for name in itertools.islice(names, number))])
 
 
 def _with_settings(trainer: bytes, settings: Mapping[int, int | str]) -> bytes:
@@ -222,12 +229,6 @@ def _with_settings(trainer: bytes, settings: Mapping[int, int | str]) -> bytes:
     removed = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}
     parts = [trainer[span] for number, _, span in fields(trainer) if number not in removed]
     return b"".join([*parts, *(_setting(number, value) for number, value in settings.items())])
-
-
-def _piece(piece: Piece) -> bytes:
-    text, score, kind = piece
-    content = _field(1, text.encode()) + b"\x15" + struct.pack("<f", score)
-    return content if kind == NORMAL else content + _setting(3, kind)
 
 
 def _setting(number: int, value: int | str) -> bytes:
@@ -298,7 +299,7 @@ def digit_comma_rule(processor: Any) -> DigitCommaRule | None:
 
 
 def ends_in_digit_comma(piece: str) -> bool:
-    """Return True for the pieces that the rule takes apart."""
+    """Return True for the pieces that the rule splits."""
     return piece.endswith(",") and piece[-2:-1].isdigit()
 
 

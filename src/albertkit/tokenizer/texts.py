@@ -1,4 +1,4 @@
-"""Example texts in the language of a vocabulary: what cards, pages and errors suggest to type."""
+"""Read lines of text, draw samples, and give example texts in the language of a vocabulary for cards and errors."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def read_lines(path: Path) -> Iterator[str]:
         yield from _decode_lines(sys.stdin.buffer, "the standard input")
         return
     if re.match(r"[a-z][a-z0-9]+:/", str(path)):  # pathlib has made one slash of two
-        what = f"`{path}` is an address; this file is read from this machine only"
-        raise DataError("bad-value", what, "copy it here first, or pipe it in with `-`")
+        fact = f"`{path}` is an address; this file is read from this machine only"
+        raise DataError("bad-value", fact, "copy it here first, or pipe it in with `-`")
     if path.is_dir() or not path.exists():
-        what = "is a folder, not a text file" if path.is_dir() else "does not exist"
+        problem = "is a folder, not a text file" if path.is_dir() else "does not exist"
         hint = near_path(path, "name files; a pattern such as `texts/*.txt` names many")
-        raise DataError("not-found", f"`{path}` {what}", hint)
+        raise DataError("not-found", f"`{path}` {problem}", hint)
     with ByteStream(find_input_file(path)) as stream:
         check_mojibake(stream.peek(SAMPLE_BYTES), str(path))
         yield from _decode_lines(byte_lines(stream), f"`{path}`", str(path))
@@ -82,8 +82,10 @@ def draw_sample(texts: Iterable[str], size: int, seed: int) -> list[str]:
     for number, text in enumerate(texts):
         if number < size:
             sample.append(text)
-        elif (index := draw.randrange(number + 1)) < size:
-            sample[index] = text
+        else:
+            index = draw.randrange(number + 1)
+            if index < size:
+                sample[index] = text
     return sample
 
 

@@ -1,4 +1,4 @@
-"""`AlbertTokenizer`: text to ids and back, whatever the kind of tokenizer a folder holds."""
+"""`AlbertTokenizer`: text to ids and back, with every kind of tokenizer that a folder can hold."""
 
 import itertools
 import os
@@ -115,7 +115,8 @@ class AlbertTokenizer(ABC):
             {role: name for role, name in names.items() if name is not None},
             {flag: on for flag, on in flags.items() if on is not None},
         )
-        if (limit := model_max_length if model_max_length is not None else max_len) is not None:
+        limit = model_max_length if model_max_length is not None else max_len
+        if limit is not None:
             if limit < 3:
                 raise ConfigError("bad-value", f"model_max_length is {limit}", "use 3 or more, usually 512")
             tokenizer.model_max_length = limit
@@ -133,7 +134,7 @@ class AlbertTokenizer(ABC):
         if flags:
             settings.update(settings_with_flags(folder, settings, text_rules, flags))
         only_json = facts.reads_json_first and text_rules is None and not flags
-        tokenizer = cls._of_kind(folder, settings, text_rules, only_json)
+        tokenizer = cls._read_files(folder, settings, text_rules, only_json)
         for role, name in names.items():
             actual_name = tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id"))
             if actual_name != name:
@@ -172,12 +173,13 @@ class AlbertTokenizer(ABC):
         return cls.kinds[-1].with_added(folder, tokenizer, added)
 
     @classmethod
-    def _of_kind(
+    def _read_files(
         cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool = False
     ) -> "AlbertTokenizer":
         """Return the tokenizer of the first kind whose files the folder has."""
         for kind in AlbertTokenizer.kinds:
-            if (tokenizer := kind.from_files(folder, settings, text_rules, only_json)) is not None:
+            tokenizer = kind.from_files(folder, settings, text_rules, only_json)
+            if tokenizer is not None:
                 return tokenizer
         raise CheckpointError(
             "no-tokenizer",
@@ -200,7 +202,7 @@ class AlbertTokenizer(ABC):
         """
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write what `from_pretrained` and transformers' `AutoTokenizer` read, each file whole or not at all.
+        """Write the files that `from_pretrained` and transformers' `AutoTokenizer` read, each whole or not at all.
 
         A `tokenizer.json` that gives other ids is reported by a warning. Where none can give the same, none is written.
 
@@ -344,7 +346,7 @@ class AlbertTokenizer(ABC):
         """
 
     def start_engine(self) -> bool:
-        """Load the compiled engine of `encode_batch` now, not once much has been encoded. False: this tokenizer has none."""
+        """Load the compiled engine of `encode_batch` now, not after much text; return False if this tokenizer has none."""
         return False
 
     @abstractmethod
@@ -432,7 +434,7 @@ class AlbertTokenizer(ABC):
         return [self._piece(number) for number in self._check_ids(ids) if number not in special]
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
-        """Return the id of a token, or of each of several; that of the unknown token for what is none."""
+        """Return the id of a token, or of each of several; unknown ones get that of the unknown token."""
         vocabulary = self.get_vocab()
         if isinstance(tokens, str):
             return vocabulary.get(tokens, self.unk_id)
@@ -485,7 +487,7 @@ class AlbertTokenizer(ABC):
         """Return the ids of special and unknown tokens, ascending."""
 
     def word_starts(self) -> np.ndarray:
-        """Return whether a token starts a word for whole-word masking, bool [vocab_size].
+        """Return a mask of the tokens that start a word, for whole-word masking, bool [vocab_size].
 
         The rule is google-research/albert's (`create_pretraining_data.py`, `_is_start_piece_sp`). A token continues the word
         before it if it is made of English letters and the punctuation listed there, does not begin with the mark of a space
@@ -503,11 +505,8 @@ class AlbertTokenizer(ABC):
         return type(self), self._arguments(), state
 
     def matches_added(self, token: AddedToken) -> bool:
-        """Return whether a token that a folder adds is one of the five special tokens, or is matched anyhow."""
-        return token.content in self._special_names()
-
-    def _special_names(self) -> set[str]:
-        return {self._piece(getattr(self, f"{role}_id")) for role in SPECIAL_ROLES}
+        """Return True if a token that a folder adds is one of the five special tokens, or is matched without it."""
+        return any(token.content == self._piece(getattr(self, f"{role}_id")) for role in SPECIAL_ROLES)
 
     @abstractmethod
     def _arguments(self) -> tuple:

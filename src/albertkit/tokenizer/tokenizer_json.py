@@ -99,8 +99,9 @@ def check_json_can_express(facts: ModelFacts) -> None:
         "trained with escape_whitespaces=False": not facts.escape_spaces,
         "a BPE model whose merges have no order": facts.model_type == BPE and not _has_ordered_merges(facts),
     }
-    if fitting := [reason for reason, holds in reasons.items() if holds]:
-        raise _not_expressible_error(fitting)
+    actual_reasons = [reason for reason, is_true in reasons.items() if is_true]
+    if actual_reasons:
+        raise _not_expressible_error(actual_reasons)
 
 
 def _not_expressible_error(reasons: Sequence[str]) -> CheckpointError:
@@ -130,7 +131,7 @@ def hard_lines(model: bytes, text_rules: str) -> list[str]:
 
 
 def _unigram(facts: ModelFacts, text_rules: str) -> Any:
-    """Return a Unigram model whose scores make it do what SentencePiece does."""
+    """Return a Unigram model with scores for which it gives SentencePiece's ids."""
     from tokenizers import models
 
     digit_comma = rules.is_google(text_rules)
@@ -258,14 +259,15 @@ def _composes_hangul(model: bytes) -> bool:
 
 
 def _pre_tokenizer(facts: ModelFacts, word_by_word: bool) -> Any:
-    """Return what marks spaces, and cuts words and symbols off that the model must not join with their neighbours."""
+    """Return a pre-tokenizer that marks spaces, and splits words and symbols that the model must not join."""
     from tokenizers import Regex, pre_tokenizers
 
     scheme = "always" if word_by_word else "never"  # else the normaliser has put the first space there
     steps: list[Any] = [pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)]
     if word_by_word:  # the spaces are removed, so that the offsets of a word begin with its first letter
         steps.insert(0, pre_tokenizers.Split(" ", behavior="removed"))
-    if facts.model_type != UNIGRAM and (symbols := _long_symbols(facts)):
+    symbols = [] if facts.model_type == UNIGRAM else _long_symbols(facts)
+    if symbols:
         any_symbol = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
         steps.append(pre_tokenizers.Split(Regex(any_symbol), behavior="isolated"))
     return pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0]
@@ -348,10 +350,10 @@ class JsonTokenizer(AlbertTokenizer):
 
         Args:
             content: Content of a `tokenizer.json` with a Unigram or WordPiece model.
-            names: What the special tokens are called, by role: "pad", "unk", "cls", "sep", "mask". Default: ALBERT's or
+            names: Names of the special tokens, by role: "pad", "unk", "cls", "sep", "mask". Default: ALBERT's or
                 BERT's usual names, whichever the vocabulary has.
-            text_rules: What to call its rules.
-            source: Where it came from, for messages.
+            text_rules: Name of its rules.
+            source: Path of the file, for messages.
         """
         self.text_rules = text_rules
         self._content, self._source = content, str(source)
@@ -402,7 +404,11 @@ class JsonTokenizer(AlbertTokenizer):
         return super().matches_added(token) or token.content in self._added_names
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
-        return {JSON_NAME: self._content.encode()}, self._class_flags()
+        # The class `transformers.AlbertTokenizer` builds its own normalisation from these two flags.
+        normalizer = json.dumps(self._read_parts()["normalizer"])
+        kinds = set(re.findall(r'"type": *"(Lowercase|StripAccents)"', normalizer))
+        flags = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
+        return {JSON_NAME: self._content.encode()}, flags
 
     # --- encoding -----------------------------------------------------------------------------------------------------
 
@@ -443,14 +449,6 @@ class JsonTokenizer(AlbertTokenizer):
 
     def _starts_word(self, piece: str) -> bool:
         return not piece.startswith("##") if self._kind == "WordPiece" else super()._starts_word(piece)
-
-    def _class_flags(self) -> dict[str, bool]:
-        """Return `do_lower_case` and `keep_accents` as the normalisation in the file has them.
-
-        The class `transformers.AlbertTokenizer` builds its own normalisation from these two.
-        """
-        kinds = set(re.findall(r'"type": *"(Lowercase|StripAccents)"', json.dumps(self._read_parts()["normalizer"])))
-        return {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
 
     def _read_parts(self) -> dict[str, Any]:
         try:
@@ -496,7 +494,7 @@ class JsonTokenizer(AlbertTokenizer):
             self.sep_id,
         ]:
             return
-        names = [self._piece(number) for number in self._full_tokenizer.encode("a", "b").ids]
+        names = [self._piece(token_id) for token_id in self._full_tokenizer.encode("a", "b").ids]
         fact = f"`{self._source}` reads the pair `a`, `b` as {' '.join(names)}, not as [CLS] a [SEP] b [SEP]"
         raise CheckpointError(
             "unsupported", fact, "set its post_processor as ALBERT's tokenizers have it, if the model wants it"
@@ -516,7 +514,7 @@ class JsonTokenizer(AlbertTokenizer):
 
 @contextmanager
 def _panics_as_errors() -> Iterator[None]:
-    """State a panic of the library, which is no Exception and ends whatever catches those, as an error."""
+    """Turn a panic of the library, which is no Exception, into an error."""
     try:
         yield
     except BaseException as error:
@@ -548,7 +546,7 @@ def _with_added_tokens(content: str, added: Sequence[AddedToken], folder: Path) 
 
 
 def _without_specials(parts: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    """Return the parts of a tokenizer to which the names of its special tokens mean nothing."""
+    """Return the parts of a tokenizer for which the names of its special tokens are plain text."""
     model = dict(parts["model"])
     if model["type"] == "Unigram":
         model["vocab"] = [[_UNMATCHED + piece if piece in names else piece, score] for piece, score in model["vocab"]]

@@ -9,7 +9,6 @@ morphemes 2.61.
 """
 
 import io
-import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,12 +34,12 @@ from albertkit.tokenizer.sentencepiece_model import (
     SPACE,
     SPECIAL_PIECES,
     Piece,
+    add_unused,
     ends_in_digit_comma,
     read_facts,
-    rebuilt_model,
+    rebuild_model,
     role_of,
-    rounded_score,
-    with_unused,
+    round_score,
 )
 from albertkit.tokenizer.texts import check_is_running_text, draw_sample, read_lines
 from albertkit.validation import check_fields
@@ -77,7 +76,7 @@ class TextFit:
 
 
 def fit_sections(fits: Mapping[str, TextFit | None]) -> list[Section]:
-    """Return how vocabularies fit lines of text, a column each."""
+    """Return a table of the fit of vocabularies to lines of text, a column each."""
     measured_fits = {name: fit for name, fit in fits.items() if fit is not None}
     if not measured_fits:
         return [Paragraph("the text is too short to hold lines out and measure on them")]
@@ -98,7 +97,7 @@ def fit_sections(fits: Mapping[str, TextFit | None]) -> list[Section]:
 
 
 def reading_section(compared: int, differing: int) -> Section:
-    """Return how many lines `tokenizer.json` reads as its tokenizer does."""
+    """Return a line that compares the ids of `tokenizer.json` with those of its tokenizer."""
     if not compared:
         return Paragraph("there is no tokenizer.json: transformers cannot open the folder")
     differ = f"{differing:,} differ" if differing else "none differs"
@@ -116,19 +115,17 @@ def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> Text
         tokenizer.decode(ids.tolist()) == line.replace(SPACE, " ").strip()
         for ids, line in zip(encoded.texts(), normalized, strict=True)
     )
-    pieces = len(encoded.ids)
-    number = (
-        sum(len(rules.apply(tokenizer.text_rules, line).split()) for line in lines)
-        if tokenizer.analyser
-        else len(words)
-    )
+    num_pieces = len(encoded.ids)
+    num_words = len(words)
+    if tokenizer.analyser:  # its spaces end no word
+        num_words = sum(len(rules.apply(tokenizer.text_rules, line).split()) for line in lines)
     return TextFit(
         lines=len(lines),
-        words=number,
-        pieces=pieces,
-        unknown_rate=int(np.count_nonzero(encoded.ids == tokenizer.unk_id)) / max(pieces, 1),
+        words=num_words,
+        pieces=num_pieces,
+        unknown_rate=int(np.count_nonzero(encoded.ids == tokenizer.unk_id)) / max(num_pieces, 1),
         unknown_words=sum(not unknown.keys().isdisjoint(word) for word in words) / max(len(words), 1),
-        pieces_a_word=pieces / max(number, 1),
+        pieces_a_word=num_pieces / max(num_words, 1),
         character_coverage=1 - sum(unknown.values()) / max(characters.total(), 1),
         unknown_characters=sorted(unknown, key=unknown.__getitem__, reverse=True)[:20],
         round_trip=back / max(len(lines), 1),
@@ -179,12 +176,13 @@ def train_on(
     check_folder(out, settings.overwrite)
     _check_settings(settings, vocab_size)
     analyser = find_analyser(settings.analyser) if settings.morphemes != "none" else None
-    sample = draw_sample(_prepared(texts, settings.text_rules), settings.max_sentences, settings.seed)
+    sample = draw_sample(_read_texts(texts, settings.text_rules), settings.max_sentences, settings.seed)
     if not sample:
         raise DataError(
             "empty", "there is no text to train a tokenizer on", "name files with at least one line of text"
         )
-    seeds, analyser_name = None, None
+    seeds = None
+    analyser_name = None
     if analyser and settings.morphemes == "boundary":
         normalize = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc").normalize
         seeds = morpheme_seeds((normalize(text).replace(SPACE, " ").strip() for text in sample), analyser)
@@ -237,22 +235,24 @@ def check_folder(out: Path, overwrite: bool) -> None:
     check_writable(out)
 
 
-def _lines_of(file: Path) -> Iterator[str]:
-    command = f"albertkit tokenizer train {file} --format {{format}} --field {{{{column}}}}"
-    hints = {
-        format: f"name the column of the texts: {command.format(format=format)}" for format in ("csv", "tsv", "jsonl")
-    }
-    check_is_running_text(file, hints | {"other": "take the texts out of it, one a line"})
-    return read_lines(file)
-
-
-def _prepared(texts: Iterable[str | Path], text_rules: str) -> Iterator[str]:
-    """Return non-empty texts after their rules."""
-    for text in itertools.chain.from_iterable(_lines_of(t) if isinstance(t, Path) else (t,) for t in texts):
-        # SentencePiece keeps NUL for itself.
-        prepared = rules.apply(text_rules, text.replace("\0", " "))
-        if prepared.strip():
-            yield prepared
+def _read_texts(texts: Iterable[str | Path], text_rules: str) -> Iterator[str]:
+    """Yield non-empty texts, and non-empty lines of files, after their rules."""
+    for source in texts:
+        lines: Iterable[str]
+        if isinstance(source, Path):
+            hints = {"other": "take the texts out of it, one a line"}
+            for format in ("csv", "tsv", "jsonl"):
+                command = f"albertkit tokenizer train {source} --format {format} --field {{column}}"
+                hints[format] = f"name the column of the texts: {command}"
+            check_is_running_text(source, hints)
+            lines = read_lines(source)
+        else:
+            lines = (source,)
+        for line in lines:
+            # SentencePiece keeps NUL for itself.
+            prepared = rules.apply(text_rules, line.replace("\0", " "))
+            if prepared.strip():
+                yield prepared
 
 
 def morpheme_seeds(lines: Iterable[str], analyser: Analyser) -> list[tuple[str, int]]:
@@ -289,24 +289,26 @@ def _train_model(
     size = trained_size = vocab_size - settings.reserve
     model = _run_trainer(texts, size, settings, seeds)
     pieces = read_facts(model).pieces
-    while len(allowed := [piece for piece in pieces if not _is_digit_comma(piece)]) < size:
+    allowed = _remove_digit_comma(pieces)
+    while len(allowed) < size:
         if len(pieces) < trained_size:
             raise _too_little_text_error(vocab_size, len(allowed) + settings.reserve)
         trained_size = size + 2 * (len(pieces) - len(allowed))
         model = _run_trainer(texts, trained_size, settings, seeds)
         pieces = read_facts(model).pieces
+        allowed = _remove_digit_comma(pieces)
     optional_ids = [n for n, (piece, _, kind) in enumerate(allowed) if kind == NORMAL and len(piece) > 1]
     optional_ids.sort(key=lambda n: allowed[n][1])
     dropped_ids = set(optional_ids[: len(allowed) - size])
     kept_pieces = [
-        (piece, rounded_score(score), kind) for n, (piece, score, kind) in enumerate(allowed) if n not in dropped_ids
+        (piece, round_score(score), kind) for n, (piece, score, kind) in enumerate(allowed) if n not in dropped_ids
     ]
-    model = rebuilt_model(model, kept_pieces)  # which also takes the path of the seeds out
-    return with_unused(model, settings.reserve) if settings.reserve else model
+    model = rebuild_model(model, kept_pieces)  # which also takes the path of the seeds out
+    return add_unused(model, settings.reserve) if settings.reserve else model
 
 
-def _is_digit_comma(piece: Piece) -> bool:
-    return piece[2] == NORMAL and ends_in_digit_comma(piece[0])
+def _remove_digit_comma(pieces: Sequence[Piece]) -> list[Piece]:
+    return [piece for piece in pieces if piece[2] != NORMAL or not ends_in_digit_comma(piece[0])]
 
 
 def _run_trainer(

@@ -52,7 +52,7 @@ class CharacterTables(NamedTuple):
 
 
 def read_character_tables(charsmap: bytes, blanks: bytes) -> CharacterTables:
-    """Sort out what the kernel takes, by the model's `precompiled_charsmap` (may be empty) and the bytes that separate words.
+    """Return the characters that the kernel accepts, by the model's `precompiled_charsmap` (may be empty) and the separators.
 
     The normaliser replaces the longest of its keys that fits. So a character is left alone if it is no key itself and not
     the second or later character of one; then no key of several characters can fit, either.
@@ -127,12 +127,16 @@ def _rule_out_key(key, replacement, unchanged):
 @compiled
 def character_bytes(lead):
     """Return the number of bytes of the character that begins with this byte."""
-    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+    if lead < 0xC0:
+        return 1
+    if lead < 0xE0:
+        return 2
+    return 3 if lead < 0xF0 else 4
 
 
 @compiled
 def character_code(text, position):
-    """Return the number of the character at this place."""
+    """Return the code of the character at this position."""
     lead = np.int64(text[position])
     width = character_bytes(lead)
     code = lead if width == 1 else lead & (0xFF >> (width + 1))
@@ -170,7 +174,7 @@ class UnigramTables(NamedTuple):
 
 
 def is_supported_by_engine(facts: ModelFacts) -> bool:
-    """Return whether the engine can stand in for a model; what is asked for is what the argument in `memo.py` needs."""
+    """Return True if the engine gives the ids of a model, by the argument above."""
     kinds = {kind for _, _, kind in facts.pieces}
     usable = [(piece, score, kind) for piece, score, kind in facts.pieces if kind in (NORMAL, USER_DEFINED)]
     return (
@@ -187,7 +191,7 @@ def is_supported_by_engine(facts: ModelFacts) -> bool:
 
 
 def unigram_tables(facts: ModelFacts, unknown_id: int, rule: DigitCommaRule | None) -> UnigramTables:
-    """Lay a model out for the kernel; it must be one that `fits`."""
+    """Return a model's tables for the kernel; the model must be one that `is_supported_by_engine`."""
     normal = [np.float32(score) for _, score, kind in facts.pieces if kind == NORMAL]
     best, worst = float(max(normal)), float(min(normal))
     scores = np.array([s if kind == NORMAL else symbol_score(p, best) for p, s, kind in facts.pieces])
@@ -291,8 +295,8 @@ def _free_base(trie, used_bases, labels, count, base):
 
 
 _MAX_WORD_BYTES = 1024  # bytes; longer ones go to SentencePiece
-_MAX_KEY_BYTES = 24  # longest word that is remembered
-_MAX_IDS = 5  # most ids of a word that is remembered
+_MAX_KEY_BYTES = 24  # of a word in the table
+_MAX_IDS = 5  # of a word in the table
 _TABLE_BITS = 18  # 262,144 slots of 64 bytes: 16 MiB a thread
 _BLOCK = 16  # words: 16 ns each to cut, 100 for a line to come from memory
 _PADDING = 8 * 3  # bytes after the last text that a key may be read from
@@ -327,12 +331,12 @@ class WordBlock(NamedTuple):
 
 
 class Lattice(NamedTuple):
-    """Room to segment one word in: for each place, the best way to it.
+    """Arrays to segment one word in: for each offset in the word, the best path to it.
 
     Attributes:
-        best: float64. Score of the best way.
+        best: float64. Score of the best path.
         second: float64. Score of the second best last step.
-        previous: int32. Where its last piece starts, -1 if there is no way.
+        previous: int32. Offset where its last piece starts, -1 if there is no path.
         pieces: int32. That piece.
         path: int32. The pieces of the best segmentation, last first.
         ids: int32. The ids of the whole word.
@@ -405,7 +409,7 @@ def _new_memo() -> WordMemo:
 
 @compiled
 def _segment(text, begin, end, tables, lattice):
-    """Segment a space and the word after it. Place 0 is before the space, place i + 1 after i bytes of the word.
+    """Segment a space and the word after it. Offset 0 is before the space, offset i + 1 after i bytes of the word.
 
     Written out in one piece: with calls for a step in the trie and in the lattice a word took 2.5 times as long.
 
@@ -545,11 +549,9 @@ def _write_key(text, begin, end, key):
     count = end - begin
     if count > _MAX_KEY_BYTES:
         count = 0
-    key[0], key[1], key[2] = (
-        _read_bytes(text, begin, count),
-        _read_bytes(text, begin + 8, count - 8),
-        _read_bytes(text, begin + 16, count - 16),
-    )
+    key[0] = _read_bytes(text, begin, count)
+    key[1] = _read_bytes(text, begin + 8, count - 8)
+    key[2] = _read_bytes(text, begin + 16, count - 16)
     mixed = key[0] * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= key[1] * np.uint64(0xC2B2AE3D27D4EB4F) ^ key[2] * np.uint64(0x165667B19E3779F9)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -579,7 +581,9 @@ def _segment_and_store(text, begin, end, tables, memo, lattice, slot, key):
     """Segment a word and remember it in its slot if it is short. Its ids are left in `lattice.ids`."""
     num_ids, gap, score = _segment(text, begin, end, tables, lattice)
     if key[0] != 0 and num_ids <= _MAX_IDS:
-        memo.keys[slot, 0], memo.keys[slot, 1], memo.keys[slot, 2] = key[0], key[1], key[2]
+        memo.keys[slot, 0] = key[0]
+        memo.keys[slot, 1] = key[1]
+        memo.keys[slot, 2] = key[2]
         memo.values[slot, _COUNT] = num_ids
         memo.values[slot, _GAP] = np.int32(min(gap, 1000.0) / _GAP_UNIT)
         memo.values[slot, _SCORE] = np.int32(-score / _SCORE_UNIT) + 1
@@ -589,7 +593,7 @@ def _segment_and_store(text, begin, end, tables, memo, lattice, slot, key):
 
 @compiled
 def _word_end(text, position, end, classes, unchanged):
-    """Return where the word at `position` ends; -1 if it holds a character that is refused."""
+    """Return the end of the word at `position`; -1 if it holds a refused character."""
     while position < end:
         byte = np.int64(text[position])
         kind = classes[byte]
@@ -629,7 +633,7 @@ def _cut_words(text, position, end, character_tables, memo, block):
 
 @compiled
 def _encode_text(text, begin, end, character_tables, tables, memo, lattice, block, ids, at):
-    """Write the ids of a text from `at` on. Returns where they end; -1 if the text is SentencePiece's."""
+    """Write the ids of a text from `at` on. Return the position after them; -1 if the text is for SentencePiece."""
     keys, values = memo.keys, memo.values
     magnitude = 1.0  # of the sum of scores so far, a little more
     position = begin

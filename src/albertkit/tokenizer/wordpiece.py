@@ -110,11 +110,12 @@ class WordPieceTokenizer(JsonTokenizer):
 
         Args:
             vocabulary: Tokens by id; of a token listed twice, the last counts.
-            rules: What happens to a text first.
-            names: What the special tokens are called, by role; default `[PAD] [UNK] [CLS] [SEP] [MASK]`.
-            source: Where the vocabulary came from, for messages.
+            rules: Normalisation of a text.
+            names: Names of the special tokens, by role; default `[PAD] [UNK] [CLS] [SEP] [MASK]`.
+            source: Path of the vocabulary, for messages.
         """
-        self._vocabulary, self._rules = list(vocabulary), rules
+        self._vocabulary = list(vocabulary)
+        self._rules = rules
         names = {**_USUAL_NAMES, **(names or {})}
         super().__init__(_bert_json(self._vocabulary, rules, names, source), names, rules.name, source)
         self.vocab_size = len(self._vocabulary)
@@ -176,11 +177,10 @@ class WordPieceTokenizer(JsonTokenizer):
         assert self._engine is not None
         encoded, refused = self._engine.encode(texts)
         refused_indices = np.flatnonzero(refused)
-        return (
-            fill_missing(encoded, refused_indices, super().encode_batch([texts[n] for n in refused_indices.tolist()]))
-            if len(refused_indices)
-            else encoded
-        )
+        if not len(refused_indices):
+            return encoded
+        refused_texts = [texts[index] for index in refused_indices.tolist()]
+        return fill_missing(encoded, refused_indices, super().encode_batch(refused_texts))
 
     def _piece(self, piece_id: int) -> str:
         return self._vocabulary[piece_id]

@@ -33,7 +33,7 @@ class WordPieceCharacters(NamedTuple):
 
     Attributes:
         counts: uint8 [0x110000]. Number of characters, or `_UNSEEN` or `_REFUSED`.
-        begins: int32 [0x110000]. Where they begin in `forms`.
+        begins: int32 [0x110000]. Index of the first of them in `forms`.
         forms: int32. Characters, with the flag `_ALONE`, or `_SPACE`.
     """
 
@@ -65,7 +65,8 @@ class WordPieceEngine:
     def __init__(
         self, normalizer: Any, pre_tokenizer: Any, pieces: Mapping[str, int], unknown: int, orders_marks: bool
     ) -> None:
-        self._normalizer, self._pre_tokenizer = normalizer, pre_tokenizer
+        self._normalizer = normalizer
+        self._pre_tokenizer = pre_tokenizer
         self._orders_marks = orders_marks
         self._unknown = unknown
         self._trie = _build_trie(pieces)
@@ -95,7 +96,7 @@ class WordPieceEngine:
         with self._lock:
             counts, begins, forms = self._characters
             new = codes[counts[codes] == _UNSEEN].tolist()  # another thread may have learned the rest meanwhile
-            new_forms = [self._form(encodable(chr(code))) for code in new]
+            new_forms = [self._character_form(encodable(chr(code))) for code in new]
             widths = [len(form or []) for form in new_forms]
             begins[new] = len(forms) + np.cumsum([0, *widths])[:-1]
             added = np.array([c for form in new_forms for c in form or []], np.int32)
@@ -103,8 +104,8 @@ class WordPieceEngine:
             self._characters = WordPieceCharacters(counts, begins, np.concatenate([forms, added]))
             counts[new] = [_REFUSED if form is None else width for form, width in zip(new_forms, widths, strict=True)]
 
-    def _form(self, character: str) -> list[int] | None:
-        """Return what a character becomes; None if that depends on its neighbours."""
+    def _character_form(self, character: str) -> list[int] | None:
+        """Return the characters that a character becomes; None if they depend on its neighbours."""
         form = []
         for c in self._normalizer.normalize_str(character):
             if self._orders_marks and unicodedata.combining(c):
@@ -155,7 +156,7 @@ def _fill(trie, steps, children):
 
 @compiled
 def _cut_word(word, length, trie, unknown, ids, at):
-    """Write the pieces of a word from `at` on. Returns where they end."""
+    """Write the pieces of a word from `at` on, and return the position after them."""
     if length > _MAX_WORD_LENGTH:
         ids[at] = unknown
         return at + 1

@@ -26,7 +26,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     USER_DEFINED,
     Piece,
     read_facts,
-    rebuilt_model,
+    rebuild_model,
     role_of,
 )
 from albertkit.vocabulary.model import new_folder, open_vocabulary_model
@@ -85,7 +85,7 @@ def renumber_specials(folder: Path) -> Renumbering:
         if kind == USER_DEFINED and role_of(piece) is not None:
             kind = UNUSED
         renumbered_pieces.append((piece, score, special_kinds.get(piece_id, kind)))
-    new_model = rebuilt_model(model, renumbered_pieces)
+    new_model = rebuild_model(model, renumbered_pieces)
     tokenizer = SentencePieceTokenizer(new_model, rules.named_by(settings), source=file)
     return Renumbering(tokenizer, old_ids, model)
 

@@ -17,15 +17,15 @@ def main(prefix: str, out: str) -> None:
     np.savez(out, **{key: reader.get_tensor(key) for key in keys})
 
     # The same objects as in the Model Garden: Python objects with attributes, some of them reached by two paths.
-    made: dict[str, tf.Module] = {}
+    modules: dict[str, tf.Module] = {}
 
     def object_at(path: str) -> tf.Module:
-        if path not in made:
-            made[path] = tf.Module()
+        if path not in modules:
+            modules[path] = tf.Module()
             above, _, name = path.rpartition("/")
             if above:
-                setattr(object_at(above), name, made[path])
-        return made[path]
+                setattr(object_at(above), name, modules[path])
+        return modules[path]
 
     variables = {}
     for key in keys:
@@ -38,15 +38,15 @@ def main(prefix: str, out: str) -> None:
     head = variables["masked_lm/embedding_table/.ATTRIBUTES/VARIABLE_VALUE"]
     words = object_at("encoder/layer_with_weights-0")
     words.embeddings = head  # one variable, reached by two paths
-    root = tf.train.Checkpoint(encoder=made["encoder"], masked_lm=made["masked_lm"])
+    root = tf.train.Checkpoint(encoder=modules["encoder"], masked_lm=modules["masked_lm"])
     root.read(prefix).assert_existing_objects_matched()
-    same = all(np.array_equal(variable.numpy(), reader.get_tensor(key)) for key, variable in variables.items())
+    are_equal = all(np.array_equal(variable.numpy(), reader.get_tensor(key)) for key, variable in variables.items())
     table = head.numpy()
     # The encoder alone, as somebody restores it who fine-tunes: its words are found by its own path.
     words.embeddings = tf.Variable(tf.zeros(head.shape))
-    tf.train.Checkpoint(encoder=made["encoder"]).read(prefix).expect_partial().assert_existing_objects_matched()
+    tf.train.Checkpoint(encoder=modules["encoder"]).read(prefix).expect_partial().assert_existing_objects_matched()
     shared = bool(np.array_equal(words.embeddings.numpy(), table))
-    print(json.dumps({"restored": "same" if same else "differs", "shared": shared}))
+    print(json.dumps({"restored": "same" if are_equal else "differs", "shared": shared}))
 
 
 if __name__ == "__main__":

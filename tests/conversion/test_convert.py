@@ -85,17 +85,17 @@ def test_there_and_back_to_the_same_bits(golden: Path, tmp_path: Path, name: str
     original = TensorBundle.open(golden / "tf1" / name)
     weights = [key for key in original.names if not key.endswith(("adam_m", "adam_v", "global_step"))]
     if to == "tf1":
-        written = variables_of(tmp_path / "back")
+        variables = variables_of(tmp_path / "back")
         assert sorted(path.name for path in (tmp_path / "back").glob("model*")) == [
             "model.ckpt-best.data-00000-of-00001", "model.ckpt-best.index",
         ]  # fmt: skip
     else:
-        written = dict(np.load(tmp_path / "back" / "model.npz"))
-    assert sorted(written) == sorted(weights)
+        variables = dict(np.load(tmp_path / "back" / "model.npz"))
+    assert sorted(variables) == sorted(weights)
     for key in weights:
-        assert written[key].dtype == np.float32
-        assert written[key].tobytes() == original.read(key).tobytes(), key
-        assert written[key].shape == original.shape(key)
+        assert variables[key].dtype == np.float32
+        assert variables[key].tobytes() == original.read(key).tobytes(), key
+        assert variables[key].shape == original.shape(key)
     theirs = json.loads((golden / "tf1" / name / "albert_config.json").read_text())
     ours = json.loads((tmp_path / "back" / "albert_config.json").read_text())
     assert ours == theirs
@@ -156,9 +156,9 @@ def test_old_names_copies_and_buffers(folder: Path, tmp_path: Path) -> None:
     report = convert(tmp_path / "old", tmp_path / "new")
     assert report.skipped == {"buffer": 1, "tied copy": 2}
     assert any("num_beams, eos_token_ids" in note for note in report.notes)
-    written = load_file(tmp_path / "new" / "model.safetensors")
-    assert written.keys() == new.keys()
-    assert all(torch.equal(written[name], new[name]) for name in new)
+    tensors = load_file(tmp_path / "new" / "model.safetensors")
+    assert tensors.keys() == new.keys()
+    assert all(torch.equal(tensors[name], new[name]) for name in new)
     assert not (tmp_path / "new" / "pytorch_model.bin").exists()
 
 
@@ -188,8 +188,8 @@ def test_several_files_with_an_index(folder: Path, tmp_path: Path, kind: str) ->
     index = tmp_path / "shards" / f"{stem}.{suffix}.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
     convert(tmp_path / "shards", tmp_path / "out")
-    written = load_file(tmp_path / "out" / "model.safetensors")
-    assert all(torch.equal(written[name], tensors[name]) for name in names)
+    converted = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(converted[name], tensors[name]) for name in names)
     loaded = AlbertForPreTraining.from_pretrained(tmp_path / "shards")
     assert torch.equal(loaded.albert.pooler.weight, tensors["albert.pooler.weight"])
 
@@ -207,10 +207,10 @@ def test_other_dtypes_become_fp32(folder: Path, tmp_path: Path, dtype: torch.dty
     tensors = {name: tensor.to(dtype) for name, tensor in load_file(folder / "model.safetensors").items()}
     save_file(tensors, folder / "model.safetensors")
     report = convert(folder, tmp_path / "out")
-    written = load_file(tmp_path / "out" / "model.safetensors")
+    converted = load_file(tmp_path / "out" / "model.safetensors")
     for name, tensor in tensors.items():
-        assert written[name].dtype == torch.float32
-        assert torch.equal(written[name], tensor.float())
+        assert converted[name].dtype == torch.float32
+        assert torch.equal(converted[name], tensor.float())
     assert any("float64" in note for note in report.notes) == (dtype is torch.float64)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "float32"
 
@@ -517,7 +517,7 @@ def test_killed_at_any_moment_the_target_is_whole_or_not_there(
     for owner, name in ((os, "fsync"), (os, "replace"), (shutil, "rmtree"), (Path, "unlink")):
         monkeypatch.setattr(owner, name, dying(getattr(owner, name)))
     target = tmp_path / "out"
-    seen = []
+    outcomes = []
     for last in range(60):  # noqa: B007 (read by `dying`)
         calls = -1000 if overwrite and not target.exists() else 0
         if calls:
@@ -527,15 +527,15 @@ def test_killed_at_any_moment_the_target_is_whole_or_not_there(
             convert(folder, target, overwrite=overwrite)
             break
         except Killed:
-            seen.append(target.exists())
+            outcomes.append(target.exists())
         if target.exists():
             calls = -1000
             assert AlbertForPreTraining.from_pretrained(target)
             assert len(list(target.iterdir())) == 3
             if not overwrite:
                 break
-    assert 5 < len(seen) < 60
-    assert seen.count(overwrite) >= 5
+    assert 5 < len(outcomes) < 60
+    assert outcomes.count(overwrite) >= 5
 
 
 def test_the_tokenizer_and_the_card_come_along(folder: Path, tmp_path: Path, data: Path) -> None:

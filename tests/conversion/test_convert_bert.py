@@ -38,7 +38,7 @@ def states(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> list[torc
     with torch.no_grad():
         output = model(**inputs, output_hidden_states=True)
     real = inputs["attention_mask"].bool()
-    found = [t[real] if t.shape[:2] == real.shape else t for t in output.hidden_states]
+    hidden_states = [t[real] if t.shape[:2] == real.shape else t for t in output.hidden_states]
     for name in (
         "prediction_logits",
         "logits",
@@ -49,8 +49,8 @@ def states(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> list[torc
     ):
         tensor = getattr(output, name, None)
         if tensor is not None:
-            found.append(tensor[real] if tensor.shape[:2] == real.shape else tensor)
-    return found
+            hidden_states.append(tensor[real] if tensor.shape[:2] == real.shape else tensor)
+    return hidden_states
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_exact(
     expected = states(bert, inputs)
     computed = states(albert, inputs)
     assert len(computed) == len(expected) >= 8
-    for here, there in zip(computed, expected, strict=True):
-        torch.testing.assert_close(here, there, atol=1e-5, rtol=0)
+    for our_states, their_states in zip(computed, expected, strict=True):
+        torch.testing.assert_close(our_states, their_states, atol=1e-5, rtol=0)
     theirs = getattr(transformers, ours.__name__).from_pretrained(tmp_path / "albert").eval()
-    for here, there in zip(states(theirs, inputs), expected, strict=True):
-        torch.testing.assert_close(here, there, atol=1e-5, rtol=0)
+    for our_states, their_states in zip(states(theirs, inputs), expected, strict=True):
+        torch.testing.assert_close(our_states, their_states, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_names_of_2018(tmp_path: Path, inputs: dict[str, torch.Tensor]) -> None:
     report = convert(tmp_path / "bert", tmp_path / "albert")
     assert report.skipped == {"tied copy": 1, "buffer": 1}
     albert = AlbertForPreTraining.from_pretrained(tmp_path / "albert")
-    for here, there in zip(states(albert, inputs), states(bert, inputs), strict=True):
-        torch.testing.assert_close(here, there, atol=1e-5, rtol=0)
+    for ours, theirs in zip(states(albert, inputs), states(bert, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
 def albert_config(file: Path, **changes: object) -> Path:
@@ -135,9 +135,9 @@ def test_sharing_is_lossy_and_says_by_how_much(tmp_path: Path) -> None:
     assert len(report.relative_errors) == 3 * 16
     assert all(0 < value < 1 for value in report.relative_errors.values())
     assert AlbertConfig.from_pretrained(tmp_path / "albert").num_hidden_groups == 3
-    one = convert(tmp_path / "bert", tmp_path / "one", lossy=True)
+    single = convert(tmp_path / "bert", tmp_path / "one", lossy=True)
     assert AlbertConfig.from_pretrained(tmp_path / "one").num_hidden_groups == 1
-    assert len(one.relative_errors) == 16
+    assert len(single.relative_errors) == 16
 
 
 def test_layers_that_are_equal_lose_nothing(tmp_path: Path, inputs: dict[str, torch.Tensor]) -> None:
@@ -154,16 +154,16 @@ def test_layers_that_are_equal_lose_nothing(tmp_path: Path, inputs: dict[str, to
         sum(p.numel() for p in albert.albert.encoder.parameters())
         < sum(p.numel() for p in bert.bert.encoder.parameters()) / 5
     )
-    for here, there in zip(states(albert, inputs), states(bert, inputs), strict=True):
-        torch.testing.assert_close(here, there, atol=1e-5, rtol=0)
+    for ours, theirs in zip(states(albert, inputs), states(bert, inputs), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
 def test_a_configuration_may_change_nothing_but_the_groups(tmp_path: Path) -> None:
     saved(tmp_path / "bert")
     for change in ({"embedding_size": 16}, {"hidden_act": "relu"}, {"num_attention_heads": 4}):
-        other = albert_config(tmp_path / "other.json", num_hidden_groups=6, **change)
+        config = albert_config(tmp_path / "other.json", num_hidden_groups=6, **change)
         with pytest.raises(CheckpointError, match=next(iter(change))) as error:
-            convert(tmp_path / "bert", tmp_path / "albert", config=other, lossy=True)
+            convert(tmp_path / "bert", tmp_path / "albert", config=config, lossy=True)
         assert error.value.slug == "weights-mismatch"
 
 

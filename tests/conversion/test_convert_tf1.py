@@ -46,14 +46,14 @@ NOT_SEEN_BY_SOFTMAX = ("start_logits.dense.bias", "end_logits.LayerNorm.bias", "
 @pytest.fixture(scope="module")
 def converted(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """`converted(name, head)`: the folder made of a golden checkpoint, made once."""
-    made: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
 
     def make(name: str, head: str | None = None, source: Path | None = None, config: Path | None = None) -> Path:
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("converted") / name.replace("/", "_")
-            report = convert(source or golden / "tf1" / name, made[name], head=head, config=config)
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp("converted") / name.replace("/", "_")
+            report = convert(source or golden / "tf1" / name, folders[name], head=head, config=config)
             assert (report.missing, report.unused) == ([], [])
-        return made[name]
+        return folders[name]
 
     return make
 
@@ -117,9 +117,9 @@ def test_pretrained(golden: Path, converted: Callable[..., Path], name: str, tol
     differences = pretraining_differences(converted(name), inputs, expected)
     # Log-probabilities and losses of pretrain_e are of the order of 1, not of 1e-3 as its states.
     too_large = {
-        key: found
-        for key, found in differences.items()
-        if found > (1e-5 if "log_probs" in key or "loss" in key else tolerance)
+        key: difference
+        for key, difference in differences.items()
+        if difference > (1e-5 if "log_probs" in key or "loss" in key else tolerance)
     }
     assert not too_large
 
@@ -174,30 +174,30 @@ def fine_tuned_differences(folder: Path, model_class: type, inputs: Arrays, expe
     with torch.no_grad():
         if model_class is AlbertForSequenceClassification:
             output = model(*padded, labels=inputs["label_ids"])
-            found = {"logits": output.logits.squeeze(-1), "loss": output.loss}
+            values = {"logits": output.logits.squeeze(-1), "loss": output.loss}
         elif model_class is AlbertForMultipleChoice:
             output = model(*(t.view(2, 4, -1) for t in padded), labels=inputs["label_ids"].long())
-            found = {"logits": output.logits, "loss": output.loss, "probabilities": output.logits.softmax(-1)}
+            values = {"logits": output.logits, "loss": output.loss, "probabilities": output.logits.softmax(-1)}
         elif model_class is AlbertForQuestionAnswering:
             output = model(*padded)
-            found = {"start_logits": output.start_logits, "end_logits": output.end_logits}
+            values = {"start_logits": output.start_logits, "end_logits": output.end_logits}
         else:
             beams = model(*padded, p_mask=inputs["p_mask"])
             labels = {name: inputs[name].long() for name in ("start_positions", "end_positions", "is_impossible")}
             trained = model(*padded, p_mask=inputs["p_mask"], **labels)
-            found = {name: beams[name] for name in ("start_top_log_probs", "end_top_log_probs", "cls_logits")}
-            found |= {name: beams[name] for name in ("start_top_index", "end_top_index")}
+            values = {name: beams[name] for name in ("start_top_log_probs", "end_top_log_probs", "cls_logits")}
+            values |= {name: beams[name] for name in ("start_top_index", "end_top_index")}
             # Fewer places are allowed than there are starts: the ends of a start that is none depend on padding.
             impossible = (expected["start_top_log_probs"] < -1e29).repeat_interleave(5, 1)
             for name in ("end_top_log_probs", "end_top_index"):
-                found[name] = torch.where(impossible, expected[name], found[name])
-            found |= {
+                values[name] = torch.where(impossible, expected[name], values[name])
+            values |= {
                 "train_start_log_probs": trained.start_log_probs,
                 "train_end_log_probs": trained.end_log_probs,
                 "train_cls_logits": trained.cls_logits,
                 "total_loss": trained.loss,
             }
-    return {name: difference(tensor, expected[name]) for name, tensor in found.items()}
+    return {name: difference(tensor, expected[name]) for name, tensor in values.items()}
 
 
 @pytest.mark.parametrize(("name", "head", "model_class"), FINE_TUNED)

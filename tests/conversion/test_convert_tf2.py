@@ -26,34 +26,34 @@ def path_of(golden: Path, name: str) -> Path:
 
 def differences(golden: Path, name: str, folder: Path) -> dict[str, float]:
     """Largest difference of everything that was printed, at real positions."""
-    own = golden / "tf2" / name / "inputs.npz"
-    given = np.load(own if own.exists() else golden / "tf1" / "pretrain_a" / "inputs.npz")
+    own_inputs = golden / "tf2" / name / "inputs.npz"
+    inputs = np.load(own_inputs if own_inputs.exists() else golden / "tf1" / "pretrain_a" / "inputs.npz")
     keys = (
         ("input_word_ids", "input_mask", "input_type_ids")
-        if own.exists()
+        if own_inputs.exists()
         else ("input_ids", "input_mask", "segment_ids")
     )
-    ids, real, segments = (torch.from_numpy(given[key]).long() for key in keys)
+    ids, real, segments = (torch.from_numpy(inputs[key]).long() for key in keys)
     expected = {key: torch.from_numpy(value) for key, value in np.load(golden / "tf2" / name / "outputs.npz").items()}
     at = real.bool()
     with torch.no_grad():
         output = AlbertModel.from_pretrained(folder)(ids, real, segments, output_hidden_states=True)
-        found = {
+        largest = {
             "sequence_output": (output.last_hidden_state[at], expected["sequence_output"][at]),
             "pooled_output": (output.pooler_output, expected["pooled_output"]),
         }
         if "encoder_outputs" in expected:
-            found["encoder_outputs"] = (
+            largest["encoder_outputs"] = (
                 torch.stack(output.hidden_states[1:])[:, at],
                 expected["encoder_outputs"][:, at],
             )
         if "mlm_logits" in expected:
             logits = AlbertForMaskedLM.from_pretrained(folder)(ids, real, segments).logits
             positions = (
-                torch.from_numpy(given["masked_lm_positions"]).long()[..., None].expand(-1, -1, logits.shape[-1])
+                torch.from_numpy(inputs["masked_lm_positions"]).long()[..., None].expand(-1, -1, logits.shape[-1])
             )
-            found["mlm_logits"] = (logits.gather(1, positions), expected["mlm_logits"])
-    return {key: float((ours - theirs).abs().max()) for key, (ours, theirs) in found.items()}
+            largest["mlm_logits"] = (logits.gather(1, positions), expected["mlm_logits"])
+    return {key: float((ours - theirs).abs().max()) for key, (ours, theirs) in largest.items()}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -62,9 +62,9 @@ def test_outputs(golden: Path, tmp_path: Path, name: str) -> None:
     assert report.model_class == ("AlbertForMaskedLM" if name in WITH_MASKED_LM else "AlbertModel")
     assert (report.missing, report.unused) == ([], [])
     assert report.skipped == ({} if "saved_model" in name else {"save_counter": 1})
-    found = differences(golden, name, tmp_path / "out")
-    assert ("mlm_logits" in found) == (name in WITH_MASKED_LM)
-    assert max(found.values()) < TOLERANCE, found
+    largest = differences(golden, name, tmp_path / "out")
+    assert ("mlm_logits" in largest) == (name in WITH_MASKED_LM)
+    assert max(largest.values()) < TOLERANCE, largest
 
 
 @pytest.mark.parametrize("name", ["mg211_converted_pretrainer", "mg22_converted", "mg23_converted"])

@@ -26,31 +26,31 @@ def commands() -> list[str]:
 def workplace(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources that the page names: golden checkpoints under those names."""
     transformers = pytest.importorskip("transformers")
-    place = tmp_path_factory.mktemp("workplace")
+    folder = tmp_path_factory.mktemp("workplace")
     tf1, tf2 = golden / "tf1", golden / "tf2"
     for name, source in {
         "albert_base": tf1 / "pretrain_a", "albert_v2_base": tf2 / "mg211_converted_pretrainer",
     }.items():  # fmt: skip
-        shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("start", "*.npz"))
-    for file in (place / "albert_base").glob("model.ckpt-8.*"):
+        shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("start", "*.npz"))
+    for file in (folder / "albert_base").glob("model.ckpt-8.*"):
         file.rename(file.with_name(file.name.replace("ckpt-8", "ckpt-best")))
-    subprocess.run(["tar", "czf", "albert_base_v2.tar.gz", "albert_base"], cwd=place, check=True)
+    subprocess.run(["tar", "czf", "albert_base_v2.tar.gz", "albert_base"], cwd=folder, check=True)
     tasks = {
         "mnli": "classifier_mnli", "stsb": "regression_stsb", "race": "race", "squad1": "squad_v1", "squad2": "squad_v2",
     }  # fmt: skip
     for name, source in tasks.items():
-        shutil.copytree(tf1 / source, place / name, ignore=shutil.ignore_patterns("*.json", "*.npz"))
-    shutil.copyfile(tf2 / "mg211_saved_model" / "saved_model.tar.gz", place / "albert_en_base_3.tar.gz")
+        shutil.copytree(tf1 / source, folder / name, ignore=shutil.ignore_patterns("*.json", "*.npz"))
+    shutil.copyfile(tf2 / "mg211_saved_model" / "saved_model.tar.gz", folder / "albert_en_base_3.tar.gz")
     shape = dict(vocab_size=60, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=48)
     old = transformers.AlbertForMaskedLM(transformers.AlbertConfig(embedding_size=16, **shape))
     old.config.architectures = ["AlbertForMaskedLM"]
-    old.config.save_pretrained(place / "old-folder")
-    torch.save(old.state_dict(), place / "old-folder" / "pytorch_model.bin")
+    old.config.save_pretrained(folder / "old-folder")
+    torch.save(old.state_dict(), folder / "old-folder" / "pytorch_model.bin")
     shape["num_hidden_layers"] = 6
-    transformers.BertForPreTraining(transformers.BertConfig(**shape)).save_pretrained(place / "bert-folder")
+    transformers.BertForPreTraining(transformers.BertConfig(**shape)).save_pretrained(folder / "bert-folder")
     groups = {**shape, "embedding_size": 64, "num_hidden_groups": 3, "hidden_act": "gelu"}
-    (place / "three-groups.json").write_text(json.dumps({"model_type": "albert", **groups}))
-    return place
+    (folder / "three-groups.json").write_text(json.dumps({"model_type": "albert", **groups}))
+    return folder
 
 
 @pytest.fixture
@@ -76,6 +76,6 @@ def test_the_python_on_the_page(workplace: Path, monkeypatch: pytest.MonkeyPatch
     assert block is not None
     shutil.copy(workplace / "albert_base_v2.tar.gz", tmp_path)
     monkeypatch.chdir(tmp_path)
-    found: dict[str, object] = {}
-    exec(block[1], found)
-    assert found["report"].model_class == "AlbertForPreTraining"  # type: ignore[attr-defined]
+    namespace: dict[str, object] = {}
+    exec(block[1], namespace)
+    assert namespace["report"].model_class == "AlbertForPreTraining"  # type: ignore[attr-defined]

@@ -48,7 +48,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Server(ThreadingHTTPServer):
     """Serves one body under every path. `cut`: bytes after which answers break off; `ranges`: whether a part can be asked for."""
 
-    body, tag, md5, cut, ranges, asked = b"", "one", "", 0, True, ()
+    body, tag, md5, cut, ranges, request_starts = b"", "one", "", 0, True, ()
 
     def handle_error(self, *_: object) -> None:
         """Clients go where the connection was cut."""
@@ -68,9 +68,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, with_body: bool) -> None:
         server, body = self.server, self.server.body
-        asked = self.headers.get("Range")
-        if server.ranges and asked:
-            first, _, last = asked.removeprefix("bytes=").partition("-")
+        requested_range = self.headers.get("Range")
+        if server.ranges and requested_range:
+            first, _, last = requested_range.removeprefix("bytes=").partition("-")
             begin, end = int(first), min(int(last or len(body)), len(body) - 1)
             self.send_response(206)
             self.send_header("Content-Range", f"bytes {begin}-{end}/{len(body)}")
@@ -85,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-MD5", server.md5)
         self.end_headers()
         if with_body:
-            server.asked = (*server.asked, begin)
+            server.request_starts = (*server.request_starts, begin)
             if server.cut and begin + len(body) > server.cut:
                 self.wfile.write(body[: max(server.cut - begin, 0)])
                 self.wfile.flush()
@@ -97,30 +97,30 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(archive: Path) -> Iterator[Server]:
     pytest.importorskip("aiohttp")
-    made = Server(("127.0.0.1", 0), Handler)
-    made.body = archive.read_bytes()
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    http_server = Server(("127.0.0.1", 0), Handler)
+    http_server.body = archive.read_bytes()
+    threading.Thread(target=http_server.serve_forever, daemon=True).start()
+    yield http_server
+    http_server.shutdown()
+    http_server.server_close()
 
 
 def url_of(server: Server, name: str = "albert_tiny.tar.gz") -> str:
     return f"http://127.0.0.1:{server.server_port}/{name}"
 
 
-def refused(address: str, slug: str, said: str = "") -> AlbertKitError:
+def refused(address: str, slug: str, message: str = "") -> AlbertKitError:
     with pytest.raises(AlbertKitError) as caught:
         fetch_model(address)
     assert caught.value.slug == slug, caught.value
-    assert said in f"{caught.value.message} {caught.value.hint}"
+    assert message in f"{caught.value.message} {caught.value.hint}"
     return caught.value
 
 
-def same(folder: Path, archive: Path) -> bool:
+def has_same_tensors(folder: Path, archive: Path) -> bool:
     ours, theirs = (
-        AlbertForPreTraining.from_pretrained(place, strict=True).state_dict()
-        for place in (folder, archive.parent / "ours")
+        AlbertForPreTraining.from_pretrained(converted, strict=True).state_dict()
+        for converted in (folder, archive.parent / "ours")
     )
     return all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -130,26 +130,26 @@ def test_an_archive_is_converted_from_every_kind_of_address(archive: Path, serve
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
     for number, address in enumerate((url_of(server), "memory://published/albert_tiny.tar.gz", archive.as_uri())):
         report = convert(f"{address}#sha256={sha256}", tmp_path / str(number))
-        assert same(tmp_path / str(number), archive)
+        assert has_same_tensors(tmp_path / str(number), archive)
         assert report.kind == "TensorFlow 1 checkpoint"
-        (said,) = [note for note in report.notes if "sha256" in note]
-        assert sha256 in said
-        assert "downloaded" in said
+        (sha256_note,) = [note for note in report.notes if "sha256" in note]
+        assert sha256 in sha256_note
+        assert "downloaded" in sha256_note
 
 
 def test_what_was_downloaded_is_kept_and_used_where_the_address_is_out_of_reach(server: Server, cache: Path) -> None:
-    file, said = fetch_archive(url_of(server))
-    assert said.startswith("downloaded")
-    asked = server.asked
-    again, said = fetch_archive(url_of(server))
-    assert again == file
-    assert "the copy in" in said
-    assert server.asked == asked
+    file, note = fetch_archive(url_of(server))
+    assert note.startswith("downloaded")
+    num_requests = server.request_starts
+    second_file, note = fetch_archive(url_of(server))
+    assert second_file == file
+    assert "the copy in" in note
+    assert server.request_starts == num_requests
     server.shutdown()
     server.server_close()
-    again, said = fetch_archive(url_of(server))
-    assert again == file
-    assert "cannot be reached: the copy of 20" in said
+    second_file, note = fetch_archive(url_of(server))
+    assert second_file == file
+    assert "cannot be reached: the copy of 20" in note
     file.write_bytes(b"damaged")
     refused(url_of(server), "unreachable")
 
@@ -160,10 +160,10 @@ def test_an_interrupted_download_goes_on_where_it_ended(server: Server, archive:
     (partial,) = cache.rglob(".partial-*")
     had = partial.stat().st_size
     assert 0 < had <= server.cut
-    server.cut, server.asked = 0, ()
+    server.cut, server.request_starts = 0, ()
     file, _ = fetch_archive(url_of(server))
     assert file.read_bytes() == archive.read_bytes()
-    assert min(server.asked) == had
+    assert min(server.request_starts) == had
     assert not list(cache.rglob(".partial-*"))
 
 
@@ -172,11 +172,13 @@ def test_it_begins_again_where_the_server_has_no_ranges_or_another_file(
 ) -> None:
     server.cut = len(server.body) // 2
     refused(url_of(server), "unreachable")
-    server.cut, server.tag, server.asked = 0, "two", ()
+    server.cut = 0
+    server.tag = "two"
+    server.request_starts = ()
     server.body = archive.read_bytes()[:-8] + archive.read_bytes()[-8:][::-1]
     file, _ = fetch_archive(url_of(server))
     assert file.read_bytes() == server.body
-    assert min(server.asked) == 0
+    assert min(server.request_starts) == 0
     server.ranges, server.body, server.tag, server.cut = False, archive.read_bytes(), "three", len(server.body) // 2
     refused(url_of(server), "unreachable")
     server.cut = 0
@@ -205,7 +207,7 @@ def test_what_is_no_archive_is_said(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "asked", "name"),
+    ("address", "url", "name"),
     [
         (
             "https://tfhub.dev/google/albert_base/3", "https://tfhub.dev/google/albert_base/3?tf-hub-format=compressed",
@@ -221,9 +223,9 @@ def test_what_is_no_archive_is_said(server: Server) -> None:
         ),
     ],
 )  # fmt: skip
-def test_published_addresses(monkeypatch: pytest.MonkeyPatch, address: str, asked: str, name: str) -> None:
+def test_published_addresses(monkeypatch: pytest.MonkeyPatch, address: str, url: str, name: str) -> None:
     monkeypatch.setattr(checkpoints, "find_spec", lambda _: None)
-    assert checkpoints._download_address(address) == (asked, name)
+    assert checkpoints._download_address(address) == (url, name)
 
 
 def test_an_address_as_model_names_convert() -> None:
@@ -232,8 +234,8 @@ def test_an_address_as_model_names_convert() -> None:
     assert "albertkit convert 'https://storage" in caught.value.hint
 
 
-@pytest.mark.parametrize("place", ["folder", "checkpoint"])
-def test_a_folder_is_fetched_with_vocabulary_and_configuration(archive: Path, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("folder", ["folder", "checkpoint"])
+def test_a_folder_is_fetched_with_vocabulary_and_configuration(archive: Path, tmp_path: Path, folder: str) -> None:
     plain = archive.parent / "albert_tiny"
     system = fsspec.filesystem("memory")
     system.rm("/bucket", recursive=True) if system.exists("/bucket") else None
@@ -243,17 +245,17 @@ def test_a_folder_is_fetched_with_vocabulary_and_configuration(archive: Path, tm
     system.pipe("/bucket/albert_v2_base/events.out.tfevents.1", b"of the training")
     address = "memory://bucket/albert_v2_base"
     (prefix,) = (file.name.removesuffix(".index") for file in plain.glob("*.index"))
-    if place == "checkpoint":
+    if folder == "checkpoint":
         system.pipe(f"/bucket/albert_v2_base/{prefix}-9.index", b"another")
         refused(address, "ambiguous", address)
         address += f"/{prefix}"
-    report = convert(f"{address}/" if place == "folder" else address, tmp_path / "out")
-    assert same(tmp_path / "out", archive)
+    report = convert(f"{address}/" if folder == "folder" else address, tmp_path / "out")
+    assert has_same_tensors(tmp_path / "out", archive)
     assert any(address in note and "30k-clean.vocab" in note for note in report.notes)
     assert not any("tfevents" in note for note in report.notes)
     shutil.rmtree(tmp_path / "out")
     system.rm(f"/bucket/albert_v2_base/{prefix}.index")
-    refused(address, "not-found" if place == "checkpoint" else "wrong-kind")
+    refused(address, "not-found" if folder == "checkpoint" else "wrong-kind")
 
 
 def test_messages_show_the_address_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:

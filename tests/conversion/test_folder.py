@@ -60,7 +60,7 @@ def test_foreign_configuration_is_kept(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda t: t.pop("albert.pooler.bias"), "missing: albert.pooler.bias"),
         (lambda t: t.update(surprise=torch.zeros(1)), "not in the model: .*surprise"),
@@ -74,9 +74,9 @@ def test_foreign_configuration_is_kept(folder: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_whatever_does_not_fit_is_listed(folder: Path, change, said: str) -> None:
+def test_whatever_does_not_fit_is_listed(folder: Path, change, message: str) -> None:
     rewrite(folder, change)
-    with pytest.raises(CheckpointError, match=said) as caught:
+    with pytest.raises(CheckpointError, match=message) as caught:
         AlbertForPreTraining.from_pretrained(folder)
     assert caught.value.slug == "weights-mismatch"
 
@@ -210,6 +210,6 @@ def test_loading_draws_only_what_the_file_lacks(tmp_path):
     assert weight.std() > spread / 2
     assert not model.classifier.bias.any()
     torch.manual_seed(5)
-    again = AlbertForSequenceClassification.from_pretrained(tmp_path, allow_missing=["classifier"], num_labels=3)
-    assert torch.equal(again.classifier.weight, weight)
+    reloaded = AlbertForSequenceClassification.from_pretrained(tmp_path, allow_missing=["classifier"], num_labels=3)
+    assert torch.equal(reloaded.classifier.weight, weight)
     assert AlbertModel(config).embeddings.word_embeddings.weight.std() > spread / 2  # new models are drawn as before

@@ -49,15 +49,15 @@ def cached(cache: Path) -> dict[str, AlbertForMaskedLM]:
     return models
 
 
-def same(ours: torch.nn.Module, theirs: torch.nn.Module) -> bool:
+def has_same_weights(ours: torch.nn.Module, theirs: torch.nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
 def test_a_name_loads_from_the_cache(cached: dict[str, AlbertForMaskedLM]) -> None:
-    assert same(AlbertForMaskedLM.from_pretrained("someone/tiny-albert"), cached["main"])
-    assert same(AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision="v2"), cached["v2"])
-    assert same(AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision=OTHER), cached["v2"])
-    assert not same(cached["main"], cached["v2"])
+    assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert"), cached["main"])
+    assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision="v2"), cached["v2"])
+    assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision=OTHER), cached["v2"])
+    assert not has_same_weights(cached["main"], cached["v2"])
     changed = AlbertForMaskedLM.from_pretrained("someone/tiny-albert", hidden_dropout_prob=0.5)
     assert changed.config.hidden_dropout_prob == 0.5
     assert AlbertConfig.from_pretrained("someone/tiny-albert") == CONFIG
@@ -66,15 +66,15 @@ def test_a_name_loads_from_the_cache(cached: dict[str, AlbertForMaskedLM]) -> No
 
 def test_a_folder_of_that_name_comes_first(cached: dict[str, AlbertForMaskedLM]) -> None:
     cached["v2"].save_pretrained("someone/tiny-albert")
-    assert same(AlbertForMaskedLM.from_pretrained("someone/tiny-albert"), cached["v2"])
+    assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert"), cached["v2"])
 
 
 def test_what_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """safetensors if there is one; `pytorch_model.bin` is asked for only if there is none."""
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
 
     def download(repo_id: str, **options: Any) -> str:
-        asked.append({"repo_id": repo_id, **options})
+        requests.append({"repo_id": repo_id, **options})
         return str(tmp_path / repo_id.split("/")[1])
 
     monkeypatch.setattr(hub, "snapshot_download", download)
@@ -82,7 +82,7 @@ def test_what_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert local_folder("org/new", "v1") == tmp_path / "new"
     (tmp_path / "old").mkdir()
     local_folder("org/old")
-    assert [(call["repo_id"], call["revision"], "pytorch_model.bin" in call["allow_patterns"]) for call in asked] == [
+    assert [(call["repo_id"], call["revision"], "pytorch_model.bin" in call["allow_patterns"]) for call in requests] == [
         ("org/new", "v1", False), ("org/old", None, False), ("org/old", None, True),
     ]  # fmt: skip
     matched = [
@@ -96,7 +96,7 @@ def test_what_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_pa
             "tf_model.h5",
             "run.py",
         )
-        if any(Path(name).match(pattern) for pattern in asked[0]["allow_patterns"])
+        if any(Path(name).match(pattern) for pattern in requests[0]["allow_patterns"])
     ]
     assert matched == ["config.json", "model.safetensors", "spiece.model", "vocab.txt", "tokenizer.json"]
 
@@ -121,7 +121,7 @@ def response(status: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("error", "slug", "said"),
+    ("error", "slug", "message"),
     [
         (
             errors.RepositoryNotFoundError("404", response=response(404)),
@@ -133,12 +133,14 @@ def response(status: int) -> Any:
         (ConnectionError("proxy says no\nand more"), "unreachable", "ConnectionError: proxy says no"),
     ],
 )
-def test_what_the_hub_answers_is_said(monkeypatch: pytest.MonkeyPatch, error: Exception, slug: str, said: str) -> None:
+def test_what_the_hub_answers_is_said(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, slug: str, message: str
+) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
     monkeypatch.setattr(hub, "snapshot_download", fail)
-    with pytest.raises(AlbertKitError, match=said) as caught:
+    with pytest.raises(AlbertKitError, match=message) as caught:
         local_folder("org/name", "v9")
     assert caught.value.slug == slug
 
@@ -172,7 +174,7 @@ def test_push_uploads_what_save_writes(tmp_path: Path, monkeypatch: pytest.Monke
     ]
     assert sorted(path.name for path in FakeApi.copy.iterdir()) == ["config.json", "model.safetensors"]
     assert json.loads((FakeApi.copy / "config.json").read_text())["num_labels"] == 4
-    assert same(AlbertForSequenceClassification.from_pretrained(FakeApi.copy), model)
+    assert has_same_weights(AlbertForSequenceClassification.from_pretrained(FakeApi.copy), model)
 
     monkeypatch.setattr(FakeApi, "create_repo", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("down")))
     with pytest.raises(MachineError, match="ConnectionError: down"):

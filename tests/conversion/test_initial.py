@@ -68,8 +68,13 @@ def test_the_tokenizer_decides_vocabulary_and_special_ids(tmp_path):
     shape = dict(hidden_size=64, num_attention_heads=2, intermediate_size=64, embedding_size=16, num_hidden_layers=2)
     config.write_text(json.dumps(shape))
     init_model(tmp_path / "model", tokenizer, config=config)
-    made = AlbertForPreTraining.from_pretrained(tmp_path / "model").config
-    assert (made.vocab_size, made.pad_token_id, made.bos_token_id, made.eos_token_id) == (90, 20, 22, 23)
+    saved_config = AlbertForPreTraining.from_pretrained(tmp_path / "model").config
+    assert (
+        saved_config.vocab_size,
+        saved_config.pad_token_id,
+        saved_config.bos_token_id,
+        saved_config.eos_token_id,
+    ) == (90, 20, 22, 23)
     for wrong, slug in (({"vocab_size": 91}, "wrong-tokenizer"), ({"pad_token_id": 0}, "wrong-tokenizer")):
         config.write_text(json.dumps(shape | wrong))
         error = refused(lambda: init_model(tmp_path / "other", tokenizer, config=config))
@@ -98,9 +103,9 @@ def test_heads_that_do_not_divide_are_refused_and_narrow_ones_warned_of(tmp_path
 def test_the_seed_is_the_model(tmp_path, small):
     for name, seed in (("one", 4), ("same", 4), ("other", 5)):
         init_model(tmp_path / name, small, size="tiny", seed=seed)
-    one, same, other = (load_file(tmp_path / n / "model.safetensors") for n in ("one", "same", "other"))
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not torch.equal(one["predictions.dense.weight"], other["predictions.dense.weight"])
+    first, second, different = (load_file(tmp_path / n / "model.safetensors") for n in ("one", "same", "other"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["predictions.dense.weight"], different["predictions.dense.weight"])
     assert refused(lambda: init_model(tmp_path / "one", small, size="tiny")).slug == "exists"
 
 
@@ -114,16 +119,16 @@ def test_the_loss_of_an_untrained_checkpoint_is_that_of_knowing_nothing_and_padd
     labels = torch.where(torch.rand(16, 40, generator=rng) < 0.15, ids, -100)
     ids[labels != -100] = tokenizer.mask_id
 
-    def loss(width: int, at_padding: int, wanted: int) -> float:
-        padded_ids, padded_labels = torch.full((16, width), at_padding), torch.full((16, width), wanted)
+    def loss(width: int, at_padding: int, label: int) -> float:
+        padded_ids, padded_labels = torch.full((16, width), at_padding), torch.full((16, width), label)
         padded_ids[:, :40], padded_labels[:, :40] = ids, labels
         mask = (torch.arange(width) < 40).long().expand(16, width)
         with torch.inference_mode():
             return float(model(padded_ids, attention_mask=mask, labels=padded_labels).loss)
 
     assert loss(40, 0, -100) == pytest.approx(math.log(5000), abs=0.05)
-    for width, at_padding, wanted in ((64, tokenizer.pad_id, -100), (512, 77, -100), (64, tokenizer.pad_id, 77)):
-        assert loss(width, at_padding, wanted) == pytest.approx(loss(40, 0, -100), abs=1e-6)
+    for width, at_padding, target in ((64, tokenizer.pad_id, -100), (512, 77, -100), (64, tokenizer.pad_id, 77)):
+        assert loss(width, at_padding, target) == pytest.approx(loss(40, 0, -100), abs=1e-6)
     with torch.inference_mode():  # the notebooks' loss, over every position: the comparison can tell
         everywhere = float(model(ids, labels=ids).loss)
     assert abs(everywhere - loss(40, 0, -100)) > 1e-3

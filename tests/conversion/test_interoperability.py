@@ -122,12 +122,12 @@ class Case:
         theirs, ours = np.load(self.folder / "outputs.npz"), self.outputs()
         assert ours.keys() <= set(theirs.files)
         mask = self.inputs["attention_mask"].bool()
-        found = {}
+        deviations = {}
         for name, values in ours.items():
             difference = (values - torch.from_numpy(theirs[name])).abs()
             by_token = difference.shape[: mask.dim()] == mask.shape
-            found[name] = (difference[mask] if by_token else difference).max().item()
-        return found
+            deviations[name] = (difference[mask] if by_token else difference).max().item()
+        return deviations
 
 
 def make_tokenizers(folder: Path) -> dict[str, AlbertTokenizer]:
@@ -181,9 +181,9 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     """A folder of every class, with parameters so random that none can be swapped or left out unnoticed."""
     root = tmp_path_factory.mktemp("folders")
     tokenizers = make_tokenizers(tmp_path_factory.mktemp("tokenizers"))
-    made = {}
+    cases_by_name = {}
     for name, (model_class, kind, shape, changes) in CASES.items():
-        torch.manual_seed(len(made))
+        torch.manual_seed(len(cases_by_name))
         tokenizer = tokenizers[kind]
         config = AlbertConfig.from_dict({**TINY, **SHAPES[shape], **changes, "vocab_size": tokenizer.vocab_size + 3})
         model = shaken(getattr(classes, model_class)(config), 0.1)
@@ -193,8 +193,8 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
         if model_class == "AlbertForMultipleChoice":
             inputs = {key: value.view(2, 2, -1) if key != "labels" else value for key, value in inputs.items()}
         np.savez(root / name / "inputs.npz", **{key: value.numpy() for key, value in inputs.items()})
-        made[name] = Case(root / name, model, tokenizer, inputs)
-    return made
+        cases_by_name[name] = Case(root / name, model, tokenizer, inputs)
+    return cases_by_name
 
 
 def other_python(variable: str) -> str:
@@ -207,12 +207,12 @@ def other_python(variable: str) -> str:
 def run(python: str, script: str, cases: dict[str, Case]) -> str:
     """Run a script over the folders; its version."""
     root = next(iter(cases.values())).folder.parent
-    done = subprocess.run(
+    process = subprocess.run(
         [python, "-c", script, str(root), json.dumps([TEXTS, PAIRS])],
         capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.split()[0]
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stdout.split()[0]
 
 
 @pytest.fixture(scope="module", params=["5", pytest.param("4", marks=pytest.mark.peer)])
@@ -230,16 +230,20 @@ def test_transformers_opens_the_folder_and_computes_the_same(
     transformers_ran: str, cases: dict[str, Case], name: str
 ) -> None:
     case = cases[name]
-    found = json.loads((case.folder / "found.json").read_text())
-    assert found["mismatched_keys"] == []
+    report = json.loads((case.folder / "found.json").read_text())
+    assert report["mismatched_keys"] == []
     if name == "beam":  # transformers has the encoder alone, with a pooler that the beam head does without
-        assert found["missing_keys"] == ["pooler.bias", "pooler.weight"]
-        assert {key.split(".")[0] for key in found["unexpected_keys"]} == {"start_logits", "end_logits", "answer_class"}
+        assert report["missing_keys"] == ["pooler.bias", "pooler.weight"]
+        assert {key.split(".")[0] for key in report["unexpected_keys"]} == {
+            "start_logits",
+            "end_logits",
+            "answer_class",
+        }
     else:
-        assert found["missing_keys"] == found["unexpected_keys"] == []
-        assert set(case.outputs()) == set(found["outputs"])
+        assert report["missing_keys"] == report["unexpected_keys"] == []
+        assert set(case.outputs()) == set(report["outputs"])
     ours = case.tokenizer(TEXTS, PAIRS, padding=True)
-    assert {key: found["encoded"][key] for key in ours} == ours
+    assert {key: report["encoded"][key] for key in ours} == ours
     deviation = case.deviation()
     assert max(deviation.values()) < 1e-5, (transformers_ran, deviation)
 
@@ -268,8 +272,8 @@ def test_transformers_4_reads_the_english_tokenizer_as_we_do(golden: Path, data:
     texts = [text for text in texts if not any(name in text for name in special)]
     assert len(texts) > 1000
     command = [python, "-c", TOKENIZER, str(tmp_path)]
-    done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True)
-    theirs = json.loads(done.stdout)
+    process = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True)
+    theirs = json.loads(process.stdout)
     other_rules = AlbertTokenizer.from_pretrained(data / "albert", "none")
     assert theirs == [ours.encode(text, special_tokens=True) for text in texts]
     assert theirs != [other_rules.encode(text, special_tokens=True) for text in texts]

@@ -50,12 +50,12 @@ def classifier(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("value", [torch.bfloat16, "bfloat16", "float16", torch.float64])
 def test_the_dtype_is_honoured(pretrained: Path, keyword: str, value: Any) -> None:
     model = AlbertForPreTraining.from_pretrained(pretrained, **{keyword: value})
-    wanted = value if isinstance(value, torch.dtype) else getattr(torch, value)
-    assert {parameter.dtype for parameter in model.parameters()} == {model.dtype} == {wanted}
+    dtype = value if isinstance(value, torch.dtype) else getattr(torch, value)
+    assert {parameter.dtype for parameter in model.parameters()} == {model.dtype} == {dtype}
     assert model.predictions.decoder.weight is model.albert.embeddings.word_embeddings.weight
     assert "dtype" not in model.config.foreign or model.config.foreign["dtype"] == "float32"
     stored = load_file(pretrained / "model.safetensors")
-    assert torch.equal(model.predictions.dense.weight, stored["predictions.dense.weight"].to(wanted))
+    assert torch.equal(model.predictions.dense.weight, stored["predictions.dense.weight"].to(dtype))
 
 
 def test_a_model_in_bf16_computes_as_transformers_model_in_bf16(pretrained: Path) -> None:
@@ -63,9 +63,11 @@ def test_a_model_in_bf16_computes_as_transformers_model_in_bf16(pretrained: Path
     theirs = transformers.AlbertForPreTraining.from_pretrained(pretrained, dtype=torch.bfloat16).eval()
     ours = AlbertForPreTraining.from_pretrained(pretrained, dtype=torch.bfloat16)
     with torch.no_grad():
-        here, there = ours(IDS).prediction_logits, theirs(IDS).prediction_logits
-    assert here.dtype == there.dtype == torch.bfloat16
-    torch.testing.assert_close(here, there, atol=0.02, rtol=0)  # 2^-8 of values around 1, twelve operations
+        our_logits, their_logits = ours(IDS).prediction_logits, theirs(IDS).prediction_logits
+    assert our_logits.dtype == their_logits.dtype == torch.bfloat16
+    torch.testing.assert_close(
+        our_logits, their_logits, atol=0.02, rtol=0
+    )  # 2^-8 of values around 1, twelve operations
     assert load_engine(ours).encode(PackedBatch.from_sequences([IDS[0].tolist()])).hidden.shape == (6, 64)
 
 
@@ -94,7 +96,7 @@ def test_harmless_keywords_change_nothing(pretrained: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "slug", "said", "hint"),
+    ("keywords", "slug", "message", "hint"),
     [
         ({"attn_implementation": "flash_attention_2"}, "bad-value", "one implementation", "leave it out"),
         ({"quantization_config": {}}, "bad-value", "int8 and bf16 are engines", "load_engine(model, 'int8')"),
@@ -113,12 +115,12 @@ def test_harmless_keywords_change_nothing(pretrained: Path) -> None:
     ],
 )
 def test_what_cannot_be_honoured_is_refused_in_words(
-    pretrained: Path, keywords: dict[str, Any], slug: str, said: str, hint: str
+    pretrained: Path, keywords: dict[str, Any], slug: str, message: str, hint: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         AlbertForPreTraining.from_pretrained(pretrained, **keywords)
     assert caught.value.slug == slug
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert hint in caught.value.hint
 
 
@@ -128,8 +130,8 @@ def test_a_configuration_may_be_given(pretrained: Path) -> None:
     theirs = transformers.AlbertConfig(**{k: v for k, v in ours.to_dict().items() if k != "parameter_sharing"})
     (pretrained / "other").mkdir()
     ours.save_pretrained(pretrained / "other")
-    for given in (ours, theirs, pretrained / "other", str(pretrained / "other" / "config.json")):
-        model = AlbertForPreTraining.from_pretrained(pretrained, config=given)
+    for config in (ours, theirs, pretrained / "other", str(pretrained / "other" / "config.json")):
+        model = AlbertForPreTraining.from_pretrained(pretrained, config=config)
         assert model.config.hidden_dropout_prob == 0.25
     with pytest.raises(CheckpointError, match="other shapes"):
         AlbertForPreTraining.from_pretrained(pretrained, config=CONFIG.replace(vocab_size=60))
@@ -142,8 +144,8 @@ def test_the_same_parameters_are_fresh_as_in_transformers(
 ) -> None:
     transformers = pytest.importorskip("transformers")
     source(CONFIG).save_pretrained(tmp_path)
-    read = getattr(transformers, model_class.__name__).from_pretrained
-    _, info = read(tmp_path, output_loading_info=True)
+    load = getattr(transformers, model_class.__name__).from_pretrained
+    _, info = load(tmp_path, output_loading_info=True)
     theirs = {
         name
         for name in info["missing_keys"]
@@ -151,37 +153,37 @@ def test_the_same_parameters_are_fresh_as_in_transformers(
     }
     caplog.clear()
     model = model_class.from_pretrained(tmp_path)
-    said = [
+    messages = [
         record.getMessage() for record in caplog.records if record.levelname == "WARNING" and record.name == "albertkit"
     ]
-    ours = set(said[0].rpartition(": ")[2].split(", ")) if said else set()
+    ours = set(messages[0].rpartition(": ")[2].split(", ")) if messages else set()
     assert ours == theirs
     if ours:
         with pytest.raises(CheckpointError, match="missing"):
             model_class.from_pretrained(tmp_path, strict=True)
     stored = load_file(tmp_path / "model.safetensors")
     name = "embeddings.word_embeddings.weight"
-    kept = stored.get(f"albert.{name}", stored.get(name))
-    assert torch.equal(model.get_input_embeddings().weight, kept)
+    stored_tensor = stored.get(f"albert.{name}", stored.get(name))
+    assert torch.equal(model.get_input_embeddings().weight, stored_tensor)
 
 
 def test_another_number_of_labels_makes_a_fresh_head_only_where_it_is_asked_for(classifier: Path, caplog) -> None:
-    read = AlbertForSequenceClassification.from_pretrained
+    load = AlbertForSequenceClassification.from_pretrained
     stored = load_file(classifier / "model.safetensors")
-    assert torch.equal(read(classifier, num_labels=3).classifier.weight, stored["classifier.weight"])
+    assert torch.equal(load(classifier, num_labels=3).classifier.weight, stored["classifier.weight"])
     assert "afresh" not in caplog.text
-    for asked in ({"num_labels": 5}, {"id2label": {n: str(n) for n in range(5)}}):
-        model = read(classifier, **asked)
+    for labels in ({"num_labels": 5}, {"id2label": {n: str(n) for n in range(5)}}):
+        model = load(classifier, **labels)
         assert model.classifier.weight.shape == (5, 64)
         assert model.config.num_labels == 5
         assert torch.equal(model.albert.pooler.weight, stored["albert.pooler.weight"])
     assert caplog.text.count("initialised afresh") == 2
     config = AlbertConfig.from_pretrained(classifier).with_changes(num_labels=7)
     with pytest.raises(CheckpointError, match=r"classifier.weight \[3, 64\] in the file, \[7, 64\] in the model"):
-        read(classifier, config=config)
-    assert read(classifier, config=config, ignore_mismatched_sizes=True).classifier.weight.shape == (7, 64)
+        load(classifier, config=config)
+    assert load(classifier, config=config, ignore_mismatched_sizes=True).classifier.weight.shape == (7, 64)
     with pytest.raises(CheckpointError, match="other shapes"):
-        read(classifier, num_labels=5, strict=True)
+        load(classifier, num_labels=5, strict=True)
 
 
 def test_half_a_head_is_a_broken_file(classifier: Path) -> None:

@@ -26,9 +26,9 @@ def test_every_parameter_of_every_class_has_a_row(name: str) -> None:
         model = getattr(public, name)(CONFIG)
     for parameter in model.state_dict():
         full = parameter if name != "AlbertModel" else f"albert.{parameter}"
-        found = names.tf1_variable(full)
-        assert found is not None, full
-        assert names.parameter_of_variable(found[0]) == (full, found[1])
+        variable = names.tf1_variable(full)
+        assert variable is not None, full
+        assert names.parameter_of_variable(variable[0]) == (full, variable[1])
 
 
 def test_no_name_stands_in_two_rows() -> None:
@@ -39,32 +39,32 @@ def test_no_name_stands_in_two_rows() -> None:
 
 def test_googles_lists_are_covered(golden: Path) -> None:
     """Every variable of eleven checkpoints is a row or an optimizer's, and every row is in one of them."""
-    seen = set()
+    covered = set()
     for file in (golden / "tf1").glob("*/variables.json"):
         for variable, facts in json.loads(file.read_text()).items():
-            slot, found = names.optimizer_slot(variable), names.parameter_of_variable(variable)
-            assert (slot is None) != (found is None), variable
-            if found:
-                seen.add(re.sub(r"group_\d", "group_0", variable))
-                assert names.well_shaped(tuple(facts["shape"]), found[1])
-                assert names.heads_of(tuple(facts["shape"]), found[1]) is None
-    assert seen == {row.tf1.format(g=0, i=0) for row in ROWS}
+            slot, parameter = names.optimizer_slot(variable), names.parameter_of_variable(variable)
+            assert (slot is None) != (parameter is None), variable
+            if parameter:
+                covered.add(re.sub(r"group_\d", "group_0", variable))
+                assert names.well_shaped(tuple(facts["shape"]), parameter[1])
+                assert names.heads_of(tuple(facts["shape"]), parameter[1]) is None
+    assert covered == {row.tf1.format(g=0, i=0) for row in ROWS}
 
 
 def test_the_model_gardens_names_are_covered(golden: Path) -> None:
-    seen = set()
+    covered = set()
     for folder in sorted((golden / "tf2").iterdir()):
         if (folder / "weights_by_name.npz").exists():
             for variable, values in np.load(folder / "weights_by_name.npz").items():
-                found = names.parameter_of_variable(variable)
-                assert found is not None, variable
-                assert names.well_shaped(values.shape, found[1])
-                heads = names.heads_of(values.shape, found[1])
+                parameter = names.parameter_of_variable(variable)
+                assert parameter is not None, variable
+                assert names.well_shaped(values.shape, parameter[1])
+                heads = names.heads_of(values.shape, parameter[1])
                 expected = json.loads((folder / "albert_config.json").read_text())["num_attention_heads"]
                 assert heads in (None, expected)
-                assert (heads is not None) == (found[1].name in ("TO_HEADS", "HEADS_BIAS", "FROM_HEADS"))
-                seen.add(variable)
-    assert {row.tf2[-1] for row in ROWS if row.name.startswith("albert.")} <= seen
+                assert (heads is not None) == (parameter[1].name in ("TO_HEADS", "HEADS_BIAS", "FROM_HEADS"))
+                covered.add(variable)
+    assert {row.tf2[-1] for row in ROWS if row.name.startswith("albert.")} <= covered
 
 
 def test_groups_and_inner_groups_are_carried_over() -> None:

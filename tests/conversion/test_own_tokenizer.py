@@ -61,7 +61,7 @@ def folder(tmp_path: Path, tokenizers: tuple[AlbertTokenizer, AlbertTokenizer]) 
     return make
 
 
-def put(tokenizer: AlbertTokenizer, folder: Path) -> None:
+def replace_tokenizer(tokenizer: AlbertTokenizer, folder: Path) -> None:
     for name in ("tokenizer.json", "spiece.model"):
         (folder / name).unlink()
     tokenizer.save_pretrained(folder)
@@ -69,21 +69,21 @@ def put(tokenizer: AlbertTokenizer, folder: Path) -> None:
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_a_tokenizer_that_was_exchanged_is_refused(folder, tokenizers, loader: str, caplog) -> None:
-    own, other = tokenizers
+    tokenizer, foreign = tokenizers
     path = folder(loader, 300)
-    LOADERS[loader](path, own)
-    put(other, path)
+    LOADERS[loader](path, tokenizer)
+    replace_tokenizer(foreign, path)
     with pytest.raises(CheckpointError, match="is not the file that was saved with the weights") as caught:
-        LOADERS[loader](path, own)
+        LOADERS[loader](path, tokenizer)
     assert caught.value.slug == "wrong-tokenizer"
     assert f"rm {path / 'SHA256SUMS'}" in caught.value.hint
     (path / "SHA256SUMS").unlink()
     caplog.clear()
     if loader == "pretraining":  # there the data's tokenizer decides
         with pytest.raises(CheckpointError):
-            LOADERS[loader](path, own)
+            LOADERS[loader](path, tokenizer)
     else:
-        LOADERS[loader](path, own)
+        LOADERS[loader](path, tokenizer)
     assert "60 tokens, the model rows for 300: is it the one that the model was trained with?" in caplog.text
 
 

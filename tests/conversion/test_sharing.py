@@ -68,20 +68,20 @@ def every_sharing(test):
 @every_sharing
 def test_it_trains_and_comes_back_with_the_same_sharing(trained: AlbertForPreTraining, tmp_path: Path) -> None:
     trained.save_pretrained(tmp_path)
-    again = AlbertForPreTraining.from_pretrained(tmp_path)
-    assert again.config == trained.config
-    own, loaded = dict(trained.named_parameters()), dict(again.named_parameters())
-    assert own.keys() == loaded.keys()  # a shared parameter has one name, so these are the same parameters
-    assert all(torch.equal(own[name], loaded[name]) for name in own)
+    reloaded = AlbertForPreTraining.from_pretrained(tmp_path)
+    assert reloaded.config == trained.config
+    own_config, loaded = dict(trained.named_parameters()), dict(reloaded.named_parameters())
+    assert own_config.keys() == loaded.keys()  # a shared parameter has one name, so these are the same parameters
+    assert all(torch.equal(own_config[name], loaded[name]) for name in own_config)
     with torch.no_grad():
-        here, there = trained(**padded_inputs()), again(**padded_inputs())
-    assert torch.equal(here.prediction_logits, there.prediction_logits)
-    assert torch.equal(here.sop_logits, there.sop_logits)
+        our_values, their_values = trained(**padded_inputs()), reloaded(**padded_inputs())
+    assert torch.equal(our_values.prediction_logits, their_values.prediction_logits)
+    assert torch.equal(our_values.sop_logits, their_values.sop_logits)
     # Copies made by loading would drift apart here.
     train(trained.train(), updates=3)
-    train(again.train(), updates=3)
-    assert all(torch.equal(own[name], loaded[name]) for name in own)
-    assert again.num_parameters() == again.config.num_parameters(heads=True)
+    train(reloaded.train(), updates=3)
+    assert all(torch.equal(own_config[name], loaded[name]) for name in own_config)
+    assert reloaded.num_parameters() == reloaded.config.num_parameters(heads=True)
 
 
 @every_sharing
@@ -94,9 +94,9 @@ def test_transformers_computes_the_same(trained: AlbertForPreTraining, tmp_path:
 
     def deviation() -> float:
         with torch.no_grad():
-            here, there = trained(**inputs), theirs(**inputs)
-        difference = (here.prediction_logits - there.prediction_logits)[real].abs().max()
-        return max(difference.item(), (here.sop_logits - there.sop_logits).abs().max().item())
+            our_values, their_values = trained(**inputs), theirs(**inputs)
+        difference = (our_values.prediction_logits - their_values.prediction_logits)[real].abs().max()
+        return max(difference.item(), (our_values.sop_logits - their_values.sop_logits).abs().max().item())
 
     assert deviation() < 1e-5
     last = theirs.get_parameter(f"{GROUP}.{trained.config.num_hidden_groups - 1}.albert_layers.0.ffn_output.weight")
@@ -105,10 +105,10 @@ def test_transformers_computes_the_same(trained: AlbertForPreTraining, tmp_path:
     assert deviation() > 1e-4
 
 
-@pytest.mark.parametrize(("trained", "shared", "own"), [("attention", "attention.", "ffn"), ("ffn", "ffn", "attention.")],
+@pytest.mark.parametrize(("trained", "shared", "own_config"), [("attention", "attention.", "ffn"), ("ffn", "ffn", "attention.")],
                          indirect=["trained"])  # fmt: skip
 def test_what_transformers_cannot_share_is_written_out_and_said(
-    trained: AlbertForPreTraining, shared: str, own: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    trained: AlbertForPreTraining, shared: str, own_config: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", logger="albertkit"):
         trained.save_pretrained(tmp_path)
@@ -123,9 +123,11 @@ def test_what_transformers_cannot_share_is_written_out_and_said(
     first = [name for name in tensors if f"{GROUP}.0." in name]
     for group in ("1", "2", "3"):
         for name in first:
-            same = torch.equal(tensors[name], tensors[name.replace(f"{GROUP}.0.", f"{GROUP}.{group}.")])
+            are_equal = torch.equal(tensors[name], tensors[name.replace(f"{GROUP}.0.", f"{GROUP}.{group}.")])
             part = name.split("albert_layers.0.")[1]
-            assert same if part.startswith(shared) else not same if part.startswith(own) else True, name
+            assert are_equal if part.startswith(shared) else not are_equal if part.startswith(own_config) else True, (
+                name
+            )
 
 
 @pytest.mark.parametrize("trained", ["attention", "none"], indirect=True)
@@ -144,9 +146,9 @@ def test_a_run_resumes_to_the_same_bits(tmp_path: Path, sharing: str) -> None:
         config=tmp_path / "config.json", length=32, batch_tokens=128, steps=6, lr=2e-3, bias_correction=True, clip_norm=0.0,
         end_lr=1e-3, warmup_steps=2, held_out=0.2, eval_every=3, save_every=3, log_every=3, precision="fp32",
     )  # fmt: skip
-    whole, part = tmp_path / "whole", tmp_path / "part"
-    pretrain(store, whole, settings)
-    shutil.copytree(whole, part)
+    unbroken, part = tmp_path / "whole", tmp_path / "part"
+    pretrain(store, unbroken, settings)
+    shutil.copytree(unbroken, part)
     shutil.rmtree(part / "final")
     shutil.rmtree(part / "checkpoints" / "step-000006")
     state = load_file(part / "checkpoints" / "step-000003" / "training_state.safetensors")
@@ -154,8 +156,8 @@ def test_a_run_resumes_to_the_same_bits(tmp_path: Path, sharing: str) -> None:
     names = [name for name, _ in AlbertForPreTraining(config).named_parameters()]
     assert moments == {f"{name}/{slot}" for name in names for slot in "mv"}  # one pair a shared parameter
     assert pretrain(store, part, settings, resume=True).steps == 6
-    one, two = (load_file(run / "final" / "model.safetensors") for run in (whole, part))
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    first, second = (load_file(run / "final" / "model.safetensors") for run in (unbroken, part))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
     with pytest.raises(CheckpointError, match="end_lr was"):
         pretrain(store, part, replace(settings, end_lr=0.0), resume=True)

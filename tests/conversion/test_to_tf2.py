@@ -72,18 +72,18 @@ def test_there_and_back_is_the_same_bits(tmp_path: Path, model_class, embedding_
     report = convert(tmp_path / "ours", tmp_path / "tf2", to="tf2", lossy=sop)
     assert any("left out" in note and "sop_classifier" in note for note in report.notes) == sop
     convert(tmp_path / "tf2", tmp_path / "back")
-    kept = AlbertForMaskedLM if sop else model_class
-    ours, back = (kept.from_pretrained(tmp_path / name, strict=True).state_dict() for name in ("ours", "back"))
+    tensors = AlbertForMaskedLM if sop else model_class
+    ours, back = (tensors.from_pretrained(tmp_path / name, strict=True).state_dict() for name in ("ours", "back"))
     assert ours.keys() == back.keys()
     assert all(torch.equal(ours[name], back[name]) for name in ours)
     convert(tmp_path / "back", tmp_path / "again", to="tf2", overwrite=True)
     for name in ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "albert_config.json"):
-        if kept is model_class:
+        if tensors is model_class:
             assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "tf2" / name).read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"num_hidden_groups": 2}, "2 groups of 1 blocks"),
         ({"inner_group_num": 2}, "1 groups of 2 blocks"),
@@ -91,9 +91,9 @@ def test_there_and_back_is_the_same_bits(tmp_path: Path, model_class, embedding_
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),
     ],
 )
-def test_what_the_model_garden_cannot_hold_is_refused(tmp_path: Path, changes: dict, said: str) -> None:
+def test_what_the_model_garden_cannot_hold_is_refused(tmp_path: Path, changes: dict, message: str) -> None:
     AlbertModel(CONFIG.replace(**changes)).save_pretrained(tmp_path / "ours")
-    with pytest.raises(CheckpointError, match=said) as caught:
+    with pytest.raises(CheckpointError, match=message) as caught:
         convert(tmp_path / "ours", tmp_path / "tf2", to="tf2")
     assert caught.value.slug == "not-expressible"
     assert not (tmp_path / "tf2").exists()
@@ -109,10 +109,10 @@ def test_a_task_head_is_left_out_only_where_that_is_asked_for(tmp_path: Path) ->
 
 def test_an_object_graph_has_every_object_once() -> None:
     shared = Variable(("head", "table"), "words", (("net", "layer", "table"), ("model", "head", "table")))
-    other = Variable(("net", "layer", "a.b/c"), "other")
-    graph = write_object_graph([shared, other])
-    assert other.key == "net/layer/a..b.Sc/.ATTRIBUTES/VARIABLE_VALUE"
-    assert read_variable_names(np.array(graph, object)) == {shared.key: "words", other.key: "other"}
+    second = Variable(("net", "layer", "a.b/c"), "other")
+    graph = write_object_graph([shared, second])
+    assert second.key == "net/layer/a..b.Sc/.ATTRIBUTES/VARIABLE_VALUE"
+    assert read_variable_names(np.array(graph, object)) == {shared.key: "words", second.key: "other"}
     assert graph.count(b"words") == 1
 
 
@@ -127,12 +127,12 @@ def test_tensorflow_restores_what_we_write(tmp_path: Path) -> None:
     convert(tmp_path / "ours", tmp_path / "tf2", to="tf2")
     script = Path(__file__).with_name("tensorflow_reading.py")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
+    process = subprocess.run(
         [python, str(script), str(tmp_path / "tf2" / "bert_model.ckpt"), str(tmp_path / "read.npz")],
         capture_output=True, text=True, timeout=300, env={**environment, "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == {"restored": "same", "shared": True}
+    assert process.returncode == 0, process.stderr[-3000:]
+    assert json.loads(process.stdout.splitlines()[-1]) == {"restored": "same", "shared": True}
     ours, theirs = TensorBundle.open(tmp_path / "tf2"), np.load(tmp_path / "read.npz")
     assert set(theirs.files) == set(ours.names)
     for key in ours.names:

@@ -36,14 +36,14 @@ def inputs() -> Tensors:
 
 def assert_same(ours: PretrainedAlbert, theirs: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> None:
     with torch.no_grad():
-        here, there = ours(**inputs), theirs(**inputs)
+        our_outputs, their_outputs = ours(**inputs), theirs(**inputs)
     real = inputs["attention_mask"].bool()
     for name in ("last_hidden_state", "prediction_logits", "logits"):
-        if hasattr(here, name):
-            torch.testing.assert_close(here[name][real], there[name][real], atol=1e-5, rtol=0)
+        if hasattr(our_outputs, name):
+            torch.testing.assert_close(our_outputs[name][real], their_outputs[name][real], atol=1e-5, rtol=0)
     for name in ("pooler_output", "sop_logits"):
-        if hasattr(here, name):
-            torch.testing.assert_close(here[name], there[name], atol=1e-5, rtol=0)
+        if hasattr(our_outputs, name):
+            torch.testing.assert_close(our_outputs[name], their_outputs[name], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -53,9 +53,9 @@ def test_transformers_loads_what_we_save(tmp_path: Path, inputs: dict[str, torch
     theirs, report = transformers.AlbertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert_same(ours, theirs.eval(), inputs)
-    again = AlbertForPreTraining.from_pretrained(tmp_path)
-    assert again.config == ours.config
-    for (name, parameter), restored in zip(ours.named_parameters(), again.parameters(), strict=True):
+    reloaded = AlbertForPreTraining.from_pretrained(tmp_path)
+    assert reloaded.config == ours.config
+    for (name, parameter), restored in zip(ours.named_parameters(), reloaded.parameters(), strict=True):
         assert torch.equal(parameter, restored), name
 
 
@@ -81,8 +81,8 @@ def test_the_other_classes_go_both_ways(tmp_path: Path, inputs: dict[str, torch.
 
 
 def test_the_encoder_of_a_pretrained_folder_and_back(tmp_path: Path, inputs: dict[str, torch.Tensor]) -> None:
-    whole = shaken(AlbertForPreTraining(AlbertConfig(**TINY)))
-    whole.save_pretrained(tmp_path / "whole")
+    model = shaken(AlbertForPreTraining(AlbertConfig(**TINY)))
+    model.save_pretrained(tmp_path / "whole")
     encoder = AlbertModel.from_pretrained(tmp_path / "whole")
     assert_same(encoder, transformers.AlbertModel.from_pretrained(tmp_path / "whole").eval(), inputs)
     encoder.save_pretrained(tmp_path / "encoder")

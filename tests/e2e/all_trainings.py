@@ -53,8 +53,8 @@ def make_data(folder: Path) -> None:
         lines = [f"{sentence()}\t{'magic' if n % 2 else 'plain'}" for n in range(count)]
         (folder / f"classes-{split}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
     pairs = [(sentence(), sentence()) for _ in range(61)]
-    (folder / "pairs.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in pairs))
-    (folder / "texts.txt").write_text("".join(f"{one}\n" for one, _ in pairs))
+    (folder / "pairs.tsv").write_text("".join(f"{first}\t{second}\n" for first, second in pairs))
+    (folder / "texts.txt").write_text("".join(f"{first}\n" for first, _ in pairs))
     np.save(folder / "vectors.npy", rng.normal(size=(61, 24)).astype(np.float32))
 
     clips: dict[str, list[str]] = {"train": [], "dev": []}
@@ -89,21 +89,21 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
 
     model, columns = data / "model", Columns(text="first", pair="second", label="score")
     common = dict(precision="fp32", device="cpu", seed=1, steps=STEPS[name])
-    few = dict(lr=3e-3, dropout=0.0, batch_size=6, eval_every=4, **common)
+    options = dict(lr=3e-3, dropout=0.0, batch_size=6, eval_every=4, **common)
     if name == "finetune":
         from albertkit.tasks.finetune import finetune
         from albertkit.tasks.settings import FinetuneSettings
 
         return lambda: finetune(
             "classify", model, data / "classes-train.tsv", out / name,
-            FinetuneSettings(**few, length=32, batch_tokens=40), columns=Columns(text="sentence", label="label"),
+            FinetuneSettings(**options, length=32, batch_tokens=40), columns=Columns(text="sentence", label="label"),
             dev=data / "classes-dev.tsv",
         )  # fmt: skip
     if name == "caption":
         from albertkit.captioning.settings import CaptionSettings
         from albertkit.captioning.train import train_captioner
 
-        settings = CaptionSettings(**few, length=12, micro_batch=2)
+        settings = CaptionSettings(**options, length=12, micro_batch=2)
         return lambda: train_captioner(model, data / "clips", out / name, settings)
 
     from albertkit.embeddings.distill import distill_embeddings
@@ -112,12 +112,12 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
 
     if name == "distill":
         return lambda: distill_embeddings(
-            model, data / "texts.txt", out / name, DistillSettings(**few), teacher=data / "vectors.npy", force=True
+            model, data / "texts.txt", out / name, DistillSettings(**options), teacher=data / "vectors.npy", force=True
         )
     loss = name.removeprefix("embed-")
     kind, file, dev = ("scores", "train.tsv", data / "dev.tsv") if loss == "cosent" else ("pairs", "pairs.tsv", None)
     return lambda: train_embeddings(
-        kind, model, data / file, out / name, EmbedSettings(**few, loss=loss), dev=dev,
+        kind, model, data / file, out / name, EmbedSettings(**options, loss=loss), dev=dev,
         columns=columns if loss == "cosent" else Columns(),
     )  # fmt: skip
 

@@ -18,13 +18,13 @@ FAULTS = {
     "bug": ZeroDivisionError("somebody divided"),
 }
 
-losses, called = PretrainingObjective.losses, 0
+losses, num_calls = PretrainingObjective.losses, 0
 
 
 def failing(self, batch):
-    global called
-    called += 1
-    if called == 3 and os.environ["RANK"] == "1":
+    global num_calls
+    num_calls += 1
+    if num_calls == 3 and os.environ["RANK"] == "1":
         raise FAULTS[sys.argv[1]]
     return losses(self, batch)
 

@@ -132,8 +132,10 @@ def test_a_reader_that_has_gone_is_no_error(folder):
     command = (
         f"{sys.executable} -m albertkit.cli tokenizer encode {folder / 'text.txt'} --tokenizer {folder / 'tokenizer'}"
     )
-    done = subprocess.run(["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run(
+        ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 @pytest.mark.slow
@@ -149,14 +151,14 @@ def test_two_processes_train_one_model(folder, tmp_path):
         "--precision",
         "fp32",
     )
-    one = [sys.executable, "-m", "albertkit.cli", *map(str, command), "--out", str(tmp_path / "one"), "--json"]
+    alone = [sys.executable, "-m", "albertkit.cli", *map(str, command), "--out", str(tmp_path / "one"), "--json"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617", "-m"]
-    two = [*launcher, "albertkit.cli", *map(str, command), "--out", str(tmp_path / "two"), "--json"]
+    launched = [*launcher, "albertkit.cli", *map(str, command), "--out", str(tmp_path / "two"), "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     tokens = {}
-    for name, arguments in (("one", one), ("two", two)):
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, env=environment)
-        assert done.returncode == 0, done.stderr
+    for name, arguments in (("one", alone), ("two", launched)):
+        process = subprocess.run(arguments, capture_output=True, text=True, timeout=300, env=environment)
+        assert process.returncode == 0, process.stderr
         records = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
         tokens[name] = next(r["tokens"] for r in reversed(records) if r["event"] == "step")
         evaluation = next(r for r in reversed(records) if r["event"] == "eval")

@@ -54,22 +54,22 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, co
             with pytest.raises(ending):
                 albertkit.quickstart(tmp_path / "out", corpus=corpus, **options)
     result = albertkit.quickstart(tmp_path / "out", corpus=corpus, **options)
-    done = result.pretraining
-    assert done["minutes_used"] == pytest.approx(0.1, rel=0.1)
-    assert done["planned"][0] <= done["steps"] <= done["planned"][1]
+    pretraining = result.pretraining
+    assert pretraining["minutes_used"] == pytest.approx(0.1, rel=0.1)
+    assert pretraining["planned"][0] <= pretraining["steps"] <= pretraining["planned"][1]
     assert result.report.exists()
 
     # The same bits as an undisturbed run that follows its plans.
     replay_plans(monkeypatch, tmp_path / "out" / "run")
     settings = replace(SETTINGS, config=tmp_path / "out" / "config.json", minutes=0.1)
-    again = pretrain(tmp_path / "out" / "store", tmp_path / "again", settings)
-    one, two = (load_file(folder / "model.safetensors") for folder in (result.model, again.model))
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    repeated = pretrain(tmp_path / "out" / "store", tmp_path / "again", settings)
+    first, second = (load_file(folder / "model.safetensors") for folder in (result.model, repeated.model))
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
     capsys.readouterr()
     to_terminal(result.sections())
     printed = capsys.readouterr().out
-    assert f"for {done['steps']} updates (estimates on the way: " in printed
+    assert f"for {pretraining['steps']} updates (estimates on the way: " in printed
     assert "--minutes 30" in printed
 
 
@@ -96,9 +96,9 @@ def test_masks_hide_words_of_prose():
     prose = [" ".join([*rng.choice(WORDS, 30 - 3), "...", "1990", "on"]) for _ in range(20)]
     code = [f"{' = '.join(rng.choice(WORDS, 5))} ( 100 ) [ 2 ] ;" for _ in range(20)]
     texts = WholeWords(prose + code)
-    found = first_run.masked_sentences(texts, texts, [np.ones(40, bool)], count=40, seed=0)
-    assert len(found) == 20
-    for sentence, word in found:
+    sentences = first_run.masked_sentences(texts, texts, [np.ones(40, bool)], count=40, seed=0)
+    assert len(sentences) == 20
+    for sentence, word in sentences:
         assert sentence.replace("[MASK]", word) in prose
         assert word in WORDS
         assert len(word) >= 3

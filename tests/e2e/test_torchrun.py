@@ -36,20 +36,20 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(data, tmp_path_factory):
     """Folder of trainings by one process and by two; what each of the two printed is in a file of its own."""
-    made = {}
+    folders = {}
 
     def of(name):
         names = QUICK if name in QUICK else SLOW
-        if names not in made:
-            out = made[names] = tmp_path_factory.mktemp("trainings")
+        if names not in folders:
+            out = folders[names] = tmp_path_factory.mktemp("trainings")
             logs = ["--redirects", "3", "--log-dir", out / "logs"]
             arguments = [all_trainings.__file__, data]
-            several = start(*torchrun(2, *logs), *arguments, out / "two", *names)
-            one = start(sys.executable, *arguments, out / "one", *names)
-            for process in (several, one):
+            launched = start(*torchrun(2, *logs), *arguments, out / "two", *names)
+            alone = start(sys.executable, *arguments, out / "one", *names)
+            for process in (launched, alone):
                 _, errors = process.communicate(timeout=600)
                 assert process.returncode == 0, errors + "".join(f.read_text() for f in out.rglob("stderr.log"))
-        return made[names]
+        return folders[names]
 
     return of
 
@@ -71,8 +71,8 @@ def start_pretraining(data, out, *options, processes=2, steps=STEPS["pretrain"],
     PretrainSettings(**{**pretraining(data), "steps": steps}).save(file)
     arguments = ["pretrain", data / "store", "--out", out, "--config-file", file]
     restarts = [option for option in options if option.startswith("--max-restarts")]
-    rest = [option for option in options if option not in restarts]
-    return start(*torchrun(processes, *restarts), *program, *arguments, *rest)
+    other_options = [option for option in options if option not in restarts]
+    return start(*torchrun(processes, *restarts), *program, *arguments, *other_options)
 
 
 def finished(process, code=0):
@@ -82,9 +82,9 @@ def finished(process, code=0):
     return out, errors
 
 
-def wait_for(process, there):
+def wait_for(process, is_there):
     deadline = time.monotonic() + 240
-    while not there():
+    while not is_there():
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -94,8 +94,8 @@ def records(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def assert_same_bits(one, two):
-    models = [load_file(run / "final" / "model.safetensors") for run in (one, two)]
+def assert_same_bits(first, second):
+    models = [load_file(run / "final" / "model.safetensors") for run in (first, second)]
     assert all(torch.equal(tensor, models[1][name]) for name, tensor in models[0].items())
 
 
@@ -110,15 +110,17 @@ def copy_until(run, step, to):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_processes_learn_what_one_does(runs, name):
-    both = runs(name)
-    one, two = records(both / "one" / name), records(both / "two" / name)
-    assert [(r["event"], r["step"]) for r in one] == [(r["event"], r["step"]) for r in two]  # nothing is there twice
-    assert sum(r["event"] == "step" for r in one) >= 3
-    for ours, theirs in zip(one, two, strict=True):
+    folder = runs(name)
+    first, second = records(folder / "one" / name), records(folder / "two" / name)
+    assert [(r["event"], r["step"]) for r in first] == [
+        (r["event"], r["step"]) for r in second
+    ]  # nothing is there twice
+    assert sum(r["event"] == "step" for r in first) >= 3
+    for ours, theirs in zip(first, second, strict=True):
         assert ours.keys() == theirs.keys()
         for key in ours.keys() - NOT_COMPARED:
             assert ours[key] == pytest.approx(theirs[key], rel=2e-5, abs=2e-5), (ours["event"], ours["step"], key)
-    models = [load_file(both / count / name / "best" / "model.safetensors") for count in ("one", "two")]
+    models = [load_file(folder / count / name / "best" / "model.safetensors") for count in ("one", "two")]
     for key, tensor in models[0].items():
         torch.testing.assert_close(tensor, models[1][key], rtol=0, atol=2e-5, msg=key)
 
@@ -131,16 +133,16 @@ def test_gradients_are_reduced_once_an_update(runs, name):
 
 def test_pretraining_by_two_processes_gives_the_bits_of_one_with_the_same_micro_batches(runs):
     """Two micro-batches: their gradients are added in one order only."""
-    both = runs("pretrain")
-    assert_same_bits(both / "one" / "pretrain", both / "two" / "pretrain")
+    folder = runs("pretrain")
+    assert_same_bits(folder / "one" / "pretrain", folder / "two" / "pretrain")
 
 
 def test_only_the_first_process_speaks_and_nobody_warns(runs):
     logs = runs("pretrain") / "logs"
-    said = {rank: "".join(f.read_text() for f in logs.rglob(f"{rank}/std*.log")) for rank in (0, 1)}
-    assert "batch: up to 128 tokens an update (64 x 1 x 2)" in said[0]
-    assert "arning" not in said[0]
-    assert said[1] == ""
+    output = {rank: "".join(f.read_text() for f in logs.rglob(f"{rank}/std*.log")) for rank in (0, 1)}
+    assert "batch: up to 128 tokens an update (64 x 1 x 2)" in output[0]
+    assert "arning" not in output[0]
+    assert output[1] == ""
 
 
 def test_a_run_of_two_processes_goes_on_with_one(runs, data, tmp_path, capfd):
@@ -202,22 +204,22 @@ def test_a_signal_to_torchrun_makes_all_save_and_stop(data, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("data", "error[corrupt]: shard 3"),
         ("memory", "error[out-of-memory]: CUDA out"),
         ("bug", "ZeroDivisionError:"),
     ],
 )
-def test_an_error_in_one_process_ends_all_and_is_said_once(data, tmp_path, fault, said):
+def test_an_error_in_one_process_ends_all_and_is_said_once(data, tmp_path, fault, message):
     program = (Path(__file__).with_name("failing_process.py"), fault)
     _, errors = finished(start_pretraining(data, tmp_path / "run", program=program), code=1)
     ours, _, summary = errors.partition("torch.distributed.elastic.multiprocessing.errors.ChildFailedError")
-    assert ours.count(said) == 1
+    assert ours.count(message) == 1
     assert ours.count("error[") == (0 if fault == "bug" else 1)
     assert "exitcode  : " + ("2" if fault == "data" else "1") in summary
     if fault != "bug":
-        assert said in summary
+        assert message in summary
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def printed(cell):
 
 
 def numbers(text):
-    return [float(found.replace(",", "")) for found in _NUMBER.findall(text)]
+    return [float(number.replace(",", "")) for number in _NUMBER.findall(text)]
 
 
 def close(committed, computed):
@@ -76,7 +76,7 @@ def differences(committed, computed, python):
         python: Version of the Python that ran it.
     """
     same_python = python == committed.metadata.language_info.version
-    found = []
+    lines = []
     for number, (old, new) in enumerate(zip(committed.cells, computed.cells, strict=True)):
         if old.cell_type != "code":
             continue
@@ -89,8 +89,8 @@ def differences(committed, computed, python):
         elif tag == "measured" and same_python:
             agree = agree and close(numbers(a), numbers(b))
         if not agree:
-            found.append(f"cell {number}:\n{a}\nnow:\n{b}")
-    return found
+            lines.append(f"cell {number}:\n{a}\nnow:\n{b}")
+    return lines
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +105,8 @@ def computed(committed):
 
 @pytest.mark.slow  # it trains for a minute
 def test_numbers_in_the_notebook_are_those_it_computes(committed, computed):
-    found = differences(committed, computed, platform.python_version())
-    assert not found, "\n\n".join(found)
+    lines = differences(committed, computed, platform.python_version())
+    assert not lines, "\n\n".join(lines)
 
 
 def test_a_wrong_number_would_be_seen(committed):

@@ -38,16 +38,19 @@ class Host:
     """A network namespace with a name and a table of hosts of its own, on which commands can be started and lost."""
 
     def __init__(self, name: str, hosts: Path, log: Path) -> None:
-        self.name, self.namespace, self.hosts, self.log = name, f"albertkit-{os.getpid()}-{name}", hosts, log
+        self.name = name
+        self.namespace = f"albertkit-{os.getpid()}-{name}"
+        self.hosts = hosts
+        self.log = log
         self.process: subprocess.Popen[str] | None = None
         ip("netns", "add", self.namespace)
         ip("-n", self.namespace, "link", "set", "lo", "up")
 
     def start(self, script: str) -> None:
-        named = f'hostname {self.name} && mount --bind "{self.hosts}" /etc/hosts && {script}'
+        named_script = f'hostname {self.name} && mount --bind "{self.hosts}" /etc/hosts && {script}'
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "--mount", "bash", "-ec", named],
+                ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "--mount", "bash", "-ec", named_script],
                 stdout=log, stderr=log, text=True, start_new_session=True,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
             )  # fmt: skip
@@ -70,11 +73,11 @@ def hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
     """Two hosts that reach each other by name over one cable."""
     table = tmp_path / "hosts"
     table.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in ADDRESSES.items()))
-    made: list[Host] = []
+    started: list[Host] = []
     try:
         for name in ADDRESSES:
-            made.append(Host(name, table, tmp_path / f"{name}.log"))
-        first, second = made
+            started.append(Host(name, table, tmp_path / f"{name}.log"))
+        first, second = started
         ip(
             "-n",
             first.namespace,
@@ -89,12 +92,12 @@ def hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
             "netns",
             second.namespace,
         )
-        for host in made:
+        for host in started:
             ip("-n", host.namespace, "address", "add", f"{ADDRESSES[host.name]}/24", "dev", "eth0")
             ip("-n", host.namespace, "link", "set", "eth0", "up")
         yield first, second
     finally:
-        for host in made:
+        for host in started:
             host.remove()
 
 
@@ -139,9 +142,9 @@ def test_a_host_is_lost_and_brought_back(hosts: tuple[Host, Host], tmp_path: Pat
     assert all(torch.equal(tensor, weights[name]) for name, tensor in expected.items())
 
 
-def wait_for(there: object, hosts: tuple[Host, Host]) -> None:
+def wait_for(is_there: object, hosts: tuple[Host, Host]) -> None:
     deadline = time.monotonic() + 240
-    while not there():  # type: ignore[operator]
+    while not is_there():  # type: ignore[operator]
         assert all(host.process and host.process.poll() is None for host in hosts), [h.log.read_text() for h in hosts]
         assert time.monotonic() < deadline, [host.log.read_text() for host in hosts]
         time.sleep(0.05)

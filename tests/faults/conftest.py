@@ -32,20 +32,23 @@ class Bench:
     """
 
     def __init__(self, server: Server, inputs: Inputs, scratch: Path) -> None:
-        self.server, self.inputs, self.table, self._scratch = server, inputs, Table(), scratch
+        self.server = server
+        self.inputs = inputs
+        self.table = Table()
+        self._scratch = scratch
         self._straight: dict[str, tuple[dict[str, bytes], list[str], float]] = {}
 
-    def place(self) -> Path:
+    def new_folder(self) -> Path:
         """An empty folder for an attempt, the same name every time: some outputs hold their path."""
         return fresh(self._scratch / "place")
 
     def straight(self, command) -> tuple[dict[str, bytes], list[str], float]:
         """Of an undisturbed run: what it leaves, its moments, seconds."""
         if command.name not in self._straight:
-            place = self.place()
-            outcome = self.server.run(command.arguments(place), root=str(place))
-            assert outcome.code == 0, outcome.said
-            self._straight[command.name] = final_bytes(place), outcome.moments, outcome.seconds
+            folder = self.new_folder()
+            outcome = self.server.run(command.arguments(folder), root=str(folder))
+            assert outcome.code == 0, outcome.output
+            self._straight[command.name] = final_bytes(folder), outcome.moments, outcome.seconds
         return self._straight[command.name]
 
 
@@ -62,9 +65,9 @@ def bench(data: Path) -> Iterator[Bench]:
         (scratch / name).mkdir()
     inputs = Inputs(data, scratch / "inputs")
     # SentencePiece's trainer leaves a thread, which no fork has: where it was once, it never ends in a fork.
-    training, *others = inputs.first()
+    training, *other_commands = inputs.first()
     Server(scratch / "logs", [training]).close()
-    server = Server(scratch / "logs", others)
+    server = Server(scratch / "logs", other_commands)
     try:
         yield Bench(server, inputs, scratch)
     finally:
@@ -78,5 +81,5 @@ def pytest_terminal_summary(terminalreporter) -> None:
     terminalreporter.section("faults")
     wide = max(len(command) for _, command in Table.rows)
     for (fault, command), outcomes in sorted(Table.rows.items()):
-        told = ", ".join(f"{outcome} {times}" for outcome, times in sorted(outcomes.items()))
-        terminalreporter.write_line(f"{fault:<24} {command:<{wide}} {sum(outcomes.values()):>5}  {told}")
+        summary = ", ".join(f"{outcome} {times}" for outcome, times in sorted(outcomes.items()))
+        terminalreporter.write_line(f"{fault:<24} {command:<{wide}} {sum(outcomes.values()):>5}  {summary}")

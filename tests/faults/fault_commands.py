@@ -28,34 +28,34 @@ class Command:
     make: Callable[[Path], Sequence[object]]
     resumes: bool = False
 
-    def arguments(self, place: Path) -> list[str]:
+    def arguments(self, folder: Path) -> list[str]:
         """Of an attempt.
 
         Args:
-            place: Its folder.
+            folder: Its folder.
         """
-        resumed = ["--resume"] if self.resumes and (place / "out" / "run.toml").exists() else []
-        return [*map(str, self.make(place)), *resumed]
+        resumed = ["--resume"] if self.resumes and (folder / "out" / "run.toml").exists() else []
+        return [*map(str, self.make(folder)), *resumed]
 
 
-def final_bytes(place: Path) -> dict[str, bytes]:
+def final_bytes(root: Path) -> dict[str, bytes]:
     """What a command left in its folder: every file, without what the clock decides."""
-    found = {}
-    for file in sorted(place.rglob("*")):
-        name = str(file.relative_to(place))
+    contents = {}
+    for file in sorted(root.rglob("*")):
+        name = str(file.relative_to(root))
         if file.is_file() and not _VOLATILE.search(name):
             content = file.read_bytes()
-            found[name] = _TIMES.sub(b"", content) if name.endswith((".json", ".jsonl")) else content
-    folders = (str(folder.relative_to(place)) for folder in place.rglob("*") if folder.is_dir())
-    return found | {f"{name}/": b"" for name in folders if not _VOLATILE.search(f"{name}/")}
+            contents[name] = _TIMES.sub(b"", content) if name.endswith((".json", ".jsonl")) else content
+    folders = (str(folder.relative_to(root)) for folder in root.rglob("*") if folder.is_dir())
+    return contents | {f"{name}/": b"" for name in folders if not _VOLATILE.search(f"{name}/")}
 
 
-def differences(wanted: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
+def differences(expected: dict[str, bytes], actual: dict[str, bytes]) -> list[str]:
     """What is too much, missing, or of other bytes."""
     return [
-        f"{name}: {'missing' if name not in found else 'too much' if name not in wanted else 'other bytes'}"
-        for name in sorted(wanted.keys() | found.keys())
-        if wanted.get(name) != found.get(name)
+        f"{name}: {'missing' if name not in actual else 'too much' if name not in expected else 'other bytes'}"
+        for name in sorted(expected.keys() | actual.keys())
+        if expected.get(name) != actual.get(name)
     ]
 
 
@@ -72,7 +72,7 @@ class Inputs:
         with gzip.open(data / "wiki-en" / "wiki_00.gz", "rt", encoding="utf-8") as stream:
             text = stream.read(220_000)
         lines = [line for line in text.splitlines() if len(line) > 40 and not line.startswith(("<doc", "</doc"))]
-        three = ["\n".join(lines[place : place + 3]) for place in range(0, len(lines), 3)]
+        three = ["\n".join(lines[index : index + 3]) for index in range(0, len(lines), 3)]
         documents = [f'<doc id="{n}" url="" title="{n}">\n{n}\n\n{text}\n' for n, text in enumerate(three)]
         self.texts = folder / "texts"
         self.texts.mkdir()
@@ -132,8 +132,8 @@ class Inputs:
     def build(self) -> Command:
         return Command(
             "corpus build",
-            lambda place: [
-                "corpus", "build", self.texts, "--tokenizer", self.tokenizer, "--out", place / "out", "--workers", "0",
+            lambda folder: [
+                "corpus", "build", self.texts, "--tokenizer", self.tokenizer, "--out", folder / "out", "--workers", "0",
                 "--shard-tokens", "10000",
             ],
         )  # fmt: skip
@@ -142,8 +142,8 @@ class Inputs:
     def pretrain(self) -> Command:
         return Command(
             "pretrain",
-            lambda place: [
-                "pretrain", self.store, "--out", place / "out", "--config", self.folder / "config.json", "--steps", "12",
+            lambda folder: [
+                "pretrain", self.store, "--out", folder / "out", "--config", self.folder / "config.json", "--steps", "12",
                 "--length", "64", "--batch-tokens", "512", "--save-every", "2", "--eval-every", "4", "--log-every", "3",
                 "--held-out", "0.1", "--warmup-steps", "2", "--ema-decay", "0.9", "--device", "cpu", "--precision", "fp32",
             ],
@@ -154,8 +154,8 @@ class Inputs:
     def finetune(self) -> Command:
         return Command(
             "finetune",
-            lambda place: [
-                "finetune", "classify", self.model, self.pairs, "--out", place / "out", "--text", "first",
+            lambda folder: [
+                "finetune", "classify", self.model, self.pairs, "--out", folder / "out", "--text", "first",
                 "--pair", "second", "--label", "label", "--steps", "6", "--eval-every", "2", "--batch-size", "8",
                 "--length", "64", "--lr", "1e-3", "--dropout", "0.1", "--device", "cpu", "--precision", "fp32",
             ],
@@ -166,33 +166,33 @@ class Inputs:
     def tokenizer_train(self) -> Command:
         return Command(
             "tokenizer train",
-            lambda place: ["tokenizer", "train", self.lines, "--out", place / "out", "--vocab-size", "300"],
+            lambda folder: ["tokenizer", "train", self.lines, "--out", folder / "out", "--vocab-size", "300"],
         )
 
     @property
     def tokenizer_extend(self) -> Command:
         return Command(
             "tokenizer extend",
-            lambda place: [
-                "tokenizer", "extend", self.tokenizer, self.korean, "--model", self.model, "--out", place / "out",
+            lambda folder: [
+                "tokenizer", "extend", self.tokenizer, self.korean, "--model", self.model, "--out", folder / "out",
                 "--max-new", "400", "--min-count", "2",
             ],
         )  # fmt: skip
 
     @property
     def convert(self) -> Command:
-        return Command("convert", lambda place: ["convert", self.model, place / "out", "--to", "tf1"])
+        return Command("convert", lambda folder: ["convert", self.model, folder / "out", "--to", "tf1"])
 
     @property
     def export(self) -> Command:
-        return Command("export onnx", lambda place: ["export", "onnx", self.model, "--out", place / "out"])
+        return Command("export onnx", lambda folder: ["export", "onnx", self.model, "--out", folder / "out"])
 
     @property
     def predict(self) -> Command:
         return Command(
             "predict",
-            lambda place: [
-                "predict", self.model, self.lines, "--kind", "embed", "--out", place / "out.jsonl", "--device", "cpu",
+            lambda folder: [
+                "predict", self.model, self.lines, "--kind", "embed", "--out", folder / "out.jsonl", "--device", "cpu",
                 "--precision", "fp32",
             ],
         )  # fmt: skip
@@ -201,8 +201,8 @@ class Inputs:
     def embed_train(self) -> Command:
         return Command(
             "embed train",
-            lambda place: [
-                "embed", "train", "scores", self.model, self.pairs, "--out", place / "out", "--text", "first",
+            lambda folder: [
+                "embed", "train", "scores", self.model, self.pairs, "--out", folder / "out", "--text", "first",
                 "--pair", "second", "--label", "label", "--steps", "6", "--eval-every",
                 "2", "--batch-size", "8", "--length", "32", "--device", "cpu", "--precision", "fp32",
             ],
@@ -213,8 +213,8 @@ class Inputs:
     def caption_train(self) -> Command:
         return Command(
             "caption train",
-            lambda place: [
-                "caption", "train", self.model, self.prepared, "--out", place / "out", "--steps", "4", "--eval-every", "2",
+            lambda folder: [
+                "caption", "train", self.model, self.prepared, "--out", folder / "out", "--steps", "4", "--eval-every", "2",
                 "--batch-size", "4", "--length", "8", "--dev-split", "train", "--device", "cpu", "--precision", "fp32",
             ],
             resumes=True,
@@ -231,8 +231,8 @@ class Inputs:
     def _encode(self, ending: str) -> Command:
         return Command(
             f"embed encode {ending}",
-            lambda place: [
-                "embed", "encode", self.model, self.lines, "--out", place / f"vectors.{ending}",
+            lambda folder: [
+                "embed", "encode", self.model, self.lines, "--out", folder / f"vectors.{ending}",
                 "--batch-tokens", "1024", "--precision", "fp32", "--device", "cpu",
             ],
         )  # fmt: skip
@@ -241,8 +241,8 @@ class Inputs:
     def prepare(self) -> Command:
         return Command(
             "caption prepare",
-            lambda place: [
-                "caption", "prepare", self.clips, "--out", place / "out", "--backbone", "conv3d", "--frames", "2",
+            lambda folder: [
+                "caption", "prepare", self.clips, "--out", folder / "out", "--backbone", "conv3d", "--frames", "2",
                 "--size", "32", "--workers", "1", "--device", "cpu",
             ],
         )  # fmt: skip
@@ -255,8 +255,8 @@ _TINY = {
 }  # fmt: skip
 
 
-def fresh(place: Path) -> Path:
+def fresh(folder: Path) -> Path:
     """An empty folder."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    return place
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

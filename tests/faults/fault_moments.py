@@ -26,9 +26,9 @@ _EVENTS = {
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def limit_memory(more: int) -> None:
+def limit_memory(extra_bytes: int) -> None:
     """This process gets so many bytes more than it has, and no others."""
-    size = more + resource.getpagesize() * int(Path("/proc/self/statm").read_text().split()[0])
+    size = extra_bytes + resource.getpagesize() * int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
 
 
@@ -46,26 +46,32 @@ class Moments:
     """
 
     def __init__(self, root: str, at: int = 0, do: str = "kill", reads: bool = False, memory: int = 0) -> None:
-        self.root, self.at, self.do, self.reads, self.memory = os.path.abspath(root), at, do, reads, memory
-        self.seen: list[str] = []
-        self._inside = False
+        self.root = os.path.abspath(root)
+        self.at = at
+        self.do = do
+        self.reads = reads
+        self.memory = memory
+        self.moments: list[str] = []
+        self._is_busy = False
         self._short = False
         self.failing = 0  # number of the error of every write from now on
 
     def install(self) -> None:
         """From here on this process is watched; there is no way back."""
         sys.addaudithook(self._audit)
-        fsync, plain_open, plain_io_open = os.fsync, builtins.open, io.open
+        fsync = os.fsync
+        plain_open = builtins.open
+        plain_io_open = io.open
 
         def watched_fsync(descriptor: Any) -> None:
             number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
             self.moment("fsync", os.readlink(f"/proc/self/fd/{number}"))
             fsync(descriptor)
 
-        def watched_open(file: Any, mode: str = "r", buffering: int = -1, *rest: Any, **options: Any) -> Any:
-            plain = isinstance(file, str | os.PathLike) and any(sign in mode for sign in "wxa+") and not rest
+        def watched_open(file: Any, mode: str = "r", buffering: int = -1, *arguments: Any, **options: Any) -> Any:
+            plain = isinstance(file, str | os.PathLike) and any(sign in mode for sign in "wxa+") and not arguments
             if not plain or not self._counts(file) or buffering == 0 or "opener" in options:
-                return plain_open(file, mode, buffering, *rest, **options)
+                return plain_open(file, mode, buffering, *arguments, **options)
             raw = _WatchedFile(self, file, mode.replace("b", "").replace("t", ""))
             buffered: Any = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
             if "b" in mode:
@@ -78,26 +84,26 @@ class Moments:
         builtins.open = watched_open  # type: ignore[assignment]
         io.open = watched_open if io.open is plain_io_open else io.open  # type: ignore[assignment]
 
-    def moment(self, what: str, *paths: Any, partly: Callable[[], None] | None = None) -> None:
+    def moment(self, kind: str, *paths: Any, partly: Callable[[], None] | None = None) -> None:
         """Something is about to happen to files.
 
         Args:
-            what: What.
+            kind: What.
             paths: To which.
             partly: Does half of it.
         """
-        if self._inside or not any(self._counts(path) for path in paths):
+        if self._is_busy or not any(self._counts(path) for path in paths):
             return
-        self.seen.append(f"{what} {' '.join(self._name(path) for path in paths)}")
-        if len(self.seen) != self.at:
+        self.moments.append(f"{kind} {' '.join(self._name(path) for path in paths)}")
+        if len(self.moments) != self.at:
             return
-        self._inside = True
+        self._is_busy = True
         try:
-            self._happen(what, paths, partly)
+            self._happen(kind, paths, partly)
         finally:
-            self._inside = False
+            self._is_busy = False
 
-    def _happen(self, what: str, paths: tuple[Any, ...], partly: Callable[[], None] | None) -> None:
+    def _happen(self, kind: str, paths: tuple[Any, ...], partly: Callable[[], None] | None) -> None:
         if self.do in ("kill", "half"):
             if self.do == "half" and partly is not None:
                 partly()
@@ -110,11 +116,11 @@ class Moments:
             self._short = True
         elif self.do.startswith("SIG"):
             os.kill(os.getpid(), getattr(signal, self.do))
-        elif what == "write":
+        elif kind == "write":
             self.failing = getattr(errno, self.do)
         else:
             number = getattr(errno, self.do)
-            raise OSError(number, os.strerror(number), None if what in ("write", "fsync") else os.fspath(paths[0]))
+            raise OSError(number, os.strerror(number), None if kind in ("write", "fsync") else os.fspath(paths[0]))
 
     def shortened(self, size: int) -> int:
         """How many of so many bytes a write takes."""
@@ -126,7 +132,7 @@ class Moments:
             if isinstance(path, str | bytes | os.PathLike) and (self.reads or (flags or 0) & _WRITING):
                 self.moment("open", path)
         elif event in _EVENTS:
-            self.moment(event.removeprefix("os."), *(arguments[place] for place in _EVENTS[event]))
+            self.moment(event.removeprefix("os."), *(arguments[index] for index in _EVENTS[event]))
 
     def _counts(self, path: Any) -> bool:
         if not isinstance(path, str | bytes | os.PathLike):
@@ -183,7 +189,7 @@ def in_a_fork(root: Path, work: Callable[[], object], at: int = 0, do: str = "ki
     Returns:
         Its status, below 0 the signal that ended it, and its moments, if it was not disturbed.
     """
-    seen = root.with_name(f"{root.name}.moments")
+    moments_file = root.with_name(f"{root.name}.moments")
     process = os.fork()
     if not process:
         moments = Moments(str(root), at, do)
@@ -196,10 +202,10 @@ def in_a_fork(root: Path, work: Callable[[], object], at: int = 0, do: str = "ki
             traceback.print_exc()
         finally:
             moments.root = "\0"
-            seen.write_text(json.dumps(moments.seen))
+            moments_file.write_text(json.dumps(moments.moments))
             os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    return status, json.loads(seen.read_text()) if not at else []
+    return status, json.loads(moments_file.read_text()) if not at else []
 
 
 def ends_the_same_when_killed(folder: Path, work: Callable[[Path], object], kills: int) -> dict[str, bytes]:
@@ -214,12 +220,12 @@ def ends_the_same_when_killed(folder: Path, work: Callable[[Path], object], kill
         What undisturbed work leaves.
     """
     status, moments = in_a_fork(folder / "whole", lambda: work(folder / "whole"))
-    wanted = bytes_below(folder / "whole")
+    expected = bytes_below(folder / "whole")
     assert status == 0
     assert len(moments) >= kills
     for turn in range(kills):
-        at, place = 1 + turn * (len(moments) - 1) // (kills - 1), folder / f"killed-{turn}"
-        assert in_a_fork(place, lambda place=place: work(place), at)[0] == -signal.SIGKILL, moments[at - 1]
-        work(place)
-        assert bytes_below(place) == wanted, moments[at - 1]
-    return wanted
+        at, copy = 1 + turn * (len(moments) - 1) // (kills - 1), folder / f"killed-{turn}"
+        assert in_a_fork(copy, lambda copy=copy: work(copy), at)[0] == -signal.SIGKILL, moments[at - 1]
+        work(copy)
+        assert bytes_below(copy) == expected, moments[at - 1]
+    return expected

@@ -31,25 +31,25 @@ class Outcome:
     Attributes:
         code: Exit status; below 0 the signal that ended it.
         seconds: It took.
-        said: What it printed on stdout and stderr.
+        output: Text that it printed on stdout and stderr.
         moments: What it did to files, in order; of a killed one nothing is known.
     """
 
     code: int
     seconds: float
-    said: str
+    output: str
     moments: list[str]
 
     @property
     def slug(self) -> str:
         """Of the error that it stated; empty without one."""
-        return self.said.rpartition("error[")[2].partition("]")[0] if "error[" in self.said else ""
+        return self.output.rpartition("error[")[2].partition("]")[0] if "error[" in self.output else ""
 
     @property
     def is_clear(self) -> bool:
         """Whether it ended with a stated error: slug and hint, status 1 or 2, no traceback."""
-        stated = "error[" in self.said and "hint: " in self.said
-        return self.code in (1, 2) and stated and "Traceback" not in self.said
+        stated = "error[" in self.output and "hint: " in self.output
+        return self.code in (1, 2) and stated and "Traceback" not in self.output
 
 
 class Attempt:
@@ -60,7 +60,10 @@ class Attempt:
     """
 
     def __init__(self, server: "Server", process: int, log: Path) -> None:
-        self._server, self.process, self._log, self._began = server, process, log, time.monotonic()
+        self._server = server
+        self.process = process
+        self._log = log
+        self._began = time.monotonic()
 
     def wait(self, kill_after: float | None = None, limit: float = 120.0) -> Outcome:
         """Wait for its end.
@@ -80,8 +83,8 @@ class Attempt:
             raise AssertionError(f"not over after {limit} s: {self._log.read_text()}")
         seconds = time.monotonic() - self._began
         moments = Path(f"{self._log}.moments")
-        seen = json.loads(moments.read_text()) if moments.exists() else []
-        return Outcome(code, seconds, self._log.read_text(errors="replace"), seen)
+        moments_seen = json.loads(moments.read_text()) if moments.exists() else []
+        return Outcome(code, seconds, self._log.read_text(errors="replace"), moments_seen)
 
     def is_over(self, seconds: float) -> bool:
         """Whether it ends within so many seconds."""
@@ -182,14 +185,16 @@ def _attempt(question: dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if size := question.get("file_size"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    more = question.get("memory", 0)
-    if more and not question.get("at"):
-        limit_memory(more)
+    extra_bytes = question.get("memory", 0)
+    if extra_bytes and not question.get("at"):
+        limit_memory(extra_bytes)
     if jump := question.get("clock"):
         _jumping(jump)
     moments = None
     if root := question.get("root"):
-        moments = Moments(root, question.get("at", 0), question.get("do", "kill"), question.get("reads", False), more)
+        moments = Moments(
+            root, question.get("at", 0), question.get("do", "kill"), question.get("reads", False), extra_bytes
+        )
         moments.install()
     code = _albertkit(question["run"])
     sys.stdout.flush()
@@ -198,7 +203,7 @@ def _attempt(question: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2) if os.geteuid() == 0 else None
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
         moments.root = "\0"
-        Path(question["log"] + ".moments").write_text(json.dumps(moments.seen))
+        Path(question["log"] + ".moments").write_text(json.dumps(moments.moments))
     os._exit(code)
 
 
@@ -237,12 +242,12 @@ def _serve() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         if "warm" in question:
-            kept = os.dup(1), os.dup(2)
+            saved_descriptors = os.dup(1), os.dup(2)
             _into(question["log"])
             answer = {"code": _albertkit(question["warm"])}
             sys.stdout.flush()
             sys.stderr.flush()
-            for number, descriptor in enumerate(kept, 1):
+            for number, descriptor in enumerate(saved_descriptors, 1):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             gc.collect()

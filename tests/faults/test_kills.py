@@ -14,12 +14,12 @@ _AGAIN = 0.5  # of the attempts after a kill are killed, too
 
 def _kinds_of_moments(moments: list[str]) -> list[tuple[int, str]]:
     """Where to kill: the first and the last moment of each kind, before it and, of a write, in its middle."""
-    places: dict[str, list[int]] = {}
+    indices: dict[str, list[int]] = {}
     for number, moment in enumerate(moments, 1):
         kind = re.sub(r"-[0-9a-f]{8}\b|[0-9a-f]{64}|\d+", "#", moment)
-        places.setdefault(kind, []).append(number)
+        indices.setdefault(kind, []).append(number)
     chosen = []
-    for kind, numbers in places.items():
+    for kind, numbers in indices.items():
         for number in {numbers[0], numbers[-1]}:
             chosen.append((number, "kill"))
             if kind.startswith("write"):
@@ -29,36 +29,42 @@ def _kinds_of_moments(moments: list[str]) -> list[tuple[int, str]]:
 
 def kill_again_and_again(bench, command, kills: int, seed: int) -> list[str]:
     """Kill a command so often, let it end after each few kills, and say where it ended otherwise than undisturbed."""
-    wanted, moments, seconds = bench.straight(command)
+    expected, moments, seconds = bench.straight(command)
     rng = random.Random(seed)
     systematic = _kinds_of_moments(moments)
     rng.shuffle(systematic)
-    faults, done = [], 0
-    while done < kills:
-        place, told = bench.place(), []
+    faults, num_kills = [], 0
+    while num_kills < kills:
+        folder, events = bench.new_folder(), []
         while True:
-            arguments = command.arguments(place)
-            if told and (done >= kills or rng.random() > _AGAIN):
-                plan, after, name = {}, None, "undisturbed"
+            arguments = command.arguments(folder)
+            if events and (num_kills >= kills or rng.random() > _AGAIN):
+                plan = {}
+                after = None
+                name = "undisturbed"
             elif rng.random() < 0.5:
-                plan, after, name = {}, rng.uniform(0, 1.1 * seconds), "random time"
+                plan = {}
+                after = rng.uniform(0, 1.1 * seconds)
+                name = "random time"
             else:
                 at, do = (
                     systematic.pop() if systematic else (rng.randint(1, len(moments)), rng.choice(["kill", "half"]))
                 )
-                plan, after, name = {"root": str(place), "at": at, "do": do}, None, f"{do} {moments[at - 1]}"
+                plan = {"root": str(folder), "at": at, "do": do}
+                after = None
+                name = f"{do} {moments[at - 1]}"
             outcome = bench.server.run(arguments, kill_after=after, **plan)
-            told.append(name)
+            events.append(name)
             if outcome.code == -signal.SIGKILL:
-                done += 1
+                num_kills += 1
                 bench.table.add("kill -9, random times" if after else "kill -9, at moments", command.name, "killed")
                 continue
-            found = differences(wanted, final_bytes(place))
-            if outcome.code and (found or not outcome.is_clear):  # that all is there already may be said
-                found = [outcome.said[-1500:], *found]
-            bench.table.add("kill -9, end", command.name, "other" if found else "same bytes")
-            if found:
-                faults.append(f"{' | '.join(told)}: status {outcome.code}, {found}")
+            problems = differences(expected, final_bytes(folder))
+            if outcome.code and (problems or not outcome.is_clear):  # that all is there already may be said
+                problems = [outcome.output[-1500:], *problems]
+            bench.table.add("kill -9, end", command.name, "other" if problems else "same bytes")
+            if problems:
+                faults.append(f"{' | '.join(events)}: status {outcome.code}, {problems}")
             break
     return faults
 

@@ -19,138 +19,154 @@ each_command = pytest.mark.parametrize("name", COMMANDS)
 
 
 def judge(
-    bench, fault: str, command, outcome, faults: list[str], told: str, place, codes: tuple[int, ...] = ()
+    bench, fault: str, command, outcome, faults: list[str], event: str, folder, codes: tuple[int, ...] = ()
 ) -> None:
     """Note how a disturbed attempt ended, run the command again undisturbed, and compare."""
-    wanted = bench.straight(command)[0]
-    if outcome.code in codes and "Traceback" not in outcome.said:
+    expected = bench.straight(command)[0]
+    if outcome.code in codes and "Traceback" not in outcome.output:
         ending = f"status {outcome.code}"
     elif outcome.is_clear:
         ending = outcome.slug
     elif outcome.code == 0:
-        ending = "not noticed" if differences(wanted, final_bytes(place)) else "finished"
+        ending = "not noticed" if differences(expected, final_bytes(folder)) else "finished"
     else:
         ending = "unclear"
     if ending in ("unclear", "not noticed"):
-        faults.append(f"{told}: {ending}, status {outcome.code}, {outcome.said[-1500:]}")
-    again = bench.server.run(command.arguments(place))
-    found = differences(wanted, final_bytes(place)) if again.code == 0 else [again.said[-1500:]]
+        faults.append(f"{event}: {ending}, status {outcome.code}, {outcome.output[-1500:]}")
+    second_outcome = bench.server.run(command.arguments(folder))
+    problems = (
+        differences(expected, final_bytes(folder)) if second_outcome.code == 0 else [second_outcome.output[-1500:]]
+    )
     if fault.startswith("SIG"):  # a signal in the last save makes one more update and its checkpoint
-        found = [name for name in found if "/checkpoints/" not in name]
-    bench.table.add(fault, command.name, ending if not found else f"{ending}, then other")
-    if found:
-        faults.append(f"{told}, {ending}: again: status {again.code}, {found}")
+        problems = [name for name in problems if "/checkpoints/" not in name]
+    bench.table.add(fault, command.name, ending if not problems else f"{ending}, then other")
+    if problems:
+        faults.append(f"{event}, {ending}: again: status {second_outcome.code}, {problems}")
 
 
 @each_command
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "short"])
 def test_files_that_fail(bench, name, error):
-    command, rng, faults = getattr(bench.inputs, name), random.Random(name + error), []
+    command = getattr(bench.inputs, name)
+    rng = random.Random(name + error)
+    faults = []
     moments = bench.straight(command)[1]
     for _ in range(TIMES):
-        place, at = bench.place(), rng.randint(1, len(moments))
-        outcome = bench.server.run(command.arguments(place), root=str(place), at=at, do=error)
-        judge(bench, f"files: {error}", command, outcome, faults, f"{error} at {moments[at - 1]}", place)
+        folder, at = bench.new_folder(), rng.randint(1, len(moments))
+        outcome = bench.server.run(command.arguments(folder), root=str(folder), at=at, do=error)
+        judge(bench, f"files: {error}", command, outcome, faults, f"{error} at {moments[at - 1]}", folder)
     assert not faults, "\n\n".join(faults)
 
 
 @each_command
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_signals(bench, name, number):
-    command, rng, faults = getattr(bench.inputs, name), random.Random(name + number), []
+    command = getattr(bench.inputs, name)
+    rng = random.Random(name + number)
+    faults = []
     _, moments, seconds = bench.straight(command)
     for turn in range(TIMES):
-        place = bench.place()
+        folder = bench.new_folder()
         if turn % 2:
             at = rng.randint(1, len(moments))
-            told = f"{number} at {moments[at - 1]}"
-            outcome = bench.server.run(command.arguments(place), root=str(place), at=at, do=number)
+            event = f"{number} at {moments[at - 1]}"
+            outcome = bench.server.run(command.arguments(folder), root=str(folder), at=at, do=number)
         else:
-            told = f"{number} at a random time"
-            attempt = bench.server.start(command.arguments(place))
+            event = f"{number} at a random time"
+            attempt = bench.server.start(command.arguments(folder))
             if not attempt.is_over(rng.uniform(0.05, seconds)):
                 attempt.send(getattr(signal, number))
             outcome = attempt.wait()
         codes = ({"SIGTERM": 143, "SIGINT": 130, "SIGHUP": 129}[number],)
-        judge(bench, number, command, outcome, faults, told, place, codes)
+        judge(bench, number, command, outcome, faults, event, folder, codes)
     assert not faults, "\n\n".join(faults)
 
 
 @each_command
 def test_files_may_not_grow(bench, name):
     """The kernel's limit on the size of a file: compiled writers meet it, too."""
-    command, rng, faults = getattr(bench.inputs, name), random.Random(name), []
+    command = getattr(bench.inputs, name)
+    rng = random.Random(name)
+    faults = []
     largest = max(len(content) for content in bench.straight(command)[0].values())
     for _ in range(TIMES):
-        place, size = bench.place(), int(largest * rng.uniform(0.001, 1.1))
-        outcome = bench.server.run(command.arguments(place), file_size=size)
-        judge(bench, "limit of file size", command, outcome, faults, f"{size:,} bytes", place)
+        folder, size = bench.new_folder(), int(largest * rng.uniform(0.001, 1.1))
+        outcome = bench.server.run(command.arguments(folder), file_size=size)
+        judge(bench, "limit of file size", command, outcome, faults, f"{size:,} bytes", folder)
     assert not faults, "\n\n".join(faults)
 
 
 @each_command
 def test_memory_is_short(bench, name):
     """From the beginning, and from a moment in the middle."""
-    command, rng, faults = getattr(bench.inputs, name), random.Random(name), []
+    command = getattr(bench.inputs, name)
+    rng = random.Random(name)
+    faults = []
     moments = bench.straight(command)[1]
     for turn in range(TIMES):
-        place, at = bench.place(), rng.randint(1, len(moments)) * (turn % 2)
-        more = 1 if at else int(1e5 * 2 ** rng.uniform(0, 8))  # in the middle there is room that was taken before
-        plan = {"root": str(place), "at": at, "do": "memory"} if at else {}
+        folder, at = bench.new_folder(), rng.randint(1, len(moments)) * (turn % 2)
+        extra_bytes = (
+            1 if at else int(1e5 * 2 ** rng.uniform(0, 8))
+        )  # in the middle there is room that was taken before
+        plan = {"root": str(folder), "at": at, "do": "memory"} if at else {}
         try:
-            outcome = bench.server.start(command.arguments(place), memory=more, **plan).wait(limit=30)
+            outcome = bench.server.start(command.arguments(folder), memory=extra_bytes, **plan).wait(limit=30)
         except AssertionError as hanging:
             # Python's own: `Thread.start` waits for ever for a thread that found no memory for its first line. It was killed.
             if "threading.py" not in str(hanging) or " in start" not in str(hanging):
                 raise
-            again = bench.server.run(command.arguments(place))
-            if again.code or differences(bench.straight(command)[0], final_bytes(place)):
-                faults.append(f"killed while Python waited for a thread: again: {again.said[-1500:]}")
+            second_outcome = bench.server.run(command.arguments(folder))
+            if second_outcome.code or differences(bench.straight(command)[0], final_bytes(folder)):
+                faults.append(f"killed while Python waited for a thread: again: {second_outcome.output[-1500:]}")
             continue
-        told = f"{more:,} bytes more{f', from {moments[at - 1]}' if at else ''}"
+        event = f"{extra_bytes:,} bytes more{f', from {moments[at - 1]}' if at else ''}"
         fault = "limit of memory, in the middle" if at else "limit of memory"
-        judge(bench, fault, command, outcome, faults, told, place, _aborted(outcome))
+        judge(bench, fault, command, outcome, faults, event, folder, _aborted(outcome))
     assert not faults, "\n\n".join(faults)
 
 
 def _aborted(outcome) -> tuple[int, ...]:
     """The status of a library in C++ that aborts where it gets no memory: nobody can say more than it does."""
-    said = ("std::bad_alloc", "cannot allocate memory for thread-local data")
+    messages = ("std::bad_alloc", "cannot allocate memory for thread-local data")
     return (
-        (outcome.code,) if outcome.code in (-signal.SIGABRT, 127) and any(word in outcome.said for word in said) else ()
+        (outcome.code,)
+        if outcome.code in (-signal.SIGABRT, 127) and any(word in outcome.output for word in messages)
+        else ()
     )
 
 
 @contextlib.contextmanager
-def mounted(place, size: int):
+def mounted(folder, size: int):
     """A file system in memory of so many bytes."""
     if os.geteuid():
         pytest.skip("mounting needs root")
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", place], capture_output=True, check=False
+    process = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], capture_output=True, check=False
     )
-    if done.returncode:
-        pytest.skip(f"cannot mount: {done.stderr.decode().strip()}")
+    if process.returncode:
+        pytest.skip(f"cannot mount: {process.stderr.decode().strip()}")
     try:
         yield
     finally:
-        subprocess.run(["umount", "-l", place], check=True)
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
-def remount(place, options: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{options}", place], check=True)
+def remount(folder, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
 
 
 @each_command
 def test_full_disk(bench, name):
-    command, rng, faults = getattr(bench.inputs, name), random.Random(name), []
-    whole = sum(len(content) + 4096 for content in bench.straight(command)[0].values())
+    command = getattr(bench.inputs, name)
+    rng = random.Random(name)
+    faults = []
+    total_bytes = sum(len(content) + 4096 for content in bench.straight(command)[0].values())
     for _ in range(TIMES // 2):
-        place, size = bench.place(), int(whole * rng.uniform(0.02, 0.9)) // 4096 * 4096 + 4096
-        with mounted(place, size):
-            outcome = bench.server.run(command.arguments(place))
-            remount(place, "size=1g")
-            judge(bench, "full disk", command, outcome, faults, f"{size:,} bytes", place)
+        folder, size = bench.new_folder(), int(total_bytes * rng.uniform(0.02, 0.9)) // 4096 * 4096 + 4096
+        with mounted(folder, size):
+            outcome = bench.server.run(command.arguments(folder))
+            remount(folder, "size=1g")
+            judge(bench, "full disk", command, outcome, faults, f"{size:,} bytes", folder)
     assert not faults, "\n\n".join(faults)
 
 
@@ -160,16 +176,16 @@ def test_read_only(bench, name):
     command, faults = getattr(bench.inputs, name), []
     moments = bench.straight(command)[1]
     for at in (0, len(moments) // 2):
-        place = bench.place()
-        with mounted(place, 1 << 30):
+        folder = bench.new_folder()
+        with mounted(folder, 1 << 30):
             if at:
-                bench.server.run(command.arguments(place), root=str(place), at=at)
-            before = final_bytes(place)
-            remount(place, "ro")
-            outcome = bench.server.run(command.arguments(place))
-            assert not differences(before, final_bytes(place))
-            remount(place, "rw")
-            judge(bench, "read-only", command, outcome, faults, f"killed at {at}", place)
+                bench.server.run(command.arguments(folder), root=str(folder), at=at)
+            before = final_bytes(folder)
+            remount(folder, "ro")
+            outcome = bench.server.run(command.arguments(folder))
+            assert not differences(before, final_bytes(folder))
+            remount(folder, "rw")
+            judge(bench, "read-only", command, outcome, faults, f"killed at {at}", folder)
             assert outcome.code != 0
     assert not faults, "\n\n".join(faults)
 
@@ -180,9 +196,9 @@ def test_clock_jumps(bench, name, jump):
     command, faults = getattr(bench.inputs, name), []
     moments = bench.straight(command)[1]
     for at in (0, len(moments) // 2):
-        place = bench.place()
-        outcome = bench.server.run(command.arguments(place), root=str(place), at=at, clock=jump)
+        folder = bench.new_folder()
+        outcome = bench.server.run(command.arguments(folder), root=str(folder), at=at, clock=jump)
         if outcome.code == -signal.SIGKILL:
-            outcome = bench.server.run(command.arguments(place), clock=jump)
-        judge(bench, "clock jumps", command, outcome, faults, f"killed at {at}", place)
+            outcome = bench.server.run(command.arguments(folder), clock=jump)
+        judge(bench, "clock jumps", command, outcome, faults, f"killed at {at}", folder)
     assert not faults, "\n\n".join(faults)

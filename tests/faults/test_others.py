@@ -15,32 +15,34 @@ each_command = pytest.mark.parametrize("name", COMMANDS)
 
 def two_at_once(bench, command, at: int) -> tuple[str, list[str]]:
     """Stop one in its middle, run another on the same folder, let the first go on: the other's slug, and what differs."""
-    wanted, moments, _ = bench.straight(command)
-    place = bench.place()
-    one = bench.server.start(command.arguments(place), root=str(place), at=at, do="stop")
-    one.wait_until_stopped()
-    other = bench.server.run(command.arguments(place))
-    one.send(signal.SIGCONT)
-    ended = one.wait()
-    told = f"two at once, the first at {moments[at - 1]}: "
+    expected, moments, _ = bench.straight(command)
+    folder = bench.new_folder()
+    first = bench.server.start(command.arguments(folder), root=str(folder), at=at, do="stop")
+    first.wait_until_stopped()
+    second = bench.server.run(command.arguments(folder))
+    first.send(signal.SIGCONT)
+    ended = first.wait()
+    event = f"two at once, the first at {moments[at - 1]}: "
     faults = []
-    if not other.is_clear and other.code:
-        faults.append(f"{told}the other ended with status {other.code}: {other.said[-1500:]}")
-    if (ended.code and not ended.is_clear) or ended.code == other.code != 0:
-        faults.append(f"{told}the first ended with status {ended.code}: {ended.said[-1500:]}")
-    if found := differences(wanted, final_bytes(place)):
-        faults.append(f"{told}{other.slug}, {ended.slug}: {found}")
-    return other.slug or "finished", faults
+    if not second.is_clear and second.code:
+        faults.append(f"{event}the other ended with status {second.code}: {second.output[-1500:]}")
+    if (ended.code and not ended.is_clear) or ended.code == second.code != 0:
+        faults.append(f"{event}the first ended with status {ended.code}: {ended.output[-1500:]}")
+    if problems := differences(expected, final_bytes(folder)):
+        faults.append(f"{event}{second.slug}, {ended.slug}: {problems}")
+    return second.slug or "finished", faults
 
 
 @pytest.mark.fault
 @each_command
 def test_two_at_once(bench, name):
-    command, rng, faults = getattr(bench.inputs, name), random.Random(name), []
+    command = getattr(bench.inputs, name)
+    rng = random.Random(name)
+    faults = []
     for _ in range(TIMES):
-        slug, found = two_at_once(bench, command, rng.randint(1, len(bench.straight(command)[1])))
-        bench.table.add("two at once", command.name, "other" if found else slug)
-        faults += found
+        slug, problems = two_at_once(bench, command, rng.randint(1, len(bench.straight(command)[1])))
+        bench.table.add("two at once", command.name, "other" if problems else slug)
+        faults += problems
     assert not faults, "\n\n".join(faults)
 
 
@@ -59,25 +61,27 @@ def flip(file, rng: random.Random) -> str:
 @each_command
 def test_a_bit_flips_in_what_a_killed_one_left(bench, name):
     """The same command again says so, or ends with the right bytes: because it makes anew, or does not use, what it was."""
-    command, rng, faults = getattr(bench.inputs, name), random.Random(name), []
-    wanted, moments, _ = bench.straight(command)
+    command = getattr(bench.inputs, name)
+    rng = random.Random(name)
+    faults = []
+    expected, moments, _ = bench.straight(command)
     for _ in range(3 * TIMES):
-        place = bench.place()
+        folder = bench.new_folder()
         at = rng.randint(len(moments) // 3, len(moments))
-        bench.server.run(command.arguments(place), root=str(place), at=at)
-        files = [file for file in sorted(place.rglob("*")) if file.is_file() and file.stat().st_size]
-        files = [file for file in files if file.parent != place]  # a finished file of vectors has no checksum
+        bench.server.run(command.arguments(folder), root=str(folder), at=at)
+        files = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.stat().st_size]
+        files = [file for file in files if file.parent != folder]  # a finished file of vectors has no checksum
         if not files:
             continue
-        told = f"killed at {moments[at - 1]}, {flip(rng.choice(files), rng)}"
-        outcome = bench.server.run(command.arguments(place))
-        found = differences(wanted, final_bytes(place)) if outcome.code == 0 else []
+        event = f"killed at {moments[at - 1]}, {flip(rng.choice(files), rng)}"
+        outcome = bench.server.run(command.arguments(folder))
+        problems = differences(expected, final_bytes(folder)) if outcome.code == 0 else []
         ending = "same bytes" if outcome.code == 0 else outcome.slug
-        if found and bench.server.run(["doctor", place]).slug == "corrupt":
-            found, ending = [], "said by doctor"
-        if found or (outcome.code and not outcome.is_clear):
-            faults.append(f"{told}: status {outcome.code}, {found or outcome.said[-1500:]}")
-            ending = "not noticed" if found else "unclear"
+        if problems and bench.server.run(["doctor", folder]).slug == "corrupt":
+            problems, ending = [], "said by doctor"
+        if problems or (outcome.code and not outcome.is_clear):
+            faults.append(f"{event}: status {outcome.code}, {problems or outcome.output[-1500:]}")
+            ending = "not noticed" if problems else "unclear"
         bench.table.add("a flipped bit", command.name, ending)
     assert not faults, "\n\n".join(faults)
 
@@ -87,21 +91,21 @@ def test_a_bit_flips_in_what_a_killed_one_left(bench, name):
 @pytest.mark.parametrize("change", ["other", "same size", "gone"])
 def test_inputs_change_between_kill_and_resume(bench, name, change):
     command, faults = getattr(bench.inputs, name), []
-    wanted, moments, _ = bench.straight(command)
+    expected, moments, _ = bench.straight(command)
     inputs = {
         "build": bench.inputs.texts / "wiki_00", "pretrain": bench.inputs.store / "manifest.json",
         "finetune": bench.inputs.pairs / "train.tsv", "encode": bench.inputs.lines,
         "encode_parquet": bench.inputs.lines, "prepare": bench.inputs.clips,
     }  # fmt: skip
     file = inputs[name]
-    kept = file.with_name(f".kept-{file.name}")
+    backup = file.with_name(f".kept-{file.name}")
     for part in (0.5, 0.8):
-        place = bench.place()
+        folder = bench.new_folder()
         at = int(part * len(moments))
-        bench.server.run(command.arguments(place), root=str(place), at=at)
-        shutil.copy2(file, kept)
+        bench.server.run(command.arguments(folder), root=str(folder), at=at)
+        shutil.copy2(file, backup)
         try:
-            content = kept.read_bytes()
+            content = backup.read_bytes()
             if change == "gone":
                 file.unlink()
             elif change == "other":
@@ -111,14 +115,14 @@ def test_inputs_change_between_kill_and_resume(bench, name, change):
                 for before, now in ((b" the ", b" teh "), (b"part ", b"trap "), (b'"sha256": "', b'"sha265": "')):
                     content = content.replace(before, now)
                 file.write_bytes(content)
-            outcome = bench.server.run(command.arguments(place))
+            outcome = bench.server.run(command.arguments(folder))
         finally:
-            os.replace(kept, file)
+            os.replace(backup, file)
         ending = outcome.slug if outcome.is_clear else "finished" if outcome.code == 0 else "unclear"
         bench.table.add(f"input {change}", command.name, ending)
         if ending == "unclear":
-            faults.append(f"killed at {moments[at - 1]}: status {outcome.code}, {outcome.said[-1500:]}")
-        if ending == "finished" and name != "prepare" and not differences(wanted, final_bytes(place)):
+            faults.append(f"killed at {moments[at - 1]}: status {outcome.code}, {outcome.output[-1500:]}")
+        if ending == "finished" and name != "prepare" and not differences(expected, final_bytes(folder)):
             faults.append(f"killed at {moments[at - 1]}: the change was not noticed")
         if ending == "finished" and name not in ("prepare",):
             faults.append(f"killed at {moments[at - 1]}: went on with another input")

@@ -48,9 +48,9 @@ def test_what_a_dead_process_left_goes_when_the_same_is_written_again(tmp_path):
     dying_in(lambda: atomic_file(tmp_path / "a"))
     dying_in(lambda: atomic_folder(tmp_path / "b"))
     assert len(names(tmp_path)) == 2
-    with atomic_file(tmp_path / "a") as stream, atomic_file(tmp_path / "a") as other:  # a living one's stays
+    with atomic_file(tmp_path / "a") as stream, atomic_file(tmp_path / "a") as second_stream:  # a living one's stays
         stream.write(b"1")
-        other.write(b"2")
+        second_stream.write(b"2")
     with atomic_folder(tmp_path / "b"):
         pass
     assert names(tmp_path) == ["a", "b"]

@@ -49,26 +49,26 @@ class Watch:
     def __init__(self) -> None:
         self.allowed: tuple[str, ...] = ()
         self.bait = ""
-        self.seen: list[str] = []
+        self.moments: list[str] = []
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.allowed:
             return
         if event in _FORBIDDEN:
-            self.seen.append(f"{event} {arguments!r:.200}")
+            self.moments.append(f"{event} {arguments!r:.200}")
         elif event == "open" and isinstance(arguments[0], str | bytes):
             path, flags = os.path.realpath(os.fsdecode(arguments[0])), arguments[2] or 0
             if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
                 self._written(event, path)
             elif path.startswith(self.bait):
-                self.seen.append(f"read {path}")
+                self.moments.append(f"read {path}")
         elif event in _WRITING and isinstance(arguments[0], str | bytes):
             self._written(event, os.path.abspath(os.fsdecode(arguments[0])))
 
     def _written(self, event: str, path: str) -> None:
         if not path.startswith((*self.allowed, *_DEVICES, _LOOPS)) and "__pycache__" not in path:
-            self.seen.append(f"{event} {path}")
+            self.moments.append(f"{event} {path}")
 
 
 def serve(connection: Connection, scratch: str) -> None:
@@ -98,7 +98,7 @@ def serve(connection: Connection, scratch: str) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_size("VmSize") + ADDRESS_SPACE if limited else -1, -1))
         before = _reset_peak()
         os.chdir(folder)
-        watch.bait, watch.seen = f"{Path(folder).parent}/outside", []
+        watch.bait, watch.moments = f"{Path(folder).parent}/outside", []
         watch.allowed = (
             (folder, scratch) if limited else ()
         )  # good files: matplotlib starts fc-list when it is first imported
@@ -108,8 +108,8 @@ def serve(connection: Connection, scratch: str) -> None:
             answer = _outcome(error)
         finally:
             watch.allowed = ()
-        if watch.seen:
-            answer = ("escape", "; ".join(watch.seen))
+        if watch.moments:
+            answer = ("escape", "; ".join(watch.moments))
         connection.send((*answer, max(0, _size("VmHWM") - before)))
 
 

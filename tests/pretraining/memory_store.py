@@ -30,7 +30,9 @@ class MemoryStore:
 
     def __post_init__(self) -> None:
         self.vocab_size = self.model.vocab_size
-        self.tokens, self.sentence_offsets, self.document_offsets = [], [], []
+        self.tokens = []
+        self.sentence_offsets = []
+        self.document_offsets = []
         for part in np.array_split(np.arange(len(self.documents)), self.num_shards):
             documents = [self.documents[i] for i in part]
             sentences = [sentence for document in documents for sentence in document]

@@ -50,7 +50,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def differing(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> set[str]:
+def differing(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> set[str]:
     """Return the names of the tensors that differ, at least in a bit."""
-    assert one.keys() == two.keys()
-    return {name for name in one if not torch.equal(one[name], two[name])}
+    assert first.keys() == second.keys()
+    return {name for name in first if not torch.equal(first[name], second[name])}

@@ -84,7 +84,7 @@ def test_every_class_of_checkpoint(tmp_path, home, kind, fresh, left_out):
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     labels = {"id2label": {"0": "a", "1": "b", "2": "c"}, "problem_type": "single_label_classification"}
     (tmp_path / "model" / "config.json").write_text(json.dumps(config | (labels if allowed else {})))
-    start, again, other = (
+    start, repeated, different = (
         continue_model(tmp_path / "model", tokenizer_of(home, "old"), replace(SETTINGS, seed=seed))
         for seed in (1, 1, 2)
     )
@@ -97,8 +97,8 @@ def test_every_class_of_checkpoint(tmp_path, home, kind, fresh, left_out):
     changed = differing(dict(start.model.state_dict()), weights(home / "model"))
     assert {name.removeprefix("albert.").split(".")[0] for name in changed} <= set(fresh)
     assert bool(changed) == bool(fresh)
-    assert not differing(dict(start.model.state_dict()), dict(again.model.state_dict()))
-    assert bool(differing(dict(start.model.state_dict()), dict(other.model.state_dict()))) == bool(fresh)
+    assert not differing(dict(start.model.state_dict()), dict(repeated.model.state_dict()))
+    assert bool(differing(dict(start.model.state_dict()), dict(different.model.state_dict()))) == bool(fresh)
 
 
 def test_a_shell_trains_to_the_same_bits_as_its_configuration(tmp_path, home):
@@ -115,10 +115,10 @@ def test_a_shell_trains_to_the_same_bits_as_its_configuration(tmp_path, home):
 def test_provenance_says_where_a_model_comes_from(tmp_path, home, capsys):
     settings = replace(SETTINGS, steps=1, seed=7)
     model = pretrain(home / "old" / "store", tmp_path / "run", settings, start=home / "model").model
-    found = json.loads((model / "provenance.json").read_text())
-    assert found["continued"]["model"] == str(home / "model")
-    assert found["continued"]["provenance"] == json.loads((home / "model" / "provenance.json").read_text())
-    assert len(found["continued"]["weights_sha256"]) == 64
+    provenance = json.loads((model / "provenance.json").read_text())
+    assert provenance["continued"]["model"] == str(home / "model")
+    assert provenance["continued"]["provenance"] == json.loads((home / "model" / "provenance.json").read_text())
+    assert len(provenance["continued"]["weights_sha256"]) == 64
     assert "--held-out 0.2 --seed 0" in capsys.readouterr().err  # with another seed, other documents are held out
     pretrain(home / "old" / "store", tmp_path / "same", replace(settings, seed=0), start=home / "model")
     assert "evaluations flatter" not in capsys.readouterr().err
@@ -235,22 +235,22 @@ def test_rows_can_be_named(tmp_path, home):
 
 
 @pytest.mark.parametrize("train_only", ["all", "new-rows"])
-@pytest.mark.parametrize("when", ["after a checkpoint", "before any"])
-def test_resumed_to_the_same_bits_without_the_model_it_began_with(tmp_path, home, monkeypatch, train_only, when):
+@pytest.mark.parametrize("moment", ["after a checkpoint", "before any"])
+def test_resumed_to_the_same_bits_without_the_model_it_began_with(tmp_path, home, monkeypatch, train_only, moment):
     shutil.copytree(home / "model", tmp_path / "model")
     settings = replace(SETTINGS, train_only=train_only, ema_decay=0.9)
     pretrain(home / "more" / "store", tmp_path / "straight", settings, start=tmp_path / "model")
     plain = run_module.evaluate_batches
 
     def interrupted(*arguments):
-        if when == "before any":
+        if moment == "before any":
             raise KeyboardInterrupt
         os.kill(os.getpid(), signal.SIGTERM)
         return plain(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(run_module, "evaluate_batches", interrupted)
-        if when == "before any":
+        if moment == "before any":
             with pytest.raises(KeyboardInterrupt):
                 pretrain(home / "more" / "store", tmp_path / "run", settings, start=tmp_path / "model")
         else:
@@ -269,8 +269,8 @@ def test_a_run_is_not_resumed_with_another_model(tmp_path, home):
     pretrain(store, tmp_path / "run", settings, start=home / "model")
     pretrain(store, tmp_path / "run", settings, start=home / "model", resume=True)
     assert refused(lambda: pretrain(store, tmp_path / "run", settings, start="x", resume=True)).slug == "changed"
-    drawn = replace(settings, config=home / "config.json")
-    pretrain(store, tmp_path / "drawn", drawn)
+    initialised = replace(settings, config=home / "config.json")
+    pretrain(store, tmp_path / "drawn", initialised)
     for call in (
         lambda: pretrain(store, tmp_path / "drawn", settings, start=home / "model", resume=True),
         lambda: pretrain(store, tmp_path / "run", settings, start=home / "model"),
@@ -301,5 +301,5 @@ def test_what_cannot_go_together_is_said(tmp_path, home):
 def test_drawn_weights_do_not_depend_on_who_asks(home):
     settings = replace(SETTINGS, config=home / "config.json")
     pieces = TokenStore.open(home / "old" / "store").vocab_size
-    one, two = (dict(initialise(settings, pieces).model.state_dict()) for _ in range(2))
-    assert not differing(one, two)
+    first, second = (dict(initialise(settings, pieces).model.state_dict()) for _ in range(2))
+    assert not differing(first, second)

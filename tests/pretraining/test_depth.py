@@ -58,17 +58,17 @@ def test_a_run_grows_and_is_evaluated_with_all_passes(store, settings, tmp_path,
         depths.append(self.model.albert.encoder.depth)
         return losses(self, batch)
 
-    def evaluated(model, *rest):
+    def evaluated(model, *arguments):
         depths.append(f"evaluated with {model.albert.encoder.depth}")
         with monkeypatch.context() as patch:
             patch.setattr(PretrainingObjective, "losses", losses)
-            return evaluate(model, *rest)
+            return evaluate(model, *arguments)
 
     monkeypatch.setattr(PretrainingObjective, "losses", noted)
     monkeypatch.setattr(running, "evaluate_batches", evaluated)
     running.pretrain(store, tmp_path / "run", replace(settings, eval_every=3))
-    whole = "evaluated with None"
-    assert depths == [1, 1, 1, whole, 1, 1, 2, whole, 2, 2, 3, whole, 3, whole]
+    all_layers = "evaluated with None"
+    assert depths == [1, 1, 1, all_layers, 1, 1, 2, all_layers, 2, 2, 3, all_layers, 3, all_layers]
 
 
 def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):

@@ -33,8 +33,8 @@ def deviations(ours: dict[str, float], theirs: dict[str, tuple[float, float]]) -
     return {name: (ours[name] - value) / error for name, (value, error) in theirs.items()}
 
 
-def outside(found: dict[str, float]) -> dict[str, float]:
-    return {name: round(z, 1) for name, z in found.items() if not abs(z) <= ALLOWED}
+def outside(statistics: dict[str, float]) -> dict[str, float]:
+    return {name: round(z, 1) for name, z in statistics.items() if not abs(z) <= ALLOWED}
 
 
 # --- segments ---------------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def our_segments(store, length: int, epochs: int, **changes) -> dict[str, float]
     label, random = (kind == SWAPPED) | (kind == RANDOM), kind == RANDOM
     share = a / (a + b)
     tenth = np.minimum((10 * share).astype(int), 9)
-    found = {
+    statistics = {
         "instances_per_pass": len(examples) / epochs,
         "instances_with_short_target": short.mean(),
         "padding_share": 1 - total.sum() / (len(total) * length),
@@ -66,16 +66,18 @@ def our_segments(store, length: int, epochs: int, **changes) -> dict[str, float]
         "segment_a_share_same_document_full": share[~random & ~short].mean(),
     }
     for name, chosen in (("full_target", ~short), ("short_target", short)):
-        found |= {
+        statistics |= {
             f"{name} label_1_share": label[chosen].mean(),
             f"{name} random_document_share": random[chosen].mean(),
             f"{name} mean_length": total[chosen].mean(),
             f"{name} full_length_share": (total[chosen] == length).mean(),
         }
     for k in range(10):
-        found[f"segment_a_share tenth {k}"] = (tenth == k).mean()
-        found[f"segment_a_share tenth {k} same_document_full"] = (tenth[~random & ~short] == k).mean()
-    return found | {f"length {low}-{high}": ((low <= total) & (total <= high)).mean() for low, high in buckets(length)}
+        statistics[f"segment_a_share tenth {k}"] = (tenth == k).mean()
+        statistics[f"segment_a_share tenth {k} same_document_full"] = (tenth[~random & ~short] == k).mean()
+    return statistics | {
+        f"length {low}-{high}": ((low <= total) & (total <= high)).mean() for low, high in buckets(length)
+    }
 
 
 def buckets(length: int) -> list[tuple[int, int]]:
@@ -93,24 +95,29 @@ def their_segments(golden: dict, epochs: int, length: int) -> dict[str, tuple[fl
         return entry["value"], entry["se_same_corpus"] * widening
 
     per_pass = golden["instances_per_pass"]
-    found = {"instances_per_pass": (per_pass["mean"], per_pass["se"] * widening)}
+    statistics = {"instances_per_pass": (per_pass["mean"], per_pass["se"] * widening)}
     for name in (
         "instances_with_short_target", "padding_share", "length_mean", "label_1_share", "random_document_share_of_all",
         "random_document_share_of_label_1", "swapped_share_of_pairs_from_one_document", "segment_a_length",
         "segment_b_length",
     ):  # fmt: skip
-        found[name] = of(golden[name])
-    shares, same = golden["segment_a_share"], golden["segment_a_share"]["same_document_full_target"]
-    found["segment_a_share"], found["segment_a_share_same_document_full"] = of(shares["mean"]), of(same["mean"])
+        statistics[name] = of(golden[name])
+    shares, share = golden["segment_a_share"], golden["segment_a_share"]["same_document_full_target"]
+    statistics["segment_a_share"], statistics["segment_a_share_same_document_full"] = (
+        of(shares["mean"]),
+        of(share["mean"]),
+    )
     for name in ("full_target", "short_target"):
-        found |= {f"{name} {key}": of(value) for key, value in golden["by_target"][name].items() if key != "instances"}
+        statistics |= {
+            f"{name} {key}": of(value) for key, value in golden["by_target"][name].items() if key != "instances"
+        }
     for k in range(10):
-        found[f"segment_a_share tenth {k}"] = of(shares["tenths"][k])
-        found[f"segment_a_share tenth {k} same_document_full"] = of(same["tenths"][k])
-    named = {
+        statistics[f"segment_a_share tenth {k}"] = of(shares["tenths"][k])
+        statistics[f"segment_a_share tenth {k} same_document_full"] = of(share["tenths"][k])
+    values = {
         tuple(map(int, f"{name}-{name}".split("-")[:2])): value for name, value in golden["length_buckets"].items()
     }
-    return found | {f"length {low}-{high}": of(named[low, high]) for low, high in buckets(length)}
+    return statistics | {f"length {low}-{high}": of(values[low, high]) for low, high in buckets(length)}
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -151,17 +158,17 @@ def masked_epochs(store, length: int, cap: int, epochs: int, **changes) -> Simpl
     parts = []
     for epoch in range(epochs):
         plan = plan_epoch(store, store.all_documents(), settings, seed=23, epoch=epoch, shuffle=False)
-        made = assembler.study(plan, np.arange(len(plan.examples)), epoch)
-        batch, lengths = made.batch, np.array(made.batch.lengths)
+        assembled = assembler.study(plan, np.arange(len(plan.examples)), epoch)
+        batch, lengths = assembled.batch, np.array(assembled.batch.lengths)
         sequence = np.repeat(np.arange(len(lengths)), lengths)
-        place = batch.position_ids.numpy()
-        special = (place == 0) | (place == lengths[sequence] - 1)
-        special |= place == plan.examples["a_length"][sequence].astype(np.int64) + 1
-        masked = np.zeros(len(place), bool)
+        positions = batch.position_ids.numpy()
+        special = (positions == 0) | (positions == lengths[sequence] - 1)
+        special |= positions == plan.examples["a_length"][sequence].astype(np.int64) + 1
+        masked = np.zeros(len(positions), bool)
         masked[batch.masked_positions.numpy()] = True
         rows = SimpleNamespace(
-            place=place, length=lengths[sequence], special=special, masked=masked, original=made.original_ids,
-            shown=batch.input_ids.numpy(), start=starts[made.original_ids], ngrams=made.ngrams,
+            place=positions, length=lengths[sequence], special=special, masked=masked, original=assembled.original_ids,
+            shown=batch.input_ids.numpy(), start=starts[assembled.original_ids], ngrams=assembled.ngrams,
             missing=masks.budgets(lengths) - np.bincount(sequence[masked], minlength=len(lengths)),
         )  # fmt: skip
         parts.append(rows)
@@ -178,64 +185,64 @@ def run_lengths(flags: np.ndarray) -> np.ndarray:
     return edges[1::2] - edges[::2]
 
 
-def our_masks(seen: SimpleNamespace) -> dict[str, float]:
+def our_masks(masks: SimpleNamespace) -> dict[str, float]:
     """The quantities of `main`."""
-    content = ~seen.special
-    masked, start = seen.masked[content], seen.start[content]
-    shown, original = seen.shown[seen.masked], seen.original[seen.masked]
-    kept, hidden = shown == original, shown == 4
-    first = seen.place == 0
-    unit = content & (seen.start | (seen.place == 1))  # does a unit start here?
-    drawn, accepted, units, tokens, across = (seen.ngrams[:, i] for i in (1, 2, 3, 4, 5))
-    taken = accepted > 0
-    found = {
+    content = ~masks.special
+    masked, start = masks.masked[content], masks.start[content]
+    visible, original = masks.shown[masks.masked], masks.original[masks.masked]
+    unchanged, hidden = visible == original, visible == 4
+    first = masks.place == 0
+    unit = content & (masks.start | (masks.place == 1))  # does a unit start here?
+    ngrams, accepted, units, tokens, across = (masks.ngrams[:, i] for i in (1, 2, 3, 4, 5))
+    is_accepted = accepted > 0
+    statistics = {
         "masked_share_of_non_special": masked.mean(),
-        "masked_share_of_all_tokens": seen.masked.mean(),
-        "share_mask_token": (hidden & ~kept).mean(),
-        "share_kept": kept.mean(),
-        "share_random": (~hidden & ~kept).mean(),
+        "masked_share_of_all_tokens": masks.masked.mean(),
+        "share_mask_token": (hidden & ~unchanged).mean(),
+        "share_kept": unchanged.mean(),
+        "share_random": (~hidden & ~unchanged).mean(),
         "continuation_share_of_non_special": (~start).mean(),
         "continuation_share_of_masked": (~start[masked]).mean(),
         "continuation_pieces_masked": masked[~start].mean(),
         "start_pieces_masked": masked[start].mean(),
         "rejected over_budget": (accepted == OVER_BUDGET).mean(),
         "rejected already_covered": (accepted == COVERED).mean(),
-        "ngrams_across_sep": across[taken].mean(),
+        "ngrams_across_sep": across[is_accepted].mean(),
     }
     histograms = {
-        "ngram_drawn": drawn,
-        "ngram_accepted_after_shortening": accepted[taken],
-        "ngram_accepted_units_in_slice": units[taken],
-        "ngram_accepted_tokens": tokens[taken],
-        "masked_runs_tokens": run_lengths(seen.masked),
-        "masked_runs_units": run_lengths(seen.masked[unit | first]),  # [CLS], never masked, parts the sequences
+        "ngram_drawn": ngrams,
+        "ngram_accepted_after_shortening": accepted[is_accepted],
+        "ngram_accepted_units_in_slice": units[is_accepted],
+        "ngram_accepted_tokens": tokens[is_accepted],
+        "masked_runs_tokens": run_lengths(masks.masked),
+        "masked_runs_units": run_lengths(masks.masked[unit | first]),  # [CLS], never masked, parts the sequences
         "unit_length_tokens": np.diff(np.flatnonzero(np.append(unit[content], True))),
     }
     for name, values in histograms.items():
         shares = shares_of(np.bincount(values, minlength=7))
-        found |= {f"{name} {n}": shares[n] for n in range(1, (6 if "tokens" in name else 3) + 1)}
-    tenth = 10 * seen.place // seen.length
+        statistics |= {f"{name} {n}": shares[n] for n in range(1, (6 if "tokens" in name else 3) + 1)}
+    tenth = 10 * masks.place // masks.length
     for k in range(10):
-        found[f"masked_share tenth {k}"] = seen.masked[content & (tenth == k)].mean()
-    return found
+        statistics[f"masked_share tenth {k}"] = masks.masked[content & (tenth == k)].mean()
+    return statistics
 
 
 def their_masks(golden: dict, epochs: int) -> dict[str, tuple[float, float]]:
     """The same from `main`, with the standard error of the difference to a run of `epochs` passes."""
     widening = np.sqrt(1 + golden["passes"] / epochs)
-    found = {}
+    statistics = {}
     for name in (
         "masked_share_of_non_special", "masked_share_of_all_tokens", "share_mask_token", "share_kept", "share_random",
         "continuation_share_of_non_special", "continuation_share_of_masked", "continuation_pieces_masked",
         "start_pieces_masked",
     ):  # fmt: skip
-        found[name] = golden[name]["value"], golden[name]["se_same_corpus"] * widening
+        statistics[name] = golden[name]["value"], golden[name]["se_same_corpus"] * widening
     for name in (
         "ngram_drawn", "ngram_accepted_after_shortening", "ngram_accepted_units_in_slice", "ngram_accepted_tokens",
         "masked_runs_tokens", "masked_runs_units", "unit_length_tokens",
     ):  # fmt: skip
         for n in range(1, (6 if "tokens" in name else 3) + 1):
-            found[f"{name} {n}"] = golden[name]["shares"][str(n)], golden[name]["se"][str(n)] * widening
+            statistics[f"{name} {n}"] = golden[name]["shares"][str(n)], golden[name]["se"][str(n)] * widening
     rejected = golden["ngrams_rejected"]
     total = sum(rejected.values())
 
@@ -243,15 +250,15 @@ def their_masks(golden: dict, epochs: int) -> dict[str, tuple[float, float]]:
         return share, np.sqrt(share * (1 - share) / count) * widening
 
     for name in ("over_budget", "already_covered"):
-        found[f"rejected {name}"] = binomial(rejected[name] / total, total)
-    found["ngrams_across_sep"] = binomial(golden["ngrams_across_sep"]["share"], rejected["accepted"])
+        statistics[f"rejected {name}"] = binomial(rejected[name] / total, total)
+    statistics["ngrams_across_sep"] = binomial(golden["ngrams_across_sep"]["share"], rejected["accepted"])
     content = golden["masked_share_of_non_special"]["denominator"]
     # Tokens are masked in runs, not one by one: the variance is that of as many runs, E[k²]/E[k] times the binomial one.
     runs = {int(k): count for k, count in golden["masked_runs_tokens"]["counts"].items()}
     clustering = sum(c * k * k for k, c in runs.items()) / sum(c * k for k, c in runs.items())
     for k, share in enumerate(golden["masked_share_by_tenth_of_sequence"]):
-        found[f"masked_share tenth {k}"] = binomial(share, content / 10 / clustering)
-    return found
+        statistics[f"masked_share tenth {k}"] = binomial(share, content / 10 / clustering)
+    return statistics
 
 
 @pytest.fixture(scope="module")
@@ -264,10 +271,10 @@ def default_masks(novels):
 @pytest.mark.parametrize("run", RUNS)
 def test_masks_follow_the_original(run, novels, statistics, request):
     length, cap, epochs, _ = RUNS[run]
-    seen = request.getfixturevalue("default_masks") if length == 128 else masked_epochs(novels, length, cap, epochs)
-    assert len(seen.missing) > (100_000 if length == 128 else 25_000)
-    assert seen.missing.max() == 0  # every budget is used exactly, as there
-    assert outside(deviations(our_masks(seen), their_masks(statistics["main"][run], epochs))) == {}
+    masks = request.getfixturevalue("default_masks") if length == 128 else masked_epochs(novels, length, cap, epochs)
+    assert len(masks.missing) > (100_000 if length == 128 else 25_000)
+    assert masks.missing.max() == 0  # every budget is used exactly, as there
+    assert outside(deviations(our_masks(masks), their_masks(statistics["main"][run], epochs))) == {}
 
 
 @pytest.mark.parametrize(
@@ -277,8 +284,8 @@ def test_masks_follow_the_original(run, novels, statistics, request):
 )
 def test_other_masks_are_told_apart(changes, novels, statistics):
     length, cap, epochs, _ = RUNS["seq128_cap20"]
-    seen = masked_epochs(novels, length, cap, epochs // 4, **changes)
-    assert len(outside(deviations(our_masks(seen), their_masks(statistics["main"]["seq128_cap20"], epochs // 4)))) > 3
+    masks = masked_epochs(novels, length, cap, epochs // 4, **changes)
+    assert len(outside(deviations(our_masks(masks), their_masks(statistics["main"]["seq128_cap20"], epochs // 4)))) > 3
 
 
 @pytest.mark.parametrize(
@@ -293,11 +300,11 @@ def test_other_masks_are_told_apart(changes, novels, statistics):
 def test_variants_follow_the_original(variant, changes, novels, statistics):
     """One pass of the original each."""
     theirs = statistics["variants"][variant]
-    seen = masked_epochs(novels, 128, 20, 6, **changes)
-    taken = seen.ngrams[seen.ngrams[:, 2] > 0]
+    masks = masked_epochs(novels, 128, 20, 6, **changes)
+    accepted = masks.ngrams[masks.ngrams[:, 2] > 0]
     for name, values in (
-        ("ngram_drawn", seen.ngrams[:, 1]), ("ngram_accepted_after_shortening", taken[:, 2]),
-        ("masked_runs_tokens", run_lengths(seen.masked)),
+        ("ngram_drawn", masks.ngrams[:, 1]), ("ngram_accepted_after_shortening", accepted[:, 2]),
+        ("masked_runs_tokens", run_lengths(masks.masked)),
     ):  # fmt: skip
         shares = shares_of(np.bincount(values, minlength=9))
         for n, share in theirs[name]["shares"].items():
@@ -307,12 +314,12 @@ def test_variants_follow_the_original(variant, changes, novels, statistics):
 
 
 def test_random_pieces_are_special_only_on_request(default_masks, novels):
-    def specials(seen):
-        random = seen.masked & (seen.shown != seen.original) & (seen.shown != 4)
-        return np.isin(seen.shown[random], [0, 1, 2, 3]).sum(), random.sum()
+    def specials(masks):
+        random = masks.masked & (masks.shown != masks.original) & (masks.shown != 4)
+        return np.isin(masks.shown[random], [0, 1, 2, 3]).sum(), random.sum()
 
-    found, drawn = specials(default_masks)
-    expected = drawn * 4 / novels.vocab_size
-    assert abs(found - expected) < 4 * np.sqrt(expected)
-    found, drawn = specials(masked_epochs(novels, 128, 20, 3, random_specials=False))
-    assert (found, drawn > 20_000) == (0, True)
+    num_special, num_random = specials(default_masks)
+    expected = num_random * 4 / novels.vocab_size
+    assert abs(num_special - expected) < 4 * np.sqrt(expected)
+    num_special, num_random = specials(masked_epochs(novels, 128, 20, 3, random_specials=False))
+    assert (num_special, num_random > 20_000) == (0, True)

@@ -44,11 +44,11 @@ def spans(store, plan):
 
 def origin(store):
     """token -> (document, sentence)"""
-    found = {}
+    origins = {}
     for d, document in enumerate(store.documents):
         for s, sentence in enumerate(document):
-            found |= dict.fromkeys(sentence, (d, s))
-    return found
+            origins |= dict.fromkeys(sentence, (d, s))
+    return origins
 
 
 corpora = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), min_size=1, max_size=6)
@@ -77,10 +77,10 @@ def test_every_example_is_sound(lengths, how, seed, num_shards, data):
     plan = plan_epoch(store, included, how, seed, 0)
     assert plan.skipped_documents == usable.count(False)
     assert plan.lengths().max() <= how.max_length
-    where = origin(store)
+    origins = origin(store)
     for kind, a, b in spans(store, plan):
         assert a == list(range(a[0], a[-1] + 1))  # consecutive, not empty
-        documents = {where[token][0] for token in a + b}
+        documents = {origins[token][0] for token in a + b}
         assert all(flags[d] for d in documents)
         if kind == SINGLE:
             assert (how.pair_task, b) == ("none", [])
@@ -95,7 +95,7 @@ def test_every_example_is_sound(lengths, how, seed, num_shards, data):
         assert kind == IN_ORDER or how.pair_task == "sop"
         if len(a) + len(b) + 3 < how.max_length:  # nothing was cut: the segments touch, between two sentences
             assert first[-1] + 1 == second[0]
-        assert where[first[-1]][1] < where[second[0]][1]
+        assert origins[first[-1]][1] < origins[second[0]][1]
 
 
 @settings(max_examples=100, deadline=None)
@@ -151,9 +151,9 @@ def test_sentences_longer_than_the_limit():
 def test_google_pairs_one_sentence_chunks_with_other_documents():
     store = numbered([[20], [20], [20]], num_shards=3)
     plan = plan_epoch(store, store.all_documents(), ExampleSettings(max_length=64, sop_pairs="google"), 0, 0)
-    where = origin(store)
+    origins = origin(store)
     assert {kind for kind, _, _ in spans(store, plan)} == {RANDOM}
-    assert all(where[a[0]][0] != where[b[0]][0] for _, a, b in spans(store, plan))
+    assert all(origins[a[0]][0] != origins[b[0]][0] for _, a, b in spans(store, plan))
 
 
 def test_epochs_and_seeds_differ_and_repeat(novels):
@@ -168,17 +168,15 @@ def test_epochs_and_seeds_differ_and_repeat(novels):
 def test_seen_tokens_counts_each_token_once():
     examples = np.zeros(200, EXAMPLE)
     draw = np.random.default_rng(0)
-    seen = set()
+    tokens = set()
     for example in examples:
         for segment in "ab":
             shard, start, length = (int(draw.integers(n)) for n in (3, 400, 20))
-            example[f"{segment}_shard"], example[f"{segment}_start"], example[f"{segment}_length"] = (
-                shard,
-                start,
-                length,
-            )
-            seen.update((shard, start + k) for k in range(length))
-    assert seen_tokens(examples) == len(seen)
+            example[f"{segment}_shard"] = shard
+            example[f"{segment}_start"] = start
+            example[f"{segment}_length"] = length
+            tokens.update((shard, start + k) for k in range(length))
+    assert seen_tokens(examples) == len(tokens)
     assert seen_tokens(examples[:0]) == 0
 
 
@@ -210,8 +208,10 @@ def test_without_pairs_every_token_is_in_exactly_one_example(lengths, longest, e
     store = numbered(lengths)
     how = ExampleSettings(max_length=longest, pair_task="none")
     plan = plan_epoch(store, store.all_documents(), how, 3, epoch)
-    seen = [token for _, a, _ in spans(store, plan) for token in a]
-    assert sorted(seen) == sorted(token for document in store.documents for sentence in document for token in sentence)
+    tokens = [token for _, a, _ in spans(store, plan) for token in a]
+    assert sorted(tokens) == sorted(
+        token for document in store.documents for sentence in document for token in sentence
+    )
     assert tokens_used(store, plan, store.all_documents()) == 1.0
 
 
@@ -230,10 +230,10 @@ def test_long_sentences_are_cut_elsewhere_in_every_epoch():
 def test_the_share_of_tokens_that_an_epoch_shows_is_counted():
     store = numbered([[100, 100, 100], [3, 4], [50]], num_shards=2)
     plan = plan_epoch(store, store.all_documents(), ExampleSettings(max_length=43, short_seq_prob=0.0), 1, 0)
-    seen = {token for _, a, b in spans(store, plan) for token in a + b}
+    tokens = {token for _, a, b in spans(store, plan) for token in a + b}
     total = sum(len(sentence) for document in store.documents for sentence in document)
-    assert tokens_used(store, plan, store.all_documents()) == pytest.approx(len(seen) / total)
-    assert len(seen) / total < 0.5
-    assert "--sentences split" in used_text(len(seen) / total)
+    assert tokens_used(store, plan, store.all_documents()) == pytest.approx(len(tokens) / total)
+    assert len(tokens) / total < 0.5
+    assert "--sentences split" in used_text(len(tokens) / total)
     assert used_text(0.89) == "89%"
     assert used_text(0.016).startswith("1.6%.")

@@ -45,7 +45,9 @@ def test_the_originals_examples_are_laid_out_as_it_wrote_them(golden, albert_tok
     def laid_out():
         batch = records.batch(np.arange(len(records)))
         features = RecordLayout(128, 20, albert_tokenizer).examples(batch)
-        return [{name: values.tolist() for name, values in each.items()} for each in features]
+        return [
+            {name: values.tolist() for name, values in features_of_example.items()} for features_of_example in features
+        ]
 
     assert laid_out() == expected
     wrong = [not start for start in albert_tokenizer.word_starts()]
@@ -66,24 +68,24 @@ def test_the_originals_examples_are_laid_out_as_it_wrote_them(golden, albert_tok
 def test_what_training_draws_is_what_is_exported(tmp_path, store, how):
     """Duplicate d is epoch d of a run with the same settings, example by example."""
     report = export_records(store, tmp_path / "out", replace(SMALL, **how))
-    found = in_order(tmp_path / "out")
-    assert len(found) == report.instances
+    records = in_order(tmp_path / "out")
+    assert len(records) == report.instances
     settings = PretrainSettings(length=32, batch_tokens=64, seed=4, **{"held_out": 0.0, **how})
     stream = open_pretraining_data(store, settings).training(ALONE)
     width = how.get("max_predictions", 5)  # 15 % of 32
-    drawn = []
+    training_examples = []
     while batches := next(stream):
         if stream.state()["epoch"] == SMALL.dupe_factor:
             break
-        drawn += batches
+        training_examples += batches
     examples = chain.from_iterable(
         zip(
             batch.input_ids.split(batch.lengths), batch.token_type_ids.split(batch.lengths),
             batch.sentence_order_labels, predictions(batch), strict=True,
         )
-        for batch in drawn
+        for batch in training_examples
     )  # fmt: skip
-    for features, (ids, segments, label, (positions, labels)) in zip(found, examples, strict=True):
+    for features, (ids, segments, label, (positions, labels)) in zip(records, examples, strict=True):
         tokens, masked = len(ids), len(positions)
         assert features["input_ids"].tolist() == ids.tolist() + [0] * (32 - tokens)
         assert features["input_mask"].tolist() == [1] * tokens + [0] * (32 - tokens)
@@ -104,10 +106,10 @@ def predictions(batch):
 def test_the_same_seed_gives_the_same_bytes(tmp_path, store):
     for name, settings in (("one", SMALL), ("two", SMALL), ("three", replace(SMALL, seed=5))):
         export_records(store, tmp_path / name, settings)
-    one, two, three = (contents(tmp_path / name) for name in ("one", "two", "three"))
-    assert list(one) == [f"records-{k:05d}-of-00003.tfrecord" for k in range(3)]
-    assert one == two
-    assert all(one[name] != three[name] for name in one)
+    first, second, three = (contents(tmp_path / name) for name in ("one", "two", "three"))
+    assert list(first) == [f"records-{k:05d}-of-00003.tfrecord" for k in range(3)]
+    assert first == second
+    assert all(first[name] != three[name] for name in first)
 
 
 def test_the_report_is_what_is_there(tmp_path, store):
@@ -117,10 +119,10 @@ def test_the_report_is_what_is_there(tmp_path, store):
     assert max(sizes) - min(sizes) <= 1
     assert report.bytes == sum(map(len, contents(tmp_path / "out").values()))
     assert (report.max_seq_length, report.max_predictions_per_seq) == (32, 5)
-    written = json.loads((tmp_path / "out" / "export.json").read_text())
-    assert written["report"] == report.to_dict()
-    assert ExportSettings(**written["settings"]) == SMALL
-    assert written["store"] == store.fingerprint
+    export = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert export["report"] == report.to_dict()
+    assert ExportSettings(**export["settings"]) == SMALL
+    assert export["store"] == store.fingerprint
     assert (tmp_path / "out" / "tokenizer" / "spiece.model").exists()
     assert len(TrainingRecords(tmp_path / "out", store.tokenizer())) == report.instances
 
@@ -134,10 +136,12 @@ def test_killed_anywhere_and_again(in_memory, store, monkeypatch):
 
 
 def test_an_unfinished_export_is_none_and_goes_on_only_as_it_began(tmp_path, store, monkeypatch, slug_of):
-    out, commit, left = tmp_path / "out", Job.commit, iter(range(3))
+    out = tmp_path / "out"
+    commit = Job.commit
+    countdown = iter(range(3))
 
     def interrupted(self, **facts):
-        if next(left, None) is None:
+        if next(countdown, None) is None:
             raise KeyboardInterrupt
         commit(self, **facts)
 
@@ -182,11 +186,11 @@ def test_impossible_settings_are_refused(wrong):
 
 
 def test_the_command_prints_the_report(tmp_path, store, run_command):
-    done = run_command(
+    process = run_command(
         "corpus", "export", store.folder, "--out", tmp_path / "out", "--length", 32, "--files", 3, "--json"
     )
-    assert done.json["instances"] == len(TrainingRecords(tmp_path / "out", store.tokenizer()))
-    assert done.json["files"] == 3
+    assert process.json["instances"] == len(TrainingRecords(tmp_path / "out", store.tokenizer()))
+    assert process.json["files"] == 3
 
 
 READ_AS_THE_ORIGINAL = """
@@ -213,12 +217,12 @@ def test_tensorflow_reads_the_records_as_the_original_does(tmp_path, store):
         pytest.skip("ALBERTKIT_TENSORFLOW_PYTHON, an interpreter with TensorFlow, is not set")
     export_records(store, tmp_path / "out", replace(SMALL, max_predictions=20))
     files = find_records(tmp_path / "out")
-    done = subprocess.run(
+    process = subprocess.run(
         [python, "-c", READ_AS_THE_ORIGINAL, "32", "20", *files], capture_output=True, text=True, check=True
     )
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    read_records = [json.loads(line) for line in process.stdout.splitlines()]
     ours = [{n: v.tolist() for n, v in read_example(r).items()} for file in files for r in RecordFile(file)]
-    assert found == ours
-    assert len(found) > 400
-    found[3]["masked_lm_ids"][0] += 1
-    assert found != ours
+    assert read_records == ours
+    assert len(read_records) > 400
+    read_records[3]["masked_lm_ids"][0] += 1
+    assert read_records != ours

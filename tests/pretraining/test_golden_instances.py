@@ -31,9 +31,9 @@ def example_of(instance, starts):
     """The record that our planning would have written for an instance."""
     example = np.zeros(1, EXAMPLE)
     for segment in "ab":
-        where = instance[segment]
-        first = starts[where["lines"][0]] + where["first_piece"]
-        end = starts[where["lines"][-1]] + where["last_piece"] + 1
+        reference = instance[segment]
+        first = starts[reference["lines"][0]] + reference["first_piece"]
+        end = starts[reference["lines"][-1]] + reference["last_piece"] + 1
         example[f"{segment}_start"], example[f"{segment}_length"] = first, end - first
     example["kind"] = KIND[instance["kind"]]
     return example
@@ -44,18 +44,18 @@ def test_tokens_segments_labels_and_budget(instances, lines):
     for instance in instances:
         settings = MaskSettings(max_predictions=instance["max_predictions_per_seq"], random_specials=True)
         plan = EpochPlan(example_of(instance, starts), num_specials=3, skipped_documents=0)
-        made = Assembler(store, settings, seed=instance["id"]).study(plan, np.arange(1), epoch=0)
-        tokens = [store.model.id_to_piece(int(i)) for i in made.original_ids]
+        assembled = Assembler(store, settings, seed=instance["id"]).study(plan, np.arange(1), epoch=0)
+        tokens = [store.model.id_to_piece(int(i)) for i in assembled.original_ids]
         assert tokens == instance["tokens_before_masking"]
-        assert made.batch.token_type_ids.tolist() == instance["segment_ids"]
-        assert made.batch.sentence_order_labels.tolist() == [instance["sentence_order_label"]]
+        assert assembled.batch.token_type_ids.tolist() == instance["segment_ids"]
+        assert assembled.batch.sentence_order_labels.tolist() == [instance["sentence_order_label"]]
         assert settings.budgets(np.array([len(tokens)])).tolist() == [instance["num_to_predict"]]
-        assert len(made.batch.masked_positions) == instance["num_to_predict"]
+        assert len(assembled.batch.masked_positions) == instance["num_to_predict"]
 
 
 def test_units_and_token_boundaries(instances, lines):
     store, starts = lines
-    whole, pieces = (mask_tables(store.model, MaskSettings(whole_word=flag)) for flag in (True, False))
+    words, pieces = (mask_tables(store.model, MaskSettings(whole_word=flag)) for flag in (True, False))
     across = 0
     for instance in instances:
         example = example_of(instance, starts)[0]
@@ -64,12 +64,12 @@ def test_units_and_token_boundaries(instances, lines):
         tokens = store.tokens[0]
         ids[1 : 1 + a_length] = tokens[example["a_start"] :][:a_length]
         ids[2 + a_length : -1] = tokens[example["b_start"] :][: length - a_length]
-        boundary = whole.starts[ids].astype(int)
+        boundary = words.starts[ids].astype(int)
         boundary[[0, 1 + a_length, -1]] = 1
         assert boundary.tolist() == instance["token_boundary"]
 
         units = np.empty(length + 1, np.int32)
-        number = _find_units(ids, a_length, length, whole.starts, units)
+        number = _find_units(ids, a_length, length, words.starts, units)
         positions = [1 + i + (i >= a_length) for i in range(length)]
         assert [positions[a:b] for a, b in pairwise(units[: number + 1])] == instance["units"]
         across += any(unit[0] <= a_length < unit[-1] for unit in instance["units"])

@@ -15,21 +15,23 @@ from albertkit.pretraining.inspection import inspect_store
 
 
 @pytest.fixture(scope="module")
-def found(novels):
+def inspection(novels):
     return inspect_store(novels, number=20, seed=3)
 
 
-def test_samples_come_from_where_they_say(found, novels):
-    for sample in found.samples:
+def test_samples_come_from_where_they_say(inspection, novels):
+    for sample in inspection.samples:
         pieces = list(sample.pieces)
         for entry in sample.masked:
-            fate, shown = entry["fate"], pieces[entry["position"]]
-            assert fate == ("kept" if shown == entry["original"] else "mask" if shown == "[MASK]" else "random")
+            fate, visible_piece = entry["fate"], pieces[entry["position"]]
+            assert fate == (
+                "kept" if visible_piece == entry["original"] else "mask" if visible_piece == "[MASK]" else "random"
+            )
             pieces[entry["position"]] = entry["original"]
         boundary = sample.segment_ids.index(1)
-        for where, begin, end in zip(sample.segments, (1, boundary), (boundary - 1, len(pieces) - 1), strict=True):
-            document = novels.documents[where["document"]]
-            ids = [i for s in document[where["first_sentence"] : where["last_sentence"] + 1] for i in s]
+        for segment, begin, end in zip(sample.segments, (1, boundary), (boundary - 1, len(pieces) - 1), strict=True):
+            document = novels.documents[segment["document"]]
+            ids = [i for s in document[segment["first_sentence"] : segment["last_sentence"] + 1] for i in s]
             source = "".join(f"\0{novels.model.id_to_piece(i)}" for i in ids) + "\0"
             assert "".join(f"\0{piece}" for piece in pieces[begin:end]) + "\0" in source
         a, b = sample.segments
@@ -37,13 +39,13 @@ def test_samples_come_from_where_they_say(found, novels):
         assert (sample.label == 1) == (a["first_sentence"] > b["first_sentence"])
 
 
-def test_statistics(found, novels):
-    assert (found.documents, found.sentences) == (139, 29913)
-    assert found.tokens == sum(map(len, novels.tokens))
-    assert sum(found.length["shares"].values()) == pytest.approx(1)
-    assert found.fates["mask"] == pytest.approx(0.8, abs=0.01)
-    assert found.ngrams["1"] == pytest.approx(0.5909, abs=0.01)  # golden: ngram_accepted_after_shortening, 128
-    assert found.masked_share == pytest.approx(0.1486, abs=0.0005)
+def test_statistics(inspection, novels):
+    assert (inspection.documents, inspection.sentences) == (139, 29913)
+    assert inspection.tokens == sum(map(len, novels.tokens))
+    assert sum(inspection.length["shares"].values()) == pytest.approx(1)
+    assert inspection.fates["mask"] == pytest.approx(0.8, abs=0.01)
+    assert inspection.ngrams["1"] == pytest.approx(0.5909, abs=0.01)  # golden: ngram_accepted_after_shortening, 128
+    assert inspection.masked_share == pytest.approx(0.1486, abs=0.0005)
 
 
 def test_documents_of_one_sentence_are_counted():
@@ -58,10 +60,10 @@ def test_the_command(data, tmp_path, run_command):
     (tmp_path / "text.txt").write_text(text)
     build_store([str(tmp_path / "text.txt")], tmp_path / "store", data / "albert", workers=1, progress=False)
     arguments = ["corpus", "inspect", str(tmp_path / "store"), "--length", "32", "--pair-task", "nsp"]
-    for more, expected in ((["-n", "2"], "example 1 · "), (["--json"], '"documents": 5')):
-        done = run_command(*arguments, *more)
-        assert done.status == 0
-        assert expected in done.out
+    for options, expected in ((["-n", "2"], "example 1 · "), (["--json"], '"documents": 5')):
+        process = run_command(*arguments, *options)
+        assert process.status == 0
+        assert expected in process.out
     masked = [
         run_command(*arguments, "--masked-lm-prob", share, "--json").json["masked_share"] for share in ("0.15", "0.4")
     ]
@@ -72,14 +74,14 @@ def test_the_command(data, tmp_path, run_command):
     assert run_command(*command, "--json").json["masked_share"] == pytest.approx(0.4, abs=0.05)
 
 
-def test_plain_output_says_everything_and_json_is_plain(found):
+def test_plain_output_says_everything_and_json_is_plain(inspection):
     stream = StringIO()
-    to_terminal(found.sections(), stream, width=100)
+    to_terminal(inspection.sections(), stream, width=100)
     text = stream.getvalue()
     assert "\x1b" not in text
     assert text.count("[MASK]‹") > 200
     assert {word for word in ("sentence", "label 1", "139 documents") if word not in text} == set()
     assert all(len(line) <= 100 for line in text.splitlines())
-    values = json.loads(json.dumps(found.to_dict()))
+    values = json.loads(json.dumps(inspection.to_dict()))
     assert len(values["samples"]) == 20
     assert np.isclose(sum(values["kinds"].values()), 1)

@@ -45,12 +45,12 @@ def test_order_alone(tmp_path, store, settings):
     result = pretrain(store, run, replace(settings, masked_lm_prob=0.0, log_every=2, eval_every=2))
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert {r["event"] for r in records} == {"step", "eval"}
-    named = {name for record in records for name in record if name.endswith("_loss")}
-    assert named == {"sentence_order_loss"}
+    loss_names = {name for record in records for name in record if name.endswith("_loss")}
+    assert loss_names == {"sentence_order_loss"}
     assert all(math.isfinite(record["loss"]) for record in records if record["event"] == "step")
-    found = evaluate(result.model, store)
-    assert (found.masked_lm_loss, found.unigram_loss, found.masked_lm_count) == (None, None, 0)
-    assert found.sentence_order_accuracy == pytest.approx(result.evaluation["sentence_order_accuracy"])
+    evaluation = evaluate(result.model, store)
+    assert (evaluation.masked_lm_loss, evaluation.unigram_loss, evaluation.masked_lm_count) == (None, None, 0)
+    assert evaluation.sentence_order_accuracy == pytest.approx(result.evaluation["sentence_order_accuracy"])
     assert "sentence order" in (run / "final" / "README.md").read_text()
     for batch in open_pretraining_data(store, replace(settings, masked_lm_prob=0.0)).evaluation(ALONE):
         assert batch.masked_positions is None
@@ -82,9 +82,11 @@ def tales(tmp_path_factory) -> TokenStore:
 def test_labels_are_balanced_and_segments_told_apart(tales):
     """Half of the pairs are swapped; label 0 is the order of the document; B has token type 1; each epoch draws anew."""
     source = open_pretraining_data(tales, replace(SETTINGS, masked_lm_prob=0.0))
-    stream, labels, order = source.training(ALONE), [], {}
+    stream = source.training(ALONE)
+    labels = []
+    order = {}
     first = {
-        tales.tokenizer().encode(word)[0]: place for place, word in enumerate("morning noon evening night".split())
+        tales.tokenizer().encode(word)[0]: number for number, word in enumerate("morning noon evening night".split())
     }
     while stream.state()["epoch"] < 4:
         (batch,) = next(stream)
@@ -100,7 +102,9 @@ def test_labels_are_balanced_and_segments_told_apart(tales):
             order.setdefault(tuple(sorted(ids)), set()).add(label)
     share = np.mean(labels)
     assert abs(share - 0.5) < 4 * math.sqrt(0.25 / len(labels))
-    assert sum(len(seen) == 2 for seen in order.values()) > 100  # the same sentences, drawn both ways
+    assert (
+        sum(len(labels_of_pair) == 2 for labels_of_pair in order.values()) > 100
+    )  # the same sentences, drawn both ways
 
 
 def test_order_is_learned_on_a_toy_corpus(tmp_path, tales):
@@ -134,10 +138,10 @@ def test_constant_outputs_are_seen(store, settings):
         model.predictions.bias[7] = 50.0
     constant = evaluate_batches(model, batches, Unigram(store), ALONE)
     assert constant.most_guessed == 1.0
-    said = doubts(20, constant.numbers(), warmup_steps=10)
-    assert len(said) == 2
-    assert "worse than guessing by frequency" in said[0]
-    assert "outputs are constant: 100%" in said[1]
+    lines = doubts(20, constant.numbers(), warmup_steps=10)
+    assert len(lines) == 2
+    assert "worse than guessing by frequency" in lines[0]
+    assert "outputs are constant: 100%" in lines[1]
     assert doubts(20, {"masked_lm_loss": 2.0, "unigram_loss": 3.0, "most_guessed": 0.3}, 10) == []
     assert doubts(20, {"sentence_order_loss": 0.7}, 10) == []
     assert len(doubts(20, {"masked_lm_loss": math.nan, "unigram_loss": 3.0}, 10)) == 1

@@ -55,10 +55,10 @@ def test_heads_are_binomial(tosses):
     observed = np.bincount(counts, minlength=tosses + 1)
     expected = stats.binom.pmf(np.arange(tosses + 1), tosses, 0.5) * len(counts)
     common = expected > 20
-    rest = observed[~common].sum(), expected[~common].sum()
+    rare = observed[~common].sum(), expected[~common].sum()
     if tosses > 0:
-        chi = ((observed[common] - expected[common]) ** 2 / expected[common]).sum() + (rest[0] - rest[1]) ** 2 / max(
-            rest[1], 1
+        chi = ((observed[common] - expected[common]) ** 2 / expected[common]).sum() + (rare[0] - rare[1]) ** 2 / max(
+            rare[1], 1
         )
         assert stats.chi2.sf(chi, common.sum()) > 1e-4
     else:
@@ -75,8 +75,8 @@ def test_keys_and_draws_of_neighbours_are_unrelated():
         return np.array([uniform(key, i) for i in range(4000)])
 
     base = draws(make_key(1, 1, 0))
-    for other in (make_key(2, 1, 0), make_key(1, 2, 0), make_key(1, 1, 1), np.uint64(subkey(make_key(1, 1, 0), 0))):
-        assert abs(np.corrcoef(base, draws(other))[0, 1]) < 4 / np.sqrt(len(base))
+    for second in (make_key(2, 1, 0), make_key(1, 2, 0), make_key(1, 1, 1), np.uint64(subkey(make_key(1, 1, 0), 0))):
+        assert abs(np.corrcoef(base, draws(second))[0, 1]) < 4 / np.sqrt(len(base))
     assert make_key(-1, 1, 0) == make_key((1 << 64) - 1, 1, 0)
 
 

@@ -79,15 +79,17 @@ def test_losses_are_the_originals_on_the_padded_features(tmp_path, golden, alber
     theirs.save_pretrained(tmp_path)
     ours = AlbertForPreTraining.from_pretrained(tmp_path)
     features = [read_example(payload) for payload in islice(RecordFile(path), 12)]
-    padded = {name: torch.from_numpy(np.stack([each[name] for each in features])) for name in features[0]}
+    padded = {name: torch.from_numpy(np.stack([record[name] for record in features])) for name in features[0]}
     records = TrainingRecords(path, albert_tokenizer)
     with torch.inference_mode():
         logits = theirs(padded["input_ids"], padded["input_mask"], padded["segment_ids"])
         losses = ours.pretraining_losses(records.batch(np.arange(12)))
-        others = ours.pretraining_losses(records.batch(np.arange(1, 13)))
-    places = padded["masked_lm_positions"][:, :, None].expand(-1, -1, 30000)
+        next_losses = ours.pretraining_losses(records.batch(np.arange(1, 13)))
+    target_positions = padded["masked_lm_positions"][:, :, None].expand(-1, -1, 30000)
     per_example = torch.nn.functional.cross_entropy(
-        logits.prediction_logits.gather(1, places).flatten(0, 1), padded["masked_lm_ids"].flatten(), reduction="none"
+        logits.prediction_logits.gather(1, target_positions).flatten(0, 1),
+        padded["masked_lm_ids"].flatten(),
+        reduction="none",
     )
     masked_lm = (per_example * padded["masked_lm_weights"].flatten()).sum()
     order = torch.nn.functional.cross_entropy(
@@ -95,26 +97,26 @@ def test_losses_are_the_originals_on_the_padded_features(tmp_path, golden, alber
     )
     torch.testing.assert_close(losses.masked_lm_loss_sum, masked_lm, rtol=1e-5, atol=0)
     torch.testing.assert_close(losses.sentence_order_loss_sum, order, rtol=1e-5, atol=0)
-    assert abs(float(others.masked_lm_loss_sum - masked_lm)) > 1e-4 * float(masked_lm)
+    assert abs(float(next_losses.masked_lm_loss_sum - masked_lm)) > 1e-4 * float(masked_lm)
 
 
 @pytest.mark.parametrize("path", ["{out}", "{out}/*.tfrecord", "{out}/records-00001-of-00003.tfrecord"])
 def test_a_folder_a_glob_or_a_file(path, exported, records, store):
-    found = TrainingRecords(path.format(out=exported), store.tokenizer())
-    assert len(found) == len(records) if "00001" not in path else len(found) == len(records) // 3
-    assert (found.fingerprint == records.fingerprint) == ("00001" not in path)
+    found_records = TrainingRecords(path.format(out=exported), store.tokenizer())
+    assert len(found_records) == len(records) if "00001" not in path else len(found_records) == len(records) // 3
+    assert (found_records.fingerprint == records.fingerprint) == ("00001" not in path)
 
 
 def test_the_model_gardens_names_and_missing_boundaries_are_known(tmp_path, exported, records, store):
     """Its use_v2_feature_names renames two features, and it writes no token_boundary."""
     names = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
     features = [read_example(payload) for file in find_records(exported) for payload in RecordFile(file)]
-    renamed = [{names.get(n, n): v for n, v in each.items() if n != "token_boundary"} for each in features]
+    renamed = [{names.get(n, n): v for n, v in record.items() if n != "token_boundary"} for record in features]
     (tmp_path / "v2.tfrecord").write_bytes(b"".join(map(frame, map(example, renamed))))
-    found = TrainingRecords(tmp_path / "v2.tfrecord", store.tokenizer())
+    renamed_records = TrainingRecords(tmp_path / "v2.tfrecord", store.tokenizer())
     for number in (0, 17):
-        one, two = (each.batch(np.array([number])) for each in (found, records))
-        assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(vars(two)[n])) for n, a in vars(one).items())
+        first, second = (record.batch(np.array([number])) for record in (renamed_records, records))
+        assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(vars(second)[n])) for n, a in vars(first).items())
 
 
 # --- in which order ---------------------------------------------------------------------------------------------------
@@ -154,12 +156,12 @@ def test_every_record_comes_once_an_epoch_however_it_is_divided(records):
             assert [len(epoch) for epoch in mine] == [stream.batches_in_epoch(0)] * 2
             steps.add(tuple(tuple(len(batches) for batches in epoch) for epoch in mine))
             assert all(batch.num_tokens <= batch_tokens for epoch in mine for batches in epoch for batch in batches)
-            for seen, epoch in zip(epochs, mine, strict=True):
-                seen += [s for batches in epoch for batch in batches for s in sequences(batch)]
+            for numbers, epoch in zip(epochs, mine, strict=True):
+                numbers += [s for batches in epoch for batch in batches for s in sequences(batch)]
         assert len(steps) == 1
-        for seen in epochs:
-            assert sorted(seen) == everything
-            assert not held_out & set(seen)
+        for numbers in epochs:
+            assert sorted(numbers) == everything
+            assert not held_out & set(numbers)
         assert epochs[0] != epochs[1]
 
 
@@ -174,13 +176,13 @@ def test_restoring_continues_to_the_bit(records, slug_of):
     assert all(type(value) is int for value in state.values())
     expected = list(islice(through, 20))
     assert through.state()["epoch"] > state["epoch"]
-    again = fresh()
-    next(again)
-    again.restore(state)
-    for one, two in zip(expected, islice(again, 20), strict=True):
-        assert [sequences(batch) for batch in one] == [sequences(batch) for batch in two]
-    for other in (fresh(seed=4), fresh(share=0.5)):
-        assert slug_of(other.restore, state) == "changed"
+    resumed = fresh()
+    next(resumed)
+    resumed.restore(state)
+    for first, second in zip(expected, islice(resumed, 20), strict=True):
+        assert [sequences(batch) for batch in first] == [sequences(batch) for batch in second]
+    for different in (fresh(seed=4), fresh(share=0.5)):
+        assert slug_of(different.restore, state) == "changed"
 
 
 def test_evaluation_is_one_pass_over_what_is_held_out(records):
@@ -200,17 +202,17 @@ def test_evaluation_is_one_pass_over_what_is_held_out(records):
 def test_frequencies_are_those_of_the_text_before_masking(exported, records):
     features = [read_example(payload) for file in find_records(exported) for payload in RecordFile(file)]
     expected = np.zeros(48, np.int64)
-    for each in features:
-        text = each["input_ids"].copy()
-        text[each["masked_lm_positions"][each["masked_lm_weights"] == 1]] = each["masked_lm_ids"][
-            each["masked_lm_weights"] == 1
+    for record in features:
+        text = record["input_ids"].copy()
+        text[record["masked_lm_positions"][record["masked_lm_weights"] == 1]] = record["masked_lm_ids"][
+            record["masked_lm_weights"] == 1
         ]
-        expected += np.bincount(text[each["input_mask"] == 1], minlength=48)
+        expected += np.bincount(text[record["input_mask"] == 1], minlength=48)
     expected[[records.tokenizer.cls_id, records.tokenizer.sep_id]] = 0
     assert expected[records.tokenizer.mask_id] == 0
     assert records.count_tokens(np.ones(len(records), bool)).tolist() == expected.tolist()
-    some = records.count_tokens(records.held_out(0.5, 1))
-    assert 0.3 < some.sum() / expected.sum() < 0.7
+    held_out_counts = records.count_tokens(records.held_out(0.5, 1))
+    assert 0.3 < held_out_counts.sum() / expected.sum() < 0.7
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------
@@ -245,8 +247,8 @@ def test_the_estimate_trains_nothing(exported, settings):
 
 def test_without_pairs_order_labels_are_not_needed(tmp_path, exported, settings):
     features = [read_example(payload) for file in find_records(exported) for payload in RecordFile(file)]
-    for each in features:
-        del each["next_sentence_labels"]
+    for record in features:
+        del record["next_sentence_labels"]
     shutil.copytree(exported / "tokenizer", tmp_path / "tokenizer")
     (tmp_path / "single.tfrecord").write_bytes(b"".join(map(frame, map(example, features))))
     with pytest.raises(DataError) as caught:
@@ -259,9 +261,9 @@ def test_without_pairs_order_labels_are_not_needed(tmp_path, exported, settings)
 
 def test_what_cannot_be_trained_on_is_reported_before_anything_is_written(tmp_path, exported, store, settings, slug_of):
     def slug(data, settings, **how):
-        found = slug_of(pretrain, data, tmp_path / "run", settings, **how)
+        raised = slug_of(pretrain, data, tmp_path / "run", settings, **how)
         assert not (tmp_path / "run").exists()
-        return found
+        return raised
 
     file = shutil.copy(exported / "records-00000-of-00003.tfrecord", tmp_path)
     (tmp_path / "empty.tfrecord").touch()
@@ -291,25 +293,25 @@ def changed(**values):
     return lambda features: {**features, **{name: change(features[name].copy()) for name, change in values.items()}}
 
 
-def put(place, value):
+def set_value(index, value):
     def change(array):
-        array[place] = value
+        array[index] = value
         return array
 
     return change
 
 
 FAULTS = {
-    "wrong-tokenizer": [changed(input_ids=put(3, 48)), changed(masked_lm_ids=put(0, -1))],
+    "wrong-tokenizer": [changed(input_ids=set_value(3, 48)), changed(masked_lm_ids=set_value(0, -1))],
     "bad-row": [
         lambda features: {n: v for n, v in features.items() if n != "masked_lm_ids"},
         lambda features: {n: v[:-1] if len(v) == 32 else v for n, v in features.items()},
-        changed(input_mask=put(2, 0)),
+        changed(input_mask=set_value(2, 0)),
         changed(input_mask=lambda v: v * 0),
-        changed(masked_lm_positions=put(0, 32)),
-        changed(masked_lm_positions=put(0, -1)),
-        changed(segment_ids=put(1, 2)),
-        changed(next_sentence_labels=put(0, 2)),
+        changed(masked_lm_positions=set_value(0, 32)),
+        changed(masked_lm_positions=set_value(0, -1)),
+        changed(segment_ids=set_value(1, 2)),
+        changed(next_sentence_labels=set_value(0, 2)),
         changed(input_mask=lambda v: v[:-1]),
         changed(masked_lm_weights=lambda v: v[:-1]),
         changed(next_sentence_labels=lambda v: v[:0]),
@@ -351,7 +353,9 @@ def test_records_of_another_vocabulary_are_refused_at_once(exported, store, spec
 
     class Other:
         vocab_size, fingerprint = tokenizer.vocab_size, tokenizer.fingerprint
-        cls_id, sep_id, mask_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
+        cls_id = tokenizer.cls_id
+        sep_id = tokenizer.sep_id
+        mask_id = tokenizer.mask_id
 
     setattr(Other, special, tokenizer.pad_id)
     assert slug_of(TrainingRecords, exported, Other) == "wrong-tokenizer"
@@ -365,31 +369,31 @@ def test_a_model_is_evaluated_on_records_as_they_were_masked(
     torch.manual_seed(1)
     model = AlbertForPreTraining(AlbertConfig.from_dict(json.loads(settings.config.read_text()))).eval()
     model.save_pretrained(tmp_path / "model", tokenizer)
-    found = evaluate(tmp_path / "model", exported)
+    evaluation = evaluate(tmp_path / "model", exported)
     batch = records.batch(np.arange(len(records)))
     with torch.no_grad():
         logits, order = model.packed_logits(batch)
-    assert found.masked_lm_loss == pytest.approx(float(cross_entropy(logits, batch.masked_labels)), rel=1e-5)
-    assert found.sentence_order_loss == pytest.approx(
+    assert evaluation.masked_lm_loss == pytest.approx(float(cross_entropy(logits, batch.masked_labels)), rel=1e-5)
+    assert evaluation.sentence_order_loss == pytest.approx(
         float(cross_entropy(order, batch.sentence_order_labels)), rel=1e-5
     )
-    assert (found.masked_lm_count, found.sentence_order_count) == (len(batch.masked_labels), len(records))
+    assert (evaluation.masked_lm_count, evaluation.sentence_order_count) == (len(batch.masked_labels), len(records))
 
     masked_lm = AlbertForMaskedLM.from_pretrained(tmp_path / "model", strict=False)
     masked_lm.save_pretrained(tmp_path / "masked_lm", tokenizer)
     for data in (exported, store.folder):
-        done = run_command("evaluate", tmp_path / "masked_lm", data, "--json")
-        assert done.status == 0, done.err
-        alone = done.json
+        process = run_command("evaluate", tmp_path / "masked_lm", data, "--json")
+        assert process.status == 0, process.err
+        alone = process.json
         assert alone["sentence_order_loss"] is None
         if data == exported:
-            assert alone["masked_lm_loss"] == pytest.approx(found.masked_lm_loss, rel=1e-5)
-        assert "evaluating: " not in done.err
+            assert alone["masked_lm_loss"] == pytest.approx(evaluation.masked_lm_loss, rel=1e-5)
+        assert "evaluating: " not in process.err
     monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0)
     for data, end in ((exported, f"{len(records):,} of {len(records):,} records"), (store.folder, "sequences")):
         lines = run_command("evaluate", tmp_path / "model", data).err.splitlines()
-        shown = [line for line in lines if line.startswith("evaluating: ")]
-        assert end in shown[-1]
+        progress_lines = [line for line in lines if line.startswith("evaluating: ")]
+        assert end in progress_lines[-1]
     with pytest.raises(ConfigError, match="whose length and masks are fixed"):
         evaluate(tmp_path / "model", exported, length=64)
 
@@ -397,15 +401,15 @@ def test_a_model_is_evaluated_on_records_as_they_were_masked(
 def test_a_text_file_given_as_data_is_called_neither_records_nor_a_store(tmp_path, run_command):
     text = tmp_path / "my text.txt"
     text.write_text("One sentence a line.\n")
-    done = run_command("pretrain", text, "--out", tmp_path / "run", "--size", "tiny")
-    assert done.status == 2
-    assert "error[wrong-kind]" in done.err
-    assert f"albertkit corpus build '{text}'" in done.err
+    process = run_command("pretrain", text, "--out", tmp_path / "run", "--size", "tiny")
+    assert process.status == 2
+    assert "error[wrong-kind]" in process.err
+    assert f"albertkit corpus build '{text}'" in process.err
     assert not (tmp_path / "run").exists()
 
 
 def test_records_under_any_name_are_found_by_their_first_bytes(tmp_path, exported, slug_of):
     first = sorted(exported.glob("*.tfrecord"))[0]
-    other = shutil.copy(first, tmp_path / "train.bin")
-    assert begins_with_record(other)
-    assert slug_of(open_pretraining_data, other, PretrainSettings()) == "no-tokenizer"
+    different = shutil.copy(first, tmp_path / "train.bin")
+    assert begins_with_record(different)
+    assert slug_of(open_pretraining_data, different, PretrainSettings()) == "no-tokenizer"

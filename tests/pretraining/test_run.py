@@ -51,9 +51,9 @@ def test_a_run_leaves_what_it_promises(tmp_path, store, settings):
     record = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]
     assert isinstance(record["masked_lm_count"], int)
     assert isinstance(result.to_dict()["sentence_order_count"], int)
-    again = evaluate(run / "final", store.folder).to_dict()
+    evaluation = evaluate(run / "final", store.folder).to_dict()
     for name in ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "unigram_loss"):
-        assert again[name] == pytest.approx(record[name], abs=1e-5), name
+        assert evaluation[name] == pytest.approx(record[name], abs=1e-5), name
 
 
 def test_what_cannot_be_evaluated_is_reported_before_anything_is_written(tmp_path, store, settings, slug_of):
@@ -88,16 +88,16 @@ def test_where_held_out_documents_are_too_short_a_larger_share_is_suggested(tmp_
 
 def test_another_seed_never_evaluates_on_documents_of_the_training(tmp_path, store, settings):
     model = pretrain(store, tmp_path / "run", replace(settings, steps=1)).model
-    asked = []
+    requests = []
 
     class Recording(TokenStore):
         def held_out(self, share, seed):
-            asked.append((share, seed))
+            requests.append((share, seed))
             return super().held_out(share, seed)
 
-    one, two = (evaluate(model, Recording.open(store.folder), seed=seed) for seed in (settings.seed, 9))
-    assert asked == [(settings.held_out, settings.seed)] * 2
-    assert one.masked_lm_loss != two.masked_lm_loss
+    first, second = (evaluate(model, Recording.open(store.folder), seed=seed) for seed in (settings.seed, 9))
+    assert requests == [(settings.held_out, settings.seed)] * 2
+    assert first.masked_lm_loss != second.masked_lm_loss
 
 
 def test_a_polynomial_may_decay_faster_or_slower(tmp_path, store, settings):
@@ -109,12 +109,12 @@ def test_a_polynomial_may_decay_faster_or_slower(tmp_path, store, settings):
 
 def test_the_pair_head_has_a_rate_of_its_own(tmp_path, store, settings):
     """With a factor near 0 pooler and classifier stay where they began, and without one they do not."""
-    few = replace(settings, steps=2)
-    begun = weights(pretrain(store, tmp_path / "begun", replace(few, lr=1e-9)).model)
+    two_steps = replace(settings, steps=2)
+    begun = weights(pretrain(store, tmp_path / "begun", replace(two_steps, lr=1e-9)).model)
     pair_head = {name for name in begun if "pooler" in name or "sop_classifier" in name}
     assert len(pair_head) == 4
     for factor, expected in ((1e-7, pair_head), (1.0, set())):
-        ended = weights(pretrain(store, tmp_path / str(factor), replace(few, pair_lr_factor=factor)).model)
+        ended = weights(pretrain(store, tmp_path / str(factor), replace(two_steps, pair_lr_factor=factor)).model)
         assert {name for name in pair_head if torch.allclose(begun[name], ended[name], atol=1e-7, rtol=0)} == expected
         assert not torch.allclose(begun["predictions.bias"], ended["predictions.bias"], atol=1e-7, rtol=0)
 
@@ -136,8 +136,8 @@ def test_a_run_by_the_clock_has_the_bits_of_its_plans(tmp_path, store, settings,
     assert timed.planned is not None
     assert timed.planned[0] <= timed.steps <= timed.planned[1]
     replay_plans(monkeypatch, tmp_path / "timed")
-    again = pretrain(store, tmp_path / "again", replace(open_end, minutes=0.1))
-    assert again.steps == timed.steps
+    second = pretrain(store, tmp_path / "again", replace(open_end, minutes=0.1))
+    assert second.steps == timed.steps
     assert_same_bits(tmp_path / "timed", tmp_path / "again")
 
 
@@ -157,10 +157,10 @@ def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, settings, slu
 def test_without_pairs_there_are_no_numbers_of_sentence_order(tmp_path, store, settings):
     result = pretrain(store, tmp_path / "run", replace(settings, steps=2, pair_task="none"))
     assert not any(name.startswith("sentence_order_acc") for name in result.evaluation)
-    found = evaluate(tmp_path / "run" / "final", store)
-    assert found.sentence_order_accuracy is None
-    assert found.sentence_order_count == 0
-    assert found.masked_lm_count > 0
+    evaluation = evaluate(tmp_path / "run" / "final", store)
+    assert evaluation.sentence_order_accuracy is None
+    assert evaluation.sentence_order_count == 0
+    assert evaluation.masked_lm_count > 0
 
 
 def test_a_process_without_batches_joins_the_same_sums(store, settings):
@@ -192,9 +192,9 @@ def test_transformers_loads_the_folder_and_computes_the_same(tmp_path, store, se
     )
     assert encoded["token_type_ids"].sum() > 0
     with torch.inference_mode():
-        expected, got = theirs(**encoded), ours(**encoded)
-    torch.testing.assert_close(got.prediction_logits, expected.prediction_logits, rtol=0, atol=1e-5)
-    torch.testing.assert_close(got.sop_logits, expected.sop_logits, rtol=0, atol=1e-5)
+        expected, computed = theirs(**encoded), ours(**encoded)
+    torch.testing.assert_close(computed.prediction_logits, expected.prediction_logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(computed.sop_logits, expected.sop_logits, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow  # the same loop is killed by default in tests/embeddings/test_train.py
@@ -227,9 +227,9 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
     for steps_wanted in (5, 30, 60):
         process = start("killed")
         deadline = time.monotonic() + 60
-        wanted = [f"step-{n:06d}" for n in range(steps_wanted, 150)]
+        expected_names = [f"step-{n:06d}" for n in range(steps_wanted, 150)]
         while time.monotonic() < deadline and process.poll() is None:
-            if any((tmp_path / "killed" / "checkpoints" / name).exists() for name in wanted):
+            if any((tmp_path / "killed" / "checkpoints" / name).exists() for name in expected_names):
                 process.send_signal(signal.SIGKILL)
                 break
             time.sleep(0.002)
@@ -266,9 +266,9 @@ def test_pieces_are_masked_one_by_one(store, settings):
         chosen = torch.zeros(len(original), dtype=torch.bool)
         chosen[batch.masked_positions] = True
         special = torch.isin(original, torch.tensor(store.tokenizer().special_ids()))
-        inside = ~torch.from_numpy(starts)[original] & ~special
-        inside[batch.offsets[:-1] + 1] = False  # a sequence may begin within a word
-        return int((chosen[1:] != chosen[:-1])[inside[1:]].sum())
+        is_inside_word = ~torch.from_numpy(starts)[original] & ~special
+        is_inside_word[batch.offsets[:-1] + 1] = False  # a sequence may begin within a word
+        return int((chosen[1:] != chosen[:-1])[is_inside_word[1:]].sum())
 
     assert torn("words") == 0
     assert torn("pieces") > 5
@@ -387,9 +387,9 @@ def test_a_configuration_may_leave_out_what_the_tokenizer_decides(tmp_path, stor
     (tmp_path / "short.json").write_text(json.dumps({k: v for k, v in stated.items() if k != "vocab_size"}))
     (tmp_path / "wrong.json").write_text(json.dumps(stated | {"vocab_size": 30_000}))
     (tmp_path / "ids.json").write_text(json.dumps(stated | {"eos_token_id": 7}))
-    one = initialise(settings, stated["vocab_size"]).model
-    two = initialise(replace(settings, config=tmp_path / "short.json"), stated["vocab_size"]).model
-    assert one.config == two.config
+    first = initialise(settings, stated["vocab_size"]).model
+    second = initialise(replace(settings, config=tmp_path / "short.json"), stated["vocab_size"]).model
+    assert first.config == second.config
     for name in ("wrong", "ids"):
         wrong = replace(settings, config=tmp_path / f"{name}.json")
         assert slug_of(estimate, store, settings=wrong) == "wrong-tokenizer"
@@ -440,6 +440,6 @@ def test_longer_spans_may_be_the_likelier_ones(store, settings):
         )
         stream = source.training(ALONE)
         plan = stream.plan(0)
-        made = stream._assembler.study(plan, np.arange(len(plan.examples)), 0)
-        shares.append(float((made.ngrams[:, 1] == 1).mean()))
+        assembled = stream._assembler.study(plan, np.arange(len(plan.examples)), 0)
+        shares.append(float((assembled.ngrams[:, 1] == 1).mean()))
     assert shares == pytest.approx([6 / 11, 2 / 11], abs=0.05)

@@ -58,7 +58,7 @@ def equal(left, right):
     )
 
 
-def same(left, right):
+def is_same(left, right):
     return len(left) == len(right) and all(equal(a, b) for a, b in zip(left, right, strict=True))
 
 
@@ -86,8 +86,8 @@ def test_batches_are_well_formed(dtype, pair_task):
                 until = int((original[first:end] == 3).nonzero()[0]) + 1
                 assert batch.token_type_ids[first:end].tolist() == [0] * until + [1] * (int(end - first) - until)
             assert (batch.masked_positions.diff() > 0).all()
-            wanted = [max(1, round(0.15 * length)) for length in batch.lengths]
-            assert batch.masked_positions.numel() == sum(wanted)
+            expected_counts = [max(1, round(0.15 * length)) for length in batch.lengths]
+            assert batch.masked_positions.numel() == sum(expected_counts)
             replaced = batch.input_ids[batch.masked_positions]
             assert ((replaced == 4) | (replaced > 4)).all()
             if pair_task == "none":
@@ -127,10 +127,12 @@ def test_another_number_of_processes_computes_the_same_micro_batches(processes, 
         dealt = [epoch(rank, world_size) for rank in range(world_size)]
         assert len({len(batches) for batches in dealt}) == 1
         for update in range(len(dealt[0])):
-            wanted = [expected[n % processes][update][n // processes] for n in range(_micro_batches(expected, update))]
-            for number, batch in enumerate(wanted):
+            expected_batches = [
+                expected[n % processes][update][n // processes] for n in range(_micro_batches(expected, update))
+            ]
+            for number, batch in enumerate(expected_batches):
                 assert equal(batch, dealt[number % world_size][update][number // world_size])
-            idle = [dealt[rank][update] for rank in range(len(wanted), world_size)]
+            idle = [dealt[rank][update] for rank in range(len(expected_batches), world_size)]
             assert all(len(batches) == 1 and not batches[0].num_tokens for batches in idle)
 
 
@@ -164,7 +166,7 @@ def test_blocks_of_an_epoch_hold_every_example_once(in_blocks, monkeypatch):
 
 def unmasked(sequence):
     ids, targets, _ = sequence
-    return [dict(targets).get(place, i) for place, i in enumerate(ids)]
+    return [dict(targets).get(index, i) for index, i in enumerate(ids)]
 
 
 @pytest.mark.parametrize("at", [1, 9, 20])
@@ -177,7 +179,7 @@ def test_restoring_within_a_block_continues_to_the_bit(in_blocks, at):
     assert through.state()["epoch"] > 0
     fresh = stream_of(in_blocks)
     fresh.restore(state)
-    assert all(same(a, b) for a, b in zip(expected, islice(fresh, 60), strict=True))
+    assert all(is_same(a, b) for a, b in zip(expected, islice(fresh, 60), strict=True))
 
 
 def test_micro_batches_are_filled_greedily():
@@ -203,22 +205,22 @@ def test_restoring_continues_to_the_bit(at):
     next(fresh)
     fresh.restore(state)
     assert fresh.state() == state
-    assert all(same(a, b) for a, b in zip(expected, islice(fresh, 30), strict=True))
+    assert all(is_same(a, b) for a, b in zip(expected, islice(fresh, 30), strict=True))
     through.restore(state)  # the same stream, with a batch prepared ahead
-    assert same(next(through), expected[0])
+    assert is_same(next(through), expected[0])
 
 
 def test_a_run_can_go_on_with_more_processes():
     store = random_store(num_documents=60)
     everything = sorted(s for batches in first_epoch(stream_of(store)) for batch in batches for s in sequences(batch))
     stream = stream_of(store)
-    seen = [s for batches in islice(stream, 5) for batch in batches for s in sequences(batch)]
+    examples = [s for batches in islice(stream, 5) for batch in batches for s in sequences(batch)]
     state = stream.state()
     for rank in range(2):
         half = stream_of(store, rank=rank, world_size=2, batch_tokens=96)
         half.restore(state)
-        seen += [s for batches in first_epoch(half) for batch in batches for s in sequences(batch)]
-    assert sorted(seen) == everything
+        examples += [s for batches in first_epoch(half) for batch in batches for s in sequences(batch)]
+    assert sorted(examples) == everything
 
 
 def test_epochs_are_masked_and_cut_anew():
@@ -234,8 +236,8 @@ def test_what_is_not_included_never_appears():
     held_out, masks = [np.arange(40) % 4 == 0], MaskSettings(whole_word=False)
     how = ExampleSettings(max_length=16, sop_pairs="google")
     train = BatchStream(store, [~held_out[0]], how, masks, batch_tokens=64)
-    seen = {label for batches in islice(train, 60) for batch in batches for label in batch.masked_labels.tolist()}
-    assert seen == {10 + d for d in range(40) if d % 4}
+    labels = {label for batches in islice(train, 60) for batch in batches for label in batch.masked_labels.tolist()}
+    assert labels == {10 + d for d in range(40) if d % 4}
     evaluation = EvaluationStream(store, held_out, how, masks, batch_tokens=64)
     assert {i for b in evaluation for i in b.masked_labels.tolist()} == {10 + d for d in range(0, 40, 4)}
 
@@ -290,8 +292,8 @@ def test_impossible_streams_are_refused(slug_of):
     assert slug_of(stream_of, store, batch_tokens=31) == "bad-value"
     with pytest.raises(ConfigError):
         stream_of(store, rank=2, world_size=2)
-    for other in (stream_of(store, seed=2), stream_of(random_store(num_documents=61))):
-        assert slug_of(stream_of(store).restore, other.state()) == "changed"
+    for different in (stream_of(store, seed=2), stream_of(random_store(num_documents=61))):
+        assert slug_of(stream_of(store).restore, different.state()) == "changed"
     lonely = MemoryStore([[[7, 8, 9]]] * 5)
     with pytest.raises(DataError, match="one sentence"):
         next(stream_of(lonely))

@@ -28,18 +28,18 @@ def settings(tmp_path_factory, store):
 
 
 def expected_pairs(store: TokenStore, left_out: list[np.ndarray], every: int = 1) -> Counter:
-    found: Counter = Counter()
+    pairs: Counter = Counter()
     number = 0
     for shard in range(store.num_shards):
-        for place, out in enumerate(left_out[shard]):
+        for document, out in enumerate(left_out[shard]):
             tokens = np.concatenate(store.document(number)).tolist()
             number += 1
-            for i, token in enumerate(tokens if not out and place % every == 0 else ()):
+            for i, token in enumerate(tokens if not out and document % every == 0 else ()):
                 for distance in range(1, WINDOW + 1):
                     for j in (i - distance, i + distance):
                         if 0 <= j < len(tokens):
-                            found[token, tokens[j]] += 12 // distance
-    return found
+                            pairs[token, tokens[j]] += 12 // distance
+    return pairs
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -69,15 +69,15 @@ def test_vectors_are_those_of_the_whole_decomposition(store):
     share = pairs.sum(0) ** 0.75 / (pairs.sum(0) ** 0.75).sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         information = np.nan_to_num(np.maximum(0, np.log(pairs / pairs.sum(1, keepdims=True) / share)), nan=0, neginf=0)
-    left, values, _ = np.linalg.svd(information)
-    wanted = left[:, :40] * values[:40] ** 0.5  # with so many nothing of the projection is random
-    known = information.any(1)
-    wanted *= 0.1 / wanted[known].std(ddof=1)
-    found = cooccurrence_vectors(select_documents(store, left_out), counts, 40, seed=0).numpy()
-    np.testing.assert_allclose(found @ found.T, wanted @ wanted.T, atol=2e-3 * (wanted @ wanted.T).max())
-    assert (found[~known] == 0).all()
-    again = cooccurrence_vectors(select_documents(store, left_out), counts, 40, seed=0).numpy()
-    assert again.tobytes() == found.tobytes()
+    left_vectors, values, _ = np.linalg.svd(information)
+    expected = left_vectors[:, :40] * values[:40] ** 0.5  # with so many nothing of the projection is random
+    has_pairs = information.any(1)
+    expected *= 0.1 / expected[has_pairs].std(ddof=1)
+    vectors = cooccurrence_vectors(select_documents(store, left_out), counts, 40, seed=0).numpy()
+    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=2e-3 * (expected @ expected.T).max())
+    assert (vectors[~has_pairs] == 0).all()
+    repeated = cooccurrence_vectors(select_documents(store, left_out), counts, 40, seed=0).numpy()
+    assert repeated.tobytes() == vectors.tobytes()
 
 
 def test_heads_look_at_their_neighbours(store, settings):
@@ -86,13 +86,13 @@ def test_heads_look_at_their_neighbours(store, settings):
     vectors = torch.zeros(store.vocab_size, token_dimensions(config))
     start_from_text(model, vectors, torch.zeros(store.vocab_size), first_id=2)
     batch = replace(PackedBatch.from_sequences([[2] + [4] * 11]), token_type_ids=(torch.arange(12) > 6).long())
-    layer, ready = model.albert.encoder.layers(torch.float32)[0]
+    layer, prepared = model.albert.encoder.layers(torch.float32)[0]
     with torch.no_grad():
         hidden = model.albert.encoder.embedding_hidden_mapping_in(model.albert.embeddings(batch))
-        (shares,) = attention_probabilities(ready.qkv(hidden), batch, layer.num_heads)
+        (shares,) = attention_probabilities(prepared.qkv(hidden), batch, layer.num_heads)
     for head, offset in enumerate((-1, 1)):
-        inside = torch.arange(2, 11)
-        assert (shares[head].argmax(1)[inside] == inside + offset).all()
+        inner = torch.arange(2, 11)
+        assert (shares[head].argmax(1)[inner] == inner + offset).all()
     first, second = (of_head[0, 1:7].sum() for of_head in shares), (of_head[0, 7:].sum() for of_head in shares)
     assert [a > 5 * b for a, b in zip(first, second, strict=True)] == [True, False]  # of [CLS]: a head a segment
     assert shares[1, 0, 7:].sum() > 5 * shares[1, 0, 1:7].sum()
@@ -101,22 +101,24 @@ def test_heads_look_at_their_neighbours(store, settings):
 def test_it_is_better_than_frequencies_before_the_first_update(store, settings, tmp_path):
     losses = {}
     for initial in ("random", "text"):
-        found = pretrain(store, tmp_path / initial, replace(settings, initial_weights=initial, steps=1, lr=1e-9)).scores
-        losses[initial] = found["masked_lm_loss"] - found["unigram_loss"]
+        scores = pretrain(
+            store, tmp_path / initial, replace(settings, initial_weights=initial, steps=1, lr=1e-9)
+        ).scores
+        losses[initial] = scores["masked_lm_loss"] - scores["unigram_loss"]
     assert losses["text"] < min(0, losses["random"]) - 0.05, losses
 
 
 def test_it_is_part_of_a_run(store, settings, tmp_path, monkeypatch):
     """Interrupted before the first checkpoint it is computed again, afterwards it is not; the bits are the same."""
-    whole = pretrain(store, tmp_path / "whole", replace(settings, steps=4))
-    assert whole.model
+    unbroken = pretrain(store, tmp_path / "whole", replace(settings, steps=4))
+    assert unbroken.model
     first = replace(settings, steps=4, save_every=2)
     monkeypatch.setattr("albertkit.training.loop.save_state", _interrupt)
     with pytest.raises(KeyboardInterrupt):
         pretrain(store, tmp_path / "run", first)
     monkeypatch.undo()
     resumed = pretrain(store, tmp_path / "run", first, resume=True)
-    assert not differing(weights(whole.model), weights(resumed.model))
+    assert not differing(weights(unbroken.model), weights(resumed.model))
 
 
 def _interrupt(*_):

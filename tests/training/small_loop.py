@@ -31,7 +31,10 @@ class CountingStream:
         poison: range | tuple[int, ...] = (),
         before: Mapping[int, Callable[[], object]] | None = None,
     ) -> None:
-        self.cursor, self.split, self.poison, self.before = 0, split, poison, before or {}
+        self.cursor = 0
+        self.split = split
+        self.poison = poison
+        self.before = before or {}
 
     def __next__(self) -> list[PackedBatch]:
         self.before.get(self.cursor, lambda: None)()

@@ -83,9 +83,9 @@ def load(model: nn.Module, folder: Path) -> nn.Module:
 
 
 def result_of(best: nn.Module, state: object) -> RunResult:
-    found = scores(best)
-    nothing = "no number is right" if found["accuracy"] == 0 else None
-    return replace(UNFINISHED, value=found["accuracy"], scores=found, collapsed=nothing)
+    metrics = scores(best)
+    nothing = "no number is right" if metrics["accuracy"] == 0 else None
+    return replace(UNFINISHED, value=metrics["accuracy"], scores=metrics, collapsed=nothing)
 
 
 def scores(model: nn.Module) -> dict[str, float]:

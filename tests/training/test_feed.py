@@ -19,14 +19,14 @@ class LateCopies:
     """Copies hold zeros until somebody waits for them, and again when they may be reused: a device that is slow and hasty."""
 
     def __init__(self) -> None:
-        self.given: list[PackedBatch] = []
+        self.last_sent: list[PackedBatch] = []
         self.coming: list[PackedBatch] = []
 
     def send(self, batches):
         late = [batch._map(torch.zeros_like) for batch in batches]
 
         def arrive():
-            self.given = late
+            self.last_sent = late
             for copy, batch in zip(late, batches, strict=True):
                 copy.input_ids.copy_(batch.input_ids)
                 copy.offsets.copy_(batch.offsets)
@@ -34,7 +34,7 @@ class LateCopies:
         return late, arrive
 
     def reuse(self):
-        for copy in self.given:
+        for copy in self.last_sent:
             copy.input_ids.zero_()
 
 
@@ -48,8 +48,8 @@ def test_the_batches_and_states_are_the_streams_own(copies):
             feed.send_next()
         assert [batch.input_ids.tolist() for batch in batches] == [batch.input_ids.tolist() for batch in expected]
         assert feed.state() == stream.state()
-    for each in (feed, stream):
-        each.restore({"cursor": 2})
+    for source in (feed, stream):
+        source.restore({"cursor": 2})
     assert next(feed)[0].input_ids.tolist() == next(stream)[0].input_ids.tolist()
 
 

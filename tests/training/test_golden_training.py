@@ -18,7 +18,7 @@ SLOTS = {"m": "adam_m", "v": "adam_v"}
 TOLERANCE = {"loss": 1e-4, "norm": 1e-4, "weight": 1e-4, "m": 1e-6, "v": 1e-6}
 
 
-def read(bundle: TensorBundle, name: str, slot: str = "") -> torch.Tensor:
+def read_tensor(bundle: TensorBundle, name: str, slot: str = "") -> torch.Tensor:
     """A parameter of ours, or one of its moments, from Google's checkpoint."""
     variable, layout = names.tf1_variable(name)
     values = bundle.read("/".join(filter(None, (variable, slot))))
@@ -39,24 +39,22 @@ def read_batch(folder: Path) -> PackedBatch:
 
 def train(folder: Path, perturbed: float = 0.0, **options: bool) -> dict[str, float]:
     """Train from `start`; the largest deviation of losses, norms before clipping, final weights and moments."""
-    start, end, expected = (
-        TensorBundle.open(folder / "start"),
-        TensorBundle.open(folder),
-        np.load(folder / "outputs.npz"),
-    )
+    start = TensorBundle.open(folder / "start")
+    end = TensorBundle.open(folder)
+    expected = np.load(folder / "outputs.npz")
     model = AlbertForPreTraining(AlbertConfig.from_pretrained(folder)).train()
     parameters = dict(model.named_parameters())
     trained = {name for name in start.names if not names.optimizer_slot(name)}
     assert trained == {names.tf1_variable(name)[0] for name in parameters}
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(read(start, name))
+            parameter.copy_(read_tensor(start, name))
         model.predictions.bias[7] += perturbed
     optimizer, batch = make_optimizer("lamb", parameters.items(), lr=0.0, **options), read_batch(folder)
     worst = dict.fromkeys(TOLERANCE, 0.0)
 
-    def compare(what: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
-        worst[what] = max(worst[what], (ours.detach() - theirs).abs().max().item())
+    def compare(kind: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+        worst[kind] = max(worst[kind], (ours.detach() - theirs).abs().max().item())
 
     for step in range(8):
         losses = model.pretraining_losses(batch)
@@ -70,9 +68,9 @@ def train(folder: Path, perturbed: float = 0.0, **options: bool) -> dict[str, fl
         optimizer.step()
         optimizer.zero_grad()
     for name, parameter in parameters.items():
-        compare("weight", parameter, read(end, name))
+        compare("weight", parameter, read_tensor(end, name))
         for slot, theirs in SLOTS.items():
-            compare(slot, optimizer.state[parameter][slot], read(end, name, theirs))
+            compare(slot, optimizer.state[parameter][slot], read_tensor(end, name, theirs))
     return worst
 
 
@@ -81,12 +79,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
 def test_eight_updates_end_at_googles_checkpoint(golden: Path) -> None:
     worst = train(golden / "tf1" / "pretrain_a")
-    assert all(worst[what] < TOLERANCE[what] for what in TOLERANCE), worst
+    assert all(worst[kind] < TOLERANCE[kind] for kind in TOLERANCE), worst
 
 
 def test_the_comparison_can_fail(golden: Path) -> None:
     folder = golden / "tf1" / "pretrain_a"
     worst = train(folder, perturbed=0.01)
-    assert all(worst[what] > TOLERANCE[what] for what in ("loss", "norm", "weight")), worst
+    assert all(worst[kind] > TOLERANCE[kind] for kind in ("loss", "norm", "weight")), worst
     worst = train(folder, bias_correction=True)
     assert worst["weight"] > 100 * TOLERANCE["weight"]

@@ -32,8 +32,8 @@ def test_the_peak_by_the_name_of_the_device(monkeypatch, name, tflops):
 def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(processes.importlib.util, "find_spec", lambda _: "found")
     monkeypatch.setattr(processes.shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert [choose_compiled(wanted, CUDA) for wanted in ("auto", "on", "off")] == [True, True, False]
-    assert [choose_compiled(wanted, CPU) for wanted in ("auto", "on", "off")] == [False, True, False]
+    assert [choose_compiled(option, CUDA) for option in ("auto", "on", "off")] == [True, True, False]
+    assert [choose_compiled(option, CPU) for option in ("auto", "on", "off")] == [False, True, False]
     monkeypatch.setattr(processes.shutil, "which", lambda name: None)
     for variable in ("CC", "CXX"):
         monkeypatch.delenv(variable, raising=False)

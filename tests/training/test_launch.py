@@ -30,21 +30,21 @@ def torchrun(monkeypatch, tmp_path):
 
 
 def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(tmp_path, torchrun, capsys, slug_of):
-    empty, there = tmp_path / "empty", tmp_path / "there"
-    (there / "seed-1").mkdir(parents=True)
-    (there / "seed-1" / "run.toml").write_text("")
+    empty, started = tmp_path / "empty", tmp_path / "there"
+    (started / "seed-1").mkdir(parents=True)
+    (started / "seed-1" / "run.toml").write_text("")
     assert slug_of(launch.resumes, empty, True) == "missing-file"
-    assert [launch.resumes(empty, False), launch.resumes(there, False), launch.resumes(there, True)] == [
+    assert [launch.resumes(empty, False), launch.resumes(started, False), launch.resumes(started, True)] == [
         False,
         False,
         True,
     ]
     torchrun(0)
-    assert not launch.resumes(there, False)  # a first start: the folder holds another run
+    assert not launch.resumes(started, False)  # a first start: the folder holds another run
     assert not launch.resumes(empty, True)
     assert f"no run in `{empty}` yet: one is started" in capsys.readouterr().err
     torchrun(1)
-    assert [launch.resumes(empty, False), launch.resumes(there, False), launch.resumes(there, True)] == [
+    assert [launch.resumes(empty, False), launch.resumes(started, False), launch.resumes(started, True)] == [
         False,
         True,
         True,

@@ -54,9 +54,9 @@ def test_accumulation_equals_one_big_batch(tmp_path):
         model[1].p = 0.0
         return model
 
-    whole, _ = run_training(tmp_path / "whole", model=without_dropout())
+    unbroken, _ = run_training(tmp_path / "whole", model=without_dropout())
     parts, _ = run_training(tmp_path / "parts", model=without_dropout(), stream=CountingStream(split=True))
-    torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(weights(unbroken), weights(parts), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{}, {"ema_decay": 0.9}, {"optimizer": "lamb"}, {"start_weights": 0.3}])
@@ -70,17 +70,17 @@ def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, options):
     assert torch.equal(weights(straight), weights(resumed))
 
 
-@pytest.mark.parametrize("others", [{}, {"ema_decay": 0.9}])
-def test_a_share_of_the_start_is_evaluated_and_kept(tmp_path, others):
+@pytest.mark.parametrize("options", [{}, {"ema_decay": 0.9}])
+def test_a_share_of_the_start_is_evaluated_and_kept(tmp_path, options):
     start, evaluated = weights(make_model()), []
 
     def evaluate():
         evaluated.append(weights(model))
         return {"score": 0.0}
 
-    plain, _ = run_training(tmp_path / "plain", **others)
+    plain, _ = run_training(tmp_path / "plain", **options)
     model = make_model()
-    run_training(tmp_path / "mixed", model=model, start_weights=0.3, evaluate=evaluate, **others)
+    run_training(tmp_path / "mixed", model=model, start_weights=0.3, evaluate=evaluate, **options)
     expected = 0.3 * start + 0.7 * weights(plain)
     torch.testing.assert_close(weights(model), expected, rtol=1e-6, atol=1e-7)
     assert torch.equal(evaluated[-1], weights(model))

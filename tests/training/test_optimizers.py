@@ -149,8 +149,8 @@ def test_saved_moments_continue_the_same_trajectory():
             optimizer.step()
 
     generator = torch.Generator().manual_seed(1)
-    whole = torch.nn.Parameter(torch.ones(4))
-    advance(make_optimizer("lamb", [("w", whole)], lr=0.1), whole, 6, generator)
+    unbroken = torch.nn.Parameter(torch.ones(4))
+    advance(make_optimizer("lamb", [("w", unbroken)], lr=0.1), unbroken, 6, generator)
 
     generator.manual_seed(1)
     part = torch.nn.Parameter(torch.ones(4))
@@ -159,7 +159,7 @@ def test_saved_moments_continue_the_same_trajectory():
     second = make_optimizer("lamb", [("w", part)], lr=0.1)
     second.restore({k: v.clone() for k, v in first.tensors().items()}, num_updates=3)
     advance(second, part, 3, generator)
-    assert torch.equal(whole, part)
+    assert torch.equal(unbroken, part)
 
 
 def test_schedules_equal_google(golden):

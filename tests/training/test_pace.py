@@ -36,14 +36,17 @@ def simulate(clock, budget, speed, evaluation=0.0, steps=None, first_evaluation=
     Returns:
         The pace and the progress before each update.
     """
-    pace, step, began, progress = ClockPace(budget, [], 0.0, steps), 0, clock.seconds, []
+    pace = ClockPace(budget, [], 0.0, steps)
+    step = 0
+    began = clock.seconds
+    progress = []
     while not pace.is_over(step):
         progress.append(pace.progress(step))
-        wanted = pace.wants_plan(step)
+        is_due = pace.wants_plan(step)
         clock.seconds += speed(step, clock.seconds - began)
         step += 1
         plan = None
-        if wanted or pace.must_plan(step):
+        if is_due or pace.must_plan(step):
             plan = pace.plan(step)
             pace.adopt(plan)
         if pace.is_over(step) or (plan and plan.evaluate):
@@ -56,7 +59,9 @@ def simulate(clock, budget, speed, evaluation=0.0, steps=None, first_evaluation=
 def neighbour(seed):
     """A machine on which somebody else starts and ends at random: updates of 0.1 s take ten times as long meanwhile."""
     generator = random.Random(seed)
-    ends, slow, spans = 0.0, False, []
+    ends = 0.0
+    slow = False
+    spans = []
     while ends < 1000:
         ends, slow = ends + generator.expovariate(1 / 20), not slow
         spans.append((ends, slow))
@@ -81,7 +86,7 @@ def test_the_time_is_used_and_the_decay_follows_it(clock, name):
     assert took == pytest.approx(60, rel=0.05)
     assert progress == sorted(progress)
     assert progress[-1] > 0.95
-    assert sum(one >= 1 for one in progress) <= 0.05 * len(progress)  # updates with a rate of zero are lost
+    assert sum(value >= 1 for value in progress) <= 0.05 * len(progress)  # updates with a rate of zero are lost
     assert len(pace.plans) < 200
     for plan in pace.plans:  # it is the share of the time, a little late where the speed has just changed
         assert plan.progress == pytest.approx(plan.seconds / 60, abs=0.2)
@@ -172,11 +177,15 @@ def test_the_bits_follow_from_the_plans_whatever_the_clock_says(tmp_path, clock,
     assert result.finished
     assert result.state.clock == pytest.approx(60, rel=0.05)
     replay_plans(monkeypatch, tmp_path / "timed")
-    again, replayed = run(tmp_path / "again", clock, TimedStream(clock, lambda step: 0.0), minutes=1)
+    second, replayed = run(tmp_path / "again", clock, TimedStream(clock, lambda step: 0.0), minutes=1)
     assert replayed.state.step == result.state.step
-    assert torch.equal(weights(timed), weights(again))
+    assert torch.equal(weights(timed), weights(second))
     evaluated = [
-        [one["step"] for one in map(json.loads, (tmp_path / name / "metrics.jsonl").open()) if one["event"] == "eval"]
+        [
+            record["step"]
+            for record in map(json.loads, (tmp_path / name / "metrics.jsonl").open())
+            if record["event"] == "eval"
+        ]
         for name in ("timed", "again")
     ]
     assert evaluated[0] == evaluated[1]

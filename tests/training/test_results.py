@@ -34,7 +34,7 @@ def results_of(names: list[str], right: float) -> dict:
     }
 
 
-def shown(results: dict, metric: str | None = None) -> str:
+def rendered(results: dict, metric: str | None = None) -> str:
     out = io.StringIO()
     to_terminal(result_sections(results, metric), out)
     return out.getvalue()
@@ -43,7 +43,7 @@ def shown(results: dict, metric: str | None = None) -> str:
 def test_terminal_shows_scores_classes_matrix_and_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     results = results_of(["no", "yes"], 0.7)
-    lines = shown(results, "matthews_correlation").splitlines()
+    lines = rendered(results, "matthews_correlation").splitlines()
     assert lines[1].split()[:2] == ["matthews", "correlation"]  # the score that counts comes first
     assert f"{results['accuracy']:.4f}  0.5000 to 0.7500" in "\n".join(lines)
     assert lines[0].split() == ["score", "95%", "interval"]
@@ -51,7 +51,7 @@ def test_terminal_shows_scores_classes_matrix_and_notes(monkeypatch: pytest.Monk
     assert matrix == [[str(count) for count in row] for row in results["confusion"]["counts"]]
     assert lines[-1] == "! a [strange] note"
     legend = "Stronger is a larger share of the label"  # only a page has backgrounds
-    assert [legend in text for text in (shown(results), to_markdown(result_sections(results)))] == [False, False]
+    assert [legend in text for text in (rendered(results), to_markdown(result_sections(results)))] == [False, False]
     assert legend in to_page("results", result_sections(results))
 
 
@@ -77,7 +77,7 @@ def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy
 
 def test_many_classes_show_the_most_frequent_mistakes() -> None:
     results = results_of([f"class {number}" for number in range(20)], 0.5)
-    text = shown(results)
+    text = rendered(results)
     counts = np.array(results["confusion"]["counts"])
     np.fill_diagonal(counts, 0)
     row, column = np.unravel_index(counts.argmax(), counts.shape)
@@ -87,7 +87,7 @@ def test_many_classes_show_the_most_frequent_mistakes() -> None:
 
 def test_undefined_scores_are_said_and_are_null_in_json(tmp_path: Path) -> None:
     results = {"pearson": float("nan"), "mse": 1.0, "intervals": {"pearson": (float("nan"), float("inf"))}}
-    assert "undefined" in shown(results)
+    assert "undefined" in rendered(results)
     assert to_json_value(results) == {"pearson": None, "mse": 1.0, "intervals": {"pearson": [None, None]}}
     save_results(results, tmp_path)
     assert json.loads((tmp_path / "results.json").read_text()) == to_json_value(results)
@@ -96,14 +96,14 @@ def test_undefined_scores_are_said_and_are_null_in_json(tmp_path: Path) -> None:
 def blue_share(picture: Path) -> float:
     """Share of the pixels that are as blue as a cell of which everything was predicted so."""
     pixels = np.round(image.imread(picture)[:, :, :3] * 255)
-    blue = np.array([int(TRAIN[place : place + 2], 16) for place in (1, 3, 5)])
+    blue = np.array([int(TRAIN[index : index + 2], 16) for index in (1, 3, 5)])
     return float((np.abs(pixels - blue).max(2) <= 3).mean())
 
 
 def test_pictures_show_what_was_predicted(tmp_path: Path) -> None:
     names = ["a $cost$", "b_c", "x" * 80]
-    written = save_results(results_of(names, 1.0), tmp_path / "right", "all right")
-    assert [path.name for path in written] == ["results.json", "confusion.png"]
+    files = save_results(results_of(names, 1.0), tmp_path / "right", "all right")
+    assert [path.name for path in files] == ["results.json", "confusion.png"]
     save_results(results_of(names, 0.5), tmp_path / "half")
     assert blue_share(tmp_path / "right" / "confusion.png") > 5 * blue_share(tmp_path / "half" / "confusion.png")
     pairs = [[label / 10, label / 10] for label in range(50)] + [[1.0, float("nan")]]
@@ -115,10 +115,10 @@ def test_pictures_show_what_was_predicted(tmp_path: Path) -> None:
 def test_without_matplotlib_there_are_results_and_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
-    def no_matplotlib(name, *rest):
+    def no_matplotlib(name, *options):
         if name.split(".")[0] == "matplotlib":
             raise ImportError(name)
-        return real(name, *rest)
+        return real(name, *options)
 
     monkeypatch.setattr(builtins, "__import__", no_matplotlib)
     assert [path.name for path in save_results(results_of(["a", "b"], 0.5), tmp_path)] == ["results.json"]

@@ -31,7 +31,7 @@ def test_a_training_leaves_its_folder(tmp_path: Path) -> None:
 
 
 def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = learn_successors(tmp_path / "whole", EpochSettings())
+    unbroken = learn_successors(tmp_path / "whole", EpochSettings())
     evaluate, calls = successors.scores, []
 
     def stopping(model: object) -> dict[str, float]:
@@ -42,9 +42,9 @@ def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch
     stopped = learn_successors(tmp_path / "cut", EpochSettings())
     assert (stopped.model, stopped.steps) == (None, 20)
     resumed = learn_successors(tmp_path / "cut", EpochSettings(), resume=True)
-    assert resumed.scores == whole.scores
-    for place in ("best", "checkpoints/step-000060"):
-        assert bits(tmp_path / "cut" / place) == bits(tmp_path / "whole" / place)
+    assert resumed.scores == unbroken.scores
+    for folder in ("best", "checkpoints/step-000060"):
+        assert bits(tmp_path / "cut" / folder) == bits(tmp_path / "whole" / folder)
 
 
 def test_a_signal_after_the_last_update_is_reported(

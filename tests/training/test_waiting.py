@@ -80,12 +80,12 @@ def make_model(dropout: float = 0.0):
 @pytest.mark.parametrize(("optimizer", "dtype"), [("lamb", torch.bfloat16), ("adamw", torch.float32)])
 def test_one_read_an_update(tmp_path, monkeypatch, dtype, optimizer):
     monkeypatch.setattr(attention, "_VARLEN_DEVICES", ("cuda", "meta"))
-    called = []
+    calls = []
     real = attention._varlen_attention()
-    monkeypatch.setattr(attention, "_varlen_attention", lambda: lambda *args: called.append(1) or real(*args))
+    monkeypatch.setattr(attention, "_varlen_attention", lambda: lambda *args: calls.append(1) or real(*args))
     reads = run(tmp_path, dtype, optimizer=optimizer, bias_correction=optimizer == "adamw")
     assert reads == [1] * STEPS + [1]  # the last one for the report
-    assert bool(called) == (dtype is torch.bfloat16)
+    assert bool(calls) == (dtype is torch.bfloat16)
 
 
 def test_one_read_an_update_among_processes(tmp_path):

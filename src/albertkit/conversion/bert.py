@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion.classes import FoundModel
@@ -122,8 +121,4 @@ def _share(source: FoundModel, layers: int, groups: int) -> None:
             mean = members.mean(0)
             name = prefix.format(group) + part
             source.tensors[name] = mean.float()
-            source.relative_errors[name] = _relative(members - mean, members)
-
-
-def _relative(change: Tensor, original: Tensor) -> float:
-    return float(change.norm() / original.norm().clamp(min=1e-30))
+            source.relative_errors[name] = float((members - mean).norm() / members.norm().clamp(min=1e-30))

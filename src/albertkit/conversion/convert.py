@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +42,7 @@ layers_to_keep gap_size num_memory_blocks inner_group_num down_scale_factor type
 
 
 def check_target_can_express(tensors: Mapping[str, Tensor], config: AlbertConfig, to: str, lossy: bool) -> None:
-    """Make sure that whoever reads the target computes what the source did."""
+    """Refuse a target format whose readers would compute something else than the source."""
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     differing = [n for n in range(layers) if int(n / (layers / groups)) != int(n / layers * groups)]
     if differing:
@@ -118,7 +117,10 @@ def write(
         graph_variables, values = tensorflow_weights.variables(tensors, config)
         graph = np.array(write_object_graph(graph_variables), object)
         write_bundle(folder / tensorflow_weights.PREFIX, {**values, OBJECT_GRAPH: graph})
-    write_json(folder / "albert_config.json", _google_values(config))
+    values_by_key = config.to_dict()
+    if config.hidden_act.startswith("gelu"):
+        values_by_key["hidden_act"] = "gelu"
+    write_json(folder / "albert_config.json", {key: values_by_key[key] for key in _GOOGLE_KEYS if key in values_by_key})
 
 
 def carry_tokenizer(source: FoundModel, target: Path) -> AlbertConfig:
@@ -158,14 +160,6 @@ def _tf1_variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> dict[
         assert variable is not None  # a source's names are the table's
         variables[variable[0]] = names.to_tf1(tensor.numpy(), variable[1])
     return variables
-
-
-def _google_values(config: AlbertConfig) -> dict[str, Any]:
-    """Return the content of `albert_config.json`, as google-research/albert reads it."""
-    values = {key: value for key, value in config.to_dict().items() if key in _GOOGLE_KEYS}
-    if config.hidden_act.startswith("gelu"):
-        values["hidden_act"] = "gelu"
-    return {key: values[key] for key in _GOOGLE_KEYS if key in values}
 
 
 def _is_identity(tensors: Mapping[str, Tensor]) -> bool:

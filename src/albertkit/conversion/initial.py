@@ -21,6 +21,22 @@ from albertkit.weights_file import count_parts
 # What the configuration calls the tokenizer's ids.
 SPECIAL_IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id"}
 
+_CARD = """---
+library_name: transformers
+tags:
+- albert
+- albertkit
+---
+
+# {name}
+
+An untrained ALBERT: its weights are initialised from the seed {seed}. Train it:
+
+```
+albertkit pretrain STORE --continue {name} --out RUN
+```
+"""
+
 
 @dataclass(frozen=True)
 class InitReport(Result):
@@ -97,7 +113,7 @@ def init_model(
         with atomic_folder(out) as folder:
             model.save_pretrained(folder, loaded)
             with atomic_file(folder / "README.md", "w") as card:
-                card.write(_card(out.resolve().name, seed))
+                card.write(_CARD.format(name=out.resolve().name, seed=seed))
     shapes = {name: (list(tensor.shape), "F32") for name, tensor in model.state_dict().items()}
     parts, _ = count_parts(shapes, albert_config)
     order = parts["sentence-order head"]
@@ -143,11 +159,3 @@ def config_for(file: str | Path, vocab_size: int, ids: Mapping[str, int]) -> Alb
             fact = f"`{path}` says {name} {stated[name]}, the tokenizer's {SPECIAL_IDS[name]} is {token_id}"
             raise ConfigError("wrong-tokenizer", fact, f"leave {name} out: the tokenizer decides it")
     return config.with_changes(vocab_size=vocab_size, **ids)
-
-
-def _card(name: str, seed: int) -> str:
-    return (
-        "---\nlibrary_name: transformers\ntags:\n- albert\n- albertkit\n---\n\n"
-        f"# {name}\n\nAn untrained ALBERT: its weights are initialised from the seed {seed}. Train it:\n\n"
-        f"```\nalbertkit pretrain STORE --continue {name} --out RUN\n```\n"
-    )

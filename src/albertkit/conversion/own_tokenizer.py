@@ -32,7 +32,9 @@ def own_tokenizer(folder: Path, config: AlbertConfig, source: str | Path | None 
 
 def check_own(tokenizer: AlbertTokenizer, folder: Path, config: AlbertConfig, source: str | Path | None = None) -> None:
     """Make sure that a folder's tokenizer is its model's own; many spare rows are logged as a warning."""
-    tokens, rows, name = tokenizer.vocab_size, config.vocab_size, source or folder
+    tokens = tokenizer.vocab_size
+    rows = config.vocab_size
+    name = source or folder
     check_vocabulary(tokens, rows, name)
     if changed := changed_files(folder, _VOCABULARIES):
         fact = f"`{folder / changed[0]}` is not the file that was saved with the weights: its sha256 is not that in SHA256SUMS"

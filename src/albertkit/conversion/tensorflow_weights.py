@@ -72,9 +72,13 @@ def unknown_heads(tensors: Mapping[str, Tensor]) -> list[str]:
 def variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> tuple[list[Variable], dict[str, NDArray[Any]]]:
     """Return the variables of a checkpoint, and the values of each by its key."""
     placements: list[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]] = []
-    layers = [
-        layer for layer in _LAYERS if any(name in tensors for name in layer) and not _no_projection(layer, config)
-    ]
+    no_projection = config.embedding_size == config.hidden_size
+    layers = []
+    for layer in _LAYERS:
+        if no_projection and f"{names.MAPPING_IN}weight" in layer:
+            continue
+        if any(name in tensors for name in layer):
+            layers.append(layer)
     pretrainer = any(name in tensors for name in _MASKED_LM)
     for number, layer in enumerate(layers):
         for name, path in layer.items():
@@ -106,10 +110,6 @@ def variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> tuple[list
         values[variable.key] = names.to_tf2(tensors[name].numpy(), row.layout, config.num_attention_heads)
     counter = Variable(("save_counter",), "save_counter", ())
     return [*graph_variables, counter], {**values, counter.key: np.array(1, np.int64)}
-
-
-def _no_projection(layer: dict[str, str], config: AlbertConfig) -> bool:
-    return f"{names.MAPPING_IN}weight" in layer and config.embedding_size == config.hidden_size
 
 
 NPZ = "model.npz"  # what a conversion to npz writes
@@ -286,4 +286,6 @@ def _config_in(folder: Path) -> Path | None:
     if len(files) > 1 and exact not in files:
         fact = f"`{folder}` holds several configurations: {', '.join(file.name for file in files)}"
         raise CheckpointError("missing-file", fact, "name the right one with --config FILE")
-    return exact if exact in files else files[0] if files else None
+    if exact in files:
+        return exact
+    return files[0] if files else None

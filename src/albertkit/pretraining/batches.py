@@ -45,7 +45,9 @@ def _lay_out(
     for n in range(len(examples)):
         base, end = offsets[n], offsets[n + 1]
         middle = base + 2 + np.int64(examples[n].a_length)
-        input_ids[base], input_ids[middle - 1], input_ids[end - 1] = cls_id, sep_id, sep_id
+        input_ids[base] = cls_id
+        input_ids[middle - 1] = sep_id
+        input_ids[end - 1] = sep_id
         token_type_ids[base:middle] = 0
         token_type_ids[middle:end] = 1
         for i in range(base, end):
@@ -249,7 +251,9 @@ class EpochStream(ABC):
                 "accumulation and processes are 1 or more, the rank is from 0 to below world_size",
             )
         self._data = data
-        self.batch_tokens, self.batch_size, self.accumulation = batch_tokens, batch_size, accumulation
+        self.batch_tokens = batch_tokens
+        self.batch_size = batch_size
+        self.accumulation = accumulation
         self.rank, self.world_size = rank, world_size
         self._planned: tuple[tuple[int, int], Any, np.ndarray] | None = None  # (epoch, block), plan, lengths
         self._position = StreamPosition(0, 0, 0)

@@ -17,6 +17,7 @@ from albertkit.output.sections import FactList, Result, Section
 from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
 from albertkit.pretraining.options import PretrainOptions
 from albertkit.pretraining.preparation import prepare_run
+from albertkit.pretraining.settings import PretrainSettings
 from albertkit.training.launch import resumes
 from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
@@ -100,21 +101,24 @@ class _Timing:
 
 @takes(EstimateOptions)
 def estimate(options: EstimateOptions) -> Estimate:
-    """Do all that a run does before it begins, measure the memory of a step and its time; nothing is written."""
-    world, run, note, limit = join_world(options.settings.device), None, options.note, options.limit
+    """Prepare a run without writing anything, and measure the time and memory of a few updates."""
+    world = join_world(options.settings.device)
+    run: Run[PretrainSettings] | None = None
     if options.out is not None:
         folder = Path(options.out)
         run = Run(folder, options.settings, "", world, resumes(folder, options.resume))
     prepared = prepare_run(options, world, run)
-    settings, model, stream = prepared.settings, prepared.model, prepared.stream
+    settings = prepared.settings
+    model = prepared.model
+    stream = prepared.stream
     for line in prepared.notes:
-        note(line)
-    note(
+        options.note(line)
+    options.note(
         f"parameters: {prepared.parameters:,}; weights, gradients and moments: {prepared.training_bytes / 1e6:,.0f} MB"
     )
-    note(f"timing updates, for at most about {limit:.0f} seconds")
+    options.note(f"timing updates, for at most about {options.limit:.0f} seconds")
 
-    ends = time.perf_counter() + limit
+    ends = time.perf_counter() + options.limit
     loop, layers = prepared.loop, model.config.num_hidden_layers
     moments_by_layers = Counter(layers_at(k / _MOMENTS, settings, layers) for k in range(_MOMENTS))
     seconds = tokens = 0.0
@@ -133,6 +137,7 @@ def estimate(options: EstimateOptions) -> Estimate:
 
     steps = max(1, int(60 * settings.minutes / seconds)) if settings.minutes else settings.steps
     assert steps is not None  # the settings are resolved
+    steps_per_epoch = stream.batches_in_epoch()
     return Estimate(
         parameters=prepared.parameters,
         training_state_mb=prepared.training_bytes / 1e6,
@@ -140,8 +145,8 @@ def estimate(options: EstimateOptions) -> Estimate:
         disk_mb=prepared.disk_bytes / 1e6,
         steps=steps,
         tokens_per_step=round(tokens),
-        steps_per_epoch=(per_epoch := stream.batches_in_epoch()),
-        epochs=steps / per_epoch,
+        steps_per_epoch=steps_per_epoch,
+        epochs=steps / steps_per_epoch,
         tokens_used=prepared.source.tokens_used(stream),
         held_out_predictions=prepared.held_out.size[1] or None,
         seconds_per_step=seconds,
@@ -177,7 +182,9 @@ def _first_sequences(batch: PackedBatch, number: int) -> PackedBatch:
         return batch
     end = int(batch.offsets[number])
     masks = int((batch.masked_positions < end).sum()) if batch.masked_positions is not None else 0
-    order, positions, labels = batch.sentence_order_labels, batch.masked_positions, batch.masked_labels
+    order = batch.sentence_order_labels
+    positions = batch.masked_positions
+    labels = batch.masked_labels
     return dataclasses.replace(
         batch,
         input_ids=batch.input_ids[:end],

@@ -196,17 +196,27 @@ def _plan_windows(
     filled: int,
 ) -> int:
     """Plan a document whose segments have no partner, every token in exactly one of them; return how many are filled then."""
-    start, stop, following, counter = np.int64(sentences[first]), np.int64(sentences[last]), first + 1, 2
+    start = np.int64(sentences[first])
+    stop = np.int64(sentences[last])
+    following = first + 1
+    counter = 2
     while start < stop:
         while np.int64(sentences[following]) <= start:
             following += 1
         end = _window_end(sentences, start, following, last, target, rule.max_tokens, bits(draws, counter))
         if filled < len(examples):  # not only counting
             example = examples[filled]
-            example.kind, example.short_target, example.unused = SINGLE, target < rule.max_tokens, 0
+            example.kind = SINGLE
+            example.short_target = target < rule.max_tokens
+            example.unused = 0
             example.a_shard = example.b_shard = shard
-            example.a_start, example.a_length, example.b_start, example.b_length = start, end - start, end, 0
-        filled, counter, start = filled + 1, counter + 1, end
+            example.a_start = start
+            example.a_length = end - start
+            example.b_start = end
+            example.b_length = 0
+        filled = filled + 1
+        counter = counter + 1
+        start = end
     return filled
 
 
@@ -227,7 +237,10 @@ def plan_shard(
 
     Empty `examples` and `pending` only count.
     """
-    filled, waiting, skipped, rank = 0, 0, 0, first_rank - 1
+    filled = 0
+    waiting = 0
+    skipped = 0
+    rank = first_rank - 1
     for number in range(len(documents) - 1):
         if not included[number]:
             continue
@@ -253,12 +266,16 @@ def plan_shard(
                 example, truncation = examples[filled], bits(draws, counter + 2)
                 start, stop = np.int64(sentences[first]), np.int64(sentences[end])
                 split = np.int64(sentences[middle])
-                example.kind, example.short_target, example.unused = kind, target < rule.max_tokens, 0
+                example.kind = kind
+                example.short_target = target < rule.max_tokens
+                example.unused = 0
                 example.a_shard = example.b_shard = shard
                 if kind == RANDOM:
                     example.a_start = start
                     wait = pending[waiting]
-                    wait.example, wait.key, wait.a_length = filled, truncation, split - start
+                    wait.example = filled
+                    wait.key = truncation
+                    wait.a_length = split - start
                     wait.b_target = target - (split - start)
                     wait.document = _other_document(truncation, rule.num_documents, rank)
                 elif kind == SWAPPED:

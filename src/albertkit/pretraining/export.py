@@ -74,7 +74,9 @@ def export_records(options: ExportOptions) -> RecordsReport:
     settings and report. The same store, settings and number of files give the same bytes. Arguments as `ExportOptions`;
     `store` may also be a `TokenStore`.
     """
-    began, folder, settings = time.monotonic(), Path(options.out), options.settings
+    began = time.monotonic()
+    folder = Path(options.out)
+    settings = options.settings
     store = options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
     sources = _ExportSources(store.fingerprint, store.tokenizer_fingerprint, asdict(settings))
     examples = _ExportedExamples(store, settings)

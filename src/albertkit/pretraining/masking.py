@@ -154,7 +154,9 @@ def _choose(
                 num_chosen += last - first
         if logged < len(log):
             row = log[logged]
-            row[0], row[1], row[2] = sequence, drawn_n, outcome
+            row[0] = sequence
+            row[1] = drawn_n
+            row[2] = outcome
             row[3], row[4] = min(unit + used_n, number) - unit, last - first
             row[5] = first < a_length < last
             logged += 1

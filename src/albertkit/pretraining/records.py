@@ -48,7 +48,9 @@ class TrainingRecords:
     """
 
     def __init__(self, path: str | Path, tokenizer: Any, pairs: bool = True) -> None:
-        self.path, self.tokenizer, self.pairs = Path(path), tokenizer, pairs
+        self.path = Path(path)
+        self.tokenizer = tokenizer
+        self.pairs = pairs
         self._files = [RecordFile(file) for file in find_records(path)]
         self._first = np.cumsum([0, *map(len, self._files)])
         if not len(self):
@@ -157,10 +159,13 @@ class TrainingRecords:
 
         80 % of the masked tokens are shown as [MASK].
         """
-        cls_id, sep_id, mask_id = self.tokenizer.cls_id, self.tokenizer.sep_id, self.tokenizer.mask_id
+        cls_id = self.tokenizer.cls_id
+        sep_id = self.tokenizer.sep_id
+        mask_id = self.tokenizer.mask_id
         batch = self.batch(np.arange(min(len(self), _LOOKED_AT)))
         ends = torch.stack([batch.input_ids[batch.offsets[:-1]], batch.input_ids[batch.offsets[1:] - 1]], 1)
-        if len(wrong := (ends != torch.tensor([cls_id, sep_id])).any(1).nonzero()):
+        wrong = (ends != torch.tensor([cls_id, sep_id])).any(1).nonzero()
+        if len(wrong):
             first, last = ends[wrong[0, 0]].tolist()
             fault = (
                 f"begins with id {first} and ends with {last}; the tokenizer's [CLS] is {cls_id}, its [SEP] {sep_id}"
@@ -218,7 +223,9 @@ class RecordStream(EpochStream):
         seed: int = 0,
         **how: Unpack[Batching],
     ) -> None:
-        self._records, self._numbers, self._seed = records, np.flatnonzero(included).astype(np.uint32), seed
+        self._records = records
+        self._numbers = np.flatnonzero(included).astype(np.uint32)
+        self._seed = seed
         super().__init__({"seed": seed, "records": len(self._numbers)}, records.length, **how)
 
     def _draw(self, epoch: int, block: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:

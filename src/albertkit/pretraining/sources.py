@@ -135,7 +135,9 @@ class _StoreSource(PretrainingData):
     """A token store: segments and masks are drawn again in every epoch."""
 
     def __init__(self, store: TokenStore, settings: PretrainSettings) -> None:
-        self.path, self.fingerprint, self.tokenizer = store.folder, store.fingerprint, store.tokenizer()
+        self.path = store.folder
+        self.fingerprint = store.fingerprint
+        self.tokenizer = store.tokenizer()
         self.settings = settings
         store.verify(_VERIFIED)
         self._store = store

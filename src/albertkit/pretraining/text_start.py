@@ -95,7 +95,9 @@ def start_from_text(model: AlbertForPreTraining, vectors: Tensor, log_frequencie
         first_id: The token that begins every sequence.
     """
     dimensions = _Dimensions.of(model.config)
-    embeddings, encoder, head = model.albert.embeddings, model.albert.encoder, model.predictions
+    embeddings = model.albert.embeddings
+    encoder = model.albert.encoder
+    head = model.predictions
     words = embeddings.word_embeddings.weight
     vectors = vectors.to(words)
     has_vector = vectors.any(1)

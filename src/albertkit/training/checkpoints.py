@@ -162,7 +162,9 @@ class ExportedWeights:
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], decay: float = 0.0, start_weights: float = 0.0) -> None:
-        self.parameters, self.decay, self.start_weights = parameters, decay, start_weights
+        self.parameters = parameters
+        self.decay = decay
+        self.start_weights = start_weights
         self.averages = self._copy() if decay else {}
         self._start = self._copy() if start_weights else {}
 

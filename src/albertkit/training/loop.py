@@ -324,7 +324,9 @@ class Meter:
     """Sums over the updates since the last log line, kept on the device until they are read."""
 
     def __init__(self) -> None:
-        self.tokens, self.flops, self.seconds = 0, 0.0, 0.0
+        self.tokens = 0
+        self.flops = 0.0
+        self.seconds = 0.0
         self.totals: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
         self.classified: set[str] = set()  # losses that have a right and a wrong
@@ -368,7 +370,10 @@ def train(
         display: Shows and records what happens.
         resume: Continue from the run's newest checkpoint, to the same bits on the same machine with the same threads.
     """
-    model, objective, settings, select = recipe.model, recipe.objective, recipe.loop, recipe.select
+    model = recipe.model
+    objective = recipe.objective
+    settings = recipe.loop
+    select = recipe.select
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     optimizer = make_optimizer(
         settings.optimizer,
@@ -419,7 +424,9 @@ def train(
                 value = -value
             state.without_better += 1
             if state.best is None or value > state.best:
-                state.best, state.best_step, state.without_better = value, state.step, 0
+                state.best = value
+                state.best_step = state.step
+                state.without_better = 0
                 if world.is_main:
                     save_best(run, save_and_describe, state.step, select, result.evaluation[select])
         display.evaluation(state.step, result.evaluation)

@@ -101,9 +101,11 @@ class RunMetrics:
         step = self.last_step
         parts = ["1 step" if step == 1 else f"{step:,} steps"]
         last = self.steps[-1] if self.steps else {}
-        if math.isfinite(tokens := number_or_nan(last.get("tokens"))):
+        tokens = number_or_nan(last.get("tokens"))
+        seconds = number_or_nan(last.get("seconds"))
+        if math.isfinite(tokens):
             parts.append(f"{count_text(tokens)} tokens")
-        if math.isfinite(seconds := number_or_nan(last.get("seconds"))):
+        if math.isfinite(seconds):
             parts.append(duration_text(seconds))
         return " · ".join(parts)
 
@@ -261,9 +263,11 @@ def _panels(metrics: RunMetrics, baseline: Mapping[str, float], metric: str | No
         if _is_known(metrics, "sentence_order_accuracy"):
             panels.append((1.7, partial(_draw_sentence_order, metrics=metrics)))
     else:
-        score = metric if metric and _is_known(metrics, metric, "eval") else _first_score(metrics)
+        recorded = dict.fromkeys(name for record in metrics.evaluations for name in record if name != "step")
+        scores = [name for name in (metric, *recorded) if name and _is_known(metrics, name, "eval")]
         panels += [(2.2, partial(_draw_series, metrics=metrics, name=name)) for name in losses]
-        panels += [(1.8, partial(_draw_score, metrics=metrics, name=score))] if score else []
+        if scores:
+            panels.append((1.8, partial(_draw_score, metrics=metrics, name=scores[0])))
     if _is_known(metrics, "learning_rate", "step"):
         panels.append((1.0, partial(draw_learning_rate, metrics=metrics)))
     return panels
@@ -286,11 +290,6 @@ def _loss_names(metrics: RunMetrics) -> list[str]:
     if 0 < len(names) <= MAX_LOSSES:
         return names
     return ["loss"] if _is_known(metrics, "loss", "step") else []
-
-
-def _first_score(metrics: RunMetrics) -> str | None:
-    names = dict.fromkeys(name for record in metrics.evaluations for name in record if name != "step")
-    return next((name for name in names if _is_known(metrics, name, "eval")), None)
 
 
 def _draw_series(axis: Any, metrics: RunMetrics, name: str) -> None:
@@ -471,7 +470,9 @@ class Display:
     """
 
     def __init__(self, run: Path | None, title: str = "", silent: bool = False) -> None:
-        self.run, self.title, self.silent = run, title, silent
+        self.run = run
+        self.title = title
+        self.silent = silent
         self.console = Console(stderr=True)
         self.is_live = self.console.is_terminal and not silent
         self._live: Live | None = None

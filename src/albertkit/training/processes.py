@@ -167,11 +167,7 @@ def find_device(device: str = "auto", local_rank: int = 0) -> torch.device:
     """Return the device of a name: "auto" (a GPU if there is one), "cpu", "cuda" (this process's own) or "cuda:N"."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return _checked(f"cuda:{local_rank}" if device == "cuda" else device)
-
-
-def _checked(name: str) -> torch.device:
-    """Return the device of this name, if it is there."""
+    name = f"cuda:{local_rank}" if device == "cuda" else device
     gpus = torch.cuda.device_count()
     names = ["cpu", *(f"cuda:{n}" for n in range(gpus))]
     if name not in names:
@@ -258,12 +254,14 @@ def choose_compiled(option: str, device: torch.device) -> bool:
 
 
 def _lacking_compiler(device: torch.device) -> str:
-    """Return what torch.compile lacks; empty if nothing. Triton, too, compiles its launchers with a C compiler."""
+    """Name the program that torch.compile lacks; empty if none. Triton, too, compiles its launchers with a C compiler."""
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return "triton"
     names = ("CC", "cc", "gcc", "clang") if device.type == "cuda" else ("CXX", "g++", "clang++")
     compiler = os.environ.get(names[0]) or any(map(shutil.which, names[1:]))
-    return "" if compiler else "a C compiler" if device.type == "cuda" else "a C++ compiler"
+    if compiler:
+        return ""
+    return "a C compiler" if device.type == "cuda" else "a C++ compiler"
 
 
 def describe(model: PretrainedAlbert, device: torch.device) -> str:

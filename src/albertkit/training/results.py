@@ -21,7 +21,7 @@ from typing import Any
 from albertkit.errors import MissingExtraError
 from albertkit.files import write_json
 from albertkit.output.plots import plot_confusion, plot_regression, scatter_svgs
-from albertkit.output.sections import Cell, Figure, Paragraph, Section, TableSection, to_json_value
+from albertkit.output.sections import Cell, Figure, Paragraph, Section, TableSection, Tone, to_json_value
 
 MAX_CLASSES_SHOWN = 12  # a wider matrix cannot be read; the most frequent mistakes are listed instead
 MAX_MISTAKES_SHOWN = 10
@@ -145,8 +145,10 @@ def score_table(
     columns = ["", "score", "95% interval"] if intervals else ["", "score"]
     rows = []
     for name in names:
-        interval = [" to ".join(map(number, intervals[name])) if name in intervals else None] if intervals else []
-        rows.append([score_name(name, positive_class), number(scores[name]), *interval])
+        row: list[str | None] = [score_name(name, positive_class), number(scores[name])]
+        if intervals:
+            row.append(" to ".join(map(number, intervals[name])) if name in intervals else None)
+        rows.append(row)
     return TableSection(columns, rows, title, strong=0 if metric in scores else None)
 
 
@@ -154,7 +156,10 @@ def number(value: float | None) -> str:
     """Return a score: four decimals, two if it is out of a hundred; counts whole."""
     if value is None or not math.isfinite(value):
         return "undefined"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.{2 if abs(value) >= 10 else 4}f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    decimals = 2 if abs(value) >= 10 else 4
+    return f"{value:.{decimals}f}"
 
 
 def class_scores_section(rows: Sequence[ClassScores], kind: str) -> TableSection:
@@ -183,8 +188,10 @@ def confusion_table(confusion: Confusion) -> TableSection:
     rows = []
     for row, (label, line) in enumerate(zip(labels, counts, strict=True)):
         total = max(sum(line), 1)
-        tones = ["strong" if column == row else "" if count else "muted" for column, count in enumerate(line)]
-        cells = [Cell(count or "·", tone, count / total) for count, tone in zip(line, tones, strict=True)]  # type: ignore[arg-type]
+        cells = []
+        for column, count in enumerate(line):
+            tone: Tone = "" if count else "muted"
+            cells.append(Cell(count or "·", "strong" if column == row else tone, count / total))
         rows.append([label, *cells])
     legend = "Stronger is a larger share of the label's examples."
     return TableSection(["label ↓  predicted →", *heads], rows, "Labels and predictions", legend=legend)

@@ -176,7 +176,14 @@ class Run(Generic[AnySettings]):
         checkpoint = newest_checkpoint(self.folder) if continues else None
         if checkpoint is not None:
             before = load_typed(checkpoint / PROVENANCE, dict[str, Any], "provenance")
-            differences = [_difference(n, before.get(n), now) for n, now in provenance.items() if before.get(n) != now]
+            differences = []
+            for name, value in provenance.items():
+                if before.get(name) == value:
+                    continue
+                if isinstance(value, str) and len(value) == 64:  # SHA-256: means nothing to a reader
+                    differences.append(f"other {name} than now")
+                else:
+                    differences.append(f"{before.get(name)}, not on {value}")
             if differences:
                 raise CheckpointError(
                     "changed",
@@ -322,8 +329,3 @@ def place_model(model: PretrainedAlbert, settings: ComputeOptions, world: World)
     model.to(world.device)
     model.compute_dtype = choose_precision(settings.precision, world.device)
     model.gradient_checkpointing = settings.gradient_checkpointing
-
-
-def _difference(name: str, before: object, now: object) -> str:
-    fingerprint = isinstance(now, str) and len(now) == 64  # SHA-256: means nothing to a reader
-    return f"other {name} than now" if fingerprint else f"{before}, not on {now}"

@@ -66,8 +66,8 @@ def read(folder: Path) -> None:
     reader = tf.train.load_checkpoint(str(folder / "ours"))
     shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     values = {name: reader.get_tensor(name) for name in shapes}
-    found = {name: (types[name].name, shapes[name], np.asarray(value).tolist()) for name, value in values.items()}
-    (folder / "found.pickle").write_bytes(pickle.dumps(found))
+    tensors = {name: (types[name].name, shapes[name], np.asarray(value).tolist()) for name, value in values.items()}
+    (folder / "found.pickle").write_bytes(pickle.dumps(tensors))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variable = tf.compat.v1.get_variable("kernel", shape=(2, 3))
         tf.compat.v1.train.Saver([variable]).restore(session, str(folder / "ours"))

@@ -128,12 +128,12 @@ def test_what_is_written_is_read(prefix):
     bundle = TensorBundle.open(prefix)
     assert bundle.names == sorted(TENSORS)
     for name, values in TENSORS.items():
-        read = bundle.read(name)
-        assert bundle.shape(name) == values.shape == read.shape
-        np.testing.assert_array_equal(read, values)
+        values_read = bundle.read(name)
+        assert bundle.shape(name) == values.shape == values_read.shape
+        np.testing.assert_array_equal(values_read, values)
         kind = "string" if values.dtype == object else values.dtype.name
         assert bundle.dtype(name) == kind
-        assert read.dtype == (np.float32 if kind == "float16" else values.dtype)
+        assert values_read.dtype == (np.float32 if kind == "float16" else values.dtype)
 
 
 def test_bfloat16_becomes_float32(tmp_path):
@@ -164,18 +164,18 @@ def test_every_tensor_notices_a_flipped_bit(golden, tmp_path, slug_of):
         for suffix in (".index", ".data-00000-of-00001"):
             shutil.copy(f"{source}{suffix}", f"{tmp_path}/x{suffix}")
         data = Path(bundle_shard_name(f"{tmp_path}/x", 0, 1))
-        bundle, whole = TensorBundle.open(f"{tmp_path}/x"), data.read_bytes()
+        bundle, content = TensorBundle.open(f"{tmp_path}/x"), data.read_bytes()
         end = 0
         for name, entry in sorted(bundle._entries.items(), key=lambda item: item[1].offset):
             assert entry.offset == end  # every byte of the file belongs to a tensor
             end += entry.size
-            for place in {entry.offset, entry.offset + entry.size // 2, end - 1}:
-                damaged = bytearray(whole)
-                damaged[place] ^= 1
+            for position in {entry.offset, entry.offset + entry.size // 2, end - 1}:
+                damaged = bytearray(content)
+                damaged[position] ^= 1
                 data.write_bytes(damaged)
                 assert slug_of(lambda name=name: TensorBundle.open(f"{tmp_path}/x").read(name)) == "corrupt"
-        assert end == len(whole)
-        data.write_bytes(whole)
+        assert end == len(content)
+        data.write_bytes(content)
         assert all(TensorBundle.open(f"{tmp_path}/x").read(name) is not None for name in bundle.names)
 
 
@@ -183,10 +183,10 @@ def test_every_byte_of_the_index_counts(golden, tmp_path, slug_of):
     for suffix in (".index", ".data-00000-of-00001"):
         shutil.copy(golden / f"tf1/pretrain_c/model.ckpt-best{suffix}", tmp_path / f"x{suffix}")
     index = tmp_path / "x.index"
-    whole = index.read_bytes()
-    for place in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[place] ^= 1 << place % 8
+    content = index.read_bytes()
+    for position in range(len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << position % 8
         index.write_bytes(damaged)
         assert slug_of(TensorBundle.open, index) == "corrupt"
 
@@ -252,9 +252,9 @@ def test_strings_whose_lengths_lie(lengths):
 
 
 def test_strings_whose_lengths_are_damaged():
-    (lengths, behind), _ = encode_strings([b"ab", b"cde"])
+    (lengths, tail), _ = encode_strings([b"ab", b"cde"])
     with pytest.raises(MalformedError, match="checksum"):
-        decode_strings(lengths[::-1] + behind, 2)  # 3 and 2: as many bytes
+        decode_strings(lengths[::-1] + tail, 2)  # 3 and 2: as many bytes
 
 
 def test_headers_that_are_refused(prefix):
@@ -302,16 +302,16 @@ def test_ways_to_name_a_checkpoint(tmp_path, slug_of):
     assert slug_of(TensorBundle.open, tmp_path) == "not-found"
     hub = write("hub/variables/variables")
     assert opened("hub") == opened("hub/variables") == opened("hub/variables/variables.index") == hub
-    one = write("run/model.ckpt-1")
-    assert opened("run") == opened("run/model.ckpt-1") == opened("run/model.ckpt-1.index") == one
-    two = write("run/model.ckpt-2")
+    first = write("run/model.ckpt-1")
+    assert opened("run") == opened("run/model.ckpt-1") == opened("run/model.ckpt-1.index") == first
+    second = write("run/model.ckpt-2")
     with pytest.raises(AlbertKitError, match="2 TensorFlow checkpoints") as caught:
         TensorBundle.open(tmp_path / "run")
     assert caught.value.slug == "ambiguous"
-    assert all(f"`{tmp_path / path}`" in caught.value.hint for path in (one, two))
+    assert all(f"`{tmp_path / path}`" in caught.value.hint for path in (first, second))
     state = tmp_path / "run/checkpoint"
     state.write_text('model_checkpoint_path: "/elsewhere/model.ckpt-2"\nall_model_checkpoint_paths: "model.ckpt-1"\n')
-    assert opened("run") == two
+    assert opened("run") == second
     state.write_text('model_checkpoint_path: "model.ckpt-3"\n')
     assert slug_of(TensorBundle.open, tmp_path / "run") == "ambiguous"
     with pytest.raises(AlbertKitError, match=r"model\.ckpt-3\.index") as caught:

@@ -92,7 +92,9 @@ def joined(blocks: list[bytes], kinds: list[int], entries: list[tuple[bytes, int
 def hostile_blocks(rng, index, data):
     """A table of four blocks: one with other bytes, another type, in another order, twice or not at all in the index."""
     entries = list(read_table(index))
-    blocks, order, kinds = [], list(range(4)), [0] * 6
+    blocks = []
+    order = list(range(4))
+    kinds = [0] * 6
     for i in range(4):
         builder = _BlockBuilder()
         for key, value in entries[len(entries) * i // 4 : len(entries) * (i + 1) // 4]:
@@ -100,13 +102,13 @@ def hostile_blocks(rng, index, data):
         blocks.append(builder.finish())
     names = [bytes([i]) for i in range(4)]
     assert list(read_table(joined(blocks, kinds, list(zip(names, order, strict=True))))) == entries
-    what = rng.choice(("bytes", "bytes", "bytes", "kind", "blocks", "index"))
-    if what == "bytes":
+    part = rng.choice(("bytes", "bytes", "bytes", "kind", "blocks", "index"))
+    if part == "bytes":
         changed = rng.randrange(4)
         blocks[changed] = overwrite(rng, blocks[changed])
-    elif what == "kind":
+    elif part == "kind":
         kinds[rng.randrange(6)] = rng.choice((1, 2, 255))
-    elif what == "blocks":
+    elif part == "blocks":
         rng.shuffle(blocks)
     else:
         order = rng.choices(order, k=4)
@@ -130,21 +132,21 @@ def hostile_fields(rng, index, data):
         return write_table(entries.items()), data
     entry = MESSAGES["Entry"].FromString(entries[key])
     for _ in range(rng.choice((1, 2, 4))):
-        what = rng.choice(("dtype", "size", "offset", "shard_id", "dim", "dims", "rank", "slices"))
-        if what in ("size", "offset"):
-            setattr(entry, what, rng.choice(HOSTILE_NUMBERS))
-        elif what == "dtype":
+        part = rng.choice(("dtype", "size", "offset", "shard_id", "dim", "dims", "rank", "slices"))
+        if part in ("size", "offset"):
+            setattr(entry, part, rng.choice(HOSTILE_NUMBERS))
+        elif part == "dtype":
             entry.dtype = rng.choice(DTYPES)
-        elif what == "shard_id":
+        elif part == "shard_id":
             entry.shard_id = rng.choice((-1, 1, 2**31 - 1))
-        elif what == "dim" and entry.shape.dim:
+        elif part == "dim" and entry.shape.dim:
             rng.choice(entry.shape.dim).size = rng.choice(HOSTILE_NUMBERS)
-        elif what == "dims":
+        elif part == "dims":
             for _ in range(rng.choice((1, 2, 64, 300))):
                 entry.shape.dim.add(size=rng.choice(HOSTILE_NUMBERS))
-        elif what == "rank":
+        elif part == "rank":
             entry.shape.unknown_rank = True
-        elif what == "slices":
+        elif part == "slices":
             entry.slices.add()
     entries[key] = entry.SerializeToString()
     return write_table(entries.items()), data
@@ -152,8 +154,8 @@ def hostile_fields(rng, index, data):
 
 def swapped_entries(rng, index, data):
     entries = dict(read_table(index))
-    one, other = rng.sample(sorted(entries), 2)
-    entries[one], entries[other] = entries[other], entries[one]
+    first, second = rng.sample(sorted(entries), 2)
+    entries[first], entries[second] = entries[second], entries[first]
     return write_table(entries.items()), data
 
 
@@ -173,8 +175,8 @@ def hostile_graph(rng, index, data):
     graph = _ObjectGraph()
     for name in [key.decode(errors="replace") for key, _ in read_table(index)]:
         graph.nodes.add().attributes.add(full_name=name[::-1], checkpoint_key=name)
-    (lengths, behind), checksum = encode_strings([overwrite(rng, graph.SerializeToString())])
-    return _added(index, data, OBJECT_GRAPH, lengths + behind, checksum, [])
+    (lengths, tail), checksum = encode_strings([overwrite(rng, graph.SerializeToString())])
+    return _added(index, data, OBJECT_GRAPH, lengths + tail, checksum, [])
 
 
 def _added(index: bytes, data: bytes, name: str, stored: bytes, checksum: int, shape: list[int]) -> tuple[bytes, bytes]:
@@ -272,7 +274,9 @@ def test_ten_thousand_variants_of_golden_checkpoints(golden, tmp_path):
 
 def test_variants_of_an_archive(ours, tmp_path):
     """Headers of tar are changed with checksums that fit; compressed archives are cut and flipped."""
-    plain, packed, path = tmp_path / "x.tar", tmp_path / "x.tar.gz", tmp_path / "damaged"
+    plain = tmp_path / "x.tar"
+    packed = tmp_path / "x.tar.gz"
+    path = tmp_path / "damaged"
     for archive, mode in ((plain, "w"), (packed, "w:gz")):
         with tarfile.open(archive, mode) as members:
             for suffix in (".index", ".data-00000-of-00001"):
@@ -285,8 +289,8 @@ def test_variants_of_an_archive(ours, tmp_path):
             data = rng.choice((flip(rng, data), data[: rng.randrange(len(data))]))
         else:
             header = bytearray(data[:512])
-            place = rng.choice((rng.randrange(100), rng.randrange(100, 148), 156, rng.randrange(157, 512)))
-            header[place : place + 1] = rng.choice((b"\0", b"\xff", b"/", b"7", b"L", b"x", b"S", b"2"))
+            position = rng.choice((rng.randrange(100), rng.randrange(100, 148), 156, rng.randrange(157, 512)))
+            header[position : position + 1] = rng.choice((b"\0", b"\xff", b"/", b"7", b"L", b"x", b"S", b"2"))
             header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:]) + 8 * 32)
             data = bytes(header) + data[512:]
         path.write_bytes(data)

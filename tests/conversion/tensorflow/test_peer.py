@@ -26,7 +26,7 @@ def run_tensorflow(task: str, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory) -> Path:
+def tensorflow_files(tmp_path_factory) -> Path:
     """What TensorFlow wrote."""
     folder = tmp_path_factory.mktemp("tensorflow")
     run_tensorflow("write", folder)
@@ -34,9 +34,9 @@ def written(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def values(written) -> dict:
+def values(tensorflow_files) -> dict:
     """Name to type, shape and values of what TensorFlow wrote."""
-    return pickle.loads((written / "values.pickle").read_bytes())
+    return pickle.loads((tensorflow_files / "values.pickle").read_bytes())
 
 
 def described(bundle: TensorBundle, names: dict[str, str]) -> dict:
@@ -46,30 +46,30 @@ def described(bundle: TensorBundle, names: dict[str, str]) -> dict:
     }  # fmt: skip
 
 
-def test_object_graph_with_cycles(written, values):
-    bundle = TensorBundle.open(written / "object_graph")
+def test_object_graph_with_cycles(tensorflow_files, values):
+    bundle = TensorBundle.open(tensorflow_files / "object_graph")
     names = bundle.variable_names
     assert sorted(names.values()) == sorted(f"variable_{name}" for name in values)
     assert described(bundle, {key: name.removeprefix("variable_") for key, name in names.items()}) == values
 
 
-def test_saved_model(written, values):
-    with open_saved_model(written / "saved_model") as (bundle, assets):
+def test_saved_model(tensorflow_files, values):
+    with open_saved_model(tensorflow_files / "saved_model") as (bundle, assets):
         names = bundle.variable_names
         assert described(bundle, {key: name.removeprefix("variable_") for key, name in names.items()}) == values
         assert not assets
 
 
-def test_merged_shards(written):
-    bundle = TensorBundle.open(written / "shards")
-    assert len(list((written / "shards").glob("*.data-*"))) == 3
+def test_merged_shards(tensorflow_files):
+    bundle = TensorBundle.open(tensorflow_files / "shards")
+    assert len(list((tensorflow_files / "shards").glob("*.data-*"))) == 3
     assert bundle.names == ["a0", "a1", "a2", "b0", "b1", "b2"]
     assert [bundle.read(f"a{i}").tolist() for i in range(3)] == [[0], [1, 1], [2, 2, 2]]
     assert all(bundle.read(f"b{i}") == 0.5 for i in range(3))
 
 
-def test_saver_with_a_partitioned_variable(written):
-    bundle = TensorBundle.open(written / "saver")
+def test_saver_with_a_partitioned_variable(tensorflow_files):
+    bundle = TensorBundle.open(tensorflow_files / "saver")
     assert bundle.prefix.endswith("model.ckpt-7")
     assert bundle.names == ["bert/kernel", "global_step", "partitioned"]
     np.testing.assert_array_equal(bundle.read("bert/kernel"), np.eye(3))
@@ -78,8 +78,8 @@ def test_saver_with_a_partitioned_variable(written):
         bundle.read("partitioned")
 
 
-def test_every_type_but_bfloat16_and_our_bytes_are_tensorflows(written, values, tmp_path):
-    bundle = TensorBundle.open(written / "plain")
+def test_every_type_but_bfloat16_and_our_bytes_are_tensorflows(tensorflow_files, values, tmp_path):
+    bundle = TensorBundle.open(tensorflow_files / "plain")
     assert described(bundle, {name: name for name in bundle.names}) == {
         n: v for n, v in values.items() if n != "bfloat16"
     }
@@ -89,9 +89,9 @@ def test_every_type_but_bfloat16_and_our_bytes_are_tensorflows(written, values, 
         assert_same_bytes(bundle, tensors, tmp_path)  # float16 as float32
 
 
-def test_an_index_of_several_blocks_has_tensorflows_bytes(written, tmp_path):
-    bundle = TensorBundle.open(written / "many")
-    assert (written / "many.index").stat().st_size > 3 * 262_144
+def test_an_index_of_several_blocks_has_tensorflows_bytes(tensorflow_files, tmp_path):
+    bundle = TensorBundle.open(tensorflow_files / "many")
+    assert (tensorflow_files / "many.index").stat().st_size > 3 * 262_144
     assert_same_bytes(bundle, {name: bundle.read(name) for name in bundle.names}, tmp_path)
 
 
@@ -114,8 +114,8 @@ def test_tensorflow_reads_ours(tmp_path):
     write_bundle(tmp_path / "ours", tensors)
     assert (tmp_path / "ours.index").stat().st_size > 262_144
     run_tensorflow("read", tmp_path)
-    found = pickle.loads((tmp_path / "found.pickle").read_bytes())
-    assert found == {
+    values_read = pickle.loads((tmp_path / "found.pickle").read_bytes())
+    assert values_read == {
         name: ("string" if values.dtype == object else values.dtype.name, list(values.shape), values.tolist())
         for name, values in tensors.items()
     }  # fmt: skip

@@ -33,10 +33,10 @@ def plain(features):
 
 
 def test_the_original_is_read_as_tensorflow_reads_it(original, contents):
-    found = [plain(read_example(payload)) for payload in RecordFile(original)]
-    assert found == contents
+    records = [plain(read_example(payload)) for payload in RecordFile(original)]
+    assert records == contents
     contents[7]["masked_lm_ids"][3] += 1
-    assert found != contents
+    assert records != contents
 
 
 def test_records_are_framed_as_tensorflow_frames_them(original, tmp_path):
@@ -52,15 +52,15 @@ def test_examples_are_the_originals_bytes_but_for_the_order_of_the_features(orig
     orders = set()
     for payload, features in zip(RecordFile(original), contents, strict=True):
         features["masked_lm_weights"] = np.array(features["masked_lm_weights"], np.float32)
-        written = example(features)
-        assert len(written) == len(payload)
+        content = example(features)
+        assert len(content) == len(payload)
         alone = {name: example({name: values}) for name, values in features.items()}
         entries = {
             name: message[message.index(b"\n", 1) :] for name, message in alone.items()
         }  # without the outer length
         assert all(entry in payload for entry in entries.values())
         assert sum(map(len, entries.values())) == len(payload) - 3  # tag and two bytes of length around them
-        assert written[3:] == b"".join(entries[name] for name in sorted(entries))
+        assert content[3:] == b"".join(entries[name] for name in sorted(entries))
         orders.add(tuple(sorted(entries, key=lambda name: payload.index(entries[name]))))
     assert len(orders) > 100
     features["input_ids"][5] += 1
@@ -78,10 +78,10 @@ def test_examples_are_the_originals_bytes_but_for_the_order_of_the_features(orig
     )
 )
 def test_examples_come_back(features):
-    found = read_example(example(features))
-    assert plain(found) == features
+    features_read = read_example(example(features))
+    assert plain(features_read) == features
     kinds = {int: np.int64, float: np.float32, bytes: object}
-    assert all(found[name].dtype == kinds[type(values[0])] for name, values in features.items() if values)
+    assert all(features_read[name].dtype == kinds[type(values[0])] for name, values in features.items() if values)
 
 
 def test_records_are_read_in_any_order(original, tmp_path):
@@ -105,11 +105,11 @@ def test_the_fingerprint_knows_every_record(tmp_path):
 
 
 def test_a_file_cut_anywhere_is_noticed(tmp_path):
-    whole = b"".join(map(frame, (b"first", b"", b"the third")))
-    ends = {0, len(frame(b"first")), len(frame(b"first")) + len(frame(b"")), len(whole)}
+    content = b"".join(map(frame, (b"first", b"", b"the third")))
+    ends = {0, len(frame(b"first")), len(frame(b"first")) + len(frame(b"")), len(content)}
     path = tmp_path / "cut.tfrecord"
-    for size in range(len(whole)):
-        path.write_bytes(whole[:size])
+    for size in range(len(content)):
+        path.write_bytes(content[:size])
         if size in ends:
             assert len(RecordFile(path)) < 3
             continue
@@ -121,10 +121,10 @@ def test_a_file_cut_anywhere_is_noticed(tmp_path):
 
 
 def test_every_flipped_bit_is_noticed(tmp_path):
-    whole = b"".join(map(frame, (b"first", b"the second")))
+    content = b"".join(map(frame, (b"first", b"the second")))
     path = tmp_path / "flipped.tfrecord"
-    for position in range(8 * len(whole)):
-        flipped = bytearray(whole)
+    for position in range(8 * len(content)):
+        flipped = bytearray(content)
         flipped[position // 8] ^= 1 << position % 8
         path.write_bytes(flipped)
         with pytest.raises(DataError) as caught:
@@ -179,7 +179,7 @@ def test_a_file_that_changes_after_its_scan_is_noticed(tmp_path):
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=60))
 def test_any_payload_is_an_example_or_an_error(payload):
-    found = {}
+    arrays = {}
     with suppress(DataError):
-        found = read_example(payload)
-    assert all(values.ndim == 1 for values in found.values())
+        arrays = read_example(payload)
+    assert all(values.ndim == 1 for values in arrays.values())

@@ -129,8 +129,8 @@ def test_hostile_archives(module, tmp_path):
     link = tarfile.TarInfo("variables/variables.index")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     assert "not a plain file" in fact_of(lambda: open_and_close(pack(tmp_path / "b.tar", {}, link)))
-    many = {f"assets/{i}": b"" for i in range(1001)}
-    assert "more than 1000" in fact_of(lambda: open_and_close(pack(tmp_path / "c.tar.gz", many)))
+    members = {f"assets/{i}": b"" for i in range(1001)}
+    assert "more than 1000" in fact_of(lambda: open_and_close(pack(tmp_path / "c.tar.gz", members)))
     big = {**module, "saved_model.pb": bytes(70_000_000)}
     assert "unpacks to more than" in fact_of(lambda: open_and_close(pack(tmp_path / "d.tar.gz", big)))
     holes = tarfile.TarInfo("saved_model.pb")  # one byte of data, a terabyte long
@@ -147,9 +147,9 @@ def test_hostile_archives(module, tmp_path):
 
 
 def test_damaged_archives(module, tmp_path):
-    whole = pack(tmp_path / "whole.tar.gz", module).read_bytes()
+    content = pack(tmp_path / "whole.tar.gz", module).read_bytes()
     path = tmp_path / "damaged.tar.gz"
-    for damaged in (b"", b"text", whole[:2], whole[: len(whole) // 2], gzip.compress(b"no tar" * 1000)):
+    for damaged in (b"", b"text", content[:2], content[: len(content) // 2], gzip.compress(b"no tar" * 1000)):
         path.write_bytes(damaged)
         assert "tar archive" in fact_of(lambda: open_and_close(path))
     text = {**module, "assets/text": bytes(random.Random(0).choices(range(16), k=100_000))}
@@ -157,8 +157,8 @@ def test_damaged_archives(module, tmp_path):
     for start in range(1000, len(compressed) - 100, len(compressed) // 60):
         path.write_bytes(compressed[:start] + b"\xff" * 100 + compressed[start + 100 :])
         assert "tar archive" in fact_of(lambda: open_and_close(path))
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 1
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 1
     path.write_bytes(flipped)
     assert fact_of(lambda: open_and_close(path))
 

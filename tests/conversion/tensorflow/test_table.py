@@ -58,9 +58,9 @@ def test_varints_that_do_not_end_or_are_too_long(encoded):
 
 def test_every_byte_counts():
     table = write_table([(b"a", b"one"), (b"ab", b"two"), (b"b", b"")])
-    for place in range(len(table)):
+    for position in range(len(table)):
         damaged = bytearray(table)
-        damaged[place] ^= 0x10
+        damaged[position] ^= 0x10
         with pytest.raises(MalformedError):
             list(read_table(bytes(damaged)))
     for length in range(len(table)):

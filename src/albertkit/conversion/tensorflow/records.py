@@ -157,6 +157,10 @@ def example(features: Mapping[str, Any]) -> bytes:
     for name, feature in features.items():
         values = feature.tolist() if isinstance(feature, np.ndarray) else list(feature)
         first = values[0] if values else 0
-        kind = "bytes_list" if isinstance(first, bytes) else "float_list" if isinstance(first, float) else "int64_list"
+        kind = "int64_list"
+        if isinstance(first, bytes):
+            kind = "bytes_list"
+        elif isinstance(first, float):
+            kind = "float_list"
         getattr(message.features.feature[name], kind).value.extend(values)
     return message.SerializeToString(deterministic=True)

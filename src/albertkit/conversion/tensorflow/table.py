@@ -106,7 +106,9 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(block) - 4 * (restarts + 1)
     if restarts < 1 or end < 0:
         raise MalformedError(f"has a block of {len(block):,} bytes with {restarts:,} restart points")
-    position, key, rebuilt = 0, b"", 0
+    position = 0
+    key = b""
+    rebuilt = 0
     while position < end:
         shared, position = read_varint(block, position, end)
         unshared, position = read_varint(block, position, end)
@@ -124,7 +126,9 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def write_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return a table of the same bytes that TensorFlow's `TableBuilder` writes."""
-    table, index, block = bytearray(), _BlockBuilder(restart_interval=1), _BlockBuilder()
+    table = bytearray()
+    index = _BlockBuilder(restart_interval=1)
+    block = _BlockBuilder()
     handle, last = b"", b""
     for key, value in entries:
         if handle:  # the key of a block's place in the index is known only now
@@ -311,7 +315,9 @@ def _entry(name: str, stored: Any, num_shards: int) -> Entry:
         raise MalformedError(f"has a tensor of an impossible shape, `{name}` {list(shape)}")
     if not 0 <= stored.shard_id < num_shards or stored.offset < 0 or stored.size < 0:
         raise MalformedError(f"has an impossible place for `{name}`: shard {stored.shard_id}, byte {stored.offset}")
-    elements, storage, sliced = math.prod(shape), storage_type(stored.dtype), bool(stored.slices)
+    elements = math.prod(shape)
+    storage = storage_type(stored.dtype)
+    sliced = bool(stored.slices)
     if storage is not None and not sliced and stored.size != elements * storage.itemsize:
         raise MalformedError(
             f"says that `{name}`, {type_name(stored.dtype)} {list(shape)}, has {stored.size:,} bytes"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albertkit.embeddings import augment as scoring
-from albertkit.embeddings.augment import CrossEncoder, augment, balanced
+from albertkit.embeddings.augment import CrossEncoder, augment, balance_bands
 from albertkit.errors import AlbertKitError
 from albertkit.tables.columns import Columns
 from albertkit.tables.table import Table
@@ -214,10 +214,10 @@ def test_the_command_prints_the_bands(gold, cross_encoder, tmp_path, run_command
 
 def test_no_limit_keeps_everything_and_no_rows_are_no_error():
     scores = np.random.default_rng(0).uniform(0, 5, 100)
-    kept, bands = balanced(scores, 0, 5, 0, seed=0)
+    kept, bands = balance_bands(scores, 0, 5, 0, seed=0)
     assert len(kept) == 100 == sum(band["before"] for band in bands)
-    assert balanced(scores[:0], 0, 5, 2.0, seed=0)[0].tolist() == []
-    assert balanced(np.array([5.0, 0.0]), 0, 5, 2.0, seed=0)[1][-1]["before"] == 1
+    assert balance_bands(scores[:0], 0, 5, 2.0, seed=0)[0].tolist() == []
+    assert balance_bands(np.array([5.0, 0.0]), 0, 5, 2.0, seed=0)[1][-1]["before"] == 1
 
 
 def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(gold, cross_encoder, tmp_path, monkeypatch, capfd):

@@ -11,17 +11,17 @@ from albertkit.batches.streams import ExampleStream
 from albertkit.embeddings.data import (
     CLASSES,
     TextExamples,
-    entailed,
-    held_out_rows,
+    make_triplets,
     read_embedding_data,
-    read_scored,
+    read_scored_pairs,
     read_texts,
-    triplets_of,
+    select_entailed,
+    split_rows,
 )
-from albertkit.embeddings.losses import EmbeddingObjective, ToTeacher
+from albertkit.embeddings.losses import EmbeddingObjective, TeacherDistance
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.settings import EmbedSettings
-from albertkit.embeddings.train import example_features, set_up, text_numbers
+from albertkit.embeddings.train import apply_settings, example_features, number_texts
 from albertkit.errors import ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
@@ -88,22 +88,22 @@ def test_triplets_are_those_of_the_recipe():
         np.array([CLASSES.index(name) for name in (*"ec", *"en", *"ec", "e") for name in [
             {"e": "entailment", "c": "contradiction", "n": "neutral"}[name]]]),
     )  # fmt: skip
-    made, alone = triplets_of(pairs)
+    made, alone = make_triplets(pairs)
     assert made.texts == [
         ("p", "e1", "c1"), ("e1", "p", "c1"), ("p", "e2", "c1"), ("e2", "p", "c1"), ("q", "e4", "c2"), ("e4", "q", "c2"),
     ]  # fmt: skip
     assert alone == 1
-    assert entailed(pairs).texts == [("p", "e1"), ("lonely", "e3"), ("q", "e4")]
+    assert select_entailed(pairs).texts == [("p", "e1"), ("lonely", "e3"), ("q", "e4")]
 
 
 def test_held_out_first_texts_are_not_trained_on():
     firsts = [f"text {n // 3}" for n in range(90)]
-    train, dev = held_out_rows(firsts, 0.2, Path("data"))
+    train, dev = split_rows(firsts, 0.2, Path("data"))
     assert sorted(train + dev) == list(range(90))
     assert len(dev) == 18
     assert {firsts[n] for n in train}.isdisjoint(firsts[n] for n in dev)
     with pytest.raises(DataError, match="no dev file"):
-        held_out_rows(["one", "one"], 0.5, Path("data"))
+        split_rows(["one", "one"], 0.5, Path("data"))
 
 
 def test_texts_are_lines_and_rows_are_tables(tmp_path):
@@ -161,11 +161,11 @@ def test_what_does_not_fit_is_refused(tmp_path, kind, options, slug, slug_of):
 
 def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
     folder, file = data / "korean" / "korsts", data / "korean" / "korsts" / "sts-test.tsv"
-    in_folder = read_scored("korsts", folder, BadRows())
-    assert in_folder.texts == read_scored("korsts", folder / "sts-dev.tsv", BadRows()).texts
-    assert len(read_scored("korsts", file, BadRows())) == 1379
+    in_folder = read_scored_pairs("korsts", folder, BadRows())
+    assert in_folder.texts == read_scored_pairs("korsts", folder / "sts-dev.tsv", BadRows()).texts
+    assert len(read_scored_pairs("korsts", file, BadRows())) == 1379
     with pytest.raises(ConfigError, match="`nli` is not a format with scores"):
-        read_scored("nli", folder, BadRows())
+        read_scored_pairs("nli", folder, BadRows())
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def pairs(words) -> TextExamples:
 def test_an_update_is_whole_examples_with_their_own_targets(encoder, pairs):
     goals = np.random.default_rng(3).normal(size=(30, 32)).astype(np.float32)
     features = example_features(encoder, pairs.texts)
-    objective = EmbeddingObjective(encoder, "mse", ToTeacher("mse"), 2, goals)
+    objective = EmbeddingObjective(encoder, "mse", TeacherDistance("mse"), 2, goals)
     stream = ExampleStream(features, grouped=True, batch_size=7, batch_tokens=1 << 62, seed=4)
     seen: list[int] = []
     for _ in range(5):
@@ -205,7 +205,7 @@ def test_an_update_is_whole_examples_with_their_own_targets(encoder, pairs):
 
 
 def test_an_example_that_shares_a_text_with_another_is_no_negative(encoder, pairs):
-    numbers = text_numbers(pairs)
+    numbers = number_texts(pairs)
     assert numbers[28, 0] == numbers[0, 0]
     assert numbers[29, 1] == numbers[1, 0]
     features = example_features(encoder, pairs.texts)
@@ -224,7 +224,7 @@ def test_an_example_that_shares_a_text_with_another_is_no_negative(encoder, pair
 
 def test_another_dropout_changes_nothing_but_training(encoder):
     before = encoder.encode(["the quick brown fox"], precision="fp32")
-    set_up(encoder, EmbedSettings(dropout=0.1, length=20))
+    apply_settings(encoder, EmbedSettings(dropout=0.1, length=20))
     assert encoder.max_length == 20
     assert np.array_equal(encoder.eval().encode(["the quick brown fox"], precision="fp32"), before)
     features = encoder.features(["the quick brown fox"] * 2)

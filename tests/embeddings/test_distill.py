@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from albertkit.embeddings import distill as storing
-from albertkit.embeddings.data import held_out_rows
+from albertkit.embeddings.data import split_rows
 from albertkit.embeddings.distill import (
     Teacher,
+    compute_teacher_vectors,
     distill_embeddings,
     find_teacher,
     principal_components,
-    teacher_vectors,
 )
 from albertkit.embeddings.encoder import SentenceEncoder, unknown_shares
 from albertkit.embeddings.losses import TeacherRows, TeacherSpace
@@ -107,7 +107,7 @@ def test_the_mean_of_a_teacher_is_taken_out_where_it_is_wanted(start, lesson, tm
     np.save(tmp_path / "shifted.npy", shifted)
     plain = distill(start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "plain", SETTINGS)
     assert "--center-teacher" in capfd.readouterr().err
-    held = held_out_rows((lesson / "texts.txt").read_text().splitlines(), SETTINGS.held_out, lesson)[0]
+    held = split_rows((lesson / "texts.txt").read_text().splitlines(), SETTINGS.held_out, lesson)[0]
     centred = shifted - shifted[held].mean(0)
     np.save(tmp_path / "centred.npy", centred / np.linalg.norm(centred, axis=1, keepdims=True))
     before = distill(start, tmp_path / "centred.npy", lesson / "texts.txt", tmp_path / "before", SETTINGS)
@@ -149,7 +149,7 @@ def test_mistakes_are_named(start, lesson, tmp_path, refused):
     assert refused(start, tmp_path / "none.npy", texts, run) == "not-found"
     computed = storing.Teacher("a model", "holed", lambda some: holed[: len(some)])
     with pytest.raises(DataError, match="by `a model` holds NaN"):
-        storing.teacher_vectors(computed, texts.read_text().splitlines(), tmp_path / "kept", join_world("cpu"))
+        storing.compute_teacher_vectors(computed, texts.read_text().splitlines(), tmp_path / "kept", join_world("cpu"))
     for select in ("spearman", "retrieval"):
         assert refused(start, vectors, texts, run, replace(SETTINGS, select=select)) == "bad-value"
     (tmp_path / "uneven.tsv").write_text("the fox\tthe dog\nthe fox\n")
@@ -182,13 +182,13 @@ def test_a_package_that_carries_a_model_is_a_teacher(start, tmp_path, monkeypatc
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     teacher = find_teacher("carrying-words", "cpu")
     texts = ["the quick brown fox", "seven wizards"]
-    vectors = teacher_vectors(teacher, texts, tmp_path / "cache", world)
+    vectors = compute_teacher_vectors(teacher, texts, tmp_path / "cache", world)
     np.testing.assert_allclose(vectors, encoder.encode(texts, precision="fp32"), atol=1e-5)
     assert teacher.identity == find_teacher(str(tmp_path / "carrying_words" / "model"), "cpu").identity
 
 
 def test_vectors_are_computed_once_and_a_killed_run_keeps_what_it_has(tmp_path, monkeypatch, world):
-    monkeypatch.setattr(storing, "_PART", 4)
+    monkeypatch.setattr(storing, "_PART_TEXTS", 4)
     asked: list[str] = []
 
     def encode(texts) -> np.ndarray:
@@ -201,16 +201,16 @@ def test_vectors_are_computed_once_and_a_killed_run_keeps_what_it_has(tmp_path, 
     teacher = Teacher("t", "t 1", encode=encode)
     texts = ["x" * n for n in range(1, 11)]
     with pytest.raises(KeyboardInterrupt):
-        teacher_vectors(teacher, texts, tmp_path / "cache", world)
+        compute_teacher_vectors(teacher, texts, tmp_path / "cache", world)
     del asked[:]
-    vectors = teacher_vectors(teacher, texts, tmp_path / "cache", world)
+    vectors = compute_teacher_vectors(teacher, texts, tmp_path / "cache", world)
     assert asked == texts[4:]
     assert vectors[:, 0].tolist() == list(range(1, 11))
     del asked[:]
-    assert np.array_equal(teacher_vectors(teacher, texts, tmp_path / "cache", world), vectors)
+    assert np.array_equal(compute_teacher_vectors(teacher, texts, tmp_path / "cache", world), vectors)
     assert asked == []
     for other, read in ((replace(teacher, identity="t 2"), texts), (teacher, [*texts[:9], "y"])):
-        teacher_vectors(other, read, tmp_path / "cache", world)
+        compute_teacher_vectors(other, read, tmp_path / "cache", world)
         assert asked == list(read)
         del asked[:]
     assert not list((tmp_path / "cache").glob("part-*"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.embeddings.losses import ToTeacher, make_loss, without_repeats
+from albertkit.embeddings.losses import TeacherDistance, make_loss, without_repeats
 from albertkit.embeddings.settings import EmbedSettings
 from albertkit.errors import ConfigError
 
@@ -35,7 +35,7 @@ def computed(name: str, arrays: dict[str, np.ndarray]) -> tuple[float, dict[str,
     ours, sides, target, dims = LOSSES[name]
     vectors = [torch.tensor(arrays[side], requires_grad=True) for side in sides]
     targets = None if target is None else torch.tensor(arrays[target])
-    loss = ToTeacher("mse") if ours == "teacher" else make_loss(ours, vectors[0].shape[1], dims)
+    loss = TeacherDistance("mse") if ours == "teacher" else make_loss(ours, vectors[0].shape[1], dims)
     if ours == "softmax":
         loss.classifier.weight.data = torch.tensor(arrays["softmax_weight"])
         loss.classifier.bias.data = torch.tensor(arrays["softmax_bias"])
@@ -78,8 +78,8 @@ def test_all_negatives_of_an_example_are_ranked_below_its_positive():
 def test_cosine_to_a_teacher_is_zero_in_its_direction_whatever_the_length(reference):
     arrays, _ = reference
     teacher = torch.tensor(arrays["teacher"])
-    assert ToTeacher("cosine")([3 * teacher], teacher).item() == pytest.approx(0, abs=1e-6)
-    off = ToTeacher("cosine")([torch.tensor(arrays["a"])], teacher).item()
+    assert TeacherDistance("cosine")([3 * teacher], teacher).item() == pytest.approx(0, abs=1e-6)
+    off = TeacherDistance("cosine")([torch.tensor(arrays["a"])], teacher).item()
     expected = 1 - torch.nn.CosineSimilarity(dim=1)(torch.tensor(arrays["a"]), teacher).mean().item()
     assert off == pytest.approx(expected, abs=1e-6)
 
@@ -87,8 +87,8 @@ def test_cosine_to_a_teacher_is_zero_in_its_direction_whatever_the_length(refere
 def test_two_columns_regress_to_the_same_teacher_vector(reference):
     arrays, values = reference
     a, b, teacher = (torch.tensor(arrays[name]) for name in ("a", "b", "teacher"))
-    apart = [ToTeacher("mse")([side], teacher).item() for side in (a, b)]
-    assert ToTeacher("mse")([a, b], teacher).item() == pytest.approx(np.mean(apart), abs=1e-6)
+    apart = [TeacherDistance("mse")([side], teacher).item() for side in (a, b)]
+    assert TeacherDistance("mse")([a, b], teacher).item() == pytest.approx(np.mean(apart), abs=1e-6)
     assert apart[0] == pytest.approx(values["mse_to_teacher"], abs=1e-5)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from albertkit.embeddings import augment
 from albertkit.embeddings.augment import (
-    NOBODY,
+    NO_NEIGHBOUR,
     bm25_neighbours,
     pair_neighbours,
     random_neighbours,
@@ -43,7 +43,7 @@ def bm25(rows, k1=1.5, b=0.75):
 def chosen_and_best(rows, k, scores):
     """Of each text the scores of the neighbours chosen, and the k best scores of others."""
     nearest = bm25_neighbours(ragged(rows), k)
-    chosen = [[scores[n, m] if m != NOBODY else 0.0 for m in row] for n, row in enumerate(nearest)]
+    chosen = [[scores[n, m] if m != NO_NEIGHBOUR else 0.0 for m in row] for n, row in enumerate(nearest)]
     best = []
     for n in range(len(rows)):
         others = np.delete(scores[n], n)
@@ -59,19 +59,19 @@ def test_bm25_neighbours_have_the_best_scores_by_the_formula(rows):
     assert np.abs(chosen - best).max() > 1e-3  # another constant is noticed
     empty = [n for n, row in enumerate(rows) if not len(row)]
     assert empty
-    assert (nearest[empty] == NOBODY).all()
+    assert (nearest[empty] == NO_NEIGHBOUR).all()
 
 
 @pytest.mark.slow  # it compiles
 def test_the_compiled_search_of_many_texts_finds_the_same(rows, monkeypatch):
-    monkeypatch.setattr(augment, "_MANY_TEXTS", 10)
+    monkeypatch.setattr(augment, "_MIN_COMPILED_TEXTS", 10)
     _, chosen, best = chosen_and_best(rows, 4, bm25(rows))
     np.testing.assert_allclose(chosen, best, rtol=1e-5, atol=1e-6)
 
 
 def test_texts_without_a_common_token_are_no_neighbours():
     nearest = bm25_neighbours(ragged([np.array(row, np.int32) for row in ([5, 6], [6, 7], [8], [9])]), 2)
-    assert nearest.tolist() == [[1, NOBODY], [0, NOBODY], [NOBODY] * 2, [NOBODY] * 2]
+    assert nearest.tolist() == [[1, NO_NEIGHBOUR], [0, NO_NEIGHBOUR], [NO_NEIGHBOUR] * 2, [NO_NEIGHBOUR] * 2]
 
 
 def test_semantic_neighbours_are_those_of_brute_force():
@@ -103,7 +103,7 @@ def test_pairs_are_unique_in_either_order_under_their_lowest_rank():
     keys = [frozenset(pair) for pair in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)]
     expected = {}
     for (first, rank), second in np.ndenumerate(nearest):
-        if second != NOBODY and second != first:
+        if second != NO_NEIGHBOUR and second != first:
             key = frozenset((first, int(second)))
             expected[key] = min(expected.get(key, (99,)), (rank + 1, first))
     assert len(keys) == len(set(keys)) == len(expected)

@@ -15,7 +15,7 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.losses import EmbeddingObjective, make_loss
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.settings import EmbedSettings
-from albertkit.embeddings.train import example_features, text_numbers, train_embeddings
+from albertkit.embeddings.train import example_features, number_texts, train_embeddings
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining
 from albertkit.tables.bad_rows import BadRows
@@ -229,7 +229,7 @@ def test_the_loss_of_triplets_is_that_of_sentence_transformers(encoder, words, t
     data = read_embedding_data(options, True, BadRows())
     features = example_features(encoder, data.train.texts)
     objective = EmbeddingObjective(
-        encoder, "mnrl", make_loss("mnrl", encoder.dimension), 3, None, text_numbers(data.train)
+        encoder, "mnrl", make_loss("mnrl", encoder.dimension), 3, None, number_texts(data.train)
     )
     part = objective.losses(next(ExampleStream(features, grouped=True, batch_size=12, batch_tokens=1 << 62))[0])["mnrl"]
     encoder.save_pretrained(tmp_path / "model")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError
-from albertkit.export.classes import build
+from albertkit.export.classes import build_model
 from albertkit.export.graph import QuantizedGraph
 from albertkit.export.onnx import build_onnx, count_products
 from albertkit.model import (
@@ -239,7 +239,7 @@ class OneScale(QuantizedGraph):
 @pytest.mark.parametrize("graph", [QuantizedGraph, OneScale])
 def test_a_text_is_the_same_alone_and_in_company(make_model, graph):
     model = make_model(AlbertModel)
-    session = session_of(build(graph(dict(model.named_parameters())), model))
+    session = session_of(build_model(graph(dict(model.named_parameters())), model))
     inputs = padded(model, 6, 20)
     together = run(session, inputs)["pooler_output"]
     alone = torch.cat([

@@ -34,7 +34,7 @@ from albertkit.model import (
 )
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.pipelines.compare_precision import compare_states, largest_output_difference
-from albertkit.pipelines.load import task_of
+from albertkit.pipelines.load import infer_task
 from albertkit.pipelines.text_pipelines import BY_TASK
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.data import read_split
@@ -159,7 +159,7 @@ def test_every_class_runs_as_what_it_was(folder, tmp_path, tokenizer, model_clas
 def test_tasks_take_it_for_their_model(folder, tmp_path, tokenizer, fine_tuned):
     model = fine_tuned.from_pretrained(folder(fine_tuned))
     export_onnx(tmp_path / fine_tuned.__name__, tmp_path / "out")
-    task = task_of(model, FolderFacts.read(tmp_path / "out"), tokenizer)
+    task = infer_task(model, FolderFacts.read(tmp_path / "out"), tokenizer)
     assert task is not None
     pipeline = BY_TASK[task.kind](task, model, tokenizer, "fp32")
     inputs = [pipeline.parse(pipeline.example)]
@@ -224,7 +224,7 @@ def test_a_run_is_its_best_model(folder, tmp_path):
 
 
 def test_numbers_of_a_large_model_lie_beside_it(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx, "_ONE_FILE", 1000)
+    monkeypatch.setattr(onnx, "_MAX_FILE_BYTES", 1000)
     report = export_onnx(folder(AlbertForMaskedLM), tmp_path / "out")
     beside = tmp_path / "out" / "model.onnx.data"
     assert report.megabytes * 1e6 >= beside.stat().st_size > 50_000

@@ -6,7 +6,7 @@ from typing import Any
 import transformers
 
 import albertkit
-from albertkit.pipelines.accelerate import _TheirForward
+from albertkit.pipelines.accelerate import _TransformersForward
 
 Model = transformers.AlbertPreTrainedModel
 computed: list[str] = []  # a name for each time that the engine computed
@@ -20,13 +20,13 @@ def eval_and_accelerate(model: Any, _eval: Any = Model.eval) -> Any:
     return evaluated
 
 
-def output_and_count(forward: Any, *arguments: Any, _output: Any = _TheirForward._output) -> Any:
+def output_and_count(forward: Any, *arguments: Any, _output: Any = _TransformersForward._output) -> Any:
     computed.append(type(forward.model).__name__)
     return _output(forward, *arguments)
 
 
 Model.eval = eval_and_accelerate
-_TheirForward._output = output_and_count
+_TransformersForward._output = output_and_count
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 import albertkit
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForSequenceClassification, AlbertModel
-from albertkit.pipelines.accelerate import _OwnEncode, _TheirForward
+from albertkit.pipelines.accelerate import _OwnEncode, _TransformersForward
 
 transformers = pytest.importorskip("transformers")
 
@@ -46,7 +46,7 @@ def made(name: str, **changes):
 
 
 def is_fast(model) -> bool:
-    return any(isinstance(module.__dict__.get("forward"), _TheirForward) for module in model.modules())
+    return any(isinstance(module.__dict__.get("forward"), _TransformersForward) for module in model.modules())
 
 
 @pytest.mark.parametrize("name", CLASSES)

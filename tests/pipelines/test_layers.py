@@ -14,7 +14,7 @@ from small_models import shaken
 from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.pipelines.layers import look_inside
+from albertkit.pipelines.layers import trace_layers
 from albertkit.tokenizer import AlbertTokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -57,7 +57,7 @@ SHARING = [{}, {"num_hidden_groups": 2, "inner_group_num": 2}, {"num_hidden_grou
 def test_one_text_token_by_token(tokenizer, tmp_path, changes):
     model = drawn(AlbertForMaskedLM, **changes)
     text = "one [MASK] of a [MASK], run"
-    found = look_inside(model, tokenizer, text)
+    found = trace_layers(model, tokenizer, text)
     json.dumps(found, allow_nan=False)
     ids = tokenizer.encode(text, special_tokens=True, mask_literal=True)
     states, attention = theirs(model, tmp_path, ids)
@@ -92,10 +92,10 @@ def test_one_text_token_by_token(tokenizer, tmp_path, changes):
 
 def test_every_part_of_a_text_sees_other_weights(tokenizer):
     model = drawn(AlbertForMaskedLM)
-    before = look_inside(model, tokenizer, TEXTS[2])
+    before = trace_layers(model, tokenizer, TEXTS[2])
     with torch.no_grad():
         model.albert.encoder.albert_layer_groups[0].albert_layers[0].attention.key.weight += 0.3
-    after = look_inside(model, tokenizer, TEXTS[2])
+    after = trace_layers(model, tokenizer, TEXTS[2])
     for part in ("attention", "similarity", "step", "states_2d", "variance"):
         assert not np.allclose(before[part], after[part], atol=2e-4), part
     assert before["predictions"] != after["predictions"]
@@ -105,19 +105,19 @@ def test_every_part_of_a_text_sees_other_weights(tokenizer):
 def test_a_long_text_is_cut_and_that_is_said(tokenizer):
     model = drawn(AlbertModel)
     long = " ".join(WORDS * 4)
-    found = look_inside(model, tokenizer, long, max_tokens=9)
+    found = trace_layers(model, tokenizer, long, max_tokens=9)
     assert (len(found["tokens"]), found["left_out"]) == (9, 56 - 7)
     assert found["tokens"][-1] == "[SEP]"
     assert found["predictions"] is None  # no head
-    assert len(look_inside(model, tokenizer, long)["tokens"]) == 24  # what the model reads
-    assert look_inside(drawn(AlbertForMaskedLM), tokenizer, "one layer")["predictions"] == []
+    assert len(trace_layers(model, tokenizer, long)["tokens"]) == 24  # what the model reads
+    assert trace_layers(drawn(AlbertForMaskedLM), tokenizer, "one layer")["predictions"] == []
 
 
 def test_dropout_is_off_and_the_model_is_left_as_it_was(tokenizer):
     model = drawn(AlbertForSequenceClassification, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
-    still = look_inside(model, tokenizer, TEXTS[0])
+    still = trace_layers(model, tokenizer, TEXTS[0])
     model.train()
-    assert look_inside(model, tokenizer, TEXTS[0]) == still
+    assert trace_layers(model, tokenizer, TEXTS[0]) == still
     assert model.training
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
 
@@ -127,16 +127,16 @@ def test_states_of_zero_have_no_direction_and_no_fault(tokenizer):
     with torch.no_grad():
         for parameter in model.encoder.parameters():
             parameter.zero_()
-    movement = look_inside(model, tokenizer, TEXTS[0])
+    movement = trace_layers(model, tokenizer, TEXTS[0])
     assert {step for steps in movement["step"] for step in steps} == {0.0}
     json.dumps(movement, allow_nan=False)
 
 
 def test_texts_and_models_without_states_are_refused(tokenizer, slug_of):
     model = drawn(AlbertModel)
-    assert slug_of(look_inside, model, tokenizer, "") == "bad-input"
-    assert slug_of(look_inside, model, tokenizer, "one", 2) == "bad-value"
-    assert slug_of(look_inside, drawn(AlbertModel, vocab_size=18), tokenizer, "one") == "wrong-tokenizer"
+    assert slug_of(trace_layers, model, tokenizer, "") == "bad-input"
+    assert slug_of(trace_layers, model, tokenizer, "one", 2) == "bad-value"
+    assert slug_of(trace_layers, drawn(AlbertModel, vocab_size=18), tokenizer, "one") == "wrong-tokenizer"
     with torch.no_grad():
         model.encoder.embedding_hidden_mapping_in.weight[0, 0] = math.nan
-    assert slug_of(look_inside, model, tokenizer, "one") == "not-finite"
+    assert slug_of(trace_layers, model, tokenizer, "one") == "not-finite"

@@ -31,7 +31,7 @@ def installed(monkeypatch):
 
 
 def machine_facts():
-    return doctor.examine().sections()[0].values
+    return doctor.examine_machine().sections()[0].values
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_extras_name_what_is_missing_and_the_install_line(installed):
 
 
 def test_this_machine_is_described_truly():
-    facts = doctor.examine().to_dict()
+    facts = doctor.examine_machine().to_dict()
     json.dumps(facts)
     assert facts["machine"]["cores"] == os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
@@ -130,7 +130,7 @@ def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(mo
     def refuse(**_kwargs):
         raise PermissionError
 
-    facts = vars(doctor.examine()).copy()
+    facts = vars(doctor.examine_machine()).copy()
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
     facts["folders"] = [doctor.folder("cache", tmp_path / "not" / "there")]
     found = doctor.find_problems(facts)
@@ -178,7 +178,7 @@ def test_a_torch_that_cannot_be_imported_is_fatal(tmp_path):
 
 
 def test_markdown_is_tables_that_do_not_name_the_home_folder(monkeypatch):
-    found = doctor.examine()
+    found = doctor.examine_machine()
     monkeypatch.setenv("HOME", os.path.dirname(found.python["executable"]))
     shown = doctor.as_markdown(found)
     assert shown.startswith("### albertkit doctor\n\n|  |  |\n| --- | --- |\n")
@@ -188,7 +188,7 @@ def test_markdown_is_tables_that_do_not_name_the_home_folder(monkeypatch):
 
 
 def test_a_copy_that_is_not_installed_is_refused(installed, slug_of):
-    assert slug_of(doctor.examine) == "not-installed"
+    assert slug_of(doctor.examine_machine) == "not-installed"
 
 
 def test_the_command_prints_one_object_or_plain_tables(run_command):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from albertkit.pipelines.layers import look_inside
+from albertkit.pipelines.layers import trace_layers
 from albertkit.pipelines.load import load_pipeline
 
 QUESTIONS = [
@@ -134,7 +134,7 @@ def test_similarity(service, folders, texts):
 
 def test_a_look_inside(service, folders):
     pipeline = load_pipeline(folders["pretrained"], precision="fp32")
-    wanted = look_inside(pipeline.model, pipeline.tokenizer, "the [MASK] fox")
+    wanted = trace_layers(pipeline.model, pipeline.tokenizer, "the [MASK] fox")
     found = service.post("/passes", {"text": "the [MASK] fox"}).json()
     assert found.pop("model") == "pretrained"
     np.testing.assert_allclose(np.abs(found.pop("states_2d")), np.abs(wanted.pop("states_2d")), atol=1e-3)

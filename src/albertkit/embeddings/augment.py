@@ -27,19 +27,18 @@ from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_data, read_split
 from albertkit.tasks.metrics import regression_scores
 from albertkit.tasks.models import load_task_model, run_model
-from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextExample, TextRegression
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.training.processes import choose_precision, join_world
 
-NOBODY = -1  # where a text has fewer than k neighbours
+NO_NEIGHBOUR = -1  # where a text has fewer than k neighbours
 # From here on bm25s' compiled search is the faster one: 8,000 texts of 12 tokens take 2 s, but compiling takes 15 to 40; the
 # plain one takes 51.
-_MANY_TEXTS = 8_000
+_MIN_COMPILED_TEXTS = 8_000
 
 
 class Candidates(NamedTuple):
-    """Holds C different pairs of texts, whichever is first; int64 [C] each."""
+    """C different pairs of texts, whichever is first; int64 [C] each."""
 
     first: np.ndarray  # number of the first text
     second: np.ndarray
@@ -72,14 +71,14 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
     tokens, indices = np.unique(ids.ids, return_inverse=True)
     rows = [indices[start:end].tolist() for start, end in zip(ids.offsets[:-1], ids.offsets[1:], strict=True)]
     with_tokens = [number for number, row in enumerate(rows) if row]
-    nearest = np.full((len(rows), k), NOBODY, np.int64)
+    nearest = np.full((len(rows), k), NO_NEIGHBOUR, np.int64)
     if not with_tokens:
         return nearest
-    index = BM25(backend="numba" if len(rows) > _MANY_TEXTS else "numpy")
+    index = BM25(backend="numba" if len(rows) > _MIN_COMPILED_TEXTS else "numpy")
     index.index((rows, {str(number): number for number in range(len(tokens))}), show_progress=False)
     queries = [rows[number] for number in with_tokens]
     documents, scores = index.retrieve(queries, k=k + 1, show_progress=False, n_threads=-1)  # one more: the text itself
-    nearest[with_tokens] = _without_itself(np.where(scores > 0, documents, NOBODY), np.array(with_tokens), k)
+    nearest[with_tokens] = _without_itself(np.where(scores > 0, documents, NO_NEIGHBOUR), np.array(with_tokens), k)
     return nearest
 
 
@@ -96,9 +95,9 @@ def semantic_neighbours(vectors: np.ndarray, k: int) -> np.ndarray:
 
 
 def random_neighbours(num_texts: int, k: int, seed: int) -> np.ndarray:
-    """Draw k others for each text; the same one may come twice: int64 [E, k]."""
-    others = np.random.default_rng(seed).integers(0, num_texts - 1, (num_texts, k))
-    return others + (others >= np.arange(num_texts)[:, None])
+    """Draw k neighbours for each text, never itself; one may come twice: int64 [E, k]."""
+    neighbours = np.random.default_rng(seed).integers(0, num_texts - 1, (num_texts, k))
+    return neighbours + (neighbours >= np.arange(num_texts)[:, None])
 
 
 def pair_neighbours(nearest: np.ndarray) -> Candidates:
@@ -108,7 +107,7 @@ def pair_neighbours(nearest: np.ndarray) -> Candidates:
     """
     first, rank = np.indices(nearest.shape)
     pairs = Candidates(first.ravel(), nearest.ravel(), rank.ravel() + 1)
-    pairs = pairs.take((pairs.second != NOBODY) & (pairs.first != pairs.second))
+    pairs = pairs.take((pairs.second != NO_NEIGHBOUR) & (pairs.first != pairs.second))
     best_first = pairs.take(np.lexsort((pairs.first, pairs.rank)))
     unique = best_first.take(np.unique(best_first.keys(len(nearest)), return_index=True)[1])
     return unique.take(np.lexsort((unique.rank, unique.first)))
@@ -168,7 +167,7 @@ class CrossEncoder:
         return np.array(scores, np.float64)
 
 
-LEAST_SPEARMAN = 0.5  # on gold dev pairs; what a weaker one says of pairs is mostly noise
+MIN_SPEARMAN = 0.5  # on gold dev pairs; what a weaker one says of pairs is mostly noise
 CHUNK = 1024  # pairs whose scores are computed at once: 20 s of a small model on one core
 
 
@@ -181,12 +180,12 @@ def check_cross_encoder(
     """
     labels = np.array([example.label for example in dev], np.float64)
     scores = regression_scores(labels, predicted)
-    if not force and not scores["spearman"] >= LEAST_SPEARMAN:
+    if not force and not scores["spearman"] >= MIN_SPEARMAN:
         figure = "undefined: its scores are constant" if np.isnan(scores["spearman"]) else f"{scores['spearman']:.3f}"
         raise CheckpointError(
             "doubtful",
             f"`{name}` agrees too little with {len(dev):,} gold dev pairs: the Spearman correlation, which must be "
-            f"{LEAST_SPEARMAN} at least, is {figure}",
+            f"{MIN_SPEARMAN} at least, is {figure}",
             "fine-tune a larger model (tiny ones learn to compare two texts in one sequence hardly at all, however long they "
             "are fine-tuned); or use it as it is with --force",
         )
@@ -235,7 +234,8 @@ class AugmentReport(Result):
 
     def sections(self) -> list[Section]:
         """Return how the scores compare with gold, what was found, and the scores by band before and after balancing."""
-        spearman, pearson = value_text(self.dev["spearman"]), value_text(self.dev["pearson"])
+        spearman = value_text(self.dev["spearman"])
+        pearson = value_text(self.dev["pearson"])
         candidates = ", ".join(f"{name} {count:,}" for name, count in self.candidates.items())
         bands = [[f"{band['from']:g} to {band['to']:g}", band["before"], band["after"]] for band in self.bands]
         clipped = f"scores beyond the gold scale, set to its end: {self.clipped:,}" if self.clipped else ""
@@ -270,7 +270,10 @@ def augment(options: AugmentOptions) -> AugmentReport:
     dev_scores, notes = check_cross_encoder(str(options.cross_encoder), data.dev, dev_predictions, options.force)
     texts = _texts(options, data.train, bad_rows)
     candidates = _candidates(options, texts, cross_encoder.token_ids)
-    gold = [*data.train, *data.dev, *_test_pairs(task, Path(options.gold), bad_rows)]
+    gold = [*data.train, *data.dev]
+    gold_files = task.files(Path(options.gold))
+    if "test" in gold_files:  # they are gold, too
+        gold += read_split(task, gold_files["test"], "test", bad_rows, labelled=False)
     fresh = candidates.take(~np.isin(candidates.keys(len(texts)), _gold_keys(texts, gold)))
     if options.progress:
         print(f"{len(fresh.first):,} candidates of {len(texts):,} texts", file=sys.stderr, flush=True)
@@ -279,10 +282,10 @@ def augment(options: AugmentOptions) -> AugmentReport:
     labels = [example.label for example in data.train]
     low, high = score_range(labels, options.kind in LAYOUTS)
     clipped = np.clip(scores, low, high)
-    kept, bands = balanced(clipped, low, high, options.balance, options.seed)
+    kept_rows, bands = balance_bands(clipped, low, high, options.balance, options.seed)
     report = AugmentReport(
         written=(path, path.with_suffix(".json")),
-        pairs=len(kept),
+        pairs=len(kept_rows),
         texts=len(texts),
         candidates={options.sampler: len(candidates.first)},
         gold_removed=len(candidates.first) - len(fresh.first),
@@ -294,13 +297,13 @@ def augment(options: AugmentOptions) -> AugmentReport:
     )
     with atomic_file(path, "w") as stream:
         stream.write("score\ttext\tpair\tsampler\trank\n")
-        for score, first, second, rank in zip(clipped[kept].tolist(), *fresh.take(kept), strict=True):
+        for score, first, second, rank in zip(clipped[kept_rows].tolist(), *fresh.take(kept_rows), strict=True):
             stream.write(f"{score:.4f}\t{texts[first]}\t{texts[second]}\t{options.sampler}\t{rank}\n")
     write_json(report.written[1], report.to_dict())
     return report
 
 
-def balanced(
+def balance_bands(
     scores: np.ndarray, low: float, high: float, balance: float, seed: int
 ) -> tuple[np.ndarray, list[dict[str, float]]]:
     """Return the rows to keep so that no band of scores is crowded, int64, ascending; and of each band from, to, before, after.
@@ -318,9 +321,9 @@ def balanced(
     edges = np.linspace(low, high, BANDS + 1).tolist()
     for number in range(BANDS):
         rows = np.flatnonzero(band == number)
-        kept = random.choice(rows, max_rows, replace=False) if len(rows) > max_rows else rows
-        kept_rows.append(kept)
-        bands.append({"from": edges[number], "to": edges[number + 1], "before": len(rows), "after": len(kept)})
+        band_rows = random.choice(rows, max_rows, replace=False) if len(rows) > max_rows else rows
+        kept_rows.append(band_rows)
+        bands.append({"from": edges[number], "to": edges[number + 1], "before": len(rows), "after": len(band_rows)})
     return np.sort(np.concatenate(kept_rows)), bands
 
 
@@ -336,7 +339,7 @@ def _target(path: Path, overwrite: bool) -> Path:
 def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRows) -> list[str]:
     """Return the different texts to find pairs among."""
     rows = read_texts(Path(options.texts), Columns(), 1, bad_rows) if options.texts else zip(*_sides(gold), strict=True)
-    texts = list(dict.fromkeys(_plain(text) for row in rows for text in row))
+    texts = list(dict.fromkeys(_normalize_text(text) for row in rows for text in row))
     if len(texts) < 2:
         fact = f"{counted(len(texts), 'different text')}: there is nothing to pair"
         raise DataError("too-little-data", fact, "add some")
@@ -360,20 +363,16 @@ def _sides(pairs: Sequence[TextExample]) -> tuple[list[str], list[str]]:
     return [pair.text for pair in pairs], [pair.pair or "" for pair in pairs]
 
 
-def _test_pairs(task: Task, gold: Path, bad_rows: BadRows) -> list[TextExample]:
-    """Read the test pairs of a folder: they are gold, too."""
-    files = task.files(gold)
-    return read_split(task, files["test"], "test", bad_rows, labelled=False) if "test" in files else []
-
-
 def _gold_keys(texts: Sequence[str], gold: Iterable[TextExample]) -> np.ndarray:
     """Return `pair_keys` of the gold pairs both texts of which are among the texts."""
     index_of = {text: index for index, text in enumerate(texts)}
-    pairs = [[index_of.get(_plain(text), -1) for text in pair] for pair in zip(*_sides(list(gold)), strict=True)]
+    pairs = [
+        [index_of.get(_normalize_text(text), -1) for text in pair] for pair in zip(*_sides(list(gold)), strict=True)
+    ]
     pairs_of_texts = np.array([pair for pair in pairs if min(pair) >= 0], np.int64).reshape(-1, 2)
     return pair_keys(pairs_of_texts[:, 0], pairs_of_texts[:, 1], len(texts))
 
 
-def _plain(text: str) -> str:
+def _normalize_text(text: str) -> str:
     """Return a text as it is compared and written: composed, on one line, one space between words."""
     return " ".join(normalize("NFC", text).split())

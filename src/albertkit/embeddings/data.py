@@ -31,12 +31,15 @@ from albertkit.tokenizer.texts import check_is_running_text, read_lines
 TABLES = {"scores": "regression", "nli": "classification"}  # kinds that are tables
 # Official layouts of scored pairs, and the column that says where a pair is from.
 LAYOUTS = {"stsb": "genre", "korsts": "genre", "klue-sts": "source"}
-HIGHEST = 5.0  # score of the official tasks, whose lowest is 0
+MAX_OFFICIAL_SCORE = 5.0  # score of the official tasks, whose lowest is 0
 _TABLE = re.compile(r"\.(csv|tsv|jsonl|ndjson|json|parquet|pq)(\.(gz|xz|zst))?$", re.IGNORECASE)
-_NAMED = "name the column of the texts: --text {column}; if the first line is no header, all columns: --columns c1,c2 --text c2"
+_NAME_COLUMN_HINT = (
+    "name the column of the texts: --text {column}; "
+    "if the first line is no header, all columns: --columns c1,c2 --text c2"
+)
 LINE_HINTS = {  # for a file that is no text a line
-    "csv": _NAMED,
-    "tsv": _NAMED,
+    "csv": _NAME_COLUMN_HINT,
+    "tsv": _NAME_COLUMN_HINT,
     "jsonl": "name the field of the texts: --text text, and call the file .jsonl",
     "other": "take the texts out of it, one a line, and name that file",
 }
@@ -83,7 +86,7 @@ _PAIR_NAMES = (
     ("ko", "en"), ("source", "target"), ("src", "tgt"), ("text", "pair"), ("sentence", "paraphrase"),
 )  # fmt: skip
 _NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?|contradiction", re.IGNORECASE)
-_BESIDE_PAIRS = {
+_OTHER_COLUMNS = {
     *IDS,
     "pos_id",
     "neg_id",
@@ -94,7 +97,7 @@ _BESIDE_PAIRS = {
     "prompt",
     "type",
 }  # BGE has most
-_FEW_WORDS = 0.1  # of the lines of a table; in a dictionary all are words
+_MAX_WORD_LINES = 0.1  # of the lines of a table; in a dictionary all are words
 
 
 def _read_table(
@@ -108,8 +111,8 @@ def _read_table(
         text_columns = [name for name in (columns.text, columns.pair) if name is not None]
         pair, hard = _pair_columns(table.columns)
         if not text_columns and pair:
-            skipped = {*pair, *(() if negatives else hard)}
-            further = [name for name in table.columns if name not in skipped and name.lower() not in _BESIDE_PAIRS]
+            skipped = set(pair) if negatives else {*pair, *hard}
+            further = [name for name in table.columns if name not in skipped and name.lower() not in _OTHER_COLUMNS]
             text_columns = [*pair, *further]
         elif not text_columns:
             if columns.columns is None and not table.has_own_names:
@@ -145,7 +148,7 @@ def _read_table(
             f"{quoted_name(file)}: the first line ({format_list(_quoted(first_line))}) is read as a row of texts; {hint}"
         )
     if columns.text is None and rows and (count is None or not pair):
-        refuse_other_columns(file, text_columns, rows)
+        check_columns_are_sentences(file, text_columns, rows)
     return rows
 
 
@@ -171,7 +174,7 @@ def _texts_of(value: str) -> list[str]:
 def _is_header(line: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Return True if a line may name columns: single words without a sign, as few of the other rows are."""
     words = sum(all(text.isidentifier() for text in row) for row in rows)
-    return all(name.isidentifier() for name in line) and words <= _FEW_WORDS * len(rows)
+    return all(name.isidentifier() for name in line) and words <= _MAX_WORD_LINES * len(rows)
 
 
 def _quoted(names: Sequence[str]) -> list[str]:
@@ -188,23 +191,25 @@ def score_range(scores: Sequence[float] | np.ndarray, official: bool) -> tuple[f
 
     Some editions of official pairs, such as `sentence-transformers/stsb`, have scores of 0 to 1.
     """
-    low, high = float(min(scores)), float(max(scores))
+    low = float(min(scores))
+    high = float(max(scores))
     if not official:
         return low, high
-    if low < 0 or high > HIGHEST:
+    if low < 0 or high > MAX_OFFICIAL_SCORE:
         raise DataError(
             "bad-label",
-            f"the scores are {low:g} to {high:g}, those of the official pairs 0 to {HIGHEST:g}, or 0 to 1",
+            f"the scores are {low:g} to {high:g}, those of the official pairs 0 to {MAX_OFFICIAL_SCORE:g}, or 0 to 1",
             "read them as `scores`, a table with a scale of its own",
         )
-    return 0.0, 1.0 if high <= 1 else HIGHEST
+    return 0.0, 1.0 if high <= 1 else MAX_OFFICIAL_SCORE
 
 
 def pair_task(kind: str, columns: Columns) -> Task:
     """Return the task that reads pairs of a kind: an official layout, or a table whose columns are named."""
     if kind not in TABLES:
         return find_task(kind, columns)
-    if missing := [name for name in ("text", "pair", "label") if getattr(columns, name) is None]:
+    missing = [name for name in ("text", "pair", "label") if getattr(columns, name) is None]
+    if missing:
         raise ConfigError(
             "missing-column",
             f"`{kind}` is a table, and no column is named with --{missing[0]}",
@@ -214,13 +219,13 @@ def pair_task(kind: str, columns: Columns) -> Task:
     return table_task(TABLES[kind], kind, columns)
 
 
-_SAMPLE = 10_000  # values of a column, taken from all over it
-_MOST = 0.5  # of the values of a column may be of one of these kinds
-_FEWEST_DIFFERENT = (
+_MAX_SAMPLE_VALUES = 10_000  # values of a column, taken from all over it
+_MAX_SHARE_OF_KIND = 0.5  # of the values of a column may be of one of these kinds
+_MIN_DISTINCT_SHARE = (
     0.05  # of the values; captions of one picture repeat a text five to ten times, a language code always
 )
-_LEAST_ROWS = 5  # one value in fewer rows says nothing
-_COMMON_START = 16  # characters; "query: " and "passage: " are shorter
+_MIN_ROWS = 5  # one value in fewer rows says nothing
+_MIN_COMMON_START = 16  # characters; "query: " and "passage: " are shorter
 
 _LICENCE = re.compile(
     r"\bCC[- ]?(BY|0)\b|creative commons|\battribution\b|\blicen[cs]ed?\b.{0,40}\b(GPL|MIT|Apache|BSD|CC)|©|all rights reserved",
@@ -237,16 +242,16 @@ def _is_name_or_number(value: str) -> bool:
     return letters == 0 or sum(map(str.isdigit, value)) >= letters
 
 
-_KINDS: tuple[tuple[str, Callable[[str], object]], ...] = (
+_NON_SENTENCES: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("licence notes", _LICENCE.search),
     ("addresses", _ADDRESS.search),
     ("ids, numbers or dates", _is_name_or_number),
 )
 
 
-def refuse_other_columns(file: DataFile, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+def check_columns_are_sentences(file: DataFile, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
     """Refuse a table of which not all K columns are sentences, unless the columns to read are named."""
-    contents = {k: _other_than_sentences([row[k] for row in rows]) for k in range(len(names))}
+    contents = {k: _describe_non_sentences([row[k] for row in rows]) for k in range(len(names))}
     doubts = "; ".join(f"`{names[k]}` holds {content}" for k, content in contents.items() if content)
     if not doubts:
         return
@@ -265,29 +270,24 @@ def refuse_other_columns(file: DataFile, names: Sequence[str], rows: Sequence[tu
     raise DataError("doubtful", f"{quoted_name(file)}: {doubts}, and would be trained on as a text", hint)
 
 
-def _other_than_sentences(values: Sequence[str]) -> str:
+def _describe_non_sentences(values: Sequence[str]) -> str:
     """Describe the content of a column that does not hold sentences; "" for sentences."""
-    sample = values[:: max(1, len(values) // _SAMPLE)]
-    example = f"such as `{_shortened(sample[0])}`"
-    for kind, is_of_kind in _KINDS:
-        if sum(1 for value in sample if is_of_kind(value)) > _MOST * len(sample):
+    sample = values[:: max(1, len(values) // _MAX_SAMPLE_VALUES)]
+    example = f"such as `{_shorten(sample[0])}`"
+    for kind, is_of_kind in _NON_SENTENCES:
+        if sum(1 for value in sample if is_of_kind(value)) > _MAX_SHARE_OF_KIND * len(sample):
             return f"{kind}, {example}"
     different = len(set(sample))
-    if len(sample) >= _LEAST_ROWS and different <= max(1, _FEWEST_DIFFERENT * len(sample)):
-        return f"{different:,} different value{'s' * (different > 1)} in {len(sample):,} rows, {example}"
-    start = _common_start(sample)
-    if len(sample) >= _LEAST_ROWS and len(start) >= _COMMON_START:
-        return f"values that all begin with `{_shortened(start)}`"
+    if len(sample) >= _MIN_ROWS and different <= max(1, _MIN_DISTINCT_SHARE * len(sample)):
+        values_text = "value" if different == 1 else "values"
+        return f"{different:,} different {values_text} in {len(sample):,} rows, {example}"
+    start = os.path.commonprefix(sample)  # noqa: RUF071 - of texts, not of paths
+    if len(sample) >= _MIN_ROWS and len(start) >= _MIN_COMMON_START:
+        return f"values that all begin with `{_shorten(start)}`"
     return ""
 
 
-def _common_start(values: Sequence[str]) -> str:
-    low, high = min(values), max(values)
-    end = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
-    return low[:end]
-
-
-def _shortened(value: str) -> str:
+def _shorten(value: str) -> str:
     return value if len(value) <= 50 else f"{value[:49]}…"
 
 
@@ -297,10 +297,10 @@ _SPLIT_SEED = 0  # which examples are held out does not change with the seed of 
 
 @dataclass(frozen=True)
 class TextExamples:
-    """Holds E examples of K texts each."""
+    """E examples of K texts each."""
 
     texts: Sequence[tuple[str, ...]]
-    targets: np.ndarray | None = None  # fp32 [E] scores, int64 [E] places in `CLASSES`, or None
+    targets: np.ndarray | None = None  # fp32 [E] scores, int64 [E] indices in `CLASSES`, or None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -311,8 +311,8 @@ class TextExamples:
         return TextExamples([self.texts[index] for index in indices], targets)
 
 
-def triplets_of(pairs: TextExamples) -> tuple[TextExamples, int]:
-    """Return triplets (text, entailed, contradicting), the same with the first two exchanged, and how many first texts have none.
+def make_triplets(pairs: TextExamples) -> tuple[TextExamples, int]:
+    """Return triplets (text, entailed, contradicting), also with the first two exchanged, and the number of first texts without.
 
     Of each first text every entailed and every contradicting text is used, with the other ones in turn.
 
@@ -336,53 +336,54 @@ def triplets_of(pairs: TextExamples) -> tuple[TextExamples, int]:
     return TextExamples(triplets), len({text for text, _ in pairs.texts}) - num_complete
 
 
-def entailed(pairs: TextExamples) -> TextExamples:
+def select_entailed(pairs: TextExamples) -> TextExamples:
     """Return the entailed pairs, of each first text and of each second one the first: pairs to find again among each other."""
     assert pairs.targets is not None
     firsts: set[str] = set()
     seconds: set[str] = set()
-    kept = []
+    entailed_pairs = []
     for (text, pair), target in zip(pairs.texts, pairs.targets.tolist(), strict=True):
         if CLASSES[target] == "entailment" and text not in firsts and pair not in seconds:
             firsts.add(text)
             seconds.add(pair)
-            kept.append((text, pair))
-    return TextExamples(kept)
+            entailed_pairs.append((text, pair))
+    return TextExamples(entailed_pairs)
 
 
 def hold_out(train: TextExamples, share: float, data: DataFiles) -> tuple[TextExamples, TextExamples]:
-    """Keep a share as dev; see `held_out_rows`."""
-    kept, held = held_out_rows([texts[0] for texts in train.texts], share, data)
-    return train.take(kept), train.take(held)
+    """Keep a share as dev; see `split_rows`."""
+    train_rows, dev_rows = split_rows([texts[0] for texts in train.texts], share, data)
+    return train.take(train_rows), train.take(dev_rows)
 
 
-def held_out_rows(firsts: Sequence[str], share: float, data: DataFiles) -> tuple[list[int], list[int]]:
-    """Return numbers of the examples to train on and of those to keep as dev: all examples of some first texts."""
+def split_rows(firsts: Sequence[str], share: float, data: DataFiles) -> tuple[list[int], list[int]]:
+    """Return the rows to train on and those to keep as dev, which are all rows of some first texts."""
     groups: dict[str, list[int]] = defaultdict(list)
-    for place, text in enumerate(firsts):
-        groups[text].append(place)
-    names, wanted = list(groups), round(share * len(firsts))
-    held: set[int] = set()
-    for number in np.random.default_rng(_SPLIT_SEED).permutation(len(names)):
-        if len(held) >= wanted:
+    for row, text in enumerate(firsts):
+        groups[text].append(row)
+    group_texts = list(groups)
+    num_held_out = round(share * len(firsts))
+    dev_rows: set[int] = set()
+    for group in np.random.default_rng(_SPLIT_SEED).permutation(len(group_texts)):
+        if len(dev_rows) >= num_held_out:
             break
-        held.update(groups[names[number]])
-    if not 0 < len(held) < len(firsts):
+        dev_rows.update(groups[group_texts[group]])
+    if not 0 < len(dev_rows) < len(firsts):
         raise DataError(
             "too-little-data",
-            f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(firsts):,} training examples are {wanted}",
-            "name a dev file with --dev, or " + ("add examples" if held else "a larger share with --held-out"),
+            f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(firsts):,} training examples are {num_held_out}",
+            "name a dev file with --dev, or " + ("add examples" if dev_rows else "a larger share with --held-out"),
         )
-    return [place for place in range(len(firsts)) if place not in held], sorted(held)
+    return [row for row in range(len(firsts)) if row not in dev_rows], sorted(dev_rows)
 
 
 # --- texts of a file of any size ----------------------------------------------------------------------------------------
 
 
 class FileText(NamedTuple):
-    """Holds a text of a file."""
+    """A text of a file."""
 
-    number: int  # place in the file, from 0; texts that cannot be read are counted
+    number: int  # position in the file, from 0; texts that cannot be read are counted
     id: str | None  # of the column of ids; None without one
     text: str
 
@@ -403,26 +404,26 @@ class TextInput:
     @property
     def is_table(self) -> bool:
         """Return whether it is read as a table."""
-        known = [part for part in reversed(Path(self.file).name.lower().split(".")) if part in EXTENSIONS]
-        return any((self.text, self.id, self.columns)) or (bool(known) and known[0] != "txt")
+        extensions = [part for part in reversed(Path(self.file).name.lower().split(".")) if part in EXTENSIONS]
+        return any((self.text, self.id, self.columns)) or (bool(extensions) and extensions[0] != "txt")
 
-    def found(self) -> InputFile:
+    def find_file(self) -> InputFile:
         """Return the file, with size and time of the last change."""
-        found = find_input_file(self.file)
-        if "://" not in found.path and not os.path.isfile(found.path):
+        file = find_input_file(self.file)
+        if "://" not in file.path and not os.path.isfile(file.path):
             raise DataError(
                 "wrong-kind",
                 f"`{self.file}` is not a plain file, and it must be read more than once",
                 "put the texts into a file",
             )
-        return found
+        return file
 
     def texts(self, bad_rows: BadRows) -> Iterator[FileText]:
         """Yield the texts, in order; bad rows are added to `bad_rows`."""
-        return self._of_table(bad_rows) if self.is_table else self._of_lines(bad_rows)
+        return self._texts_of_table(bad_rows) if self.is_table else self._texts_of_lines(bad_rows)
 
-    def _of_lines(self, bad_rows: BadRows) -> Iterator[FileText]:
-        file = self.found()
+    def _texts_of_lines(self, bad_rows: BadRows) -> Iterator[FileText]:
+        file = self.find_file()
         with ByteStream(file) as stream:
             for number, line in lines(stream):
                 if "\0" in line:
@@ -432,7 +433,7 @@ class TextInput:
                 else:
                     yield FileText(number - 1, None, line)
 
-    def _of_table(self, bad_rows: BadRows) -> Iterator[FileText]:
+    def _texts_of_table(self, bad_rows: BadRows) -> Iterator[FileText]:
         text = self.text or "text"
         with Table(self.file, quoted=self.quoted, bad_rows=bad_rows) as table:
             if self.columns is not None:
@@ -448,55 +449,57 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 _NO_GOLD = "-"
-_SILVER = Columns(text="text", pair="pair", label="score")  # what `embed augment` writes
+_SILVER_COLUMNS = Columns(text="text", pair="pair", label="score")  # what `embed augment` writes
 
 
 @dataclass(frozen=True)
 class EmbeddingData:
-    """Holds what a training reads."""
+    """Examples of a training."""
 
     kind: Kind
-    train: TextExamples  # texts and targets as the loss wants them
+    train: TextExamples  # texts and targets as the loss reads them
     dev: TextExamples  # choose the best model: with scores, or pairs without
     notes: list[str]
 
 
-def kind_of(name: str) -> Kind:
+def find_kind(name: str) -> Kind:
     """Return the kind that a name stands for."""
     if name not in KINDS:
         raise ConfigError("unknown-name", f"there is no kind of data `{name}`", near_miss(name, KINDS))
     return KINDS[name]
 
 
-def read_scored(name: str, path: Path, bad_rows: BadRows) -> TextExamples:
+def read_scored_pairs(name: str, path: Path, bad_rows: BadRows) -> TextExamples:
     """Read scored pairs of an official task, with scores as they stand there: a file, or the dev file of a folder."""
-    scored = [known for known, kind in KINDS.items() if kind == "scores" and known not in TABLES]
-    if name not in scored:
-        raise ConfigError("unknown-name", f"`{name}` is not a format with scores", f"use {', '.join(scored)}")
-    source = _ExampleReader(name, "scores", Columns(), bad_rows)
-    return source.read(source.dev_file(path), "dev")
+    score_kinds = [task_name for task_name, kind in KINDS.items() if kind == "scores" and task_name not in TABLES]
+    if name not in score_kinds:
+        raise ConfigError("unknown-name", f"`{name}` is not a format with scores", f"use {', '.join(score_kinds)}")
+    reader = _ExampleReader(name, "scores", Columns(), bad_rows)
+    return reader.read_examples(reader.dev_file(path), "dev")
 
 
 def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: BadRows) -> EmbeddingData:
     """Read the examples of a training; `triplets`: inference pairs become triplets, else they are pairs with classes."""
-    kind, data = kind_of(options.kind), as_source(options.data)
+    kind = find_kind(options.kind)
+    data = as_source(options.data)
     if options.silver is not None and kind != "scores":
         fact = f"silver pairs have scores, `{options.kind}` has none"
         raise ConfigError("conflicting-options", fact, "leave --silver out")
     if options.dev_kind is not None and options.dev is None:
         raise ConfigError("conflicting-options", "--dev-kind is given, but no --dev", "name the dev file with --dev")
-    source = _ExampleReader(options.kind, kind, options.columns, bad_rows)
-    dev_source = source  # columns are those of DATA: a dev file of another kind has the form that its task has
+    reader = _ExampleReader(options.kind, kind, options.columns, bad_rows)
+    dev_reader = reader  # columns are those of DATA: a dev file of another kind has the form that its task has
     if options.dev_kind not in (None, options.kind):
-        dev_source = _ExampleReader(options.dev_kind, kind_of(options.dev_kind), Columns(), bad_rows)
-    files = source.files(data)
-    train = source.read(files["train"], "train")
+        dev_reader = _ExampleReader(options.dev_kind, find_kind(options.dev_kind), Columns(), bad_rows)
+    files = reader.files(data)
+    train = reader.read_examples(files["train"], "train")
     if options.dev is None:
-        own = next((file for split, file in files.items() if split.startswith("dev")), None)
+        dev_file = next((file for split, file in files.items() if split.startswith("dev")), None)
     else:
-        own = dev_source.dev_file(as_source(options.dev))
-    if own is not None:
-        dev, where = dev_source.read(own, "dev"), f"`{file_name(own)}`"
+        dev_file = dev_reader.dev_file(as_source(options.dev))
+    if dev_file is not None:
+        dev = dev_reader.read_examples(dev_file, "dev")
+        dev_source = f"`{file_name(dev_file)}`"
     elif kind == "texts":
         raise DataError(
             "too-little-data",
@@ -505,34 +508,36 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
         )
     else:
         train, dev = hold_out(train, options.settings.held_out, data)
-        where = f"{options.settings.held_out:.0%} of the training examples, held out: there is no dev file"
-    if dev_source.kind == "texts":
+        dev_source = f"{options.settings.held_out:.0%} of the training examples, held out: there is no dev file"
+    if dev_reader.kind == "texts":
         raise ConfigError("conflicting-options", "single texts cannot be a dev set", "use scores, nli or pairs")
     notes: list[str] = []
     if kind == "scores":
         silver = None
         if options.silver is not None:
-            silver_source = _ExampleReader("scores", "scores", _SILVER, bad_rows)
-            silver = silver_source.read(silver_source.files(as_source(options.silver))["train"], "train")
-        train, notes = _scaled(train, silver, options.kind not in TABLES)
-    if dev_source.kind == "nli":
-        dev = entailed(dev)
-    elif dev_source.kind == "pairs" and len(dev.texts[0]) > 2:
-        dev = TextExamples(list(dict.fromkeys((first, second) for first, second, *_ in dev.texts)))
-    learned, said = _learned(kind, train, triplets, data)
-    pair = "pair" if len(learned.texts[0]) == 2 else "triplet"
-    if len(learned.texts[0]) > 3:
-        said += f" and {len(learned.texts[0]) - 2} negatives each"
-        pair = "pair"
-    what = {"scores": "scored pair", "texts": "text"}.get(kind, pair)
-    notes.insert(0, f"data: {counted(len(learned), what)}{said}; dev: {len(dev):,}, {where}")
-    trained = {frozenset(row[:2]) for row in train.texts}
-    if repeated := sum(frozenset(row[:2]) in trained for row in dev.texts):
+            silver_reader = _ExampleReader("scores", "scores", _SILVER_COLUMNS, bad_rows)
+            silver = silver_reader.read_examples(silver_reader.files(as_source(options.silver))["train"], "train")
+        train, notes = _scale_scores(train, silver, options.kind not in TABLES)
+    if dev_reader.kind == "nli":
+        dev = select_entailed(dev)
+    elif dev_reader.kind == "pairs" and len(dev.texts[0]) > 2:
+        pairs = dict.fromkeys(row[:2] for row in dev.texts)
+        dev = TextExamples(list(pairs))
+    examples, origin = _make_loss_examples(kind, train, triplets, data)
+    num_columns = len(examples.texts[0])
+    if num_columns > 3:
+        origin += f" and {num_columns - 2} negatives each"
+    group = "triplet" if num_columns == 3 else "pair"
+    noun = {"scores": "scored pair", "texts": "text"}.get(kind, group)
+    notes.insert(0, f"data: {counted(len(examples), noun)}{origin}; dev: {len(dev):,}, {dev_source}")
+    train_pairs = {frozenset(row[:2]) for row in train.texts}
+    repeated = sum(frozenset(row[:2]) in train_pairs for row in dev.texts)
+    if repeated:
         fact = f"{repeated:,} of {len(dev):,} dev pairs stand in the training examples, too: their scores are too good"
         notes.append(f"dev: {fact}")
     if bad_rows.found:
         notes.append(left_out_line(bad_rows.found))
-    return EmbeddingData(kind, learned, dev, [*notes, *bad_rows.notes])
+    return EmbeddingData(kind, examples, dev, [*notes, *bad_rows.notes])
 
 
 @dataclass(frozen=True)
@@ -551,14 +556,14 @@ class _ExampleReader:
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         if self.kind not in ("scores", "nli") and not isinstance(data, SplitRecords):
             return {"train": data}
-        found = data if isinstance(data, SplitRecords) else self.task.files(data)
-        if "train" not in found:
+        files = data if isinstance(data, SplitRecords) else self.task.files(data)
+        if "train" not in files:
             raise DataError(
                 "missing-file",
-                f"there is no training file in {quoted_name(data)} (found: {', '.join(sorted(found))})",
+                f"there is no training file in {quoted_name(data)} (found: {', '.join(sorted(files))})",
                 "name the training file itself as DATA, and another with --dev",
             )
-        return found
+        return files
 
     def dev_file(self, data: DataFiles) -> DataFile:
         """Return a dev file, or that of a folder or of rows by split."""
@@ -566,17 +571,17 @@ class _ExampleReader:
             return data
         if isinstance(data, Records):
             return data
-        found = data if isinstance(data, SplitRecords) else self.task.files(data)
-        split = next((split for split in found if split.startswith("dev")), None)
+        files = data if isinstance(data, SplitRecords) else self.task.files(data)
+        split = next((split for split in files if split.startswith("dev")), None)
         if split is None:
             raise DataError(
                 "too-little-data",
-                f"{quoted_name(data)} has no dev file (found: {', '.join(sorted(found))})",
+                f"{quoted_name(data)} has no dev file (found: {', '.join(sorted(files))})",
                 "name the file itself",
             )
-        return found[split]
+        return files[split]
 
-    def read(self, file: DataFile, split: str) -> TextExamples:
+    def read_examples(self, file: DataFile, split: str) -> TextExamples:
         """Read the rows of a file: pairs with scores as they stand there, pairs with classes, pairs, or texts."""
         if self.kind in ("pairs", "texts"):
             count = 2 if self.kind == "pairs" else 1
@@ -588,7 +593,8 @@ class _ExampleReader:
         labels: list[Any] = [row.label for row in rows]
         if self.kind == "scores":
             return TextExamples(texts, np.array(labels, np.float32))
-        if unknown := set(labels) - set(CLASSES):
+        unknown = set(labels) - set(CLASSES)
+        if unknown:
             raise DataError(
                 "bad-label",
                 f"{quoted_name(file)} has the class `{min(unknown)}`; pairs are {', '.join(CLASSES)}",
@@ -607,24 +613,27 @@ class _ExampleReader:
         return [row for row in rows if row.label != _NO_GOLD]
 
 
-def _learned(kind: Kind, train: TextExamples, triplets: bool, data: DataFiles) -> tuple[TextExamples, str]:
-    """Return the examples as losses want them, and say how they were made."""
+def _make_loss_examples(kind: Kind, train: TextExamples, triplets: bool, data: DataFiles) -> tuple[TextExamples, str]:
+    """Return the examples as losses read them, and a phrase on their origin."""
     if kind == "texts":
         return TextExamples([(text, text) for (text,) in train.texts]), ", each with itself"
     if kind != "nli" or not triplets:
         return train, ""
-    made, alone = triplets_of(train)
-    if not made.texts:
+    triplet_examples, num_unpaired = make_triplets(train)
+    if not triplet_examples.texts:
         raise DataError(
             "too-little-data",
             f"{quoted_name(data)} has no text with both an entailed and a contradicting one",
             "use --loss softmax, which learns the classes of pairs",
         )
-    return made, f" of {len(train):,} pairs ({alone:,} first texts have no entailed or no contradicting text)"
+    return (
+        triplet_examples,
+        f" of {len(train):,} pairs ({num_unpaired:,} first texts have no entailed or no contradicting text)",
+    )
 
 
-def _scaled(train: TextExamples, silver: TextExamples | None, official: bool) -> tuple[TextExamples, list[str]]:
-    """Scale scores to 0 to 1, those of silver pairs after the others and by the same rule, and say how."""
+def _scale_scores(train: TextExamples, silver: TextExamples | None, official: bool) -> tuple[TextExamples, list[str]]:
+    """Scale scores to 0 to 1, those of silver pairs by the same rule and after the others; return notes on it."""
     assert train.targets is not None
     low, high = score_range(train.targets, official)
     if low == high:
@@ -639,9 +648,10 @@ def _scaled(train: TextExamples, silver: TextExamples | None, official: bool) ->
     texts, scores = train.texts, train.targets
     if silver is not None:
         assert silver.targets is not None
-        texts, scores = [*texts, *silver.texts], np.concatenate([scores, silver.targets])
-        found = f"{silver.targets.min():.2f} to {silver.targets.max():.2f}"
+        texts = [*texts, *silver.texts]
+        scores = np.concatenate([scores, silver.targets])
+        silver_range = f"{silver.targets.min():.2f} to {silver.targets.max():.2f}"
         notes.append(
-            f"silver: {counted(len(silver), 'pair')} beside {len(train):,}, with scores of {found} on their scale"
+            f"silver: {counted(len(silver), 'pair')} beside {len(train):,}, with scores of {silver_range} on their scale"
         )
     return TextExamples(texts, np.clip((scores - low) / (high - low), 0, 1).astype(np.float32)), notes

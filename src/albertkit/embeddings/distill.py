@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
 
 from albertkit.command import takes
-from albertkit.embeddings.data import TextExamples, held_out_rows, read_scored, read_texts
+from albertkit.embeddings.data import TextExamples, read_scored_pairs, read_texts, split_rows
 from albertkit.embeddings.encode import npy_header
 from albertkit.embeddings.encoder import SentenceEncoder, column_names, known_words
 from albertkit.embeddings.folder import MODULES, Projection
-from albertkit.embeddings.losses import TeacherRows, TeacherSpace, ToTeacher, matryoshka_loss
+from albertkit.embeddings.losses import TeacherDistance, TeacherRows, TeacherSpace, matryoshka_loss
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.models import (
     EmbeddingModel,
@@ -36,7 +35,7 @@ from albertkit.embeddings.train import (
     ScoredDev,
     TeacherDev,
     Training,
-    set_up,
+    apply_settings,
     start_encoder,
     train_encoder,
 )
@@ -51,7 +50,7 @@ from albertkit.training.run import Run, open_run
 
 @dataclass(frozen=True)
 class Teacher:
-    """Holds vectors to learn, or what computes them."""
+    """Vectors to learn, or the function that computes them."""
 
     name: str
     identity: str  # names the content: the same vectors only come from the same identity
@@ -69,8 +68,8 @@ def find_teacher(name: str, device: str, prompt_name: str | None = None, prompt:
                 "conflicting-options", f"`{name}` holds vectors: no text is put before anything", "leave the prompt out"
             )
         identity = f"vectors {sha256_file(plain_file(path, 'file of vectors'))}"
-        return Teacher(name, identity, stored=_stored(path))
-    folder = _in_folder(path) if path.is_dir() else model_in_package(name)
+        return Teacher(name, identity, stored=_read_vectors(path))
+    folder = _model_folder(path) if path.is_dir() else model_in_package(name)
     if folder is not None:
         identity = f"folder {folder_digest(folder)}"
     elif name.count("/") == 1 and not name.startswith((".", "/")) and not path.parent.is_dir():
@@ -84,14 +83,14 @@ def find_teacher(name: str, device: str, prompt_name: str | None = None, prompt:
     if prompt_name is not None or prompt is not None:
         identity += f" prompt {[prompt_name, prompt]}"
     if folder is None or (folder / MODULES).exists():
-        opening = partial(open_other, name, str(folder or name), prompt_name, prompt, device)
+        open_model = partial(open_other, name, str(folder or name), prompt_name, prompt, device)
     else:  # a plain ALBERT, for which sentence-transformers would have to be told the pooling
-        opening = partial(load_embedding_model, folder, "fp32", prompt_name, prompt, device)
+        open_model = partial(load_embedding_model, folder, "fp32", prompt_name, prompt, device)
     notes: list[str] = []
-    return Teacher(name, identity, _when_asked(opening, notes), notes=notes)
+    return Teacher(name, identity, _lazy_encode(open_model, notes), notes=notes)
 
 
-def _stored(path: Path) -> np.ndarray:
+def _read_vectors(path: Path) -> np.ndarray:
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except (PermissionError, MemoryError):
@@ -107,7 +106,7 @@ def _stored(path: Path) -> np.ndarray:
     return vectors
 
 
-def _in_folder(path: Path) -> Path:
+def _model_folder(path: Path) -> Path:
     """Return the folder of sentence embeddings or of an ALBERT: this one, or the model of a run."""
     folder = local_folder(path)
     if (folder / MODULES).exists() or is_albert(folder):
@@ -119,28 +118,32 @@ def _in_folder(path: Path) -> Path:
     )
 
 
-def _when_asked(opening: Callable[[], EmbeddingModel], notes: list[str]) -> Callable[[Sequence[str]], np.ndarray]:
-    """Return how a model makes vectors; it is loaded when it is first asked, and `notes` are then what a user should know."""
-    opened = cache(opening)
-    counts = [0, 0]  # texts, and those that were cut
+def _lazy_encode(open_model: Callable[[], EmbeddingModel], notes: list[str]) -> Callable[[Sequence[str]], np.ndarray]:
+    """Return a function that loads the model at its first call and encodes texts; it fills `notes` for the user."""
+    load = cache(open_model)
+    num_texts = 0
+    num_truncated = 0
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        model = opened()
-        counts[0] += len(texts)
-        counts[1] += model.num_truncated(texts)
-        cut = f"{counts[1]:,} of {counts[0]:,} texts are longer than its {model.room} tokens and were cut"
-        notes[:] = [f"teacher: {line}" for line in (*model.notes, *([cut] if counts[1] else ()))]
+        nonlocal num_texts, num_truncated
+        model = load()
+        num_texts += len(texts)
+        num_truncated += model.num_truncated(texts)
+        notes[:] = [f"teacher: {note}" for note in model.notes]
+        if num_truncated:
+            cut = f"{num_truncated:,} of {num_texts:,} texts are longer than its {model.room} tokens and were cut"
+            notes.append(f"teacher: {cut}")
         return np.ascontiguousarray(model.encode(texts), np.float32)
 
     return encode
 
 
-_PART = 4096  # texts whose vectors are written at once
-_WHOLE = "vectors.npy"
-_SAME = 1e-6  # spread of a teacher's vectors below which there is nothing to learn
+_PART_TEXTS = 4096  # texts whose vectors are written at once
+_VECTORS = "vectors.npy"
+_MIN_SPREAD = 1e-6  # spread of a teacher's vectors below which there is nothing to learn
 
 
-def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world: World) -> np.ndarray:
+def compute_teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world: World) -> np.ndarray:
     """Return the teacher's vectors of E texts, fp32 [E, W], a memory map; they are computed once and kept in a folder.
 
     Several processes share the work. Each writes parts of its own, and the first joins them to `vectors.npy`. What another
@@ -153,40 +156,43 @@ def teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world:
                 f"`{teacher.name}` has {len(teacher.stored):,} rows, there are {len(texts):,} texts",
                 "row n belongs to row n of the data: store the vectors of exactly these texts, in their order",
             )
-        for start in range(0, len(texts), _PART):
-            _check_finite(teacher.stored[start : start + _PART], texts[start : start + _PART], teacher.name)
-        return _varying(teacher.stored, teacher.name)
+        for start in range(0, len(texts), _PART_TEXTS):
+            _check_finite(teacher.stored[start : start + _PART_TEXTS], texts[start : start + _PART_TEXTS], teacher.name)
+        return _check_varying(teacher.stored, teacher.name)
     assert teacher.encode is not None
     key = {"teacher": teacher.identity, "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))}
-    parts = [f"part-{number:05d}.npy" for number in range(-(-len(texts) // _PART))]
-    with ExitStack() as held:
+    parts = [f"part-{number:05d}.npy" for number in range(-(-len(texts) // _PART_TEXTS))]
+    with ExitStack() as stack:
         if world.is_main:
-            job = held.enter_context(Job(folder, key, overwrite=True))
+            job = stack.enter_context(Job(folder, key, overwrite=True))
         world.barrier()
         if not world.is_main:
-            job = held.enter_context(Job(folder, key, rank=world.rank))
-        if not job.is_done(_WHOLE):
+            job = stack.enter_context(Job(folder, key, rank=world.rank))
+        if not job.is_done(_VECTORS):
             for name in job.missing(parts[world.rank :: world.size]):
-                first = parts.index(name) * _PART
-                some = texts[first : first + _PART]
-                vectors = teacher.encode(some)
-                _check_finite(vectors, some, teacher.name)
+                first = parts.index(name) * _PART_TEXTS
+                part_texts = texts[first : first + _PART_TEXTS]
+                vectors = teacher.encode(part_texts)
+                _check_finite(vectors, part_texts, teacher.name)
                 with job.part(name) as stream:  # `np.save` may say nothing when the disk is full
                     stream.write(npy_header(vectors.shape, vectors.dtype) + vectors.tobytes())
         world.barrier()
-        if world.is_main and not job.is_done(_WHOLE):
-            with job.part(_WHOLE) as stream:
-                _join([folder / name for name in parts], stream, len(texts))
+        if world.is_main and not job.is_done(_VECTORS):
+            with job.part(_VECTORS) as stream:
+                width = np.load(folder / parts[0], mmap_mode="r").shape[1]
+                stream.write(npy_header((len(texts), width), np.dtype("<f4")))
+                for name in parts:
+                    stream.write(np.ascontiguousarray(np.load(folder / name), "<f4").tobytes())
             job.discard(*parts)
             job.commit()
         world.barrier()
-    return _varying(np.load(folder / _WHOLE, mmap_mode="r"), teacher.name)
+    return _check_varying(np.load(folder / _VECTORS, mmap_mode="r"), teacher.name)
 
 
-def _varying(vectors: np.ndarray, name: str) -> np.ndarray:
-    """Return the vectors, if they tell texts apart."""
-    some = vectors[:: max(1, len(vectors) // 1000)]
-    if len(some) > 1 and (not some.size or np.ptp(some, axis=0).max() <= _SAME):
+def _check_varying(vectors: np.ndarray, name: str) -> np.ndarray:
+    """Return the vectors; refuse a teacher that gives all texts the same one."""
+    sample = vectors[:: max(1, len(vectors) // 1000)]
+    if len(sample) > 1 and (not sample.size or np.ptp(sample, axis=0).max() <= _MIN_SPREAD):
         raise DataError("wrong-model", f"`{name}` gives every text the same vector", "choose another teacher")
     return vectors
 
@@ -220,20 +226,12 @@ def _check_finite(vectors: np.ndarray, texts: Sequence[str], name: str) -> None:
         )
 
 
-def _join(parts: Sequence[Path], stream: IO[bytes], count: int) -> None:
-    """Write the vectors of all parts as one array."""
-    width = np.load(parts[0], mmap_mode="r").shape[1]
-    stream.write(npy_header((count, width), np.dtype("<f4")))
-    for part in parts:
-        stream.write(np.ascontiguousarray(np.load(part), "<f4").tobytes())
-
-
 _METRICS: dict[str, Metric] = {"spearman": "spearman", "retrieval": "retrieval", "mse": "negative_mse"}
 
 
 @dataclass(frozen=True)
 class DistillationData:
-    """Holds what a student learns."""
+    """Texts and teacher's vectors that a student learns from."""
 
     student: str
     teacher: Teacher
@@ -264,14 +262,17 @@ def distill_embeddings(options: EmbedDistillOptions) -> EmbeddingResult:
 
 
 def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) -> DistillationData:
-    """Read the texts, and make the teacher's vectors of them."""
-    student, data, settings, columns = options.student, Path(options.data), run.settings, options.columns
+    """Read the texts, and compute the teacher's vectors of them."""
+    student = options.student
+    data = Path(options.data)
+    settings = run.settings
+    columns = options.columns
     bad_rows = BadRows(options.on_error)
     rows = read_texts(data, columns, None, bad_rows)
-    selection(settings, options.sts is not None, len(rows[0]) > 1)  # before the teacher's work
+    choose_metric(settings, options.sts is not None, len(rows[0]) > 1)  # before the teacher's work
     encoder, _ = start_encoder(student, settings)
     names = column_names(columns, len(rows[0]))
-    known = known_words(rows, encoder.tokenizer, student, options.force, names)
+    known_words_note = known_words(rows, encoder.tokenizer, student, options.force, names)
     prompts = options.teacher_prompt_name, options.teacher_prompt
     teacher = find_teacher(str(options.teacher), str(run.world.device), *prompts)
     if options.dev is not None and teacher.stored is not None:
@@ -280,29 +281,31 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
             f"`{options.teacher}` has vectors of the texts of `{data}`, not of `{options.dev}`",
             "leave --dev out: a share of DATA is then held out",
         )
-    kept = run.folder / "teacher"
-    vectors = teacher_vectors(teacher, [row[0] for row in rows], kept / "train", run.world)
+    teacher_folder = run.folder / "teacher"
+    vectors = compute_teacher_vectors(teacher, [row[0] for row in rows], teacher_folder / "train", run.world)
     if options.dev is None:
-        train, held = held_out_rows([row[0] for row in rows], settings.held_out, data)
-        dev_rows, goal = [rows[n] for n in held], vectors[held]
+        train, held_out = split_rows([row[0] for row in rows], settings.held_out, data)
+        dev_rows = [rows[n] for n in held_out]
+        dev_vectors = vectors[held_out]
         where = f"{settings.held_out:.0%} of them, held out"
     else:
-        train, dev_rows = list(range(len(rows))), read_texts(Path(options.dev), columns, len(rows[0]), bad_rows)
-        goal = teacher_vectors(teacher, [row[0] for row in dev_rows], kept / "dev", run.world)
+        train = list(range(len(rows)))
+        dev_rows = read_texts(Path(options.dev), columns, len(rows[0]), bad_rows)
+        dev_vectors = compute_teacher_vectors(teacher, [row[0] for row in dev_rows], teacher_folder / "dev", run.world)
         where = f"`{Path(options.dev).name}`"
-    scored = None if options.sts is None else read_scored(options.sts_kind, Path(options.sts), bad_rows)
-    space, of_space = teacher_space(vectors, train, encoder, settings)
-    examples = (
+    scored = None if options.sts is None else read_scored_pairs(options.sts_kind, Path(options.sts), bad_rows)
+    space, space_notes = choose_teacher_space(vectors, train, encoder, settings)
+    examples_note = (
         f"data: {counted(len(train), 'example')} of {counted(len(rows[0]), 'text')}; dev: {len(dev_rows):,}, {where}"
     )
     if scored:
-        examples += f"; {len(scored):,} scored pairs"
+        examples_note += f"; {len(scored):,} scored pairs"
     notes = [
-        examples,
+        examples_note,
         f"teacher: {options.teacher}, {vectors.shape[1]} numbers a vector",
-        *of_space,
+        *space_notes,
         *teacher.notes,
-        known,
+        known_words_note,
     ]
     if bad_rows.found:
         notes.append(f"rows left out: {len(bad_rows.found):,} (the first: {bad_rows.found[0].where})")
@@ -313,7 +316,7 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
         rows=[rows[n] for n in train],
         vectors=TeacherRows(vectors, np.array(train), space),
         dev_rows=dev_rows,
-        dev_vectors=space.of(goal),
+        dev_vectors=space.project(dev_vectors),
         scored=scored,
         notes=tuple(notes),
     )
@@ -324,8 +327,8 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
     torch.manual_seed(run.settings.seed)  # of a fresh layer
     encoder, notes = start_encoder(data.student, run.settings)
     resolved, reasons = run.settings.resolve(encoder.config, encoder.max_length, len(data.rows))
-    set_up(encoder, resolved)
-    notes.append(add_layer(encoder, data.rows, data.vectors, run.world))
+    apply_settings(encoder, resolved)
+    notes.append(add_projection(encoder, data.rows, data.vectors, run.world))
     parallel = len(data.rows[0]) > 1
     devs: list[AnyDev] = [TeacherDev(data.dev_rows, data.dev_vectors)]
     if parallel:
@@ -334,8 +337,8 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
     if data.scored:
         devs.append(ScoredDev(data.scored))
         dev += f" and {len(data.scored):,} scored pairs"
-    loss = ToTeacher(resolved.loss, encoder.dimension if resolved.loss == "mse" else 1.0)
-    metric = selection(resolved, data.scored is not None, parallel)
+    loss = TeacherDistance(resolved.loss, encoder.dimension if resolved.loss == "mse" else 1.0)
+    metric = choose_metric(resolved, data.scored is not None, parallel)
     training = Training(
         kind="distillation",
         encoder=encoder,
@@ -354,32 +357,32 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
     return train_encoder(run.resolved(resolved), training)
 
 
-def selection(settings: DistillSettings, scored: bool, parallel: bool) -> Metric:
+def choose_metric(settings: DistillSettings, scored: bool, parallel: bool) -> Metric:
     """Return the metric that chooses the best model."""
-    there = {"spearman": scored, "retrieval": parallel, "mse": True}
-    chosen: str = settings.select or next(name for name in _METRICS if there[name])
-    if not there[chosen]:
+    is_available = {"spearman": scored, "retrieval": parallel, "mse": True}
+    chosen: str = settings.select or next(name for name in _METRICS if is_available[name])
+    if not is_available[chosen]:
         lacking = "a file of scored pairs: --sts FILE" if chosen == "spearman" else "parallel texts"
         raise ConfigError("bad-value", f"select {chosen} needs {lacking}", "name it, or select mse")
     return _METRICS[chosen]
 
 
-_FITTED = 4096  # texts that a layer is fitted to
-_LOOKED_AT = 100_000  # vectors that their mean and principal components are of
-_ANISOTROPIC = 0.5  # mean cosine of two texts: multilingual-e5-small 0.81, all-MiniLM-L6-v2 0.04
+_MAX_FITTED_TEXTS = 4096  # texts that a layer is fitted to
+_MAX_SAMPLE_VECTORS = 100_000  # vectors that their mean and principal components are of
+_MIN_ANISOTROPIC_COSINE = 0.5  # mean cosine of two texts: multilingual-e5-small 0.81, all-MiniLM-L6-v2 0.04
 
 
-def teacher_space(
+def choose_teacher_space(
     vectors: np.ndarray, train: Sequence[int], encoder: SentenceEncoder, settings: DistillSettings
 ) -> tuple[TeacherSpace, list[str]]:
-    """Return what the student learns of a teacher's vectors, fp32 [E, W], and lines about it; some are looked at."""
-    some = np.asarray(vectors[train[:_LOOKED_AT]], np.float32)
-    alike = float(np.square(unit_vectors(some).mean(0)).sum())  # the mean cosine of two texts
-    mean = some.mean(0) if settings.center_teacher else None
-    notes = [f"teacher: two texts have a cosine of {alike:.2f} on average"]
+    """Return the space in which a teacher's vectors, fp32 [E, W], are learned, and notes on a sample of them."""
+    sample = np.asarray(vectors[train[:_MAX_SAMPLE_VECTORS]], np.float32)
+    mean_cosine = float(np.square(unit_vectors(sample).mean(0)).sum())  # the mean cosine of two texts
+    mean = sample.mean(0) if settings.center_teacher else None
+    notes = [f"teacher: two texts have a cosine of {mean_cosine:.2f} on average"]
     if mean is not None:
         notes[0] += ", before the mean of its vectors was taken out"
-    elif alike > _ANISOTROPIC:
+    elif mean_cosine > _MIN_ANISOTROPIC_COSINE:
         notes[0] += (
             ": all lie near one direction, which is most of what the student learns; --center-teacher takes it out"
         )
@@ -391,12 +394,14 @@ def teacher_space(
             f"the teacher's vectors have {vectors.shape[1]} numbers, the student's {encoder.dimension}",
             "leave --teacher-pca out: the student then learns a linear layer",
         )
-    components = principal_components(TeacherSpace(mean).of(some), encoder.dimension)
+    components = principal_components(TeacherSpace(mean).project(sample), encoder.dimension)
     return TeacherSpace(mean, components), [*notes, f"teacher: reduced to {encoder.dimension} numbers by PCA"]
 
 
-def add_layer(encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors: TeacherRows, world: World) -> str:
-    """Give a student a linear layer to the teacher's vectors, if it has none of its own, and say so.
+def add_projection(
+    encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors: TeacherRows, world: World
+) -> str:
+    """Give a student a linear layer to the teacher's vectors, if it has none of its own; return a note on it.
 
     It is there to match dimensions, and where they are equal because the teacher's directions are not the student's. It begins
     as the least-squares fit of the teacher's vectors of some texts. A random one spends hundreds of updates on becoming
@@ -404,29 +409,29 @@ def add_layer(encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors
     the fit 0.60 (0.63). With no layer, and the teacher's vectors reduced to 256 numbers, it had 0.26 after 300 updates of 64.
     The first process fits, all get its layer.
     """
-    some = range(0, len(rows), max(1, len(rows) * len(rows[0]) // _FITTED))
-    goals = vectors[np.array(some)]
-    before, width = encoder.dimension, goals.shape[1]
+    sample = range(0, len(rows), max(1, len(rows) * len(rows[0]) // _MAX_FITTED_TEXTS))
+    goals = vectors[np.array(sample)]
+    dimension, width = encoder.dimension, goals.shape[1]
     if encoder.projection is not None or encoder.normalize:
-        if before != width:
+        if dimension != width:
             raise ConfigError(
                 "bad-value",
-                f"the student makes vectors of {before} numbers by a layer of its own, the teacher of {width}",
+                f"the student makes vectors of {dimension} numbers by a layer of its own, the teacher of {width}",
                 "start from the checkpoint that the student was made of",
             )
         return f"layer: the student's own, to the teacher's {width} numbers"
-    layer = Projection(before, width, "identity").to(world.device)
+    layer = Projection(dimension, width, "identity").to(world.device)
     encoder.to(world.device)
     if world.is_main:
-        features = encoder.features(list(chain.from_iterable(rows[n] for n in some)))
+        features = encoder.features(list(chain.from_iterable(rows[n] for n in sample)))
         ours = encoder.vectors_of(features, encoder.engine("fp32"))
-        _fit(layer, ours, np.repeat(goals, len(rows[0]), axis=0))
+        _fit_projection(layer, ours, np.repeat(goals, len(rows[0]), axis=0))
     layer.load_state_dict(world.first({name: tensor.cpu() for name, tensor in layer.state_dict().items()}))
     encoder.projection = layer
-    return f"layer: linear, {before} to the teacher's {width} numbers, first fitted to {len(some):,} examples"
+    return f"layer: linear, {dimension} to the teacher's {width} numbers, first fitted to {len(sample):,} examples"
 
 
-def _fit(layer: Projection, ours: np.ndarray, goals: np.ndarray) -> None:
+def _fit_projection(layer: Projection, ours: np.ndarray, goals: np.ndarray) -> None:
     """Fit a layer by least squares with the penalty that predicts left-out texts best; the bias is not penalised."""
     from sklearn.linear_model import RidgeCV
 

@@ -94,7 +94,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     check_not_swapped(options.model, options.input)
     target = _target(Path(options.out), options.input)
     source = TextInput(str(options.input), options.text, options.id, options.columns, options.quoted)
-    file = source.found()
+    file = source.find_file()
     world = join_world(options.device)
     if world.size > 1:
         raise ConfigError("bad-value", f"encode was started with {world.size} processes", "start it with one process")
@@ -168,8 +168,10 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
 
 
 def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list[str]]:
-    """Read all texts once; return their number, some of them, and what a user should know about the file."""
-    total, tabs, sample = 0, set[int](), list[str]()
+    """Read all texts once; return their number, a sample of them, and notes on the file."""
+    total = 0
+    tabs: set[int] = set()  # numbers of tabs in a line; two are enough to know that it is no table
+    sample: list[str] = []
     for row in source.texts(bad_rows):
         total += 1
         if len(sample) < LOOKED_AT:
@@ -215,7 +217,7 @@ def _identity(file: InputFile) -> list[Any]:
 
 
 def _record(target: Path) -> Path:
-    """Return the path of the record of what a finished file's vectors were made with."""
+    """Return the path of the record that says what a finished file was made with."""
     return target.with_name(f"{target.name}.json")
 
 
@@ -262,7 +264,7 @@ def _compute_vectors(
 
 def _complete(job: Job, key: dict[str, Any], source: TextInput, target: Path) -> None:
     """Write Parquet, if that is wanted, and the record of what the vectors were made with."""
-    if _identity(source.found()) != key["input"]:
+    if _identity(source.find_file()) != key["input"]:
         raise DataError("changed", f"`{source.file}` was changed while it was read", "encode it again")
     vectors_name = _vectors_name(target)
     if vectors_name != target.name:

@@ -134,9 +134,15 @@ class SentenceEncoder(nn.Module):
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.albert, self.projection = albert, projection
-        self.tokenizer, self.pooling, self.max_length, self.normalize = tokenizer, pooling, max_length, normalize
-        self.include_prompt, self.lower_case, self.settings = include_prompt, lower_case, dict(settings or {})
+        self.albert = albert
+        self.projection = projection
+        self.tokenizer = tokenizer
+        self.pooling = pooling
+        self.max_length = max_length
+        self.normalize = normalize
+        self.include_prompt = include_prompt
+        self.lower_case = lower_case
+        self.settings = dict(settings or {})
         self._engine: tuple[object, Engine] | None = None
         self._prompt: str | None = None
         self._named_specials: NamedSpecials | None = None
@@ -288,7 +294,7 @@ class SentenceEncoder(nn.Module):
                 'for int8 vectors: sentence_transformers.quantize_embeddings(vectors, "int8")',
                 stacklevel=2,
             )
-        listed = [texts] if isinstance(texts, str) else _listed(texts)
+        listed = [texts] if isinstance(texts, str) else _check_texts(texts)
         if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
             raise ConfigError("bad-value", f"batch_size is {batch_size!r}, it must be at least 1", "leave it out")
         if isinstance(truncate_dim, Integral):
@@ -367,7 +373,7 @@ class SentenceEncoder(nn.Module):
         progress: ProgressBar | None = None,
     ) -> np.ndarray:
         """Return the vectors of E sequences, fp32 [E, dimension]. Arguments as `encode`; `progress` counts texts."""
-        vectors = np.empty((features.num_sequences, self.kept(dimension)), np.float32)
+        vectors = np.empty((features.num_sequences, self.output_dimension(dimension)), np.float32)
         runs = runs_of_like_length(features.lengths, batch_tokens)
         if batch_size is not None:
             runs = [part for run in runs for part in np.split(run, range(batch_size, len(run), batch_size))]
@@ -377,14 +383,14 @@ class SentenceEncoder(nn.Module):
                 progress.update(progress.done + len(run))
         return vectors
 
-    def kept(self, dimension: int | None) -> int:
-        """Return how many numbers of a vector `encode` returns.
+    def output_dimension(self, dimension: int | None) -> int:
+        """Return the number of leading numbers of a vector that `encode` returns.
 
         Raises:
             ConfigError: bad-value.
         """
-        usual = min(self.settings.get("truncate_dim") or self.dimension, self.dimension)
-        return check_dimension(usual if dimension is None else dimension, self.dimension)
+        default = min(self.settings.get("truncate_dim") or self.dimension, self.dimension)
+        return check_dimension(default if dimension is None else dimension, self.dimension)
 
     def engine(self, precision: Precision) -> Engine:
         """Return the engine for the weights as they are now."""
@@ -403,7 +409,7 @@ class SentenceEncoder(nn.Module):
     ) -> np.ndarray:
         """Return vectors of some sequences, computed at once: fp32 [N, dimension]. Arguments as `encode`."""
         batch = features.batch(run).packed.to(self.albert.device)
-        vectors = self.vectors(batch, engine)[:, : self.kept(dimension)]
+        vectors = self.vectors(batch, engine)[:, : self.output_dimension(dimension)]
         return (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -513,9 +519,10 @@ def runs_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarr
     return cut_by_tokens(lengths[order], batch_tokens, order)
 
 
-def _listed(texts: Sequence[str]) -> list[str]:
+def _check_texts(texts: Sequence[str]) -> list[str]:
     """Return the texts, if they are texts and can be counted."""
-    is_frame, is_scalar = hasattr(texts, "columns"), getattr(texts, "ndim", 1) == 0
+    is_frame = hasattr(texts, "columns")
+    is_scalar = getattr(texts, "ndim", 1) == 0
     if isinstance(texts, Mapping | set | frozenset | bytes) or is_frame or is_scalar or not hasattr(texts, "__len__"):
         raise ConfigError(
             "bad-value",

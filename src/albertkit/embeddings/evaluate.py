@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from albertkit.command import takes
-from albertkit.embeddings.data import HIGHEST, LAYOUTS, pair_task, read_texts, score_range
+from albertkit.embeddings.data import LAYOUTS, MAX_OFFICIAL_SCORE, pair_task, read_texts, score_range
 from albertkit.embeddings.encoder import check_dimension
 from albertkit.embeddings.metrics import (
     SIMILARITIES,
@@ -135,7 +135,9 @@ def _correlation_table(figures: FigureMapping, title: str, note: str) -> TableSe
         cells: list[Any] = [name]
         for kind in ("pearson", "spearman"):
             key = f"{kind}_{similarity}"
-            cells += [_number(row_figures["scores"][key]), _interval(row_figures.get("intervals", {}).get(key))]
+            interval = row_figures.get("intervals", {}).get(key)
+            cells.append(_number(row_figures["scores"][key]))
+            cells.append(f"{interval[0]:.3f} to {interval[1]:.3f}" if interval else None)
         return cells
 
     rows = [row(similarity, figures, similarity) for similarity in SIMILARITIES]
@@ -166,10 +168,6 @@ def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.4f}"
 
 
-def _interval(interval: Sequence[float] | None) -> str | None:
-    return None if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
-
-
 # --- several models ---------------------------------------------------------------------------------------------------------
 
 SUFFIXES = (".md", ".html")
@@ -192,7 +190,8 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
     rows = []
     bags: dict[tuple[str, ...], str] = {}
     for evaluation in results:
-        cells, bag_cells = list[str](), list[str]()
+        cells: list[str] = []
+        bag_cells: list[str] = []
         for name, figures in evaluation.files.items():
             cells += _cells(figures, intervals).values()
             if figures["bag_of_tokens"]:
@@ -202,7 +201,8 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
         rows.append([evaluation.model, *cells])
         if any(bag_cells):
             bags.setdefault(tuple(bag_cells), evaluation.model)
-    rows += [[f"{BASELINE} ({model})" if len(bags) > 1 else BASELINE, *cells] for cells, model in bags.items()]
+    for bag, model in bags.items():
+        rows.append([f"{BASELINE} ({model})" if len(bags) > 1 else BASELINE, *bag])
     data_sets = [
         f"{short_names[name]}: {Path(figures['path']).name}, {figures['pairs']:,} pairs"
         for name, figures in files.items()
@@ -215,7 +215,8 @@ def _cells(figures: FigureMapping, intervals: bool) -> dict[str, str]:
     if "retrieval" in figures:
         directions = {"there": "forward", "back": "backward"}
         return {name: f"{100 * figures['retrieval'][direction]:.1f}" for name, direction in directions.items()}
-    value, interval = figures["scores"]["spearman_cosine"], figures["intervals"].get("spearman_cosine")
+    value = figures["scores"]["spearman_cosine"]
+    interval = figures["intervals"].get("spearman_cosine")
     cells = {"Spearman": "undefined" if value is None else f"{100 * value:.1f}"}
     if value is not None and interval and intervals:
         cells["Spearman"] += f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
@@ -383,7 +384,7 @@ def _correlated(
         intervals = correlation_intervals(labels, cosines, seed)
         figures["intervals"] = {f"{kind}_cosine": interval for kind, interval in intervals.items()}
     if file.kind in BINARY:
-        share = BINARY[file.kind] / HIGHEST
+        share = BINARY[file.kind] / MAX_OFFICIAL_SCORE
         figures["f1"] = f1_scores(labels >= share * score_range(labels, official=True)[1], cosines, share)
     return figures
 
@@ -447,7 +448,8 @@ def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     for argument in arguments:
         has_kind = "=" in argument and not Path(argument).is_dir()  # runs/lr=1e-4 is a folder
         (files if has_kind else models).append(argument)
-    if unnamed := next((model for model in models if Path(model).is_file()), None):
+    unnamed = next((model for model in models if Path(model).is_file()), None)
+    if unnamed:
         named_files([unnamed])
     if not models:
         raise ConfigError("bad-value", "no model is named", "albertkit embed evaluate MODEL korsts=sts-test.tsv")

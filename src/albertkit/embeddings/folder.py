@@ -240,31 +240,34 @@ def _read_exported(path: Path, pooling: Poolings | None) -> EncoderParts:
             "export a sentence encoder: albertkit export onnx ENCODER --out ONNX",
         )
     tokenizer = own_tokenizer(path, model.config)
-    longest = min(128, model.config.max_position_embeddings)
+    max_length = min(128, model.config.max_position_embeddings)
     if not has_vectors(model):
-        return EncoderParts(model, tokenizer, pooling or "mean", longest)
-    lengths = _Config(path / _LENGTHS, optional=True)
+        return EncoderParts(model, tokenizer, pooling or "mean", max_length)
+    lengths = _ConfigFile(path / _LENGTHS, optional=True)
     return EncoderParts(
         model,
         tokenizer,
-        max_length=min(_length(lengths) or longest, model.config.max_position_embeddings),
+        max_length=min(_max_length(lengths) or max_length, model.config.max_position_embeddings),
         lower_case=lengths.get("do_lower_case", bool, False),
-        settings=_settings(path),
+        settings=_read_settings(path),
     )
 
 
 def _read_modules(path: Path) -> EncoderParts:
-    modules = _modules(path)
-    own = modules["Transformer"]
-    albert, tokenizer = _load_albert(own)
-    pooling = _Config(modules["Pooling"] / "config.json")
-    older = sorted(own.glob("sentence_*_config.json"))  # also sentence_albert_config.json, and other names
-    lengths = _Config(older[0] if older else own / _LENGTHS, optional=True)
-    longest = _length(lengths) or tokenizer.model_max_length
-    if other := [name for name, value in lengths.values.items() if name not in _READ_LENGTHS and value]:
+    modules = _module_folders(path)
+    transformer = modules["Transformer"]
+    albert, tokenizer = _load_albert(transformer)
+    pooling = _ConfigFile(modules["Pooling"] / "config.json")
+    older_files = sorted(
+        transformer.glob("sentence_*_config.json")
+    )  # also sentence_albert_config.json, and other names
+    lengths = _ConfigFile(older_files[0] if older_files else transformer / _LENGTHS, optional=True)
+    max_length = _max_length(lengths) or tokenizer.model_max_length
+    unsupported = [name for name, value in lengths.values.items() if name not in _READ_LENGTHS and value]
+    if unsupported:
         raise CheckpointError(
             "unsupported",
-            f"`{lengths.file}` has `{other[0]}` {lengths.values[other[0]]!r}",
+            f"`{lengths.file}` has `{unsupported[0]}` {lengths.values[unsupported[0]]!r}",
             "it is not computed here; encode with sentence-transformers, or take the key away",
         )
     if tokenizer.padding_side == "left":
@@ -273,46 +276,53 @@ def _read_modules(path: Path) -> EncoderParts:
     return EncoderParts(
         albert,
         tokenizer,
-        _pooling(pooling, albert.config.hidden_size),
-        min(longest, albert.config.max_position_embeddings),  # beyond, sentence-transformers fails
-        _projection(modules["Dense"]) if "Dense" in modules else None,
+        _read_pooling(pooling, albert.config.hidden_size),
+        min(max_length, albert.config.max_position_embeddings),  # beyond, sentence-transformers fails
+        _read_projection(modules["Dense"]) if "Dense" in modules else None,
         "Normalize" in modules,
         include_prompt=pooling.get("include_prompt", bool, True),
         lower_case=lengths.get("do_lower_case", bool, False),
-        settings=_settings(path, {SPECIAL_NAMES: "tokens"} if FolderFacts.read(own).names_are_tokens else {}),
+        settings=_read_settings(
+            path, {SPECIAL_NAMES: "tokens"} if FolderFacts.read(transformer).names_are_tokens else {}
+        ),
     )
 
 
-def _length(lengths: "_Config") -> int | None:
+def _max_length(lengths: "_ConfigFile") -> int | None:
     return lengths.get("max_seq_length", int | None, None)
 
 
-def _settings(path: Path, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _read_settings(path: Path, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the settings of a folder; those that are used here are checked."""
-    settings = _Config(path / _SETTINGS, optional=True)
-    prompts, default = (
-        settings.get("prompts", dict | None, {}) or {},
-        settings.get("default_prompt_name", str | None, None),
-    )
+    settings = _ConfigFile(path / _SETTINGS, optional=True)
+    prompts = settings.get("prompts", dict | None, {}) or {}
+    default = settings.get("default_prompt_name", str | None, None)
     if default is not None and not isinstance(prompts.get(default), str):
-        raise settings.broken(f"the default prompt `{default}` is none of its prompts ({', '.join(prompts) or 'none'})")
+        raise settings.bad_file_error(
+            f"the default prompt `{default}` is none of its prompts ({', '.join(prompts) or 'none'})"
+        )
     settings.get("truncate_dim", int | None, None)
     if settings.values.get(SPECIAL_NAMES, "text") not in ("text", "tokens"):
-        raise settings.broken(f"`{SPECIAL_NAMES}` is {settings.values[SPECIAL_NAMES]!r}, it must be text or tokens")
+        raise settings.bad_file_error(
+            f"`{SPECIAL_NAMES}` is {settings.values[SPECIAL_NAMES]!r}, it must be text or tokens"
+        )
     if settings.values.get("similarity_fn_name") not in (None, *SIMILARITIES):
-        known = ", ".join(SIMILARITIES)
-        raise settings.broken(f"`similarity_fn_name` is {settings.values['similarity_fn_name']!r}, known: {known}")
-    return {**(defaults or {}), **{name: value for name, value in settings.values.items() if name != "__version__"}}
+        similarities = ", ".join(SIMILARITIES)
+        raise settings.bad_file_error(
+            f"`similarity_fn_name` is {settings.values['similarity_fn_name']!r}, known: {similarities}"
+        )
+    values = {name: value for name, value in settings.values.items() if name != "__version__"}
+    return {**(defaults or {}), **values}
 
 
-class _Config:
+class _ConfigFile:
     """Values of a JSON file of sentence-transformers; an `optional` one may be missing."""
 
     def __init__(self, file: Path, optional: bool = False) -> None:
         self.file = file
         self.values: dict[str, Any] = {} if optional and not file.exists() else read_json(file, "configuration")
         if not isinstance(self.values, dict):
-            raise self.broken("it holds no object")
+            raise self.bad_file_error("it holds no object")
 
     def get(self, name: str, kind: Any, *default: Any) -> Any:
         """Return a value of a kind, or its default where there is none."""
@@ -320,18 +330,18 @@ class _Config:
             return default[0]
         value = self.values.get(name)
         if not is_of_type(value, kind):
-            raise self.broken(f"`{name}` is {value!r}" if name in self.values else f"it has no `{name}`")
+            raise self.bad_file_error(f"`{name}` is {value!r}" if name in self.values else f"it has no `{name}`")
         return value
 
-    def broken(self, reason: str) -> CheckpointError:
+    def bad_file_error(self, reason: str) -> CheckpointError:
         """Return the error that says what is wrong."""
         return CheckpointError("bad-file", f"`{self.file}`: {reason}", "copy the folder again, or save it again")
 
 
-def _modules(path: Path) -> dict[str, Path]:
+def _module_folders(path: Path) -> dict[str, Path]:
     """Return the folder of each kind of module, in their order; refuse those that cannot be computed exactly."""
     listing = read_json(path / MODULES, "list of modules")
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for module in listing if isinstance(listing, list) else [None]:
         if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
             raise CheckpointError("bad-file", f"`{path / MODULES}` is not a list of modules", "copy it again")
@@ -346,33 +356,33 @@ def _modules(path: Path) -> dict[str, Path]:
             raise CheckpointError(
                 "bad-file", f"`{path / MODULES}` leaves its folder: `{module['path']}`", "copy the folder again"
             )
-        if kind in found or any(later in found for later in _ORDER[_ORDER.index(kind) :]):
+        if kind in folders or any(later in folders for later in _ORDER[_ORDER.index(kind) :]):
             raise CheckpointError(
                 "unsupported",
-                f"`{path / MODULES}` has {kind} after {', '.join(found)}",
+                f"`{path / MODULES}` has {kind} after {', '.join(folders)}",
                 f"each of {', '.join(_ORDER)} may be there once, in this order",
             )
-        found[kind] = path / module["path"]
+        folders[kind] = path / module["path"]
     for kind in _ORDER[:2]:
-        if kind not in found:
+        if kind not in folders:
             raise CheckpointError("unsupported", f"`{path / MODULES}` has no {kind}", "it makes no vectors of texts")
-    return found
+    return folders
 
 
-def _pooling(config: _Config, hidden: int) -> Poolings:
+def _read_pooling(config: _ConfigFile, hidden: int) -> Poolings:
     name = "word_embedding_dimension" if "word_embedding_dimension" in config.values else "embedding_dimension"
     if config.get(name, int) != hidden:
-        raise config.broken(f"`{name}` is {config.values[name]}, but the model's hidden size is {hidden}")
+        raise config.bad_file_error(f"`{name}` is {config.values[name]}, but the model's hidden size is {hidden}")
     if "pooling_mode" in config.values:
         mode = config.get("pooling_mode", str | list)
     else:
         mode = [name for flag, name in _FLAGS.items() if config.get(flag, bool, False)] or "mean"
-    named = check_pooling(mode)
-    return named[0] if len(named) == 1 else named
+    poolings = check_pooling(mode)
+    return poolings[0] if len(poolings) == 1 else poolings
 
 
-def _projection(folder: Path) -> Projection:
-    config = _Config(folder / "config.json")
+def _read_projection(folder: Path) -> Projection:
+    config = _ConfigFile(folder / "config.json")
     # without one, sentence-transformers has Tanh
     activation = config.get("activation_function", str, "torch.nn.modules.activation.Tanh")
     if activation not in _ACTIVATIONS:
@@ -381,22 +391,24 @@ def _projection(folder: Path) -> Projection:
             f"`{config.file}` has the activation `{activation}`",
             f"known: {', '.join(_ACTIVATIONS)}",
         )
-    for name, usual in (("use_residual", False), ("module_input_name", "sentence_embedding")):
-        if config.values.get(name, usual) != usual:
+    for name, default in (("use_residual", False), ("module_input_name", "sentence_embedding")):
+        if config.values.get(name, default) != default:
             raise CheckpointError(
                 "unsupported",
                 f"`{config.file}` has `{name}` {config.values[name]!r}",
-                f"only {usual!r} is computed here",
+                f"only {default!r} is computed here",
             )
-    width, dimension, bias = (
-        config.get("in_features", int),
-        config.get("out_features", int),
-        config.get("bias", bool, True),
-    )
+    width = config.get("in_features", int)
+    dimension = config.get("out_features", int)
+    bias = config.get("bias", bool, True)
     tensors = read_tensors(folder)
-    wanted = {"linear.weight": (dimension, width), **({"linear.bias": (dimension,)} if bias else {})}
-    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != wanted:  # before memory is taken for it
-        raise config.broken("the weights beside it have other names or shapes than it says")
+    expected_shapes: dict[str, tuple[int, ...]] = {"linear.weight": (dimension, width)}
+    if bias:
+        expected_shapes["linear.bias"] = (dimension,)
+    if {
+        name: tuple(tensor.shape) for name, tensor in tensors.items()
+    } != expected_shapes:  # before memory is taken for it
+        raise config.bad_file_error("the weights beside it have other names or shapes than it says")
     projection = Projection(width, dimension, _ACTIVATIONS[activation], bias)
     projection.load_state_dict(dict(tensors))
     return projection

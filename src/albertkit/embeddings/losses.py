@@ -52,7 +52,7 @@ class SoftmaxNLI(nn.Module):
         return F.cross_entropy(self.classifier(torch.cat([u, v, (u - v).abs()], dim=1)), targets)
 
 
-class ToTeacher(nn.Module):
+class TeacherDistance(nn.Module):
     """Measures how far vectors of each text are from a teacher's one: mean over the texts of an example, times `scale`.
 
     The squared differences of D numbers that make a vector of length 1 have a mean near 1 / D, and gradients so small that
@@ -74,13 +74,15 @@ class ToTeacher(nn.Module):
         return self.scale * torch.stack([1 - F.cosine_similarity(v, targets) for v in vectors]).mean()
 
 
-class Theirs(nn.Module):
+class SentenceTransformersLoss(nn.Module):
     """Computes a loss of sentence-transformers, with its own defaults; `scale` multiplies cosines, by default 20."""
 
     def __init__(self, name: str, scale: float | None = None) -> None:
         super().__init__()
-        given = {} if scale is None else {"scale": scale}
-        self.loss = getattr(_their_losses(), _CLASSES[name])(None, **given)  # on vectors none asks a model for anything
+        arguments = {} if scale is None else {"scale": scale}
+        self.loss = getattr(_their_losses(), _CLASSES[name])(
+            None, **arguments
+        )  # on vectors none asks a model for anything
 
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
         """Return the loss of K times [E, D] and, where the loss wants them, fp32 [E]."""
@@ -119,7 +121,9 @@ def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = (), sca
             "--loss softmax cannot be combined with --matryoshka",
             "use --loss mnrl, or leave --matryoshka out",
         )
-    return matryoshka_loss(SoftmaxNLI(dimension) if name == "softmax" else Theirs(name, scale), dimension, dims)
+    return matryoshka_loss(
+        SoftmaxNLI(dimension) if name == "softmax" else SentenceTransformersLoss(name, scale), dimension, dims
+    )
 
 
 def matryoshka_loss(loss: nn.Module, dimension: int, dims: Sequence[int]) -> nn.Module:
@@ -147,28 +151,30 @@ def _their_losses() -> Any:
 
 @dataclass(frozen=True)
 class TeacherSpace:
-    """Says what a student learns of vectors of W numbers: without `mean` [W] and of length 1, times `components` [W, D]."""
+    """Projection of a teacher's vectors of W numbers: less `mean` [W] and of length 1, times `components` [W, D]."""
 
     mean: np.ndarray | None = None
     components: np.ndarray | None = None
 
-    def of(self, vectors: np.ndarray) -> np.ndarray:
-        """Return what is learned of vectors [E, W], fp32 [E, D]."""
-        found = np.asarray(vectors, np.float32)
+    def project(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the learned part of vectors [E, W]: fp32 [E, D]."""
+        learned = np.asarray(vectors, np.float32)
         if self.mean is not None:
-            found = unit_vectors(found - self.mean)
-        return found if self.components is None else found @ self.components
+            learned = unit_vectors(learned - self.mean)
+        return learned if self.components is None else learned @ self.components
 
 
 class TeacherRows:
     """Reads a teacher's vectors of M texts when they are asked for: `rows` [M] of `vectors` [E, W]."""
 
     def __init__(self, vectors: np.ndarray, rows: np.ndarray, space: TeacherSpace | None = None) -> None:
-        self._vectors, self._rows, self._space = vectors, rows, space or TeacherSpace()
+        self._vectors = vectors
+        self._rows = rows
+        self._space = space or TeacherSpace()
 
-    def __getitem__(self, places: np.ndarray) -> np.ndarray:
-        """Return what is learned of the vectors of places from 0 to M - 1, fp32 [len(places), D]."""
-        return self._space.of(self._vectors[self._rows[places]])
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        """Return the learned part of the vectors of indices from 0 to M - 1: fp32 [len(indices), D]."""
+        return self._space.project(self._vectors[self._rows[indices]])
 
 
 class EmbeddingObjective(nn.Module):
@@ -196,15 +202,17 @@ class EmbeddingObjective(nn.Module):
         super().__init__()
         self.encoder, self.loss = encoder, loss
         self.world = world if world and world.size > 1 and name in IN_BATCH else None
-        self.name, self.targets, self.texts = name, targets, texts
+        self.name = name
+        self.targets = targets
+        self.texts = texts
         self.columns = columns  # K; sequence n of the features is text n % K of example n // K
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the examples of this process that the loss sees."""
-        kept = self._kept(self._examples(batch))
+        positions = self._compared_positions(self._examples(batch))
         if self.world:
-            kept = kept[kept % self.world.size == self.world.rank]
-        return {self.name: len(kept)}
+            positions = positions[positions % self.world.size == self.world.rank]
+        return {self.name: len(positions)}
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the loss times the number of examples: the loop divides by that of all processes."""
@@ -212,14 +220,14 @@ class EmbeddingObjective(nn.Module):
         if not batch.num_tokens and not self.world:
             return no_losses(counts, batch.packed.input_ids.device)
         examples = self._examples(batch)
-        kept = self._kept(examples)
+        positions = self._compared_positions(examples)
         vectors = self._vectors(batch, len(examples))
-        if len(kept) < len(examples):
-            vectors = vectors[torch.from_numpy(kept).to(vectors.device)]
+        if len(positions) < len(examples):
+            vectors = vectors[torch.from_numpy(positions).to(vectors.device)]
         targets = None
         if self.targets is not None:
-            targets = torch.from_numpy(np.ascontiguousarray(self.targets[examples[kept]])).to(vectors.device)
-        total = self.loss(vectors.unbind(1), targets) * len(kept)
+            targets = torch.from_numpy(np.ascontiguousarray(self.targets[examples[positions]])).to(vectors.device)
+        total = self.loss(vectors.unbind(1), targets) * len(positions)
         if self.world:  # all processes have this sum: each reports its share of it, and gives the gradient of the whole
             total = total - total.detach() * (1 - 1 / self.world.size)
         return {self.name: LossPart(total, counts[self.name])}
@@ -229,13 +237,13 @@ class EmbeddingObjective(nn.Module):
         if not self.world:
             return self.encoder(batch.packed).view(count, self.columns, -1)
         vectors = torch.zeros(count, self.columns, self.encoder.dimension, device=batch.packed.input_ids.device)
-        places = slice(self.world.rank, None, self.world.size)
-        own = vectors[places]
+        rank_rows = slice(self.world.rank, None, self.world.size)
+        rank_vectors = vectors[rank_rows]
         if batch.num_tokens:
-            own = self.encoder(batch.packed).view(-1, self.columns, self.encoder.dimension)
-        vectors[places] = own.detach()
+            rank_vectors = self.encoder(batch.packed).view(-1, self.columns, self.encoder.dimension)
+        vectors[rank_rows] = rank_vectors.detach()
         vectors = self.world.sum(vectors).clone()
-        vectors[places] = own
+        vectors[rank_rows] = rank_vectors
         return vectors
 
     def flops(self, batch: LabelledBatch) -> float:
@@ -250,19 +258,19 @@ class EmbeddingObjective(nn.Module):
             return batch.update_examples
         return batch.sequences[:: self.columns] // self.columns
 
-    def _kept(self, examples: np.ndarray) -> np.ndarray:
-        """Return the places of the examples that share no text with one before them."""
+    def _compared_positions(self, examples: np.ndarray) -> np.ndarray:
+        """Return the positions of the examples that share no text with one before them."""
         if self.texts is None:
             return np.arange(len(examples))
         return without_repeats(self.texts[examples].tolist())
 
 
 def without_repeats(texts: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the places, int64, of the examples that have no text in common with one that is kept before them."""
-    seen: set[int] = set()
-    kept = []
-    for place, own in enumerate(texts):
-        if seen.isdisjoint(own):
-            seen.update(own)
-            kept.append(place)
-    return np.array(kept, np.int64)
+    """Return the positions, int64, of the examples that have no text in common with a position before them."""
+    earlier_texts: set[int] = set()
+    positions = []
+    for position, example_texts in enumerate(texts):
+        if earlier_texts.isdisjoint(example_texts):
+            earlier_texts.update(example_texts)
+            positions.append(position)
+    return np.array(positions, np.int64)

@@ -33,11 +33,11 @@ def similarities(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
     """
     blocks: dict[str, list[Tensor]] = {name: [] for name in SIMILARITIES}
     for start in range(0, len(a), _BLOCK):
-        left, right = (torch.from_numpy(side[start : start + _BLOCK].astype(np.float32)) for side in (a, b))
-        blocks["cosine"].append((F.normalize(left, dim=1) * F.normalize(right, dim=1)).sum(-1))
-        blocks["dot"].append((left * right).sum(-1))
-        blocks["euclidean"].append(-((left - right) ** 2).sum(-1).sqrt())
-        blocks["manhattan"].append(-(left - right).abs().sum(-1))
+        first, second = (torch.from_numpy(side[start : start + _BLOCK].astype(np.float32)) for side in (a, b))
+        blocks["cosine"].append((F.normalize(first, dim=1) * F.normalize(second, dim=1)).sum(-1))
+        blocks["dot"].append((first * second).sum(-1))
+        blocks["euclidean"].append(-((first - second) ** 2).sum(-1).sqrt())
+        blocks["manhattan"].append(-(first - second).abs().sum(-1))
     return {name: torch.cat(parts).numpy() for name, parts in blocks.items()}
 
 
@@ -158,19 +158,20 @@ def retrieval_figures(
     """
     shares, ranks = {}, {}
     for name, queries, candidates, names in (("forward", a, b, pairs), ("backward", b, a, texts)):
-        nearer, tied = _rivals(queries, candidates, names)
+        nearer, tied = _count_rivals(queries, candidates, names)
         shares[name] = float(np.mean((nearer == 0) / (1 + tied)))
         ranks[f"{name}_mrr"] = float(np.mean(1 / (1 + nearer + tied / 2)))
     return shares | ranks
 
 
-def _rivals(queries: Any, candidates: Any, names: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
+def _count_rivals(queries: Any, candidates: Any, names: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
     """Count the candidates that are nearer to a query than its own, and those that are as near; int64 [E] each."""
     partners = np.arange(queries.shape[0])
     if names is not None:
         _, first, partners = np.unique(np.asarray(names, object), return_index=True, return_inverse=True)
         candidates = candidates[first]
-    nearer, tied = np.empty(len(partners), np.int64), np.empty(len(partners), np.int64)
+    nearer = np.empty(len(partners), np.int64)
+    tied = np.empty(len(partners), np.int64)
     for start in range(0, len(partners), _BLOCK):
         rows = slice(start, min(start + _BLOCK, len(partners)))
         cosines = queries[rows] @ candidates.T

@@ -72,10 +72,11 @@ class EmbeddingModel:
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Return vectors of E texts, fp32 [E, D]."""
         vectors, _ = self.compute(texts)
-        if bad := int((~np.isfinite(vectors).all(1)).sum()):
+        num_bad = int((~np.isfinite(vectors).all(1)).sum())
+        if num_bad:
             raise MachineError(
                 "not-finite",
-                f"`{self.name}` gives {bad:,} of {len(texts):,} texts a vector that is not finite",
+                f"`{self.name}` gives {num_bad:,} of {len(texts):,} texts a vector that is not finite",
                 "its weights hold NaN or infinity, or its training diverged: use an earlier checkpoint",
             )
         return vectors
@@ -102,9 +103,12 @@ def load_embedding_model(
     `length` is of the longest text, in tokens. By default an ALBERT runs on a GPU if there is one.
     """
     if isinstance(model, SentenceEncoder):
-        encoder, name, unnamed = copy.copy(model.with_prompt(prompt_name, prompt)), "the encoder", ""
+        encoder = copy.copy(model.with_prompt(prompt_name, prompt))
+        name = "the encoder"
+        unnamed = ""
     else:
-        folder, name = embedding_folder(model), str(model)
+        folder = embedding_folder(model)
+        name = str(model)
         if not is_albert(folder):
             if precision not in ("auto", "fp32"):
                 fact = f"`{name}` is not an ALBERT: it runs in fp32"
@@ -132,7 +136,7 @@ def load_embedding_model(
     return EmbeddingModel(
         name,
         f"ALBERT of {encoder.config.num_hidden_layers} layers in {engine.precision}, {pooling} pooling{unnamed}",
-        encoder.kept(None),
+        encoder.output_dimension(None),
         encoder.dimension,
         compute,
         encoder.tokenizer.encode_batch,

@@ -15,7 +15,7 @@ from torch import nn
 from albertkit.batches.features import Features
 from albertkit.batches.streams import ExampleStream, cut_by_tokens
 from albertkit.command import takes
-from albertkit.embeddings.data import EmbeddingData, TextExamples, kind_of, read_embedding_data
+from albertkit.embeddings.data import EmbeddingData, TextExamples, find_kind, read_embedding_data
 from albertkit.embeddings.encoder import SentenceEncoder, known_words
 from albertkit.embeddings.folder import Projection
 from albertkit.embeddings.losses import EmbeddingObjective, TeacherRows, make_loss
@@ -91,11 +91,13 @@ class PairDev:
         for column in range(1, vectors.shape[1]):
             sides = [row[0] for row in self.texts], [row[column] for row in self.texts]
             figures.append(retrieval_figures(unit_vectors(vectors[:, 0]), unit_vectors(vectors[:, column]), *sides))
-        forward, backward = (
-            float(np.mean([of_column[direction] for of_column in figures])) for direction in ("forward", "backward")
-        )
-        directions = {"retrieval_forward": forward, "retrieval_backward": backward}
-        return {"retrieval": (forward + backward) / 2, **directions}
+        forward = float(np.mean([column_figures["forward"] for column_figures in figures]))
+        backward = float(np.mean([column_figures["backward"] for column_figures in figures]))
+        return {
+            "retrieval": (forward + backward) / 2,
+            "retrieval_forward": forward,
+            "retrieval_backward": backward,
+        }
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
         """Return 95 % intervals of the shares, by Wilson's formula."""
@@ -118,8 +120,8 @@ class TeacherDev:
     def score(self, vectors: np.ndarray) -> dict[str, float]:
         """Return minus the mean squared difference (larger is better) of [E, K, D], and the mean cosine with the teacher."""
         error = float(np.mean((vectors - self.targets[:, None]) ** 2, dtype=np.float64))
-        alike = [row_cosines(vectors[:, k], self.targets) for k in range(vectors.shape[1])]
-        return {"negative_mse": -error, "cosine_to_teacher": float(np.mean(alike))}
+        cosines = [row_cosines(vectors[:, k], self.targets) for k in range(vectors.shape[1])]
+        return {"negative_mse": -error, "cosine_to_teacher": float(np.mean(cosines))}
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
         """Return none: there is no formula for them."""
@@ -189,7 +191,7 @@ class EmbeddingEvaluator:
 
 
 REMEDY = "try a lower --lr, a longer --warmup or another --seed"
-_NO_BOUND = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
+_NO_TOKEN_LIMIT = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
 
 AnyEncoderSettings = TypeVar("AnyEncoderSettings", bound=EncoderSettings)
 
@@ -211,24 +213,24 @@ class EmbeddingResult(RunResult):
     truncated: dict[str, int] = field(default_factory=dict)
 
     def extras(self) -> dict[str, Any]:
-        """Return what only sentence embeddings have, as plain values by name."""
+        """Return the results that only sentence embeddings have, as plain values by name."""
         extras = {"kind": self.kind, "intervals": self.intervals, "constant": list(self.constant)}
         return {**extras, "truncated": self.truncated}
 
     def sections(self) -> list[Section]:
         """Return the scores and where the model is."""
-        shown = result_sections(self.results(), self.metric) if self.scores else []
-        return [*shown, FactList({"model": self.model})]
+        sections = result_sections(self.results(), self.metric) if self.scores else []
+        return [*sections, FactList({"model": self.model})]
 
     def results(self) -> dict[str, Any]:
-        """Return what `training.results` shows: scores, intervals, notes."""
+        """Return scores, intervals and notes for `training.results`."""
         notes = [f"nothing learned: {line}; {REMEDY}" for line in self.constant]
         return {**self.scores, "intervals": self.intervals, "notes": [*notes, *self.notes()]}
 
 
 @dataclass(frozen=True)
 class Training:
-    """Holds what one training trains, and on what."""
+    """Model, loss and data of one training."""
 
     kind: str  # as `EmbeddingResult.kind`
     encoder: SentenceEncoder  # will be moved to the process's device
@@ -252,14 +254,14 @@ class Training:
 
     def fingerprint(self, features: Features) -> str:
         """Return the SHA-256 of what is learned; a teacher's vectors are known by texts and teacher, which provenance names."""
-        known = fingerprint(features).encode()
+        content = fingerprint(features).encode()
         if isinstance(self.targets, np.ndarray):
-            known += self.targets.tobytes()
-        return sha256_bytes(known)
+            content += self.targets.tobytes()
+        return sha256_bytes(content)
 
 
 def example_features(encoder: SentenceEncoder, examples: Sequence[tuple[str, ...]]) -> Features:
-    """Return what the model sees of E examples of K texts: K sequences of each, which stay together."""
+    """Return the features of E examples of K texts: K sequences of each, which stay together."""
     features = encoder.features([text for texts in examples for text in texts])
     return replace(features, examples=features.examples // len(examples[0]))
 
@@ -268,10 +270,8 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
     """Train once; the settings of the run are resolved."""
     settings, world = run.settings, run.world
     encoder, metric = training.encoder, training.metric
-    features, evaluator = (
-        example_features(encoder, training.examples),
-        EmbeddingEvaluator(training.devs, encoder, world),
-    )
+    features = example_features(encoder, training.examples)
+    evaluator = EmbeddingEvaluator(training.devs, encoder, world)
     provenance = training.provenance | {"data": training.fingerprint(features), "dev": evaluator.fingerprint()}
     run.check_made_from(provenance)
     objective = EmbeddingObjective(
@@ -319,7 +319,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
             features,
             grouped=True,
             batch_size=settings.batch_size or 1,
-            batch_tokens=_NO_BOUND,
+            batch_tokens=_NO_TOKEN_LIMIT,
             seed=settings.seed,
             rank=world.rank,
             world_size=world.size,
@@ -338,7 +338,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
 
 # --- the model card ---------------------------------------------------------------------------------------------------
 
-_LONGEST = 10  # models of a lineage
+_MAX_ANCESTORS = 10  # models of a lineage
 _ON_HUB = re.compile(r"[\w.-]+/[\w.-]+")
 _DATASETS = {  # kinds whose data lie on the hub under a name
     "stsb": "sentence-transformers/stsb", "klue-sts": "klue/klue", "klue-nli": "klue/klue", "mnli": "nyu-mll/multi_nli",
@@ -362,18 +362,18 @@ def write_embedding_card(
     result: EmbeddingResult,
 ) -> None:
     """Write `README.md` into the folder of an encoder, under a name, with scores on dev, their intervals and settings."""
-    place = {"place": literal(f"{name}/{Path(folder).name}")}
-    compared = "Texts are compared by the cosine of their vectors."
+    model_path = {"place": literal(f"{name}/{Path(folder).name}")}
+    usage = "Texts are compared by the cosine of their vectors."
     if settings.dims:
-        compared += (
+        usage += (
             f" The first {', '.join(map(str, settings.dims))} numbers of a vector were trained to be one by themselves: "
             "`truncate_dim` of sentence-transformers, `dimension` of albertkit's `encode`."
         )
     sections: list[Section] = [
         Paragraph(_summary(encoder, training), form="markdown"),
-        code(_SENTENCE_TRANSFORMERS.format_map(place), title="Using it"),
-        code(_ALBERTKIT.format_map(place)),
-        Paragraph(compared, form="markdown"),
+        code(_SENTENCE_TRANSFORMERS.format_map(model_path), title="Using it"),
+        code(_ALBERTKIT.format_map(model_path)),
+        Paragraph(usage, form="markdown"),
         Paragraph(
             f"On {training.dev}, which also chose the best of the run's models. Intervals are 95%.",
             "Results",
@@ -382,41 +382,44 @@ def write_embedding_card(
         score_table(result.scores, result.intervals),
         *settings_sections(settings.for_card(), versions()),
     ]
-    Card(name, _fields(" ".join(name.split()), training, settings, result.scores), sections).write(folder)
+    Card(name, _hub_metadata(" ".join(name.split()), training, settings, result.scores), sections).write(folder)
 
 
 def _summary(encoder: SentenceEncoder, training: Training) -> str:
-    """Return what the model is and where it comes from, in two sentences."""
+    """Describe the model and its origin in two sentences."""
     pooling = encoder.pooling if isinstance(encoder.pooling, str) else " and ".join(encoder.pooling)
     parameters = sum(p.numel() for p in encoder.parameters())
-    said = (
+    summary = (
         f"Sentence embeddings by ALBERT: vectors of {encoder.dimension:,} numbers, {parameters:,} parameters, {pooling} "
         f"pooling, texts of at most\n{encoder.max_length:,} tokens. Trained with albertkit from `{cell(training.start)}` on "
         f"{training.data}, with the loss `{training.loss_name}`."
     )
-    before = [f"from `{cell(model)}`{f' on `{cell(kind)}`' if kind else ''}" for model, kind in lineage(training.start)]
-    return f"{said}\nBefore that: {', '.join(before)}." if before else said
+    ancestors = []
+    for model, kind in lineage(training.start):
+        data = f" on `{cell(kind)}`" if kind else ""
+        ancestors.append(f"from `{cell(model)}`{data}")
+    return f"{summary}\nBefore that: {', '.join(ancestors)}." if ancestors else summary
 
 
 def lineage(start: str) -> list[tuple[str, str]]:
-    """Return what each earlier model of local folders was trained from, and on what kind of data, the latest first."""
-    found: list[tuple[str, str]] = []
-    while len(found) < _LONGEST and (file := _provenance_of(Path(start))) is not None:
-        known = read_json(file)
-        if not isinstance(known, dict) or not isinstance(known.get("model"), str):
+    """Return the ancestors of a model in local folders, the latest first: checkpoint, and kind of its training data."""
+    ancestors: list[tuple[str, str]] = []
+    while len(ancestors) < _MAX_ANCESTORS:
+        folder = Path(start)
+        paths = (folder / PROVENANCE, or_model_of_run(folder) / PROVENANCE) if folder.is_dir() else ()
+        file = next((path for path in paths if path.exists()), None)
+        provenance = None if file is None else read_json(file)
+        if not isinstance(provenance, dict) or not isinstance(provenance.get("model"), str):
             break
-        start = known["model"]
-        found.append((start, str(known.get("kind") or known.get("task") or "")))
-    return found
+        start = provenance["model"]
+        ancestors.append((start, str(provenance.get("kind") or provenance.get("task") or "")))
+    return ancestors
 
 
-def _provenance_of(folder: Path) -> Path | None:
-    places = (folder / PROVENANCE, or_model_of_run(folder) / PROVENANCE) if folder.is_dir() else ()
-    return next((place for place in places if place.exists()), None)
-
-
-def _fields(name: str, training: Training, settings: EncoderSettings, scores: Mapping[str, float]) -> dict[str, Any]:
-    """Return the metadata that a hub shows; what is not known is left out."""
+def _hub_metadata(
+    name: str, training: Training, settings: EncoderSettings, scores: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the metadata for a hub; unknown fields are left out."""
     first = ([model for model, _ in lineage(training.start)] or [training.start])[-1]
     fields: dict[str, Any] = {"language": settings.languages} if settings.languages else {}
     if settings.license:
@@ -455,11 +458,11 @@ def train_embeddings(options: EmbedTrainOptions) -> EmbeddingResult:
     kind, settings = options.kind, options.settings
     check_order(kind, options.model, options.data)
     with open_run(options.out, settings, f"sentence embeddings: {kind}", options.resume) as run, ExitStack() as stack:
-        given = {name: getattr(options, name) for name in ("data", "dev", "silver")}
+        sources = {name: getattr(options, name) for name in ("data", "dev", "silver")}
         files: dict[str, Any] = {
-            n: stack.enter_context(as_files(data)) for n, data in given.items() if data is not None
+            n: stack.enter_context(as_files(data)) for n, data in sources.items() if data is not None
         }
-        triplets = settings.loss_for(kind_of(kind)) == "mnrl"
+        triplets = settings.loss_for(find_kind(kind)) == "mnrl"
         examples = read_embedding_data(replace(options, **files), triplets, BadRows(options.on_error))
         return run.of_seeds(lambda one: _train_once(one, kind, examples, options.model))
 
@@ -469,7 +472,7 @@ def _train_once(run: Run[EmbedSettings], kind: str, data: EmbeddingData, model: 
     torch.manual_seed(run.settings.seed)  # of fresh layers
     encoder, notes = start_encoder(model, run.settings)
     resolved, reasons = run.settings.resolve(data.kind, encoder.config, encoder.max_length, len(data.train))
-    set_up(encoder, resolved)
+    apply_settings(encoder, resolved)
     notes.append(known_words(data.train.texts, encoder.tokenizer, model, force=True))
     if resolved.projection:
         notes.append(f"projection: fresh, {encoder.dimension} to {resolved.projection}, tanh")
@@ -486,7 +489,7 @@ def _train_once(run: Run[EmbedSettings], kind: str, data: EmbeddingData, model: 
         loss_name=loss,
         examples=data.train.texts,
         targets=data.train.targets,
-        texts=text_numbers(data.train) if negatives else None,
+        texts=number_texts(data.train) if negatives else None,
         devs=[dev],
         metric=dev.metric,
         data=f"{counted(len(data.train), 'example')} of the kind `{kind}`",
@@ -499,33 +502,33 @@ def _train_once(run: Run[EmbedSettings], kind: str, data: EmbeddingData, model: 
 
 
 def start_encoder(model: str | Path, settings: EncoderSettings) -> tuple[SentenceEncoder, list[str]]:
-    """Return the encoder to train, and how its vectors are made, in words."""
+    """Return the encoder to train, and notes on how its vectors are made."""
     encoder = SentenceEncoder.from_pretrained(local_folder(model), settings.pooling)
     if settings.prompt_name is not None:
         encoder.settings["default_prompt_name"] = settings.prompt_name
-    known = "" if settings.pooling else " (that of the model, or mean where it has none)"
-    parts = [f"pooling: {encoder.pooling}{known}"]
+    pooling_origin = "" if settings.pooling else " (that of the model, or mean where it has none)"
+    notes = [f"pooling: {encoder.pooling}{pooling_origin}"]
     if encoder.projection is not None:
-        parts.append(f"projection: that of `{model}`, to {encoder.dimension} numbers")
-    parts += prompt_notes(str(model), encoder.prompts, encoder.prompt)
+        notes.append(f"projection: that of `{model}`, to {encoder.dimension} numbers")
+    notes += prompt_notes(str(model), encoder.prompts, encoder.prompt)
     if encoder.normalize:
-        parts.append(f"vectors: of length 1, as those of `{model}`")
-    return encoder, parts
+        notes.append(f"vectors: of length 1, as those of `{model}`")
+    return encoder, notes
 
 
-def set_up(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
+def apply_settings(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
     """Give an encoder the length and the dropout of resolved settings."""
     encoder.max_length = settings.length or encoder.max_length
-    before = encoder.config
+    current = encoder.config
     probability = settings.dropout or 0.0
-    if (before.hidden_dropout_prob, before.attention_probs_dropout_prob) != (probability, probability):
-        config = before.with_changes(hidden_dropout_prob=probability, attention_probs_dropout_prob=probability)
+    if (current.hidden_dropout_prob, current.attention_probs_dropout_prob) != (probability, probability):
+        config = current.with_changes(hidden_dropout_prob=probability, attention_probs_dropout_prob=probability)
         albert = AlbertModel(config, add_pooling_layer=encoder.albert.pooler is not None)
         albert.load_state_dict(encoder.albert.state_dict())
         encoder.albert = albert.train(encoder.albert.training)
 
 
-def text_numbers(examples: TextExamples) -> np.ndarray:
+def number_texts(examples: TextExamples) -> np.ndarray:
     """Number texts, int64 [E, K]: equal texts have equal numbers."""
     numbers: dict[str, int] = {}
     return np.array([[numbers.setdefault(text, len(numbers)) for text in row] for row in examples.texts], np.int64)

@@ -17,7 +17,7 @@ from torch import nn
 
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.folder import Projection, check_pooling
+from albertkit.embeddings.folder import check_pooling
 from albertkit.errors import CheckpointError
 from albertkit.export.graph import OnnxGraph, Output
 from albertkit.model import (
@@ -34,15 +34,17 @@ from albertkit.model.heads import MaskedLMHead
 from albertkit.model.layers import AlbertLayer
 from albertkit.model.pretrained import PretrainedAlbert
 
-_FORBIDDEN = -1e30  # the logit of a place where no answer may lie, as in `model/beam.py`
-_PADDING = float(np.finfo(np.float32).min)  # added to the score of a place that is padding
+_FORBIDDEN_LOGIT = -1e30  # the logit of a place where no answer may lie, as in `model/beam.py`
+_PADDING_SCORE = float(np.finfo(np.float32).min)  # added to the score of a place that is padding
 
 
-def build(graph: OnnxGraph, model: PretrainedAlbert | SentenceEncoder) -> onnx.ModelProto:
+def build_model(graph: OnnxGraph, model: PretrainedAlbert | SentenceEncoder) -> onnx.ModelProto:
     """Build the ONNX model of any class, given an empty graph with the model's parameters."""
     if type(model) not in _CLASSES:
-        known = ", ".join(kind.__name__ for kind in _CLASSES)
-        raise CheckpointError("not-expressible", f"a {type(model).__name__} is not exported", f"these are: {known}")
+        class_names = ", ".join(model_class.__name__ for model_class in _CLASSES)
+        raise CheckpointError(
+            "not-expressible", f"a {type(model).__name__} is not exported", f"these are: {class_names}"
+        )
     return graph.model(_CLASSES[type(model)](graph, model), type(model).__name__)
 
 
@@ -76,60 +78,66 @@ class Rows:
         return g.add("Reshape", values, g.add("Concat", self.shape, g.ints(*sizes), axis=0) if sizes else self.shape)
 
 
-def read_rows(g: OnnxGraph, *more: str) -> Rows:
+def read_rows(g: OnnxGraph, *further_axes: str) -> Rows:
     """Return transformers' three inputs, [batch, sequence]; of more axes between them all but the last are rows."""
     g.part = "input"
     ids, mask, types = (
-        g.input(name, "batch", *more, "sequence") for name in ("input_ids", "attention_mask", "token_type_ids")
+        g.input(name, "batch", *further_axes, "sequence") for name in ("input_ids", "attention_mask", "token_type_ids")
     )
-    if more:
+    if further_axes:
         shape = g.add("Concat", g.ints(-1), g.add("Shape", ids, start=-1), axis=0)
         ids, mask, types = (g.add("Reshape", values, shape) for values in (ids, mask, types))
     mask = g.add("Cast", mask, to=TensorProto.BOOL)
     shape, width = g.add("Shape", ids), g.add("Shape", ids, start=1)
     count = g.add("Squeeze", g.add("Shape", ids, end=1))
     starts = g.add("Mul", g.add("Range", g.scalar(0, np.int64), count, g.scalar(1, np.int64)), width)
-    place = g.add("ArgMax", g.add("Cast", mask, to=TensorProto.INT32), axis=1, keepdims=0)
-    return Rows(ids, types, mask, shape, width, starts, g.add("Add", starts, place))
+    position = g.add("ArgMax", g.add("Cast", mask, to=TensorProto.INT32), axis=1, keepdims=0)
+    return Rows(ids, types, mask, shape, width, starts, g.add("Add", starts, position))
 
 
 def encode(g: OnnxGraph, albert: AlbertModel, rows: Rows, first_only: bool = False) -> str:
     """Return states [T, H]; or [B, H] of the first tokens, when the others of the last layer are not needed."""
     g.part = "embeddings"
     config, tables = albert.config, albert.embeddings
-    places = g.add("Slice", g.parameter(tables.position_embeddings.weight), g.ints(0), rows.width)
+    positions = g.add("Slice", g.parameter(tables.position_embeddings.weight), g.ints(0), rows.width)
     segments = g.add("Gather", g.parameter(tables.token_type_embeddings.weight), rows.types)
-    embedded = g.add("Add", g.add("Add", g.embedding(rows.ids, tables.word_embeddings), places), segments)
+    embedded = g.add("Add", g.add("Add", g.embedding(rows.ids, tables.word_embeddings), positions), segments)
     embedded = g.add("Reshape", g.layer_norm(embedded, tables.LayerNorm), g.ints(-1, config.embedding_size))
     hidden = g.linear(embedded, albert.encoder.embedding_hidden_mapping_in)
-    hide = g.add("Where", rows.mask, g.scalar(0.0), g.scalar(_PADDING))
-    hide = g.add("Unsqueeze", hide, g.ints(1, 2))  # [B, 1, 1, S]
+    padding_scores = g.add("Where", rows.mask, g.scalar(0.0), g.scalar(_PADDING_SCORE))
+    padding_scores = g.add("Unsqueeze", padding_scores, g.ints(1, 2))  # [B, 1, 1, S]
     blocks = [block for block, _ in albert.encoder.layers(torch.float32)]
     for number, block in enumerate(blocks, start=1):
         g.part = f"layer_{number}"
-        wanted = rows.first if first_only and number == len(blocks) else None
-        hidden = _layer(g, config, block, hidden, hide, rows, wanted)
+        output_rows = rows.first if first_only and number == len(blocks) else None
+        hidden = _add_layer(g, config, block, hidden, padding_scores, rows, output_rows)
     return hidden
 
 
-def _layer(
-    g: OnnxGraph, config: AlbertConfig, block: AlbertLayer, hidden: str, hide: str, rows: Rows, wanted: str | None
+def _add_layer(
+    g: OnnxGraph,
+    config: AlbertConfig,
+    block: AlbertLayer,
+    hidden: str,
+    padding_scores: str,
+    rows: Rows,
+    output_rows: str | None,
 ) -> str:
-    """Apply one post-norm block: [T, H] to [T, H], or to the rows that are wanted."""
+    """Apply one post-norm block: [T, H] to [T, H], or to the `output_rows` alone."""
     attention = block.attention
 
     def heads(layer: nn.Linear, *order: int) -> str:
-        """Return [B, A, S, D] in the order of axes that is asked for."""
+        """Return [B, A, S, D], its axes in `order`."""
         laid_out = rows.lay_out(g, g.linear(hidden, layer), config.num_attention_heads, config.head_size)
         return g.add("Transpose", laid_out, perm=order)
 
     scores = g.add("MatMul", heads(attention.query, 0, 2, 1, 3), heads(attention.key, 0, 2, 3, 1))
     scores = g.add("Mul", scores, g.scalar(1 / math.sqrt(config.head_size)))
-    shares = g.add("Softmax", g.add("Add", scores, hide), axis=-1)
+    shares = g.add("Softmax", g.add("Add", scores, padding_scores), axis=-1)
     context = g.add("Transpose", g.add("MatMul", shares, heads(attention.value, 0, 2, 1, 3)), perm=(0, 2, 1, 3))
     context = g.add("Reshape", context, g.ints(-1, config.hidden_size))
-    if wanted is not None:
-        context, hidden = g.add("Gather", context, wanted), g.add("Gather", hidden, wanted)
+    if output_rows is not None:
+        context, hidden = g.add("Gather", context, output_rows), g.add("Gather", hidden, output_rows)
     hidden = g.layer_norm(g.add("Add", hidden, g.linear(context, attention.dense)), attention.LayerNorm)
     inner = g.activation(g.linear(hidden, block.ffn), config.hidden_act)
     return g.layer_norm(g.add("Add", hidden, g.linear(inner, block.ffn_output)), block.full_layer_layer_norm)
@@ -157,8 +165,10 @@ def _encoder(g: OnnxGraph, model: AlbertModel) -> dict[str, Output]:
 def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]:
     pooling = check_pooling(model.pooling)
     if pooling not in (("mean",), ("cls",)) or (model.prompt and not model.include_prompt):
-        what = " and ".join(pooling) + " pooling" + (" without the prompt" if model.prompt else "")
-        raise CheckpointError("not-expressible", f"the vectors are made by {what}", "mean and cls pooling are exported")
+        method = " and ".join(pooling) + " pooling" + (" without the prompt" if model.prompt else "")
+        raise CheckpointError(
+            "not-expressible", f"the vectors are made by {method}", "mean and cls pooling are exported"
+        )
     rows, size = read_rows(g), model.config.hidden_size
     hidden = encode(g, model.albert, rows)
     states = rows.lay_out(g, hidden, size)
@@ -170,7 +180,9 @@ def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]
         total = g.add("Squeeze", g.add("MatMul", real, states), g.ints(1))
         vectors = g.add("Div", total, g.add("ReduceSum", real, g.ints(2), keepdims=0))
     if model.projection is not None:
-        vectors = _projected(g, model.projection, vectors)
+        vectors = g.linear(vectors, model.projection.linear)
+        if model.projection.activation_name == "tanh":
+            vectors = g.add("Tanh", vectors)
     if model.normalize:
         length = g.add("ReduceL2", vectors, g.ints(1))
         vectors = g.add("Div", vectors, g.add("Max", length, g.scalar(1e-12)))
@@ -178,11 +190,6 @@ def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]
         "last_hidden_state": Output(states, ("batch", "sequence", size)),
         "sentence_embedding": Output(vectors, ("batch", model.dimension)),
     }
-
-
-def _projected(g: OnnxGraph, projection: Projection, vectors: str) -> str:
-    found = g.linear(vectors, projection.linear)
-    return g.add("Tanh", found) if projection.activation_name == "tanh" else found
 
 
 def _pretraining(g: OnnxGraph, model: AlbertForPreTraining) -> dict[str, Output]:
@@ -246,10 +253,12 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
     hidden = g.add("Reshape", states, g.ints(-1, size))
     allowed = g.add("And", rows.mask, g.add("Equal", "p_mask", g.scalar(0, np.int64)))
     starts = _log_probs(g, rows.lay_out(g, g.exact_linear(hidden, model.start_logits.dense)), allowed)
-    start_top, start_index = _best(g, starts, rows, model.start_n_top)
+    start_top, start_index = _top_values(g, starts, rows, model.start_n_top)
     ends = _end_logits(g, model, hidden, start_index, rows)
     ends = _log_probs(g, ends, g.add("Unsqueeze", allowed, g.ints(1)))
-    end_top, end_index = (g.add("Reshape", found, g.ints(0, -1)) for found in _best(g, ends, rows, model.end_n_top))
+    end_top, end_index = (
+        g.add("Reshape", values, g.ints(0, -1)) for values in _top_values(g, ends, rows, model.end_n_top)
+    )
     answer = model.answer_class
     expected = g.add("MatMul", g.add("Unsqueeze", g.add("Exp", starts), g.ints(1)), states)
     pair = g.add("Concat", g.add("Squeeze", expected, g.ints(1)), g.add("Gather", hidden, rows.first), axis=1)
@@ -277,10 +286,10 @@ def _end_logits(g: OnnxGraph, model: AlbertForBeamQuestionAnswering, hidden: str
 
 def _log_probs(g: OnnxGraph, logits: str, allowed: str) -> str:
     """Return log-probabilities over the last axis, where allowed."""
-    return g.add("LogSoftmax", g.add("Where", allowed, logits, g.scalar(_FORBIDDEN)), axis=-1)
+    return g.add("LogSoftmax", g.add("Where", allowed, logits, g.scalar(_FORBIDDEN_LOGIT)), axis=-1)
 
 
-def _best(g: OnnxGraph, log_probs: str, rows: Rows, count: int) -> list[str]:
+def _top_values(g: OnnxGraph, log_probs: str, rows: Rows, count: int) -> list[str]:
     """Return the likeliest and their places, at most as many as there are; of equals the first."""
     return g.add_several("TopK", 2, log_probs, g.add("Min", rows.width, g.ints(count)), axis=-1)
 

@@ -131,13 +131,14 @@ class OnnxGraph:
         kind, attributes = _ACTIVATIONS[name]
         return self.add(kind, values, **attributes)
 
-    # --- the whole ----------------------------------------------------------------------------------------------------
+    # --- model ----------------------------------------------------------------------------------------------------
 
     def model(self, outputs: Mapping[str, Output], name: str) -> onnx.ModelProto:
         """Return the finished model, given its outputs by name and the name of the graph."""
-        for output, found in outputs.items():
-            self._nodes.append(helper.make_node("Identity", [found.value], [output], f"output/{output}"))
-        infos = [helper.make_tensor_value_info(output, found.kind, found.axes) for output, found in outputs.items()]
+        infos = []
+        for output_name, output in outputs.items():
+            self._nodes.append(helper.make_node("Identity", [output.value], [output_name], f"output/{output_name}"))
+            infos.append(helper.make_tensor_value_info(output_name, output.kind, output.axes))
         graph = helper.make_graph(self._nodes, name, self._inputs, infos, list(self._stored.values()))
         producer = dict(producer_name="albertkit", producer_version=__version__)
         opsets = [helper.make_opsetid("", OPSET)]
@@ -149,13 +150,13 @@ def to_array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().numpy()
 
 
-_MIDDLE = 128  # the zero point of rows that go both ways
+_MIDDLE_ZERO_POINT = 128  # the zero point of rows that go both ways
 # Activations go far up and a little down: no gelu is below minus 0.1701. With this zero point a row has 223 steps for what is
 # above 0, where 128 leaves 127; only rows whose largest number is below 0.68 get longer steps. A pretrained model with H 256:
 # worst cosine of a state 0.9996, with 128 0.9991; with a scale for the whole batch 0.9956.
-_LOW = 32
-_LOWEST = {"gelu_new": 0.1701, "gelu": 0.1701, "relu": 0.0}
-_TINY = 1e-20  # the scale of a row of zeros
+_LOW_ZERO_POINT = 32
+_MIN_ACTIVATION = {"gelu_new": 0.1701, "gelu": 0.1701, "relu": 0.0}
+_MIN_SCALE = 1e-20  # the scale of a row of zeros
 
 
 class QuantizedGraph(OnnxGraph):
@@ -174,8 +175,9 @@ class QuantizedGraph(OnnxGraph):
         name, weight = self.weight(layer, inputs)
         scales = self._scales(name, weight)
         integers = self.store(f"{name}.int8", to_int8(weight).T)
-        found = self._product(values, integers, scales)
-        return self.add("Add", found, *bias) if (bias := self.bias(layer, inputs)) else found
+        product = self._add_product(values, integers, scales)
+        bias = self.bias(layer, inputs)
+        return self.add("Add", product, *bias) if bias else product
 
     def embedding(self, ids: str, table: nn.Embedding) -> str:
         """Look up rows of the table of words, int8 times a scale: int64 [...] to [..., E]."""
@@ -186,13 +188,13 @@ class QuantizedGraph(OnnxGraph):
     def decoder(self, values: str, table: Tensor, bias: Tensor) -> str:
         """Multiply with the same table; ONNX Runtime transposes it once, when it loads the model."""
         integers, scales = self._table(table)
-        return self.add("Add", self._product(values, self.add("Transpose", integers), scales), self.parameter(bias))
+        return self.add("Add", self._add_product(values, self.add("Transpose", integers), scales), self.parameter(bias))
 
     def activation(self, values: str, name: str) -> str:
         """Apply an activation, and note the least value of its result for quantising."""
-        found = super().activation(values, name)
-        self._lowest[found] = _LOWEST[name]
-        return found
+        output = super().activation(values, name)
+        self._lowest[output] = _MIN_ACTIVATION[name]
+        return output
 
     def _table(self, table: Tensor) -> tuple[str, str]:
         name = self._names[id(table)]
@@ -201,21 +203,21 @@ class QuantizedGraph(OnnxGraph):
     def _scales(self, name: str, weight: np.ndarray) -> str:
         return self.store(f"{name}.scale", row_scales(weight))
 
-    def _product(self, values: str, integers: str, scales: str) -> str:
+    def _add_product(self, values: str, integers: str, scales: str) -> str:
         """Multiply [T, I] with int8 [I, O], whose scales are [O]."""
-        rows, row_scale, zero_point = self._rows(values)
+        rows, row_scale, zero_point = self._quantize_rows(values)
         total = self.add("Cast", self.add("MatMulInteger", rows, integers, zero_point), to=TensorProto.FLOAT)
         return self.add("Mul", self.add("Mul", total, scales), row_scale)
 
-    def _rows(self, values: str) -> tuple[str, str, str]:
+    def _quantize_rows(self, values: str) -> tuple[str, str, str]:
         """Return [T, I] as uint8, the scale of each row [T, 1], and the zero point, which is the same for all."""
         if values not in self._quantized:
             lowest = self._lowest.get(values)
-            zero = _MIDDLE if lowest is None else _LOW
-            shown = self.add("Abs", values) if lowest is None else values
-            largest = self.add("ReduceMax", shown, self.ints(-1), keepdims=0)
+            zero = _MIDDLE_ZERO_POINT if lowest is None else _LOW_ZERO_POINT
+            magnitudes = self.add("Abs", values) if lowest is None else values
+            largest = self.add("ReduceMax", magnitudes, self.ints(-1), keepdims=0)
             step = self.add("Mul", largest, self.scalar(1 / (255 - zero)))
-            step = self.add("Max", step, self.scalar(max((lowest or 0.0) / zero, _TINY)))
+            step = self.add("Max", step, self.scalar(max((lowest or 0.0) / zero, _MIN_SCALE)))
             zero_point = self.scalar(zero, np.uint8)
             step = self.add("Unsqueeze", step, self.ints(1))
             # Divided first, since OpenVINO quantises by constant scales alone.
@@ -226,7 +228,7 @@ class QuantizedGraph(OnnxGraph):
 
 def row_scales(weight: np.ndarray) -> np.ndarray:
     """Return the scale of each row [O, I]: its largest number becomes 127."""
-    return np.maximum(np.abs(weight).max(1), _TINY).astype(np.float32) / np.float32(127)
+    return np.maximum(np.abs(weight).max(1), _MIN_SCALE).astype(np.float32) / np.float32(127)
 
 
 def to_int8(weight: np.ndarray) -> np.ndarray:

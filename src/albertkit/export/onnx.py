@@ -21,8 +21,8 @@ from albertkit.output.sections import FactList, Result, Section, to_json_value
 from albertkit.pipelines.compare_precision import (
     PrecisionComparison,
     compare_with_fp32,
+    compute_outputs,
     largest_output_difference,
-    outputs_of,
     sample_batches,
 )
 from albertkit.tasks.models import TASK
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     import onnx
 
 _TOLERANCE = 1e-4  # of an fp32 output, as a share of the largest one where that is above 1
-_CARRIED = (*TOKENIZER_FILES, TASK, "sentence_bert_config.json", "config_sentence_transformers.json")
+_COPIED_FILES = (*TOKENIZER_FILES, TASK, "sentence_bert_config.json", "config_sentence_transformers.json")
 _PRODUCTS = ("MatMulInteger", "Gemm", "MatMul")
-_ONE_FILE = 2_000_000_000  # bytes that a protobuf file can hold; the numbers of a larger model go into a second file
+_MAX_FILE_BYTES = (
+    2_000_000_000  # bytes that a protobuf file can hold; the numbers of a larger model go into a second file
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class OnnxReport(Result):
 
     def sections(self) -> list[Section]:
         """Return what was written, and the comparison."""
-        shown = {
+        facts = {
             "written": self.out,
             "model": f"{self.model_class}, {self.precision}, {self.megabytes:.1f} MB",
             "matrix products": ", ".join(f"{count} {kind}" for kind, count in self.products.items()),
@@ -75,7 +77,7 @@ class OnnxReport(Result):
             **self.agreement.facts(),
             "saved in spite of": "; ".join(self.agreement.problems) or None,
         }
-        return [FactList(shown)]
+        return [FactList(facts)]
 
 
 @takes(ExportOnnxOptions)
@@ -87,31 +89,33 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
         ConfigError: unknown-name, bad-value. DataError: not-found, and what reading raises. MachineError: internal-error.
         MissingExtraError: not-installed.
     """
-    precision, data = options.precision, options.data
+    precision = options.precision
     out = Path(options.out)
     check_new_folder(out)
     folder = local_folder(options.model)
-    model = _load(folder, options.masked_lm)
+    model = _load_model(folder, options.masked_lm)
     graph = build_onnx(model, precision)
-    with atomic_folder(out) as made:
-        _write(graph, made)
-        _carry(folder, model, made)
-        exported = load_onnx(made)
-        difference = _checked_difference(folder, model, exported, precision)
-        comparison = compare_with_fp32(folder, model, exported, precision, data)
-        remedy = "compare on labelled examples of its task with --data DATA" if data is None else "export fp32"
+    with atomic_folder(out) as temporary:
+        _write(graph, temporary)
+        _copy_files(folder, model, temporary)
+        exported = load_onnx(temporary)
+        difference = _check_difference(folder, model, exported, precision)
+        comparison = compare_with_fp32(folder, model, exported, precision, options.data)
+        remedy = "export fp32"
+        if options.data is None:
+            remedy = "compare on labelled examples of its task with --data DATA"
         comparison.require(options.force, remedy)
         report = OnnxReport(
             source=str(options.model),
             out=str(out),
             model_class=type(model).__name__,
             precision=precision,
-            megabytes=round(sum(file.stat().st_size for file in made.glob(f"{ONNX_FILE}*")) / 1e6, 2),
+            megabytes=round(sum(file.stat().st_size for file in temporary.glob(f"{ONNX_FILE}*")) / 1e6, 2),
             products=count_products(graph),
             max_abs_difference=difference,
             agreement=comparison,
         )
-        write_json(made / REPORT, report.to_dict())
+        write_json(temporary / REPORT, report.to_dict())
     return report
 
 
@@ -121,11 +125,11 @@ def build_onnx(model: PretrainedAlbert | SentenceEncoder, precision: str = "fp32
         import onnx  # noqa: F401
     except ImportError:
         raise MissingExtraError.of("onnx", "onnx", "exporting a model") from None
-    from albertkit.export.classes import build
+    from albertkit.export.classes import build_model
     from albertkit.export.graph import OnnxGraph, QuantizedGraph
 
-    kind = QuantizedGraph if precision == "int8" else OnnxGraph
-    return build(kind(dict(model.named_parameters())), model)
+    graph_class = QuantizedGraph if precision == "int8" else OnnxGraph
+    return build_model(graph_class(dict(model.named_parameters())), model)
 
 
 def count_products(model: "onnx.ModelProto") -> dict[str, int]:
@@ -134,7 +138,7 @@ def count_products(model: "onnx.ModelProto") -> dict[str, int]:
     return {kind: counts[kind] for kind in _PRODUCTS if counts[kind]}
 
 
-def _load(folder: Path, masked_lm: bool) -> PretrainedAlbert | SentenceEncoder:
+def _load_model(folder: Path, masked_lm: bool) -> PretrainedAlbert | SentenceEncoder:
     if is_captioner_folder(folder):
         raise captioner_error(folder)
     model = SentenceEncoder.from_pretrained(folder) if is_encoder_folder(folder) else load_model(folder)
@@ -149,26 +153,27 @@ def _load(folder: Path, masked_lm: bool) -> PretrainedAlbert | SentenceEncoder:
 def _write(graph: "onnx.ModelProto", folder: Path) -> None:
     import onnx
 
-    is_large = graph.ByteSize() > _ONE_FILE
+    is_large = graph.ByteSize() > _MAX_FILE_BYTES
     location = f"{ONNX_FILE}.data" if is_large else None
     onnx.save(graph, folder / ONNX_FILE, save_as_external_data=is_large, location=location)
 
 
-def _carry(folder: Path, model: PretrainedAlbert | SentenceEncoder, out: Path) -> None:
+def _copy_files(folder: Path, model: PretrainedAlbert | SentenceEncoder, out: Path) -> None:
     """Copy the files of the model other than its weights."""
-    for file in sorted({file for pattern in _CARRIED for file in folder.glob(pattern)}):
+    for file in sorted({file for pattern in _COPIED_FILES for file in folder.glob(pattern)}):
         shutil.copy2(file, out / file.name)
     name = "AlbertModel" if isinstance(model, SentenceEncoder) else type(model).__name__
     model.config.replace(foreign={**model.config.foreign, "architectures": [name]}).save_pretrained(out)
 
 
-def _checked_difference(
+def _check_difference(
     folder: Path, model: PretrainedAlbert | SentenceEncoder, exported: OnnxModel, precision: str
 ) -> float:
     """Return the largest difference of two numbers of the outputs on a sample; refused in fp32 if it is no rounding."""
     batches, _ = sample_batches(tokenizer_of(folder), model.config)
-    reference, found = ([outputs_of(form, batch) for batch in batches] for form in (model, exported))
-    largest, magnitude = largest_output_difference(reference, found)
+    reference = [compute_outputs(model, batch) for batch in batches]
+    outputs = [compute_outputs(exported, batch) for batch in batches]
+    largest, magnitude = largest_output_difference(reference, outputs)
     if precision == "fp32" and not largest <= _TOLERANCE * max(1.0, magnitude):
         raise MachineError(
             "internal-error",

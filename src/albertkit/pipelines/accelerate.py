@@ -22,13 +22,13 @@ from albertkit.errors import ConfigError
 from albertkit.model.padded import PackedOutput, PaddedBatch, Trace
 from albertkit.model.pretrained import AlbertModel, given_config
 
-Given = TypeVar("Given")
+AnyModel = TypeVar("AnyModel")
 
-_PLAIN = (Tensor, nn.Parameter)
-_UNDERSTOOD = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "return_dict"}
+_TENSOR_TYPES = (Tensor, nn.Parameter)
+_SUPPORTED_ARGUMENTS = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "return_dict"}
 
 
-def accelerate(model: Given, precision: Precision = "auto") -> Given:
+def accelerate(model: AnyModel, precision: Precision = "auto") -> AnyModel:
     """Let a model compute with this package's engine, in inference on the CPU; its outputs, methods and folder stay as they are.
 
     Padding is taken out before the encoder and put back as zeros behind it. What the engine does not compute, the model
@@ -49,25 +49,25 @@ def accelerate(model: Given, precision: Precision = "auto") -> Given:
         ConfigError: unknown-name; wrong-model where there is no ALBERT, or one whose layers were replaced.
     """
     check_precision(precision)
-    found = list(_encoders(model))
-    if not found:
+    encoders = list(_encoders(model))
+    if not encoders:
         kind = type(model).__name__
         hint = "give a model of transformers' ALBERT classes, a pipeline over one, a SentenceTransformer, or one of albertkit"
         raise ConfigError("wrong-model", f"there is no ALBERT in this {kind}", hint)
-    for encoder in found:
+    for encoder in encoders:
         _restore(encoder)
         if isinstance(encoder, AlbertModel):
-            fast = _Fast(encoder, copy.copy(encoder), precision)  # the engine may call the model's own `encode`
+            fast = _LiveEngine(encoder, copy.copy(encoder), precision)  # the engine may call the model's own `encode`
             encoder.encode = _OwnEncode(encoder, fast)  # type: ignore[method-assign]
         else:
-            fast = _Fast(encoder, _as_ours(encoder), precision)
-            encoder.forward = _TheirForward(encoder, fast)
+            fast = _LiveEngine(encoder, _share_model(encoder), precision)
+            encoder.forward = _TransformersForward(encoder, fast)
         for note in fast.engine().notes:
             warnings.warn(f"accelerate: {note}", stacklevel=2)
     return model
 
 
-def restore(model: Given) -> Given:
+def restore(model: AnyModel) -> AnyModel:
     """Let a model compute by itself again: undo `accelerate`. Returns the same object."""
     for encoder in _encoders(model):
         _restore(encoder)
@@ -76,7 +76,7 @@ def restore(model: Given) -> Given:
 
 def _restore(encoder: nn.Module) -> None:
     for name in ("forward", "encode"):
-        if isinstance(encoder.__dict__.get(name), _TheirForward | _OwnEncode):
+        if isinstance(encoder.__dict__.get(name), _TransformersForward | _OwnEncode):
             del encoder.__dict__[name]
 
 
@@ -91,7 +91,7 @@ def _encoders(model: Any) -> Iterator[nn.Module]:
             yield module
 
 
-def _as_ours(theirs: Any) -> AlbertModel:
+def _share_model(theirs: Any) -> AlbertModel:
     """Return our model over the parameters of transformers' one, which both then have."""
     config = given_config(theirs.config, Path("config.json"))
     with torch.device("meta"):
@@ -115,8 +115,8 @@ def _share_parameters(parameters: dict[str, nn.Parameter], ours: AlbertModel) ->
     ours.load_state_dict(parameters, assign=True)
 
 
-class _Fast:
-    """The engine of a model, which follows the model's weights, and why it cannot be used now.
+class _LiveEngine:
+    """Engine that follows the weights of a live model.
 
     Args:
         model: Whose training mode and hooks count.
@@ -124,7 +124,9 @@ class _Fast:
     """
 
     def __init__(self, model: nn.Module, ours: AlbertModel, precision: Precision) -> None:
-        self.model, self.ours, self.precision = model, ours, precision
+        self.model = model
+        self.ours = ours
+        self.precision = precision
         self._warned: set[str] = set()
         self._engine: Engine | None = None
         self._unpackable = ""
@@ -140,23 +142,21 @@ class _Fast:
             self._engine = load_engine(self.ours, self.precision)
         return self._engine
 
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Return whether the engine computes what the model would; warn once of training and gradients."""
         if self.model.training:
-            return self._say("the model is in training mode: call model.eval()")
+            return self._warn("the model is in training mode: call model.eval()")
         if torch.is_grad_enabled() and any(p.requires_grad for p in _parameters(self.model).values()):
-            return self._say("gradients are on: call it under torch.no_grad() or torch.inference_mode()")
+            return self._warn("gradients are on: call it under torch.no_grad() or torch.inference_mode()")
         if _structure(self.model) != self._structure:
-            return self._say("its layers were replaced since: call accelerate again")
-        hooks = (
-            hook
-            for _, m in walk(self.model)[1:]
-            for hook in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())
-        )
+            return self._warn("its layers were replaced since: call accelerate again")
+        hooks: list[Any] = []
+        for _, module in walk(self.model)[1:]:
+            hooks += (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
         # transformers' own hooks collect states when they are asked for, and then the model computes them anyway
         return all(getattr(hook, "__module__", "").partition(".")[0] == "transformers" for hook in hooks)
 
-    def _say(self, reason: str) -> bool:
+    def _warn(self, reason: str) -> bool:
         if reason not in self._warned:
             self._warned.add(reason)
             warnings.warn(f"accelerate: computed by the model itself, {reason}", stacklevel=5)
@@ -164,7 +164,7 @@ class _Fast:
 
 
 def _structure(model: nn.Module) -> list[tuple]:
-    """Return what decides a model's outputs beside its parameters' numbers."""
+    """Return everything but the parameters' numbers that decides a model's outputs."""
     return [
         (name, type(module), getattr(module, "eps", None), "forward" in vars(module), *module._parameters)
         for name, module in walk(model)[1:]
@@ -183,78 +183,84 @@ def _is_watched(tensors: Iterable[Any]) -> bool:
     modes = _get_current_function_mode_stack()
     if forward_ad._current_level >= 0 or not all(isinstance(mode, DeviceContext) for mode in modes):
         return True
-    return any(isinstance(x, Tensor) and (type(x) not in _PLAIN or is_functorch_wrapped_tensor(x)) for x in tensors)
+    return any(
+        isinstance(x, Tensor) and (type(x) not in _TENSOR_TYPES or is_functorch_wrapped_tensor(x)) for x in tensors
+    )
 
 
-class _TheirForward:
-    """Stands in the place of the `forward` of transformers' `AlbertModel`."""
+class _TransformersForward:
+    """Replacement for the `forward` of transformers' `AlbertModel`."""
 
-    def __init__(self, model: Any, fast: _Fast) -> None:
+    def __init__(self, model: Any, fast: _LiveEngine) -> None:
         self.model, self.fast = model, fast
         self.__signature__ = inspect.signature(type(model).forward.__get__(model))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _is_watched((*args, *kwargs.values(), *_parameters(self.model).values())):
             return type(self.model).forward(self.model, *args, **kwargs)
-        given = self.__signature__.bind(*args, **kwargs).arguments
-        given |= given.pop("kwargs", {})
-        if not self._understands(given) or not self.fast.usable():
+        arguments = self.__signature__.bind(*args, **kwargs).arguments
+        arguments |= arguments.pop("kwargs", {})
+        if not self._can_compute(arguments) or not self.fast.is_usable():
             return type(self.model).forward(self.model, *args, **kwargs)
-        rest = {name: given.get(name) for name in ("attention_mask", "token_type_ids", "position_ids")}
-        packed = PackedBatch.from_padded(given["input_ids"], **self._buffered(rest, given["input_ids"].shape))
+        other_inputs = {name: arguments.get(name) for name in ("attention_mask", "token_type_ids", "position_ids")}
+        packed = PackedBatch.from_padded(
+            arguments["input_ids"], **self._with_buffers(other_inputs, arguments["input_ids"].shape)
+        )
         engine = self.fast.engine()
         with torch.no_grad():
             hidden, pooled = engine.encode(packed)
-        return self._output(given, _ordinary(hidden), None if pooled is None else _ordinary(pooled))
+        return self._output(
+            arguments, _leave_inference_mode(hidden), None if pooled is None else _leave_inference_mode(pooled)
+        )
 
-    def _understands(self, given: dict[str, Any]) -> bool:
+    def _can_compute(self, arguments: dict[str, Any]) -> bool:
         """Return whether the engine computes this call: rows of ids, right-padded, and nothing but the last states."""
-        wanted = {name for name, value in given.items() if value is not None and value is not False}
+        requested = {name for name, value in arguments.items() if value is not None and value is not False}
         config = self.model.config
-        if wanted - _UNDERSTOOD or config.output_hidden_states or config.output_attentions:
+        if requested - _SUPPORTED_ARGUMENTS or config.output_hidden_states or config.output_attentions:
             return False
-        ids, mask, types = (given.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
+        ids, mask, types = (arguments.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
         if not isinstance(ids, Tensor) or ids.dim() != 2 or not ids.numel():
             return False
         if types is not None and types.shape != ids.shape:
             return False
         return mask is None or (mask.shape == ids.shape and bool((mask[:, 0] != 0).all()))
 
-    def _buffered(self, given: dict[str, Tensor | None], shape: torch.Size) -> dict[str, Tensor | None]:
+    def _with_buffers(self, inputs: dict[str, Tensor | None], shape: torch.Size) -> dict[str, Tensor | None]:
         """Return the arguments with the model's own positions and types, its buffers, where none are given."""
         embeddings = self.model.embeddings
         positions = getattr(embeddings, "position_ids", None)
-        if given["position_ids"] is None and positions is not None and positions.shape[1] >= shape[1]:
-            given["position_ids"] = positions[:, : shape[1]].expand(shape)
+        if inputs["position_ids"] is None and positions is not None and positions.shape[1] >= shape[1]:
+            inputs["position_ids"] = positions[:, : shape[1]].expand(shape)
         types = getattr(embeddings, "token_type_ids", None)
-        if given["token_type_ids"] is None and types is not None and given["position_ids"] is not None:
-            given["token_type_ids"] = types.expand(shape[0], -1).gather(1, given["position_ids"].expand(shape))
-        return given
+        if inputs["token_type_ids"] is None and types is not None and inputs["position_ids"] is not None:
+            inputs["token_type_ids"] = types.expand(shape[0], -1).gather(1, inputs["position_ids"].expand(shape))
+        return inputs
 
-    def _output(self, given: dict[str, Any], hidden: Tensor, pooled: Tensor | None) -> Any:
+    def _output(self, arguments: dict[str, Any], hidden: Tensor, pooled: Tensor | None) -> Any:
         """Return the states in rows, in transformers' own class."""
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-        ids, mask = given["input_ids"], given.get("attention_mask")
+        ids, mask = arguments["input_ids"], arguments.get("attention_mask")
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.model.dtype
         if mask is None:
             states = hidden.view(*ids.shape, -1)
         else:
             states = hidden.new_zeros(*ids.shape, hidden.shape[1])
             states[mask != 0] = hidden
-        found = BaseModelOutputWithPooling(
+        output = BaseModelOutputWithPooling(
             last_hidden_state=states.to(dtype), pooler_output=None if pooled is None else pooled.to(dtype)
         )
-        as_object = given.get("return_dict")
+        as_object = arguments.get("return_dict")
         if as_object is None:
             as_object = getattr(self.model.config, "return_dict", True)
-        return found if as_object else found.to_tuple()
+        return output if as_object else output.to_tuple()
 
 
 class _OwnEncode:
-    """Stands in the place of `AlbertModel.encode` of this package."""
+    """Replacement for `AlbertModel.encode` of this package."""
 
-    def __init__(self, model: AlbertModel, fast: _Fast) -> None:
+    def __init__(self, model: AlbertModel, fast: _LiveEngine) -> None:
         self.model, self.fast = model, fast
 
     def __call__(
@@ -269,14 +275,14 @@ class _OwnEncode:
         ):
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         states_wanted = trace is not None and (trace.hidden_states is not None or trace.attentions is not None)
-        if states_wanted or words is not None or not isinstance(batch, PackedBatch) or not self.fast.usable():
+        if states_wanted or words is not None or not isinstance(batch, PackedBatch) or not self.fast.is_usable():
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         engine = self.fast.engine()
         with torch.no_grad():
             hidden, pooled = engine.encode(batch, positions)
-        return PackedOutput(_ordinary(hidden), None if pooled is None else _ordinary(pooled))
+        return PackedOutput(_leave_inference_mode(hidden), None if pooled is None else _leave_inference_mode(pooled))
 
 
-def _ordinary(tensor: Tensor) -> Tensor:
+def _leave_inference_mode(tensor: Tensor) -> Tensor:
     """Return a tensor that may be written to outside of `torch.inference_mode`, as the model's own may."""
     return tensor.clone() if tensor.is_inference() and not torch.is_inference_mode_enabled() else tensor

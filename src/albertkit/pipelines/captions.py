@@ -25,7 +25,8 @@ class CaptionPipeline:
     def __init__(self, captioner: VideoCaptioner) -> None:
         captioner.require_backbone()  # refuses one that cannot see
         self.captioner = captioner
-        self.precision, self.notes = "fp32", ()
+        self.precision = "fp32"
+        self.notes = ()
 
     def __call__(self, videos: str | Path | Sequence[str | Path], sheet: bool = False, **options: Any) -> Any:
         """Return `captions` of each video, the best first: `text`, `score`, `log_probability`.
@@ -38,19 +39,20 @@ class CaptionPipeline:
         check_options(self.kind, options, self.options)
         if sheet:
             files = [videos] if isinstance(videos, str | Path) else videos
-            found = [self._with_sheet(file, options) for file in files]
+            records = [self._caption_with_sheet(file, options) for file in files]
         else:
-            found = [_record(captions) for captions in self.captioner.caption(videos, **options)]
-        return found[0] if isinstance(videos, str | Path) else found
+            records = [_captions_record(captions) for captions in self.captioner.caption(videos, **options)]
+        return records[0] if isinstance(videos, str | Path) else records
 
-    def _with_sheet(self, video: str | Path, options: dict[str, Any]) -> dict[str, Any]:
-        captioner, (_, sampling) = self.captioner, self.captioner.require_backbone()
+    def _caption_with_sheet(self, video: str | Path, options: dict[str, Any]) -> dict[str, Any]:
+        captioner = self.captioner
+        _, sampling = captioner.require_backbone()
         frames = sample_frames(video, sampling)
         context = captioner.context(torch.from_numpy(frames.pixels[None]))
         captions = captioner.describe(context, replace(captioner.generation, **options))[0]
         png = sheet_png(frames, captions[0]) if captions else b""
-        return {**_record(captions), "sheet": base64.b64encode(png).decode("ascii")}
+        return {**_captions_record(captions), "sheet": base64.b64encode(png).decode("ascii")}
 
 
-def _record(captions: Sequence[ScoredCaption]) -> dict[str, Any]:
+def _captions_record(captions: Sequence[ScoredCaption]) -> dict[str, Any]:
     return {"captions": [{"text": c.text, "score": c.score, "log_probability": c.log_probability} for c in captions]}

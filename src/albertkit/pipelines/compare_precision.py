@@ -168,7 +168,8 @@ def _compare_export(folder: Path, data: str | Path | None, split: str) -> Precis
             f"`{folder}` is an exported model, and the folder that it was exported from is not there: {missing}",
             f"{REPORT} has the comparison that was made then; name the model's own folder to compare an engine",
         )
-    origin, form = local_folder(source), load_onnx(folder)
+    origin = local_folder(source)
+    form = load_onnx(folder)
     model = SentenceEncoder.from_pretrained(origin) if is_encoder_folder(origin) else load_model(origin)
     comparison = compare_with_fp32(origin, model, form, form.precision, data, split)
     return replace(comparison, notes=(f"{folder} was compared with {origin}, which it was exported from",))
@@ -183,36 +184,40 @@ def compare_with_fp32(
     """
     if data is None:
         batches, source = sample_batches(tokenizer_of(folder), model.config)
-        likeness = _compare_on(batches, model, form)
-        return PrecisionComparison(precision, source, sum(batch.num_sequences for batch in batches), *likeness)
+        num_texts = sum(batch.num_sequences for batch in batches)
+        return PrecisionComparison(precision, source, num_texts, *_compare_outputs(batches, model, form))
     if isinstance(model, SentenceEncoder):
         raise CheckpointError("wrong-model", f"`{folder}` makes vectors: there is no task to score", "leave --data out")
     task, _, tokenizer = load_task_model(folder)
     file, split = file_of(task, Path(data), split)
     examples = read_split(task, file, split, BadRows())
     features = task.features(examples, tokenizer, labelled=False)
-    points, choices = [], []
+    scale = 1 if task.kind == "answers" else 100  # to points
+    points = []
+    choices = []
     for compared in (model, form):
-        predictions = task.predictions(examples, features, run_model(compared, task, features, _BATCH_TOKENS))
-        points.append((1 if task.kind == "answers" else 100) * task.score(examples, predictions)[task.metric])
+        outputs = run_model(compared, task, features, _BATCH_TOKENS)
+        predictions = task.predictions(examples, features, outputs)
+        points.append(scale * task.score(examples, predictions)[task.metric])
         choices.append([first_choice(record) for record in predictions])
     top1 = None
     if choices[0][0] is not None:
-        top1 = float(np.mean([expected == choice for expected, choice in zip(*choices, strict=True)]))
+        is_same = [expected == choice for expected, choice in zip(*choices, strict=True)]
+        top1 = float(np.mean(is_same))
     sequences = np.arange(min(features.num_sequences, _SEQUENCES))
     parts = np.split(sequences, range(_BATCH_SEQUENCES, len(sequences), _BATCH_SEQUENCES))
-    likeness = _compare_on([features.batch(part).packed for part in parts], model, form)
-    cosines = (likeness.cosine_mean, likeness.cosine_min)
+    closeness = _compare_outputs([features.batch(part).packed for part in parts], model, form)
+    cosines = (closeness.cosine_mean, closeness.cosine_min)
     return PrecisionComparison(precision, str(file), len(examples), *cosines, top1, task.metric, points[0], points[1])
 
 
-def _compare_on(batches: list[PackedBatch], model: Form, form: Form) -> "Likeness":
-    reference = [outputs_of(model, batch) for batch in batches]
-    return compare_states(reference, [outputs_of(form, batch) for batch in batches])
+def _compare_outputs(batches: list[PackedBatch], model: Form, form: Form) -> "Closeness":
+    reference = [compute_outputs(model, batch) for batch in batches]
+    return compare_states(reference, [compute_outputs(form, batch) for batch in batches])
 
 
 def first_choice(prediction: dict[str, Any]) -> Any:
-    """Return what a prediction says, for comparing; None for a number."""
+    """Return the first choice of a prediction; None for a number."""
     return next((prediction[name] for name in ("label", "labels", "tags", "answer") if name in prediction), None)
 
 
@@ -220,7 +225,7 @@ def first_choice(prediction: dict[str, Any]) -> Any:
 
 
 @torch.inference_mode()
-def outputs_of(model: Form, batch: PackedBatch) -> Outputs:
+def compute_outputs(model: Form, batch: PackedBatch) -> Outputs:
     """Return the outputs for a batch, at real tokens only: the same names for a model and for its export."""
     if isinstance(model, SentenceEncoder):
         return {"last_hidden_state": model.albert.encode(batch).hidden, "sentence_embedding": model(batch)}
@@ -239,7 +244,7 @@ def outputs_of(model: Form, batch: PackedBatch) -> Outputs:
     return {"logits": logits}
 
 
-class Likeness(NamedTuple):
+class Closeness(NamedTuple):
     """Mean and least cosine of vectors, and the share of first choices that are the same; None where there is no choice."""
 
     cosine_mean: float
@@ -247,13 +252,14 @@ class Likeness(NamedTuple):
     top1: float | None
 
 
-def compare_states(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> Likeness:
+def compare_states(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> Closeness:
     """Compare states, logits and first choices of each batch.
 
     A vector is a row of an output; an output of one number a row is one vector. Choices are the largest logits, and the
     first places of beams.
     """
-    cosines, agreements = [], []
+    cosines = []
+    agreements = []
     for name, expected, values in _pairs(reference, outputs):
         if not expected.is_floating_point():
             agreements.append(expected[:, 0] == values[:, 0])
@@ -264,14 +270,19 @@ def compare_states(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> 
         cosines.append(cosine.nan_to_num(-1.0).clamp(max=1.0))
     all_cosines = torch.cat(cosines)
     top1 = float(torch.cat(agreements).float().mean()) if agreements else None
-    return Likeness(float(all_cosines.mean()), float(all_cosines.min()), top1)
+    return Closeness(float(all_cosines.mean()), float(all_cosines.min()), top1)
 
 
 def largest_output_difference(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> tuple[float, float]:
     """Return the largest absolute difference of two numbers, and the largest magnitude among those of the reference."""
-    pairs = [(_allowed(e), _allowed(v)) for _, e, v in _pairs(reference, outputs) if e.is_floating_point()]
-    differences = torch.stack([(expected - values).abs().max() for expected, values in pairs])
-    return float(differences.max()), max(float(expected.abs().max()) for expected, _ in pairs)
+    differences = []
+    magnitudes = []
+    for _, expected, values in _pairs(reference, outputs):
+        if expected.is_floating_point():
+            expected = _hide_forbidden(expected)
+            differences.append((expected - _hide_forbidden(values)).abs().max())
+            magnitudes.append(float(expected.abs().max()))
+    return float(torch.stack(differences).max()), max(magnitudes)
 
 
 def _pairs(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -282,15 +293,15 @@ def _pairs(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> Iterator
                 yield name, values, compared[name]
 
 
-def _allowed(values: Tensor) -> Tensor:
+def _hide_forbidden(values: Tensor) -> Tensor:
     return values.where(~(values <= _MIN_LOGIT), 0.0)  # NaN stays NaN
 
 
 def _vectors(values: Tensor) -> Tensor:
     """Return rows [R, C], or all numbers as one row."""
-    return _allowed(
-        values.flatten()[None] if values.dim() == 1 or values.shape[1] < _MIN_ROW_NUMBERS else values
-    ).float()
+    if values.dim() == 1 or values.shape[1] < _MIN_ROW_NUMBERS:
+        values = values.flatten()[None]
+    return _hide_forbidden(values).float()
 
 
 # --- sample of text, which every machine has ------------------------------------------------------------------------------
@@ -300,7 +311,7 @@ def sample_batches(tokenizer: AlbertTokenizer | None, config: AlbertConfig) -> t
     """Return batches of single texts and pairs, some tokens masked, and their name; without a tokenizer random tokens."""
     max_tokens = min(_MAX_TOKENS, config.max_position_embeddings)
     if tokenizer is None:
-        return _batches(_random_pairs(config.vocab_size, max_tokens), config), "random tokens"
+        return _make_batches(_random_pairs(config.vocab_size, max_tokens), config), "random tokens"
     texts = list(islice(chain.from_iterable(builtin_documents()), 2 * _SEQUENCES))
     encoded = [tokenizer.encode(text) for text in texts]
     rows = []
@@ -308,7 +319,7 @@ def sample_batches(tokenizer: AlbertTokenizer | None, config: AlbertConfig) -> t
         first = [tokenizer.cls_id, *text, tokenizer.sep_id][:max_tokens]
         second = [*pair, tokenizer.sep_id][: (max_tokens - len(first)) * (number % 2)]
         rows.append((first, second))
-    return _batches(rows, config, tokenizer.mask_id), "built-in text"
+    return _make_batches(rows, config, tokenizer.mask_id), "built-in text"
 
 
 def _random_pairs(vocab_size: int, max_tokens: int) -> list[tuple[list[int], list[int]]]:
@@ -321,7 +332,7 @@ def _random_pairs(vocab_size: int, max_tokens: int) -> list[tuple[list[int], lis
     return [(ids(max_tokens // 2), ids(max_tokens - max_tokens // 2)) for _ in range(_SEQUENCES)]
 
 
-def _batches(
+def _make_batches(
     rows: list[tuple[list[int], list[int]]], config: AlbertConfig, mask_id: int | None = None
 ) -> list[PackedBatch]:
     batches = []

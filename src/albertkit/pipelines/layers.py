@@ -22,7 +22,9 @@ DIGITS = 4  # that a page draws
 MAX_GUESSES = 5  # of a mask
 
 
-def look_inside(model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, max_tokens: int = 64) -> dict[str, Any]:
+def trace_layers(
+    model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, max_tokens: int = 64
+) -> dict[str, Any]:
     """Return one text, token by token and layer by layer, as plain JSON values.
 
     The text may hold `[MASK]`; of S at most `max_tokens` are read. The model computes in its `compute_dtype`, without dropout.
@@ -39,18 +41,18 @@ def look_inside(model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, 
           approximation (the "logit lens"). None for a model without that head.
     """
     ids, left_out = encode_text(model, tokenizer, text, max_tokens)
-    states, attention = states_of(model, ids)
+    states, attention = compute_states(model, ids)
     change = states.diff(dim=0).norm(dim=-1) / length_of(states[:-1])
-    plane, variance = _plane(states)
+    plane, variance = _project_to_plane(states)
     return {
         "tokens": [tokenizer.id_to_piece(i) for i in ids],
         "left_out": left_out,
         "passes": len(attention),
-        "attention": _rounded(attention),
-        "similarity": _rounded(cosine(states[1:], states[-1:]).T),
-        "step": _rounded(change.T),
-        "states_2d": _rounded(plane),
-        "variance": _rounded(variance),
+        "attention": _round(attention),
+        "similarity": _round(cosine(states[1:], states[-1:]).T),
+        "step": _round(change.T),
+        "states_2d": _round(plane),
+        "variance": _round(variance),
         "predictions": _predictions(model, tokenizer, ids, states),
     }
 
@@ -66,7 +68,8 @@ def _predictions(
         return []
     with torch.inference_mode():
         logits = head(states[1:, positions].to(model.device, model.dtype)).double().cpu()
-    best = logits[..., : tokenizer.vocab_size].softmax(-1).topk(min(MAX_GUESSES, tokenizer.vocab_size))
+    shares = logits[..., : tokenizer.vocab_size].softmax(-1)
+    best = shares.topk(min(MAX_GUESSES, tokenizer.vocab_size))
     predictions = []
     for n, position in enumerate(positions):
         passes = []
@@ -77,7 +80,7 @@ def _predictions(
     return predictions
 
 
-def _plane(states: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _project_to_plane(states: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return [S, L+1, 2] and the shares of the variance, 0 where nothing moves."""
     from sklearn.decomposition import PCA
 
@@ -88,7 +91,7 @@ def _plane(states: Tensor) -> tuple[np.ndarray, np.ndarray]:
     return points.reshape(count, tokens, 2).swapaxes(0, 1), np.nan_to_num(pca.explained_variance_ratio_)
 
 
-def _rounded(values: Tensor | np.ndarray) -> Any:
+def _round(values: Tensor | np.ndarray) -> Any:
     return np.round(np.asarray(values, np.float64), DIGITS).tolist()
 
 
@@ -103,12 +106,12 @@ def encode_text(model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, 
     ids = tokenizer.encode(text, mask_literal=True)
     if not ids:
         raise DataError("bad-input", f"there is nothing to read in {text[:60]!r}", "give a sentence")
-    kept = ids[: min(length, model.config.max_position_embeddings) - 2]
-    return [tokenizer.cls_id, *kept, tokenizer.sep_id], len(ids) - len(kept)
+    text_ids = ids[: min(length, model.config.max_position_embeddings) - 2]
+    return [tokenizer.cls_id, *text_ids, tokenizer.sep_id], len(ids) - len(text_ids)
 
 
 @torch.inference_mode()
-def states_of(model: PretrainedAlbert, ids: list[int]) -> tuple[Tensor, Tensor]:
+def compute_states(model: PretrainedAlbert, ids: list[int]) -> tuple[Tensor, Tensor]:
     """Return fp64 [L+1, S, H], the projected embedding and the output of every layer; and attention fp64 [L, A, S, S]."""
     trace = Trace(hidden_states=True, attentions=True)
     training = model.training

@@ -76,12 +76,12 @@ def load_pipeline(
         pipeline.leave_early(ExitHeads.load(path, pipeline.model), rule)  # type: ignore[arg-type]
         return pipeline
     if kind == "caption" or (kind is None and is_captioner_folder(path)):
-        return _captioner(path, device)
+        return _load_captioner(path, device)
     if kind == "embed" or (kind is None and is_encoder_folder(path)):
         return Embed(SentenceEncoder.from_pretrained(path).to(find_device(device)), precision)
-    task, loaded, tokenizer = _load(path)
+    task, loaded, tokenizer = _load_model(path)
     loaded.to(find_device(device))
-    pipeline = _pipeline(kind, task, loaded, tokenizer, precision)
+    pipeline = _make_pipeline(kind, task, loaded, tokenizer, precision)
     if pipeline is None:
         own_kind = BY_TASK[task.kind].kind if task else "embed"
         raise CheckpointError(
@@ -111,16 +111,16 @@ def load_pipelines(
         pipeline = load_pipeline(path, precision=precision, device=device, exits=exits)
         return {pipeline.kind: pipeline}
     if is_captioner_folder(path):
-        return {"caption": _captioner(path, device)}
+        return {"caption": _load_captioner(path, device)}
     target_device = torch.device("meta") if device == "meta" else find_device(device)
     if device == "meta" and not is_onnx_folder(path):  # no weights are packed that are let go of
         precision = "fp32"
     if is_encoder_folder(path):
         return {"embed": Embed(SentenceEncoder.from_pretrained(path).to(target_device), precision)}
-    task, loaded, tokenizer = _load(path)
+    task, loaded, tokenizer = _load_model(path)
     loaded.to(target_device)
     if task is not None:
-        return {BY_TASK[task.kind].kind: _pipeline(None, task, loaded, tokenizer, precision)}
+        return {BY_TASK[task.kind].kind: _make_pipeline(None, task, loaded, tokenizer, precision)}
     embed: list[Pipeline] = []
     if isinstance(loaded, OnnxModel):  # its outputs are those of its heads: there are no states to make vectors of
         engine = load_engine(loaded, precision)
@@ -128,22 +128,22 @@ def load_pipelines(
         length = min(128, loaded.config.max_position_embeddings)  # as a checkpoint that is read as a sentence encoder
         embed = [Embed(SentenceEncoder(loaded.encoder_model, tokenizer, max_length=length).eval(), precision)]
         engine = embed[0].engine
-    heads = [_pipeline(kind, None, loaded, tokenizer, engine) for kind in ("fill-mask", "sentence-order")]
+    heads = [_make_pipeline(kind, None, loaded, tokenizer, engine) for kind in ("fill-mask", "sentence-order")]
     return {pipeline.kind: pipeline for pipeline in [*heads, *embed] if pipeline is not None}
 
 
-def _load(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokenizer]:
+def _load_model(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokenizer]:
     task: Task | None
     if is_task_model(path):
         task, model, tokenizer = load_task_model(path)
     else:
         model = load_onnx(path) if is_onnx_folder(path) else load_model(path)
         tokenizer = own_tokenizer(path, model.config)
-        task = task_of(model, FolderFacts.read(path), tokenizer)
+        task = infer_task(model, FolderFacts.read(path), tokenizer)
     return task, model, tokenizer
 
 
-def _pipeline(
+def _make_pipeline(
     kind: str | None,
     task: Task | None,
     model: PretrainedAlbert,
@@ -161,14 +161,14 @@ def _pipeline(
     return None
 
 
-def _captioner(path: Path, device: str) -> Any:
+def _load_captioner(path: Path, device: str) -> Any:
     from albertkit.captioning.captioner import VideoCaptioner
     from albertkit.pipelines.captions import CaptionPipeline
 
     return CaptionPipeline(VideoCaptioner.from_pretrained(path).to(find_device(device)))
 
 
-def task_of(model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTokenizer) -> Task | None:
+def infer_task(model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTokenizer) -> Task | None:
     """Return the task of a fine-tuned model without `task.json`, such as a converted one; None for a pretrained model.
 
     Names of labels are those of its configuration. Questions are answered as in SQuAD 1; Google's beam head as in SQuAD 2.

@@ -1,4 +1,4 @@
-"""Define what every pipeline does: plain value to model input, model output to plain value."""
+"""Base class of pipelines: plain values to model inputs, model outputs to plain values."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -134,22 +134,23 @@ class Pipeline(ABC, Generic[Input]):
         """Warn about inputs unlike the training data."""
         return ()
 
-    def bad_input(self, value: Any, wanted: str) -> DataError:
+    def bad_input_error(self, value: Any, expected: str) -> DataError:
         """Return the error for a value that is no input."""
-        return DataError("bad-input", f"{_short.repr(value)} is not {wanted}", f"for example {self.example!r}")
+        return DataError("bad-input", f"{_short.repr(value)} is not {expected}", f"for example {self.example!r}")
 
 
 def check_finite(outputs: Iterable[Any]) -> None:
     """Refuse outputs, an array or a tuple of arrays for each sequence, that are not finite numbers."""
     for output in outputs:
-        if not all(np.isfinite(part).all() for part in (output if isinstance(output, tuple) else (output,))):
+        parts = output if isinstance(output, tuple) else (output,)
+        if not all(np.isfinite(part).all() for part in parts):
             raise MachineError(
                 "not-finite", "the model's outputs are not finite numbers", "its weights are broken: copy them again"
             )
 
 
 def is_one_value(inputs: Any) -> bool:
-    """Return whether inputs are one value; a DataFrame and a set are none that can be read, nor several in an order."""
+    """Return whether inputs are one value. A DataFrame or a set counts as one, so that it is refused."""
     if isinstance(inputs, str | bytes | tuple | Mapping | set | frozenset) or hasattr(inputs, "columns"):
         return True
     return not hasattr(inputs, "__iter__") or getattr(inputs, "ndim", 1) == 0
@@ -170,14 +171,15 @@ def text_of(value: Any) -> Any:
     return value.get("text", value) if isinstance(value, Mapping) else value
 
 
-def check_top(top: int, most: int) -> None:
-    """Refuse a number of guesses that is not from 1 to `most`."""
-    if not isinstance(top, Integral) or not 1 <= top <= most:
-        raise ConfigError("bad-value", f"top is {top!r}, it must be from 1 to {most}", "leave it out for 5")
+def check_top(top: int, max_top: int) -> None:
+    """Refuse a number of guesses that is not from 1 to `max_top`."""
+    if not isinstance(top, Integral) or not 1 <= top <= max_top:
+        raise ConfigError("bad-value", f"top is {top!r}, it must be from 1 to {max_top}", "leave it out for 5")
 
 
-def check_options(kind: str, options: Iterable[str], known: Sequence[str]) -> None:
+def check_options(kind: str, options: Iterable[str], known_options: Sequence[str]) -> None:
     """Refuse an option that a kind of pipeline does not know."""
-    if unknown := [name for name in options if name not in known]:
-        hint = near_miss(unknown[0], known) if known else f"{kind} has no options"
+    unknown = [name for name in options if name not in known_options]
+    if unknown:
+        hint = near_miss(unknown[0], known_options) if known_options else f"{kind} has no options"
         raise ConfigError("bad-value", f"{kind} has no option `{unknown[0]}`", hint)

@@ -139,7 +139,8 @@ def predict(options: PredictOptions) -> PredictionReport:
     _check_output(path, has_task)
     bad_rows = BadRows(options.on_error)
     answerer = TaskAnswerer(options, bad_rows) if has_task else PipelineAnswerer(options, bad_rows)
-    task, data, top = answerer.task, options.input, options.top
+    task = answerer.task
+    data = options.input
 
     in_memory = options.out is None and is_in_memory(data)
     data_rows: list[dict[str, Any]] = []  # of data in memory
@@ -160,7 +161,7 @@ def predict(options: PredictOptions) -> PredictionReport:
         table = None if separator is None else _TableWriter(stream, separator, task)
         progress = stack.enter_context(ProgressBar("predicting", 0, "examples", options.progress and path is not None))
         for row, result in answer_rows(rows, answerer.answer, file, bad_rows):
-            record = keep_top(result, top)
+            record = keep_top(result, options.top)
             if task is None:
                 record = {"line": row.line, **arrays_to_lists(record)}
             if table is not None:
@@ -169,7 +170,7 @@ def predict(options: PredictOptions) -> PredictionReport:
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
             if in_memory and isinstance(task, TextTask):
                 added = _added_columns(result)
-                if top is not None:
+                if options.top is not None:
                     added["probabilities"] = record["probabilities"]
                 _check_columns_are_free(data_rows[row.line - 1], added)
                 kept_rows.append(row.line - 1)
@@ -184,9 +185,9 @@ def predict(options: PredictOptions) -> PredictionReport:
                 "too-little-data", f"{quoted_name(file)} has nothing to predict", "name a file with examples"
             )
 
-    written = [] if file_path is None else [file_path]
+    paths = [] if file_path is None else [file_path]
     if folder is not None and task is not None:
-        written += [path for path in task.write(folder, kept_records, split=split) if path != file_path]
+        paths += [path for path in task.write(folder, kept_records, split=split) if path != file_path]
     if truncated:
         bad_rows.note(answerer.truncation_note(truncated, examples))
     predictions = None
@@ -194,8 +195,9 @@ def predict(options: PredictOptions) -> PredictionReport:
         predictions = with_added_columns(data, data_rows, kept_rows, kept_records)
     elif in_memory:
         predictions = like(data, kept_records)
-    left_out, notes = tuple(bad_rows.found), tuple(bad_rows.notes)
-    return PredictionReport(tuple(written), examples, left_out, notes, truncated, predictions)
+    return PredictionReport(
+        tuple(paths), examples, tuple(bad_rows.found), tuple(bad_rows.notes), truncated, predictions
+    )
 
 
 def _check_output(path: Path | None, has_task: bool) -> None:
@@ -228,7 +230,7 @@ def _select_split(splits: Mapping[str, Any], split: str) -> Any:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-OpenRows = tuple[DataFile | str, str, Iterator[InputRow]]  # a file or its path, its split, its rows
+OpenedRows = tuple[DataFile | str, str, Iterator[InputRow]]  # a file or its path, its split, its rows
 
 
 class TaskAnswerer:
@@ -250,7 +252,7 @@ class TaskAnswerer:
             raise ConfigError("bad-value", fact, hint)
 
     @contextmanager
-    def open_rows(self, data: Data, bad_rows: BadRows, all_columns: bool) -> Iterator[OpenRows]:
+    def open_rows(self, data: Data, bad_rows: BadRows, all_columns: bool) -> Iterator[OpenedRows]:
         """Yield a file, its split and its examples; these with the values of all columns, if asked for."""
         task = self.task
         with as_files(data) as path:
@@ -279,7 +281,8 @@ class PipelineAnswerer:
     task = None
 
     def __init__(self, options: PredictOptions, bad_rows: BadRows) -> None:
-        model, kind, top = options.model, options.kind, options.top
+        model = options.model
+        kind = options.kind
         if kind == "caption":
             fact = "the kind caption reads videos, not text"
             raise ConfigError("bad-value", fact, f"albertkit caption predict {model} VIDEO")
@@ -290,6 +293,7 @@ class PipelineAnswerer:
             bad_rows.note(note)
         self._batch_tokens = options.batch_tokens
         self._options: dict[str, int] = {}
+        top = options.top
         if top is not None:
             if not isinstance(top, Integral) or top < 1:
                 raise ConfigError("bad-value", f"top is {top!r}, it must be at least 1", "leave it out")
@@ -300,7 +304,7 @@ class PipelineAnswerer:
                 raise ConfigError("bad-value", fact, "leave --top out")
 
     @contextmanager
-    def open_rows(self, data: Data, bad_rows: BadRows, all_columns: bool) -> Iterator[OpenRows]:
+    def open_rows(self, data: Data, bad_rows: BadRows, all_columns: bool) -> Iterator[OpenedRows]:
         """Yield a file, no split, and its lines; values that the pipeline does not take are bad rows."""
         with as_files(data) if is_in_memory(data) else nullcontext(data) as path:
             file = find_input_file(STANDARD_INPUT if path == "-" else path)
@@ -326,7 +330,7 @@ class PipelineAnswerer:
 def answer_rows(
     rows: Iterator[InputRow], answer: Callable[[Sequence[Any]], list[Result]], file: DataFile | str, bad_rows: BadRows
 ) -> Iterator[tuple[InputRow, Result]]:
-    """Answer rows of any number, a chunk at a time; those that cannot be answered are bad rows of the file."""
+    """Answer any number of rows, a chunk at a time; rows that cannot be answered are bad rows of the file."""
     while chunk := list(islice(rows, CHUNK)):
         yield from _answer_chunk(chunk, answer, file, bad_rows)
 
@@ -334,7 +338,7 @@ def answer_rows(
 def _answer_chunk(
     chunk: list[InputRow], answer: Callable[[Sequence[Any]], list[Result]], file: DataFile | str, bad_rows: BadRows
 ) -> list[tuple[InputRow, Result]]:
-    """Answer a chunk; one whose features cannot be made is halved until the row is known."""
+    """Answer a chunk; one whose features cannot be computed is halved until the bad row is found."""
     try:
         return list(zip(chunk, answer([row.value for row in chunk]), strict=True))
     except DataError as error:
@@ -467,39 +471,40 @@ def ask(
     device: str = "auto",
 ) -> Answers:
     """Answer a few values, built from their parts as `PredictCommandOptions` describes them."""
-    parts = (texts, pairs, questions, choices)
-    values = values_of(*([part] if isinstance(part, str) else part for part in parts))
+    parts = [[part] if isinstance(part, str) else part for part in (texts, pairs, questions, choices)]
+    values = make_values(*parts)
     options = PredictOptions(model, None, kind=kind, top=top, precision=precision, device=device)
     answerer = PipelineAnswerer(options, BadRows("stop"))
     pipeline = answerer.pipeline
     try:
         inputs = pipeline.parse_all(values)
     except DataError as error:
-        example = f"albertkit predict {model} {flags_of(pipeline.example)}"
+        example = f"albertkit predict {model} {format_flags(pipeline.example)}"
         raise DataError(error.slug, error.message, example) from None
     results = answerer.answer(inputs)
     similarity = None
     if isinstance(pipeline, Embed) and len(results) > 1:
         vectors = np.stack([result["embedding"] for result in results])
         similarity = pipeline.encoder.similarity(vectors, vectors).tolist()
-    cut = [f"text {n}: {tokens:,}" for n, result in enumerate(results, 1) if (tokens := result.get("truncated"))]
+    truncated = {number: result.get("truncated") for number, result in enumerate(results, 1)}
+    counts = [f"text {number}: {tokens:,}" for number, tokens in truncated.items() if tokens]
     notes = (*pipeline.notes, *pipeline.doubts(inputs))
-    if cut:
-        notes += (f"texts longer than the model reads; tokens at the end that were not read: {', '.join(cut)}",)
+    if counts:
+        notes += (f"texts longer than the model reads; tokens at the end that were not read: {', '.join(counts)}",)
     plain_results = [arrays_to_lists(keep_top(result, top)) for result in results]
     return Answers(str(model), pipeline.kind, pipeline.precision, notes, values, plain_results, similarity)
 
 
 def run_predict(options: PredictCommandOptions) -> Answers | PredictionReport | None:
     """Run `albertkit predict`: answer the texts that are named, or a file."""
-    given = (options.text, options.pair, options.question, options.choice)
-    if any(given):
+    parts = (options.text, options.pair, options.question, options.choice)
+    if any(parts):
         if options.input is not None or options.out is not None:
             fact = "--text cannot be combined with INPUT or --out"
             raise ConfigError("conflicting-options", fact, "leave one of them out")
         answers = ask(
             options.model,
-            *given,
+            *parts,
             kind=options.kind,
             top=options.top,
             precision=options.precision,
@@ -524,7 +529,7 @@ def _print_notes(notes: Sequence[str]) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def values_of(
+def make_values(
     texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], choices: Sequence[str]
 ) -> list[Any]:
     """Build the values that pipelines take from their parts."""
@@ -534,8 +539,13 @@ def values_of(
         if len(texts) > 1 or len(questions) > 1:
             fact = f"choices for {len(questions)} questions about {len(texts)} texts"
             raise ConfigError("bad-value", fact, "name one --question, and at most one --text")
-        parts = {"context": texts, "question": questions}
-        return [{**{name: part[0] for name, part in parts.items() if part}, "choices": list(choices)}]
+        value: dict[str, Any] = {}
+        if texts:
+            value["context"] = texts[0]
+        if questions:
+            value["question"] = questions[0]
+        value["choices"] = list(choices)
+        return [value]
     if questions:
         if len(texts) != 1:
             raise ConfigError("bad-value", f"{len(texts)} texts for the questions to be about", "name one --text")
@@ -548,15 +558,15 @@ def values_of(
     return list(texts)
 
 
-def flags_of(value: Any) -> str:
+def format_flags(value: Any) -> str:
     """Return the flags of a value: the other direction of `values_of`."""
     if isinstance(value, str):
         value = (value,)
     if not isinstance(value, dict):
         value = dict(zip(("text", "pair"), value, strict=False))
-    named = [("text" if name == "context" else name, part) for name, part in value.items() if name != "choices"]
-    named += [("choice", choice) for choice in value.get("choices", ())]
-    return " ".join(f"--{name} {shlex.quote(part)}" for name, part in named)
+    flags = [("text" if name == "context" else name, part) for name, part in value.items() if name != "choices"]
+    flags += [("choice", choice) for choice in value.get("choices", ())]
+    return " ".join(f"--{name} {shlex.quote(part)}" for name, part in flags)
 
 
 MAX_LABELS = 10
@@ -565,12 +575,12 @@ MAX_NUMBERS = 6  # of a vector
 
 
 def show_predictions(result: Answers | PredictionReport) -> None:
-    """Show what `albertkit predict` did."""
+    """Print the answers, or the report on a file."""
     to_terminal(answer_sections(result) if isinstance(result, Answers) else result.sections())
 
 
 def answer_sections(answers: Answers) -> list[Section]:
-    """Return a panel for each value: what was asked, and what the model answers."""
+    """Return a panel for each value, with the model's answer."""
     sections_of = _SECTIONS[answers.kind]
     sections: list[Section] = [
         Panel(sections_of(value, result)) for value, result in zip(answers.values, answers.results, strict=True)
@@ -584,7 +594,7 @@ def answer_sections(answers: Answers) -> list[Section]:
     return sections
 
 
-def _fill_mask(value: str, result: Result) -> list[Section]:
+def _mask_sections(value: str, result: Result) -> list[Section]:
     parts = re.split(f"({re.escape(MASK)})", value)
     sections: list[Section] = [Paragraph([MarkedSpan(part, "strong" if part == MASK else "") for part in parts])]
     for number, guesses in enumerate(result["masks"], start=1):
@@ -594,22 +604,27 @@ def _fill_mask(value: str, result: Result) -> list[Section]:
     return sections
 
 
-def _order(value: tuple[str, str], result: Result) -> list[Section]:
-    return [*_texts(value), _bars([("in order", result["in_order"]), ("swapped", result["swapped"])])]
+def _order_sections(value: tuple[str, str], result: Result) -> list[Section]:
+    return [*_paragraphs(value), _bars([("in order", result["in_order"]), ("swapped", result["swapped"])])]
 
 
-def _classes(value: Any, result: Result) -> list[Section]:
+def _class_sections(value: Any, result: Result) -> list[Section]:
     shares = sorted(result["probabilities"].items(), key=lambda item: -item[1])
-    more = [Paragraph(f"and {len(shares) - MAX_LABELS:,} more")] if len(shares) > MAX_LABELS else []
-    return [*_texts(value), _bars(shares[:MAX_LABELS], result.get("labels", [result.get("label")])), *more]
+    labels = result.get("labels", [result.get("label")])
+    sections = [*_paragraphs(value), _bars(shares[:MAX_LABELS], labels)]
+    if len(shares) > MAX_LABELS:
+        sections.append(Paragraph(f"and {len(shares) - MAX_LABELS:,} more"))
+    return sections
 
 
-def _score(value: Any, result: Result) -> list[Section]:
-    return [*_texts(value), Paragraph(f"{result['value']:.4f}", tone="strong")]
+def _score_sections(value: Any, result: Result) -> list[Section]:
+    return [*_paragraphs(value), Paragraph(f"{result['value']:.4f}", tone="strong")]
 
 
-def _entities(value: str, result: Result) -> list[Section]:
-    spans, rows, position = [], [], 0
+def _entity_sections(value: str, result: Result) -> list[Section]:
+    spans = []
+    rows = []
+    position = 0
     for entity in sorted(result["entities"], key=lambda entity: entity["start"]):
         start, end = entity["start"], entity["end"]
         spans += [MarkedSpan(value[position:start]), MarkedSpan(value[max(position, start) : end], "strong")]
@@ -619,55 +634,59 @@ def _entities(value: str, result: Result) -> list[Section]:
     return [Paragraph([*spans, MarkedSpan(value[position:])]), entities]
 
 
-def _answer(value: dict[str, str], result: Result) -> list[Section]:
+def _span_sections(value: dict[str, str], result: Result) -> list[Section]:
     answer = MarkedSpan(result["answer"] or "no answer", "strong")
     sections: list[Section] = [
         Paragraph(value["question"]),
         Paragraph([answer, MarkedSpan(f"  {result['score']:.1%}", "muted")]),
     ]
     if result["answer"]:
-        context, start, end = value["context"], result["start"], result["end"]
-        before = ("… " if start > CONTEXT_CHARACTERS else "") + context[max(start - CONTEXT_CHARACTERS, 0) : start]
-        after = context[end : end + CONTEXT_CHARACTERS] + (" …" if end + CONTEXT_CHARACTERS < len(context) else "")
-        sections.append(
-            Paragraph(
-                [MarkedSpan(before, "muted"), MarkedSpan(context[start:end], "strong"), MarkedSpan(after, "muted")]
-            )
-        )
+        context = value["context"]
+        start = result["start"]
+        end = result["end"]
+        before = context[max(start - CONTEXT_CHARACTERS, 0) : start]
+        if start > CONTEXT_CHARACTERS:
+            before = f"… {before}"
+        after = context[end : end + CONTEXT_CHARACTERS]
+        if end + CONTEXT_CHARACTERS < len(context):
+            after += " …"
+        spans = [MarkedSpan(before, "muted"), MarkedSpan(context[start:end], "strong"), MarkedSpan(after, "muted")]
+        sections.append(Paragraph(spans))
     return [*sections, _bars([(guess["text"] or "no answer", guess["probability"]) for guess in result["nbest"]])]
 
 
-def _choice(value: dict[str, Any], result: Result) -> list[Section]:
+def _choice_sections(value: dict[str, Any], result: Result) -> list[Section]:
     shares = result["probabilities"]
     names = {letter: f"{letter}  {choice}" for letter, choice in zip(shares, value["choices"], strict=False)}
     bars = _bars([(names[letter], share) for letter, share in shares.items()], [names[result["label"]]])
-    return [*_texts(value[name] for name in ("context", "question") if value.get(name)), bars]
+    return [*_paragraphs(value[name] for name in ("context", "question") if value.get(name)), bars]
 
 
-def _vector(value: str, result: Result) -> list[Section]:
+def _vector_sections(value: str, result: Result) -> list[Section]:
     vector = result["embedding"]
-    shown = ", ".join(f"{number:.4f}" for number in vector[:MAX_NUMBERS])
-    more = ", …" if len(vector) > MAX_NUMBERS else ""
+    first_numbers = ", ".join(f"{number:.4f}" for number in vector[:MAX_NUMBERS])
+    ellipsis = ", …" if len(vector) > MAX_NUMBERS else ""
     return [
         Paragraph(value),
-        Paragraph(f"{len(vector):,} numbers, {result['tokens']:,} tokens: {shown}{more}", tone="muted"),
+        Paragraph(f"{len(vector):,} numbers, {result['tokens']:,} tokens: {first_numbers}{ellipsis}", tone="muted"),
     ]
 
 
 _SECTIONS: dict[str, Callable[[Any, Result], list[Section]]] = {
-    "fill-mask": _fill_mask,
-    "sentence-order": _order,
-    "classify": _classes,
-    "score": _score,
-    "tag": _entities,
-    "answer": _answer,
-    "choose": _choice,
-    "embed": _vector,
+    "fill-mask": _mask_sections,
+    "sentence-order": _order_sections,
+    "classify": _class_sections,
+    "score": _score_sections,
+    "tag": _entity_sections,
+    "answer": _span_sections,
+    "choose": _choice_sections,
+    "embed": _vector_sections,
 }
 
 
-def _texts(value: Any) -> list[Section]:
-    return [Paragraph(text) for text in ([value] if isinstance(value, str) else value)]
+def _paragraphs(value: Any) -> list[Section]:
+    texts = [value] if isinstance(value, str) else value
+    return [Paragraph(text) for text in texts]
 
 
 def _bars(shares: list[tuple[str, float]], best: Iterable[str | None] | None = None) -> Bars:

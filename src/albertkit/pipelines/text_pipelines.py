@@ -48,7 +48,7 @@ class Embed(Pipeline[str]):
         """Read a text, or an object with `text`; an empty one has a vector, too."""
         value = text_of(value)
         if not is_text(value):
-            raise self.bad_input(value, "a text")
+            raise self.bad_input_error(value, "a text")
         return value
 
     def features(self, inputs: Sequence[str]) -> Features:
@@ -74,9 +74,9 @@ class Embed(Pipeline[str]):
         **_: Any,
     ) -> list[Result]:
         """Return `embedding`, fp32 [D], and `tokens`, how many were read."""
-        kept = self.encoder.kept(dimension)
+        numbers = self.encoder.output_dimension(dimension)
         return [
-            {"embedding": vector[:kept], "tokens": tokens}
+            {"embedding": vector[:numbers], "tokens": tokens}
             for vector, tokens in zip(outputs, features.lengths.tolist(), strict=True)
         ]
 
@@ -87,13 +87,13 @@ class Embed(Pipeline[str]):
             first: A texts.
             second: B texts. Default: the first ones.
         """
-        a = self._stacked(first)
-        return self.encoder.similarity(a, a if second is None else self._stacked(second))
+        a = self._stack_vectors(first)
+        return self.encoder.similarity(a, a if second is None else self._stack_vectors(second))
 
-    def _stacked(self, texts: list[str]) -> np.ndarray:
-        listed = [texts] if isinstance(texts, str) else list(texts)
-        vectors = [record["embedding"] for record in self(listed)]
-        return np.array(vectors, np.float32).reshape(len(listed), self.encoder.kept(None))
+    def _stack_vectors(self, texts: list[str]) -> np.ndarray:
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        vectors = [record["embedding"] for record in self(texts)]
+        return np.array(vectors, np.float32).reshape(len(texts), self.encoder.output_dimension(None))
 
 
 MASK = "[MASK]"
@@ -111,7 +111,7 @@ class FillMask(Pipeline[str]):
         """Read a text with at least one `[MASK]`, or the tokenizer's own mask; or an object with such a `text`."""
         value = text_of(value)
         if not is_text(value):
-            raise self.bad_input(value, "a text")
+            raise self.bad_input_error(value, "a text")
         value = value.replace(self.tokenizer.mask_token, MASK)
         if MASK not in value:
             raise DataError("bad-input", f"there is no {MASK} in {value[:80]!r}", f"for example {self.example!r}")
@@ -179,7 +179,7 @@ class SentenceOrder(Pipeline[tuple[str, str]]):
         if isinstance(value, Mapping):
             value = (value.get("text"), value.get("pair"))
         if not is_pair(value) or not all(text.strip() for text in value):
-            raise self.bad_input(value, "two texts, the first and the second")
+            raise self.bad_input_error(value, "two texts, the first and the second")
         return value[0], value[1]
 
     def features(self, inputs: Sequence[tuple[str, str]]) -> Features:
@@ -282,7 +282,7 @@ class Classify(TaskPipeline):
             text, pair = value if is_pair(value) else (value, None)
         if is_text(text) and (pair is None or is_text(pair)):
             return TextExample("", text, pair)
-        raise self.bad_input(value, "a text, two texts, or an object with `text` and `pair`")
+        raise self.bad_input_error(value, "a text, two texts, or an object with `text` and `pair`")
 
     def doubts(self, inputs: Sequence[Any]) -> tuple[str, ...]:
         """Warn about single texts for a model of pairs and pairs for one of single texts."""
@@ -326,15 +326,18 @@ class Tag(TaskPipeline):
         A text is cut into words and punctuation marks as the data are that taggers are trained on; or into its characters,
         where the model was trained on such. An empty text has none.
         """
-        value, characters = text_of(value), getattr(self.task, "layout", "words") == "characters"
+        value = text_of(value)
+        characters = getattr(self.task, "layout", "words") == "characters"
         if is_text(value):
-            matches = _CHARACTER.finditer(value) if characters else _WORD.finditer(_with_marks_as_letters(value))
+            # Accents, vowel signs and joiners become a letter, so that they do not end a word: `\w` knows none of them.
+            letters = ["m" if unicodedata.category(sign) in _MARKS else sign for sign in value]
+            matches = _CHARACTER.finditer(value) if characters else _WORD.finditer("".join(letters))
             spans = [match.span() for match in matches]
             words = [" " if value[start:end].isspace() else value[start:end] for start, end in spans]
             return SentenceToTag("", tuple(words), spaces=not characters, source=value, spans=tuple(spans))
         words = list(value) if isinstance(value, list | tuple) else []
         if not words or not all(is_text(word) and word.split() == [word] for word in words):
-            raise self.bad_input(value, "a text, or a list of words without spaces")
+            raise self.bad_input_error(value, "a text, or a list of words without spaces")
         return SentenceToTag("", tuple(words), spaces=not characters)
 
     def results(self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any) -> list[Result]:
@@ -346,20 +349,19 @@ class Tag(TaskPipeline):
         return records
 
 
-def _with_marks_as_letters(text: str) -> str:
-    """Replace accents, vowel signs and joiners by letters, so that they do not end a word: `\\w` knows none of them."""
-    return "".join("m" if unicodedata.category(sign) in _MARKS else sign for sign in text)
-
-
 def _move_to_source(sentence: SentenceToTag, entities: list[dict[str, Any]]) -> None:
-    """Move places from the words with single spaces between them to the text."""
-    gap, start = int(sentence.spaces), 0
-    starts, ends = {}, {}
-    for word, (first, last) in zip(sentence.words, sentence.spans, strict=True):
-        starts[start], ends[start + len(word)] = first, last
-        start += len(word) + gap
+    """Replace positions in the joined words by positions in the text."""
+    gap = int(sentence.spaces)
+    position = 0  # in the words, with spaces between them
+    starts: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    for word, (start, end) in zip(sentence.words, sentence.spans, strict=True):
+        starts[position] = start
+        ends[position + len(word)] = end
+        position += len(word) + gap
     for entity in entities:
-        entity["start"], entity["end"] = starts[entity["start"]], ends[entity["end"]]
+        entity["start"] = starts[entity["start"]]
+        entity["end"] = ends[entity["end"]]
         entity["text"] = sentence.source[entity["start"] : entity["end"]]
 
 
@@ -372,11 +374,10 @@ class QuestionAnsweringPipeline(TaskPipeline):
 
     def parse(self, value: Any) -> QuestionExample:
         """Read an object with `question` and `context`."""
-        question, context = (
-            (value.get("question"), value.get("context")) if isinstance(value, Mapping) else (None, None)
-        )
+        question = value.get("question") if isinstance(value, Mapping) else None
+        context = value.get("context") if isinstance(value, Mapping) else None
         if not (is_text(question) and is_text(context) and question.strip() and context.strip()):
-            raise self.bad_input(value, "an object with the texts `question` and `context`")
+            raise self.bad_input_error(value, "an object with the texts `question` and `context`")
         return QuestionExample("", question, context)
 
     def results(
@@ -399,12 +400,15 @@ class Choose(TaskPipeline):
         """Read an object with `choices`, two or more texts, and `question` or `context` or both."""
         choices = value.get("choices") if isinstance(value, Mapping) else None
         if not isinstance(choices, list | tuple) or not all(map(is_text, choices)):
-            raise self.bad_input(value, "an object with `choices`, a list of texts, and `question` or `context`")
-        context, question = ("" if value.get(name) is None else value[name] for name in ("context", "question"))
+            raise self.bad_input_error(value, "an object with `choices`, a list of texts, and `question` or `context`")
+        context = value.get("context")
+        question = value.get("question")
         try:
-            return checked_example("", context, question, choices)
+            return checked_example(
+                "", "" if context is None else context, "" if question is None else question, choices
+            )
         except ValueError as error:
-            raise self.bad_input(value, f"a question with choices: {error}") from None
+            raise self.bad_input_error(value, f"a question with choices: {error}") from None
 
 
 BY_TASK: dict[str, type[TaskPipeline]] = {

@@ -83,10 +83,12 @@ class Examination(Result):
 
     def sections(self) -> list[Section]:
         """Return the machine, the packages, the extras and the problems."""
-        packages, extras, installs = [], [], []
+        packages = []
         for package in self.packages:
             status = Cell("✓", "good") if package["status"] == "ok" else Cell(package["status"], "bad")
             packages.append([package["name"], package["installed"] or "–", package["required"] or "any", status])
+        extras = []
+        installs = []
         for extra, state in self.extras.items():
             lacking = [f"{row['name']} {row['status']}" for row in state["packages"] if row["status"] != "ok"]
             extras.append([extra, Cell(", ".join(lacking), "warning") if lacking else Cell("✓", "good")])
@@ -97,16 +99,18 @@ class Examination(Result):
             problems.append(Paragraph(problem["fact"], tone="bad" if problem["fatal"] else "warning"))
             problems.append(Paragraph(f"hint: {problem['hint']}"))
         return [
-            FactList(self._machine(), "albertkit doctor"),
+            FactList(self._machine_facts(), "albertkit doctor"),
             TableSection(["package", "installed", "needed", "state"], packages),
             TableSection(["extra", "state"], extras),
             Paragraph("\n".join(installs), form="code"),  # whole lines, so that they can be copied
             *(problems or [Paragraph("the core is complete", tone="good")]),
         ]
 
-    def _machine(self) -> dict[str, str | list[str] | None]:
+    def _machine_facts(self) -> dict[str, str | list[str] | None]:
         """Return the facts about the machine by name."""
-        machine, torch, compiler = self.machine, self.torch, self.compiler
+        machine = self.machine
+        compiler = self.compiler
+        devices = {"torch": self.torch["error"]} if self.torch["error"] else _device_facts(self.torch)
         headers = "" if compiler["python_headers"] else ", Python's headers missing"
         facts: dict[str, Any] = {
             "albertkit": self.albertkit,
@@ -115,7 +119,7 @@ class Examination(Result):
             "CPU": machine["cpu"],
             "cores": f"{machine['usable_cores']} usable of {machine['cores']}",
             "memory": f"{_gib(machine['available_bytes'])} free of {_gib(machine['memory_bytes'])}",
-            **(_devices(torch) if not torch["error"] else {"torch": torch["error"]}),
+            **devices,
             "C++ compiler": (compiler["path"] or f"`{compiler['command']}` not found") + headers,
         }
         for folder in self.folders:
@@ -132,14 +136,14 @@ def doctor(options: DoctorOptions) -> Result:
     if options.warm:
         if options.folder is not None:
             raise ConfigError("conflicting-options", "--warm and a folder cannot be combined", "leave the folder out")
-        from albertkit.report.warm import warm  # imports torch
+        from albertkit.report.warm import compile_loops  # imports torch
 
-        return warm()
+        return compile_loops()
     if options.folder is not None:
         from albertkit.report.verify import verify_files  # imports torch
 
         return verify_files(options.folder)
-    return examine(options.markdown)
+    return examine_machine(options.markdown)
 
 
 def show_doctor(result: Result) -> None:
@@ -155,7 +159,7 @@ def as_markdown(result: Result) -> str:
     return to_markdown(result.sections(), level=3).replace(str(Path.home()), "~")
 
 
-def examine(markdown: bool = False) -> Examination:
+def examine_machine(markdown: bool = False) -> Examination:
     """Examine everything that can be known without loading a model."""
     try:
         version, requirements = importlib.metadata.version("albertkit"), importlib.metadata.requires("albertkit")
@@ -200,7 +204,8 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
         if marker is None or marker.evaluate({"extra": ""}):
             core.append(_check(requirement))
             continue
-        for extra in _extras_named(str(marker)):
+        quoted_parts = str(marker).replace("'", '"').split("extra ==")[1:]  # of `extra == "report"` and the like
+        for extra in [part.split('"')[1] for part in quoted_parts]:
             if marker.evaluate({"extra": extra}):
                 by_extra.setdefault(extra, []).append(_check(requirement))
     extras = {}
@@ -209,12 +214,6 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
         install = MissingExtraError.of(lacking[0], extra, "").hint if lacking else None
         extras[extra] = {"complete": not lacking, "packages": packages, "install": install}
     return core, extras
-
-
-def _extras_named(marker: str) -> list[str]:
-    """Return the extras of a marker: `python_version < "3.12" and extra == "report"` gives report."""
-    quoted = marker.replace("'", '"')
-    return [part.split('"')[1] for part in quoted.split("extra ==")[1:]]
 
 
 def _check(requirement: Any) -> dict[str, Any]:
@@ -244,7 +243,8 @@ def machine() -> dict[str, Any]:
     total = _kibibytes(memory.get("MemTotal"))
     if total is None and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = _container_memory()
+    limit_text = _first_line("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+    limit = int(limit_text) if limit_text.isdigit() else None  # of the container, by cgroup version 2 or 1
     return {
         "cpu": cpu.get("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
@@ -278,12 +278,6 @@ def _first_line(*paths: str) -> str:
         except OSError:
             continue
     return ""
-
-
-def _container_memory() -> int | None:
-    """Return the memory limit of the container, cgroup version 2 or 1; None where there is none."""
-    text = _first_line("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-    return int(text) if text.isdigit() else None
 
 
 def _usable_cores() -> int | None:
@@ -392,7 +386,7 @@ def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _devices(torch: dict[str, Any]) -> dict[str, str]:
+def _device_facts(torch: dict[str, Any]) -> dict[str, str]:
     """Return what torch and the engines compute on."""
     bf16 = "emulated, or not known to be faster than fp32"
     if torch["native_bf16"]:

@@ -111,7 +111,8 @@ def memory(config: AlbertConfig, parameters: int, length: int) -> dict[str, int]
       torch allocates.
     - train_fp32: weights, gradients and two moments, without activations.
     """
-    h, i, e = config.hidden_size, config.intermediate_size, config.embedding_size
+    h = config.hidden_size
+    i = config.intermediate_size
     blocks = config.num_hidden_groups * config.inner_group_num
     attention, feed_forward = (
         config.inner_group_num if config.parameter_sharing == part else blocks for part in ("attention", "ffn")
@@ -119,7 +120,7 @@ def memory(config: AlbertConfig, parameters: int, length: int) -> dict[str, int]
     matrices = attention * 4 * h * h + feed_forward * 2 * h * i
     rows = attention * 4 * h + feed_forward * (i + h)
     # At its fullest a token has queries, keys, values, the scores of all heads twice; or both sides of the activation.
-    widest = max(6 * h + 2 * config.num_attention_heads * length, 3 * h + 2 * i) + e
+    widest = max(6 * h + 2 * config.num_attention_heads * length, 3 * h + 2 * i) + config.embedding_size
     concatenated = blocks * 3 * (h * h + h)  # queries, keys and values of each block side by side, for one forward pass
     return {
         "load_fp32": 4 * parameters,
@@ -211,18 +212,18 @@ class FolderInspection(Result):
         return [
             FactList({"run": run, "folder": self.model, "class": self.model_class or "not named"}, "model"),
             FactList({name: self.config[name] for name in ARCHITECTURE}, "configuration", exact=True),
-            FactList(self._counted(), "parameters"),
+            FactList(self._parameter_facts(), "parameters"),
             FactList(computing, f"computing, a token in a sequence of {length}"),
-            FactList(self._memory(), "memory"),
+            FactList(self._memory_facts(), "memory"),
             FactList(self.tokenizer or {"kind": "none"}, "tokenizer"),
             FactList(
                 {name: str(value) for name, value in flatten(self.provenance).items()} | trained | card, "provenance"
             ),
-            self._compared(),
+            self._comparison_table(),
             *(Paragraph(problem, tone="bad") for problem in self.problems),
         ]
 
-    def _counted(self) -> dict[str, Any]:
+    def _parameter_facts(self) -> dict[str, Any]:
         total, stored = self.parameters["total"], self.parameters["stored"]
         layers = self.config["num_hidden_layers"]
         copies = f"{stored:,}: what is shared, once for each of the {layers} layers" if stored != total else None
@@ -230,7 +231,7 @@ class FolderInspection(Result):
         file = {self.weights["file"]: f"{bytes_text(self.weights['bytes'])} ({types})"}
         return {**self.parameters["parts"], "total": total, "in the file": copies} | file
 
-    def _memory(self) -> dict[str, str]:
+    def _memory_facts(self) -> dict[str, str]:
         size = {name: bytes_text(count) for name, count in self.memory.items()}
         return {
             "weights": f"{size['load_fp32']} in fp32, {size['load_bf16']} in bf16",
@@ -239,7 +240,7 @@ class FolderInspection(Result):
             "to train": f"{size['train_fp32']} (weights, gradients, two moments) and activations",
         }
 
-    def _compared(self) -> TableSection:
+    def _comparison_table(self) -> TableSection:
         rows = []
         for row in self.compared:
             saved = f"{row['saved']:.1%}" if row["saved"] else None
@@ -262,7 +263,7 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
     _check_is_converted(Path(source))
     folder = local_folder(Path(source))
     config = AlbertConfig.from_pretrained(folder)
-    provenance = _json_if_there(folder / "provenance.json")
+    provenance = _read_optional_json(folder / "provenance.json")
     length = _choose_length(length, provenance or {}, config)
     header = read_header(folder / WEIGHTS)
     parts, stored = count_parts(header, config)
@@ -295,7 +296,7 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
         compared=compared_sizes(config, length),
         tokenizer=tokenizer,
         provenance=provenance,
-        training=_json_if_there(folder / "training_state.json"),
+        training=_read_optional_json(folder / "training_state.json"),
         card=(folder / "README.md").exists(),
         problems=problems,
     )
@@ -353,7 +354,7 @@ def _inspect_tokenizer(folder: Path, config: AlbertConfig) -> tuple[dict[str, An
     }, problems
 
 
-def _json_if_there(file: Path) -> dict[str, Any] | None:
+def _read_optional_json(file: Path) -> dict[str, Any] | None:
     value = read_json(file) if file.exists() else {}
     if not isinstance(value, dict):
         raise DataError("bad-file", f"`{file}` does not hold names and values", "restore it or remove it")

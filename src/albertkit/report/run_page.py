@@ -97,7 +97,7 @@ class RunFolder:
     card: str = ""
     notes: list[str] = field(default_factory=list)
 
-    def read(self, path: Path, parse: Callable[[str], Any]) -> Any:
+    def read_file(self, path: Path, parse: Callable[[str], Any]) -> Any:
         """Read a file of the run with `parse`; None if it is missing, or cannot be read: then a note says why."""
         if not self.holds(path):
             return None
@@ -123,7 +123,7 @@ class RunFolder:
 
     def table(self, path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
         """Read a file that holds names and values; empty if it does not."""
-        value = self.read(path, parse)
+        value = self.read_file(path, parse)
         if value is not None and not isinstance(value, dict):
             self.notes.append(f"{path.relative_to(self.folder)} holds no names and values")
         return shorten_value(value) if isinstance(value, dict) else {}
@@ -153,9 +153,9 @@ def read_run(folder: str | Path) -> RunFolder:
     checkpoints = numbered_folders(run.attempt / "checkpoints", "step")
     run.state = run.table(checkpoints[-1] / "training_state.json") if checkpoints else {}
     if run.model:
-        run.card = run.read(run.model / "README.md", str) or ""
+        run.card = run.read_file(run.model / "README.md", str) or ""
         if run.kind == "pretraining" and not run.card:  # `best/` has none
-            run.card = run.read(path / "final" / "README.md", str) or ""
+            run.card = run.read_file(path / "final" / "README.md", str) or ""
     return run
 
 
@@ -291,7 +291,9 @@ def dev_examples(run: RunFolder) -> list[Section]:
 
 
 def _read_records(run: RunFolder, file: Path) -> list[dict[str, Any]]:
-    records = run.read(file, lambda text: [json.loads(line) for line in text.split("\n")[:MAX_EXAMPLES] if line]) or []
+    records = (
+        run.read_file(file, lambda text: [json.loads(line) for line in text.split("\n")[:MAX_EXAMPLES] if line]) or []
+    )
     return [shorten_value(record) for record in records if isinstance(record, dict)]
 
 

@@ -35,34 +35,36 @@ def verify_files(folder: str | os.PathLike[str]) -> VerifyReport:
     hint = "name a run, a store or a folder of prepared clips"
     if not root.is_dir():
         raise DataError("not-found", f"there is no folder `{root}`", hint)
-    found = {CHECKSUMS: 0, MANIFEST: 0, PREPARED: 0}
+    counts = {CHECKSUMS: 0, MANIFEST: 0, PREPARED: 0}
     corrupt: list[str] = []
-    for place, folders, names in os.walk(root):
+    for folder_path, folders, names in os.walk(root):
         folders.sort()
-        for kind in found.keys() & set(names):
-            if kind == MANIFEST and UNFINISHED in Path(place).parts:
+        for kind in counts.keys() & set(names):
+            if kind == MANIFEST and UNFINISHED in Path(folder_path).parts:
                 continue
-            found[kind] += 1
-            corrupt += _corrupt(kind, Path(place))
-    if not any(found.values()):
+            counts[kind] += 1
+            corrupt += _corrupt_files(kind, Path(folder_path))
+    if not any(counts.values()):
         raise DataError("missing-file", f"nothing below `{root}` has checksums", hint)
     if corrupt:
-        listed = "; ".join(corrupt[:10]) + f" … ({len(corrupt):,} in all)" * (len(corrupt) > 10)
-        raise DataError("corrupt", f"corrupted: {listed}", "copy them again from an intact copy, or make them again")
-    return VerifyReport(str(root), found[CHECKSUMS], found[MANIFEST], found[PREPARED])
+        listing = "; ".join(corrupt[:10])
+        if len(corrupt) > 10:
+            listing += f" … ({len(corrupt):,} in all)"
+        raise DataError("corrupt", f"corrupted: {listing}", "copy them again from an intact copy, or make them again")
+    return VerifyReport(str(root), counts[CHECKSUMS], counts[MANIFEST], counts[PREPARED])
 
 
-def _corrupt(kind: str, place: Path) -> Iterator[str]:
+def _corrupt_files(kind: str, folder: Path) -> Iterator[str]:
     if kind == CHECKSUMS:
-        yield from (str(place / name) for name in changed_files(place))
+        yield from (str(folder / name) for name in changed_files(folder))
         return
     try:
         if kind == MANIFEST:
-            TokenStore.open(place).verify()
+            TokenStore.open(folder).verify()
             return
-        clips = PreparedClips.open(place)
+        clips = PreparedClips.open(folder)
     except AlbertKitError as error:
         yield error.message
         return
     items = {clip.item for part in clips.splits.values() for clip in part}
-    yield from (str(item_file(place, name)) for name in sorted(items) if not is_sound(place, name, clips.dtype))
+    yield from (str(item_file(folder, name)) for name in sorted(items) if not is_sound(folder, name, clips.dtype))

@@ -3,10 +3,9 @@
 import random
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,8 @@ from albertkit.training.processes import choose_precision
 
 
 @dataclass(frozen=True)
-class Warmed(Result):
-    """Says what was compiled.
+class CompileReport(Result):
+    """Report of `doctor --warm`.
 
     Attributes:
         seconds: By part of albertkit; near 0 where all of it was compiled before.
@@ -53,29 +52,41 @@ class Warmed(Result):
         ]
 
 
-def warm() -> Warmed:
+def compile_loops() -> CompileReport:
     """Compile the loops of tokenizers, stores, pretraining and engines, by running each on a small input."""
     seconds: dict[str, float] = {}
     notes: list[str] = []
 
-    def timed(name: str, work: Callable[[], Any]) -> Any:
+    @contextmanager
+    def timed(part: str) -> Iterator[None]:
         started = time.perf_counter()
-        result = work()
-        seconds[name] = round(time.perf_counter() - started, 3)
-        return result
+        yield
+        seconds[part] = round(time.perf_counter() - started, 3)
 
     with tempfile.TemporaryDirectory(prefix="albertkit-") as name, redirect_stderr(StringIO()):
         folder = Path(name)
         _write_text(folder / "text.txt")
-        timed("tokenizers and stores", lambda: _build(folder))
-        timed("WordPiece", lambda: _encode_by_wordpiece(folder / "wordpiece"))
-        timed("pretraining", lambda: _pretrain(folder))
+        with timed("tokenizers and stores"):
+            tokenizer = train_tokenizer([folder / "text.txt"], folder / "tokenizer", vocab_size=64)
+            text = (folder / "text.txt").read_text(encoding="utf-8")
+            tokenizer.encode_batch([text] * (1 + CHARACTERS_BEFORE_ENGINE // len(text)))
+            build_store([folder / "text.txt"], folder / "store", folder / "tokenizer", workers=0)
+        with timed("WordPiece"):
+            (folder / "wordpiece").mkdir()
+            vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n"
+            (folder / "wordpiece" / "vocab.txt").write_text(vocabulary, encoding="utf-8")
+            long_text = "ab a " * (1 + wordpiece.CHARACTERS_BEFORE_ENGINE // 5)
+            AlbertTokenizer.from_pretrained(folder / "wordpiece").encode_batch([long_text])
+        with timed("pretraining"):
+            _pretrain(folder)
         if choose_precision("auto", torch.device("cpu")) == torch.bfloat16:
-            timed("training in bf16", _run_training_loops)
+            with timed("training in bf16"):
+                _run_training_loops()
         model = AlbertModel.from_pretrained(folder / "run").eval()
         for precision in PRECISIONS[1:]:
-            notes += timed(f"engine in {precision}", partial(_encode, model, precision))
-    return Warmed(seconds, tuple(dict.fromkeys(notes)), loops_folder())
+            with timed(f"engine in {precision}"):
+                notes += _encode(model, precision)
+    return CompileReport(seconds, tuple(dict.fromkeys(notes)), loops_folder())
 
 
 def _write_text(path: Path) -> None:
@@ -83,20 +94,8 @@ def _write_text(path: Path) -> None:
     draws = random.Random(0)
     words = ["".join(draws.choices("etaoinshrdlu", k=draws.randint(2, 6))) for _ in range(60)]
     lines = [" ".join(draws.choices(words, k=8)).capitalize() + "." for _ in range(300)]
-    path.write_text("\n".join(line + "\n" * (number % 10 == 9) for number, line in enumerate(lines)), encoding="utf-8")
-
-
-def _build(folder: Path) -> None:
-    tokenizer = train_tokenizer([folder / "text.txt"], folder / "tokenizer", vocab_size=64)
-    text = (folder / "text.txt").read_text(encoding="utf-8")
-    tokenizer.encode_batch([text] * (1 + CHARACTERS_BEFORE_ENGINE // len(text)))
-    build_store([folder / "text.txt"], folder / "store", folder / "tokenizer", workers=0)
-
-
-def _encode_by_wordpiece(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n", encoding="utf-8")
-    AlbertTokenizer.from_pretrained(folder).encode_batch(["ab a " * (1 + wordpiece.CHARACTERS_BEFORE_ENGINE // 5)])
+    documents = ["\n".join(lines[start : start + 10]) for start in range(0, len(lines), 10)]
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
 
 
 def _pretrain(folder: Path) -> None:

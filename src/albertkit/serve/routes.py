@@ -177,7 +177,7 @@ def embedding_features(
         prompt_name: Name of one of the encoder's prompts, which is put before each text.
     """
     values = [texts] if isinstance(texts, str) or isinstance(texts[0], int) else texts
-    check_numbers(len(values) * pipeline.encoder.kept(dimensions))
+    check_numbers(len(values) * pipeline.encoder.output_dimension(dimensions))
     encoder = pipeline.encoder.with_prompt(prompt_name)
     if isinstance(values[0], str):
         service_of(request).check_expansion(values)

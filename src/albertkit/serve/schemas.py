@@ -435,7 +435,7 @@ class AnswerResponse(BaseModel, Generic[ResultT]):
 
 
 class PassesAnswer(BaseModel):
-    """Answer of `albertkit.pipelines.layers.look_inside`: L layers of A heads over S tokens."""
+    """Answer of `albertkit.pipelines.layers.trace_layers`: L layers of A heads over S tokens."""
 
     model: str
     tokens: list[str]

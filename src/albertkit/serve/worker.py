@@ -111,10 +111,10 @@ def _outputs(pipelines: dict[str, Any], work: WorkMessage, batch_tokens: int) ->
     if work.kind == "caption":
         with _at_most(work.seconds):
             return [pipelines["caption"](**work.content)]
-    from albertkit.pipelines.layers import look_inside
+    from albertkit.pipelines.layers import trace_layers
 
     pipeline = next(iter(pipelines.values()))
-    found = look_inside(pipeline.model, pipeline.tokenizer, **work.content)
+    found = trace_layers(pipeline.model, pipeline.tokenizer, **work.content)
     return [to_json(found)]  # half a million numbers, which must not be put into words where others wait
 
 

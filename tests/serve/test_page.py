@@ -43,7 +43,7 @@ FLAGS += "--disable-component-update --disable-sync".split()
 
 
 def passes_answer(tokens=TOKENS, passes=12, heads=4, **changes):
-    """An answer of the form that `look_inside` has."""
+    """An answer of the form that `trace_layers` has."""
     random, count = np.random.default_rng(0), len(tokens)
     attention = np.exp(random.normal(0, 1.4, (passes, heads, count, count)))
     attention /= attention.sum(-1, keepdims=True)

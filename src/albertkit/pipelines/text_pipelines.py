@@ -318,7 +318,7 @@ class Tag(TaskPipeline):
     """Tag a sentence: `entities` with type, text, start, end (characters) and score; `words` and `tags`."""
 
     kind = "tag"
-    example_name = "named"
+    example_name = "with_names"
 
     def parse(self, value: Any) -> SentenceToTag:
         """Read a text, an object with `text`, or a list of words.

@@ -185,18 +185,20 @@ def run_training(lora: PretrainedAlbert, run: Path, steps: int, resume: bool = F
 def test_a_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     dropout = dict(hidden_dropout_prob=0.1)
-    whole = add_lora(tiny(**dropout), 4)
-    run_training(whole, tmp_path / "whole", 4)
+    uninterrupted = add_lora(tiny(**dropout), 4)
+    run_training(uninterrupted, tmp_path / "whole", 4)
     run_training(add_lora(tiny(**dropout), 4), tmp_path / "halves", 2)
     resumed = add_lora(tiny(**dropout), 4)
     with torch.no_grad():  # as a fresh start in another process would draw them
         for parameter in trainable(resumed).values():
             parameter.normal_()
     run_training(resumed, tmp_path / "halves", 4, resume=True)
-    ours, theirs = resumed.state_dict(), whole.state_dict()
+    ours, theirs = resumed.state_dict(), uninterrupted.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     best = AlbertForSequenceClassification.from_pretrained(tmp_path / "halves" / "checkpoints" / "step-000004")
-    torch.testing.assert_close(best.packed_logits(BATCH), merge_lora(whole).packed_logits(BATCH), atol=0, rtol=0)
+    torch.testing.assert_close(
+        best.packed_logits(BATCH), merge_lora(uninterrupted).packed_logits(BATCH), atol=0, rtol=0
+    )
     start = merge_lora(add_lora(tiny(**dropout), 4)).packed_logits(BATCH)
     assert (best.packed_logits(BATCH) - start).abs().max() > 1e-3  # it has learned something
 

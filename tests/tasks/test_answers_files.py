@@ -43,7 +43,7 @@ FORMS = {
 }
 
 
-def read(
+def read_content(
     folder: Path, content: str | bytes, version: int = 2, labelled: bool = True, on_error: str = "stop"
 ) -> tuple[list[QuestionExample], BadRows]:
     file = folder / "questions"
@@ -54,20 +54,24 @@ def read(
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_texts_of_records_that_are_not_read_are_said_at_training(tmp_path: Path, nested: bool) -> None:
-    more = {"explanation": "Because the clouds over the hills were heavy with rain.", "level": "hard", "topic": 3}
-    flat = lines([{**record, **more} for record in FLAT])
-    paragraphs = [{"context": CONTEXT, "qas": RECORDS, **more}]
+    unread_fields = {
+        "explanation": "Because the clouds over the hills were heavy with rain.",
+        "level": "hard",
+        "topic": 3,
+    }
+    flat = lines([{**record, **unread_fields} for record in FLAT])
+    paragraphs = [{"context": CONTEXT, "qas": RECORDS, **unread_fields}]
     file = tmp_path / "train.json"
     file.write_text(json.dumps({"data": [{"title": "Weather", "paragraphs": paragraphs}]}) if nested else flat)
-    plain, _ = read(tmp_path, lines(FLAT))
+    plain, _ = read_content(tmp_path, lines(FLAT))
     for split, notes in (("train", 1), ("dev", 0)):
         bad_rows = BadRows("stop")
         assert list(read_questions(file, version=2, split=split, labelled=True, bad_rows=bad_rows)) == plain
         assert len(bad_rows.notes) == notes
-    said = "`train.json`: 1 field holds texts that are not read: `explanation`; rename those to read to question and context"
+    note = "`train.json`: 1 field holds texts that are not read: `explanation`; rename those to read to question and context"
     bad_rows = BadRows("stop")
     list(read_questions(file, version=2, split="train", labelled=True, bad_rows=bad_rows))
-    assert bad_rows.notes == [said]
+    assert bad_rows.notes == [note]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -79,9 +83,9 @@ def test_every_form_gives_the_same(tmp_path: Path, form: str) -> None:
         ),
         QuestionExample("c", "Why?", CONTEXT, (), True, "Weather"),
     ]
-    assert read(tmp_path, FORMS[form])[0] == expected
-    assert read(tmp_path, gzip.compress(FORMS[form].encode()))[0] == expected
-    plain = read(tmp_path, FORMS[form], version=1, labelled=False)[0]
+    assert read_content(tmp_path, FORMS[form])[0] == expected
+    assert read_content(tmp_path, gzip.compress(FORMS[form].encode()))[0] == expected
+    plain = read_content(tmp_path, FORMS[form], version=1, labelled=False)[0]
     assert [(e.id, e.question, e.answers, e.impossible) for e in plain] == [
         (r["id"], r["question"], (), False) for r in RECORDS
     ]
@@ -100,12 +104,12 @@ def test_official_files(data: Path) -> None:
                 assert example.context[start : start + len(text)] == text
 
 
-def one(**changes: Any) -> str:
+def record_json(**changes: Any) -> str:
     return json.dumps({**FLAT[0], **changes})
 
 
 @pytest.mark.parametrize(
-    ("start", "found", "repaired"),
+    ("start", "nearest_start", "repaired"),
     [
         (10, 10, False),
         (12, 10, True),
@@ -117,19 +121,19 @@ def one(**changes: Any) -> str:
     ],
 )
 def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(
-    tmp_path: Path, start: int | None, found: int, repaired: bool
+    tmp_path: Path, start: int | None, nearest_start: int, repaired: bool
 ) -> None:
-    examples, bad_rows = read(tmp_path, one(answers=[{"text": "in May", "answer_start": start}]))
+    examples, bad_rows = read_content(tmp_path, record_json(answers=[{"text": "in May", "answer_start": start}]))
     example = examples[0]
     assert [": 1 question with" in note for note in bad_rows.notes] == [True] * repaired
-    assert example.answers == (AnnotatedAnswer("in May", found),)
+    assert example.answers == (AnnotatedAnswer("in May", nearest_start),)
     assert example.repaired is repaired
-    assert example.target == AnnotatedAnswer("in May", found)
+    assert example.target == AnnotatedAnswer("in May", nearest_start)
 
 
 def test_of_several_answers_the_first_that_the_text_holds_is_learned(tmp_path: Path) -> None:
     answers = [{"text": "in May, perhaps", "answer_start": 10}, {"text": "June", "answer_start": 36}]
-    example = read(tmp_path, one(answers=answers))[0][0]
+    example = read_content(tmp_path, record_json(answers=answers))[0][0]
     assert example.answers == (AnnotatedAnswer("in May, perhaps", -1), AnnotatedAnswer("June", 36))
     assert example.target == AnnotatedAnswer("June", 36)
     assert not example.repaired
@@ -150,7 +154,9 @@ def test_an_answer_may_have_other_white_space_than_its_text(
     tmp_path: Path, text: str, start: int, learned: str | None
 ) -> None:
     """What is learned is cut out by hand; Google's script learns these places without comparing."""
-    examples, bad_rows = read(tmp_path, one(answers=[{"text": text, "answer_start": start}]), on_error="skip")
+    examples, bad_rows = read_content(
+        tmp_path, record_json(answers=[{"text": text, "answer_start": start}]), on_error="skip"
+    )
     if learned is None:
         assert bad_rows.found[0].reason == f"the context does not hold the answer `{text}`"
         return
@@ -170,7 +176,7 @@ def test_klue_mrc(tmp_path: Path) -> None:
         del question["id"]
     document = {"data": [{"title": "", "paragraphs": [{"context": CONTEXT, "qas": questions}]}]}
     for content in (json.dumps(document), lines([{**question, "context": CONTEXT} for question in questions])):
-        examples, bad_rows = read(tmp_path, content)
+        examples, bad_rows = read_content(tmp_path, content)
         assert [example.id for example in examples] == ["klue-mrc-a", "klue-mrc-b", "klue-mrc-c"]
         assert (examples[2].answers, examples[2].impossible) == ((), True)
         assert [": 1 question marked as `is_impossible` in spite of answers" in note for note in bad_rows.notes] == [
@@ -179,54 +185,54 @@ def test_klue_mrc(tmp_path: Path) -> None:
 
 
 BAD_ROWS = {
-    "the context does not hold the answer `in July`": one(answers=[{"text": "in July", "answer_start": 3}]),
-    "`question` is empty": one(question=" \t"),
+    "the context does not hold the answer `in July`": record_json(answers=[{"text": "in July", "answer_start": 3}]),
+    "`question` is empty": record_json(question=" \t"),
     "`question` is missing": json.dumps({"context": CONTEXT}),
-    "`context` is empty": one(context=""),
-    "`context` is not a text": one(context=["Rain"]),
-    "is not marked as `is_impossible`": one(answers=[], is_impossible=False),
-    "`answers` is not a list of objects": one(answers=[{"text": 5, "answer_start": 3}]),
-    "`answers` is not a list": one(answers=5),
-    "`is_impossible` is neither": one(is_impossible="no"),
-    "a second question with the id `a`": one(),
+    "`context` is empty": record_json(context=""),
+    "`context` is not a text": record_json(context=["Rain"]),
+    "is not marked as `is_impossible`": record_json(answers=[], is_impossible=False),
+    "`answers` is not a list of objects": record_json(answers=[{"text": 5, "answer_start": 3}]),
+    "`answers` is not a list": record_json(answers=5),
+    "`is_impossible` is neither": record_json(is_impossible="no"),
+    "a second question with the id `a`": record_json(),
     "not JSON: Unterminated string starting at, column 25": '{"id": "x", "question": "Why',
     "this is not a question": "[1, 2]",
 }
 
 
 def test_the_first_line_of_a_file_of_lines_may_be_bad(tmp_path: Path) -> None:
-    examples, bad_rows = read(tmp_path, f"{{broken\n{one()}\n", on_error="skip")
+    examples, bad_rows = read_content(tmp_path, f"{{broken\n{record_json()}\n", on_error="skip")
     assert [e.id for e in examples] == ["a"]
     assert [f.line for f in bad_rows.found] == [1]
 
 
 @pytest.mark.parametrize("reason", BAD_ROWS)
 def test_a_bad_question_is_said_or_skipped(tmp_path: Path, reason: str) -> None:
-    content = f"{one()}\n{BAD_ROWS[reason]}\n{one(id='z')}\n"
+    content = f"{record_json()}\n{BAD_ROWS[reason]}\n{record_json(id='z')}\n"
     with pytest.raises(DataError, match="bad-row") as caught:
-        read(tmp_path, content)
+        read_content(tmp_path, content)
     assert reason in caught.value.message
     assert "line 2" in caught.value.message
-    examples, bad_rows = read(tmp_path, content, on_error="skip")
+    examples, bad_rows = read_content(tmp_path, content, on_error="skip")
     assert [e.id for e in examples] == ["a", "z"]
     assert [(f.line, reason in f.reason) for f in bad_rows.found] == [(2, True)]
 
 
 def test_a_question_without_an_answer_is_none_of_version_1(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no answer") as caught:
-        read(tmp_path, lines(FLAT), version=1)
+        read_content(tmp_path, lines(FLAT), version=1)
     assert "squad2" in caught.value.hint
 
 
 def test_without_ids_and_titles(tmp_path: Path) -> None:
     """Ids are the numbers of the records, and a text is its own article."""
-    given = [{"question": "Why?", "context": CONTEXT}, {"question": "When?", "context": "In May."}]
-    examples, _ = read(tmp_path, lines(given), labelled=False)
+    records = [{"question": "Why?", "context": CONTEXT}, {"question": "When?", "context": "In May."}]
+    examples, _ = read_content(tmp_path, lines(records), labelled=False)
     assert [(e.id, e.article) for e in examples] == [("0", CONTEXT), ("1", "In May.")]
 
 
 def test_half_characters_do_not_stop_the_writing(tmp_path: Path) -> None:
-    example = read(tmp_path, '{"question": "Wh\\ud800y?", "context": "Rain \\udfff"}', labelled=False)[0][0]
+    example = read_content(tmp_path, '{"question": "Wh\\ud800y?", "context": "Rain \\udfff"}', labelled=False)[0][0]
     assert (example.question, example.context) == ("Wh\ufffdy?", "Rain \ufffd")
 
 
@@ -244,11 +250,11 @@ def test_half_characters_do_not_stop_the_writing(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_none(tmp_path: Path, content: str | bytes, slug: str) -> None:
     with pytest.raises(DataError, match=rf"\[{slug}\]"):
-        read(tmp_path, content)
+        read_content(tmp_path, content)
 
 
 @pytest.mark.parametrize(
-    ("names", "version", "found"),
+    ("names", "version", "name_indices"),
     [
         (["train-v1.1.json.gz", "dev-v1.1.json", "train-v2.0.json"], 1, {"train": 0, "dev": 1}),
         (["train-v1.1.json.gz", "dev-v1.1.json", "train-v2.0.json"], 2, {"train": 2}),
@@ -256,10 +262,12 @@ def test_a_file_that_is_none(tmp_path: Path, content: str | bytes, slug: str) ->
         (["KorQuAD_v1.0_train.json", "KorQuAD_v1.0_dev.json", "dev_predictions.json"], 1, {"train": 0, "dev": 1}),
     ],
 )
-def test_files_of_a_folder(tmp_path: Path, names: list[str], version: int, found: dict[str, int]) -> None:
+def test_files_of_a_folder(tmp_path: Path, names: list[str], version: int, name_indices: dict[str, int]) -> None:
     for name in names:
         (tmp_path / name).touch()
-    assert find_question_files(tmp_path, version) == {split: tmp_path / names[place] for split, place in found.items()}
+    assert find_question_files(tmp_path, version) == {
+        split: tmp_path / names[index] for split, index in name_indices.items()
+    }
 
 
 def test_a_folder_that_leaves_it_open_is_refused(tmp_path: Path) -> None:
@@ -278,9 +286,9 @@ def test_a_question_of_a_document_is_named_by_its_id(tmp_path: Path) -> None:
     paragraph = {"context": CONTEXT, "qas": [{"id": "a7", "question": "Why?", "answers": []}, {"question": ""}]}
     content = json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}, indent=1)
     with pytest.raises(DataError, match="question `a7`: the question has no answer") as caught:
-        read(tmp_path, content, version=1)
+        read_content(tmp_path, content, version=1)
     assert "line" not in caught.value.message
-    _, bad_rows = read(tmp_path, content, on_error="skip")
+    _, bad_rows = read_content(tmp_path, content, on_error="skip")
     assert [(f.line, f.where) for f in bad_rows.found] == [(2, "question 2")]
 
 
@@ -290,5 +298,5 @@ def test_files_that_are_no_json_or_not_utf8(tmp_path: Path) -> None:
         ('{"question": "Où?"}'.encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),
     ):
         with pytest.raises(DataError) as caught:
-            read(tmp_path, content)
+            read_content(tmp_path, content)
         assert (caught.value.slug, hint in caught.value.hint) == ("bad-file", True)

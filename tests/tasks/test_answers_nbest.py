@@ -39,7 +39,7 @@ NOT_COMPARED = ("edge-a-09", "edge-a-10", "edge-a-03")
 WITH_BLANKS = ("edge-a-05", "edge-a-06", "572812eaff5b5019007d9c84", "57287d4a2ca10214002da3e5")
 
 
-class Asked:
+class AskedQuestion:
     """A question, its windows, and the rows of Google's arrays that belong to these."""
 
     def __init__(self, example: QuestionExample, windows: list[TextWindow], rows: np.ndarray) -> None:
@@ -47,20 +47,20 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def questions(golden: Path, data: Path) -> Callable[[str, str], list[Asked]]:
+def questions(golden: Path, data: Path) -> Callable[[str, str], list[AskedQuestion]]:
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
-    made: dict[tuple[str, str], list[Asked]] = {}
+    cache: dict[tuple[str, str], list[AskedQuestion]] = {}
 
-    def of(kind: str, setting: str) -> list[Asked]:
-        if (kind, setting) not in made:
+    def of(kind: str, setting: str) -> list[AskedQuestion]:
+        if (kind, setting) not in cache:
             examples = list(read_questions(golden / "squad" / SETS[kind], version=2, labelled=True, bad_rows=BadRows()))
             length, stride = SETTINGS[setting]
             features = answer_features(
                 examples, tokenizer, length=length, doc_stride=stride, max_query_length=64, labelled=False
             )
             names = np.load(golden / "squad" / f"features_{kind}_{setting}.npz")["qas_id"]
-            made[kind, setting] = [
-                Asked(
+            cache[kind, setting] = [
+                AskedQuestion(
                     example,
                     [text_window(features, m) for m in np.flatnonzero(features.examples == number)],
                     np.flatnonzero(names == example.id),
@@ -68,7 +68,7 @@ def questions(golden: Path, data: Path) -> Callable[[str, str], list[Asked]]:
                 for number, example in enumerate(examples)
                 if example.id not in NOT_COMPARED
             ]
-        return made[kind, setting]
+        return cache[kind, setting]
 
     return of
 
@@ -82,20 +82,20 @@ def entries(verdict: Verdict) -> list[dict[str, Any]]:
     ]
 
 
-def differs(name: str, verdict: Verdict, expected: list[dict[str, Any]]) -> str | None:
-    """What of an n-best is not Google's. Not counted: its word for "none", and its blanks."""
-    found = entries(verdict)
+def nbest_difference(name: str, verdict: Verdict, expected: list[dict[str, Any]]) -> str | None:
+    """Return how an n-best differs from Google's. Not counted: its word for "none", and its blanks."""
+    predicted = entries(verdict)
     if len(expected) == 1 and expected[0]["text"] in ("empty", ""):
-        return None if not found else "none was expected"
-    rest = [entry for entry in expected if entry["text"]]
-    if rest != expected and name not in WITH_BLANKS:
+        return None if not predicted else "none was expected"
+    with_text = [entry for entry in expected if entry["text"]]
+    if with_text != expected and name not in WITH_BLANKS:
         return "blanks where none are known"
-    if len(expected) == 20 and len(rest) < 20:
-        found = found[: len(rest)]  # there is another one in the place of the blank
-    if [e["text"] for e in found] != [e["text"] for e in rest]:
+    if len(expected) == 20 and len(with_text) < 20:
+        predicted = predicted[: len(with_text)]  # there is another one in the place of the blank
+    if [e["text"] for e in predicted] != [e["text"] for e in with_text]:
         return "texts"
-    for ours, theirs in zip(found, rest, strict=True):
-        if rest == expected and abs(ours["probability"] - theirs["probability"]) > 1e-6:
+    for ours, theirs in zip(predicted, with_text, strict=True):
+        if with_text == expected and abs(ours["probability"] - theirs["probability"]) > 1e-6:
             return "probability"
         if any(abs(ours[key] - theirs[key]) > 1e-9 for key in ("start_log_prob", "end_log_prob")):
             return "scores"
@@ -106,45 +106,56 @@ def differs(name: str, verdict: Verdict, expected: list[dict[str, Any]]) -> str 
 
 
 def span_differences(
-    golden: Path, asked: list[Asked], name: str, *, longer: int = 0, all_best: bool = False, shift: float = 0.0
+    golden: Path,
+    questions: list[AskedQuestion],
+    name: str,
+    *,
+    longer: int = 0,
+    all_best: bool = False,
+    shift: float = 0.0,
 ) -> dict[str, str]:
     logits = np.load(golden / "squad" / f"logits_{name}.npz")
     start, end = (torch.from_numpy(logits[f"{side}_logits"]) for side in ("start", "end"))
-    found = {}
+    differences = {}
     for limits, expected in json.loads((golden / "squad" / f"pred_v1_{name}.json").read_text()).items():
         size, longest = LIMITS[limits]
-        for one in asked:
-            windows = [w._replace(is_best=w.is_best | all_best) for w in one.windows]
-            tops = top_spans(start[one.rows] + shift, end[one.rows], size)
+        for question in questions:
+            windows = [w._replace(is_best=w.is_best | all_best) for w in question.windows]
+            tops = top_spans(start[question.rows] + shift, end[question.rows], size)
             verdict = judge_spans(
-                one.example.context, windows, tops, version=1, n_best_size=size, max_answer_length=longest + longer
+                question.example.context, windows, tops, version=1, n_best_size=size, max_answer_length=longest + longer
             )
-            what = differs(one.example.id, verdict, expected["nbest"][one.example.id])
+            difference = nbest_difference(question.example.id, verdict, expected["nbest"][question.example.id])
             best = "empty" if verdict.best is None else verdict.best.text
-            if what is None and best != (expected["predictions"][one.example.id] or "empty"):
-                what = "prediction"
-            if what:
-                found[f"{limits} {one.example.id}"] = what
-    return found
+            if difference is None and best != (expected["predictions"][question.example.id] or "empty"):
+                difference = "prediction"
+            if difference:
+                differences[f"{limits} {question.example.id}"] = difference
+    return differences
 
 
-@pytest.mark.parametrize(("kind", "setting", "more"), SPANS)
+@pytest.mark.parametrize(("kind", "setting", "suffix"), SPANS)
 def test_spans_are_googles(
-    golden: Path, questions: Callable[[str, str], list[Asked]], kind: str, setting: str, more: str
+    golden: Path, questions: Callable[[str, str], list[AskedQuestion]], kind: str, setting: str, suffix: str
 ) -> None:
-    assert span_differences(golden, questions(kind, setting), f"{kind}_{setting}{more}") == {}
+    assert span_differences(golden, questions(kind, setting), f"{kind}_{setting}{suffix}") == {}
 
 
-def test_another_rule_or_logit_is_noticed(golden: Path, questions: Callable[[str, str], list[Asked]]) -> None:
-    asked = questions("v11", "s128")
+def test_another_rule_or_logit_is_noticed(golden: Path, questions: Callable[[str, str], list[AskedQuestion]]) -> None:
+    asked_questions = questions("v11", "s128")
     for change in ({"longer": 1}, {"longer": -1}, {"all_best": True}, {"shift": 1e-3}):
-        assert len(span_differences(golden, asked, "v11_s128", **change)) >= 5, change
+        assert len(span_differences(golden, asked_questions, "v11_s128", **change)) >= 5, change
 
 
-def test_of_equal_scores_the_earlier_stays_in_front(golden: Path, questions: Callable[[str, str], list[Asked]]) -> None:
+def test_of_equal_scores_the_earlier_stays_in_front(
+    golden: Path, questions: Callable[[str, str], list[AskedQuestion]]
+) -> None:
     """Most questions of the file with ties are decided by the order; with the windows turned round they come out otherwise."""
-    asked = questions("v11", "s128")
-    turned = [Asked(one.example, one.windows[::-1], one.rows[::-1].copy()) for one in asked]
+    asked_questions = questions("v11", "s128")
+    turned = [
+        AskedQuestion(question.example, question.windows[::-1], question.rows[::-1].copy())
+        for question in asked_questions
+    ]
     assert len(span_differences(golden, turned, "v11_s128_ties")) > 30
 
 
@@ -152,20 +163,20 @@ def plain_postprocessing(
     context: str, windows: list[TextWindow], start: np.ndarray, end: np.ndarray, size: int, longest: int
 ) -> tuple[list[str], float]:
     """transformers' `postprocess_qa_predictions` with negatives, in plain loops, answers of one text listed once."""
-    found, null = [], None
+    candidates, null = [], None
     for row, window in enumerate(windows):
         score = float(start[row, 0]) + float(end[row, 0])
         null = score if null is None or score < null else null
-        for s in sorted(range(start.shape[1]), key=lambda place: -start[row, place])[:size]:
-            for e in sorted(range(end.shape[1]), key=lambda place: -end[row, place])[:size]:
+        for s in sorted(range(start.shape[1]), key=lambda position: -start[row, position])[:size]:
+            for e in sorted(range(end.shape[1]), key=lambda position: -end[row, position])[:size]:
                 a, b = s - window.first, e - window.first
                 if 0 <= a <= b < len(window.starts) and b - a < longest and window.is_best[a]:
                     text = context[window.starts[a] : window.ends[b]].strip()
-                    found.append((float(start[row, s]) + float(end[row, e]), text))
+                    candidates.append((float(start[row, s]) + float(end[row, e]), text))
     assert null is not None
-    found.append((null, ""))
+    candidates.append((null, ""))
     texts, best = [], None
-    for score, text in sorted(found, key=lambda pair: -pair[0]):
+    for score, text in sorted(candidates, key=lambda pair: -pair[0]):
         best = score if best is None and text else best
         if text not in texts and (len(texts) < size or not text):
             texts.append(text)
@@ -173,64 +184,66 @@ def plain_postprocessing(
 
 
 @pytest.mark.parametrize("name", ["v11_s128", "v11_s128_ties"])
-@pytest.mark.parametrize("more", [0, 8, 30])
+@pytest.mark.parametrize("shift", [0, 8, 30])
 def test_no_answer_by_two_logits(
-    golden: Path, questions: Callable[[str, str], list[Asked]], name: str, more: int
+    golden: Path, questions: Callable[[str, str], list[AskedQuestion]], name: str, shift: int
 ) -> None:
     """The golden logits have little for the first place, "no answer"; with more of it, it goes up the list."""
     logits = np.load(golden / "squad" / f"logits_{name}.npz")
     start, end = logits["start_logits"].copy(), logits["end_logits"]
-    start[:, 0] += more
-    at = []
-    for one in questions("v11", "s128"):
-        context, rows = one.example.context, one.rows
-        texts, odds = plain_postprocessing(context, one.windows, start[rows], end[rows], 10, 30)
+    start[:, 0] += shift
+    ranks = []
+    for question in questions("v11", "s128"):
+        context, rows = question.example.context, question.rows
+        texts, odds = plain_postprocessing(context, question.windows, start[rows], end[rows], 10, 30)
         tops = top_spans(torch.from_numpy(start[rows]), torch.from_numpy(end[rows]), 10)
-        verdict = judge_spans(context, one.windows, tops, version=2, n_best_size=10, max_answer_length=30)
-        found = [c.text for c in verdict.candidates]
+        verdict = judge_spans(context, question.windows, tops, version=2, n_best_size=10, max_answer_length=30)
+        answer_texts = [c.text for c in verdict.candidates]
         assert verdict.null_odds == odds
-        assert found[:9] == texts[:9]
-        assert found.count("") == 1
-        at.append(found.index(""))
-    assert len(set(at)) > 1 or more != 8
+        assert answer_texts[:9] == texts[:9]
+        assert answer_texts.count("") == 1
+        ranks.append(answer_texts.index(""))
+    assert len(set(ranks)) > 1 or shift != 8
 
 
 # --- Google's beam head -----------------------------------------------------------------------------------------------
 
 
 def beam_verdicts(
-    golden: Path, asked: list[Asked], name: str, limits: str = "n20_l30", all_best: bool = False
+    golden: Path, questions: list[AskedQuestion], name: str, limits: str = "n20_l30", all_best: bool = False
 ) -> list[Verdict]:
     arrays = np.load(golden / "squad" / f"topk_{name}.npz")
     names = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs", "cls_logits")
     size, longest = LIMITS[limits]
     return [
         judge_beams(
-            one.example.context, [w._replace(is_best=w.is_best | all_best) for w in one.windows],
-            [TopPositions(*(arrays[key][row] for key in names[:4]), float(arrays["cls_logits"][row])) for row in one.rows],
+            question.example.context, [w._replace(is_best=w.is_best | all_best) for w in question.windows],
+            [TopPositions(*(arrays[key][row] for key in names[:4]), float(arrays["cls_logits"][row])) for row in question.rows],
             version=2, n_best_size=size, max_answer_length=longest,
         )
-        for one in asked
+        for question in questions
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "setting", "beams"), BEAMS)
 def test_beams_are_googles(
-    golden: Path, questions: Callable[[str, str], list[Asked]], kind: str, setting: str, beams: str
+    golden: Path, questions: Callable[[str, str], list[AskedQuestion]], kind: str, setting: str, beams: str
 ) -> None:
-    asked, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
+    asked_questions, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
     noticed = 0
     for limits, expected in json.loads((golden / "squad" / f"pred_v2_{name}.json").read_text()).items():
-        others = beam_verdicts(golden, asked, name, limits, all_best=True)
-        for one, verdict, other in zip(asked, beam_verdicts(golden, asked, name, limits), others, strict=True):
-            key = one.example.id
-            assert differs(key, verdict, expected["nbest"][key]) is None, key
+        wrong_verdicts = beam_verdicts(golden, asked_questions, name, limits, all_best=True)
+        for question, verdict, wrong_verdict in zip(
+            asked_questions, beam_verdicts(golden, asked_questions, name, limits), wrong_verdicts, strict=True
+        ):
+            key = question.example.id
+            assert nbest_difference(key, verdict, expected["nbest"][key]) is None, key
             assert verdict.null_odds == pytest.approx(expected["null_odds"][key], abs=1e-9)
             best = "" if verdict.best is None else verdict.best.text
             assert best == expected["predictions_no_threshold"][key]
             assert verdict.null_odds is not None
             assert (best if verdict.null_odds <= 0 else "") == expected["predictions_threshold_0"][key]
-            noticed += differs(key, other, expected["nbest"][key]) is not None
+            noticed += nbest_difference(key, wrong_verdict, expected["nbest"][key]) is not None
     assert noticed > 10 or setting == "s384" or kind == "edge"
 
 
@@ -239,28 +252,31 @@ def test_beams_are_googles(
 
 @pytest.mark.parametrize(("kind", "setting", "beams"), BEAMS[:3])
 def test_the_best_f1_that_is_found_is_reached(
-    golden: Path, questions: Callable[[str, str], list[Asked]], kind: str, setting: str, beams: str
+    golden: Path, questions: Callable[[str, str], list[AskedQuestion]], kind: str, setting: str, beams: str
 ) -> None:
     """Google answers only below the threshold that the official search found inclusive, and so falls short of it."""
-    asked, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
+    asked_questions, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
     expected = json.loads((golden / "squad" / f"pred_v2_{name}.json").read_text())["n20_l30"]
-    gold = gold_pairs([one.example for one in asked])
-    verdicts = {one.example.id: v for one, v in zip(asked, beam_verdicts(golden, asked, name), strict=True)}
+    gold = gold_pairs([question.example for question in asked_questions])
+    verdicts = {
+        question.example.id: v
+        for question, v in zip(asked_questions, beam_verdicts(golden, asked_questions, name), strict=True)
+    }
     best = {key: "" if v.best is None else v.best.text for key, v in verdicts.items()}
     odds = {key: float(v.null_odds) for key, v in verdicts.items() if v.null_odds is not None}
     scores = question_scores(best, gold, "2.0")
     chosen = best_threshold([scores[k][1] for k in best], [odds[k] for k in best], [bool(g) for _, g in gold])
-    found = expected["official_no_threshold"]["with_na_file"]
-    assert chosen.threshold == pytest.approx(found["best_f1_thresh"], abs=1e-9)
-    assert 100 * chosen.score == pytest.approx(found["best_f1"], abs=1e-9)
+    official = expected["official_no_threshold"]["with_na_file"]
+    assert chosen.threshold == pytest.approx(official["best_f1_thresh"], abs=1e-9)
+    assert 100 * chosen.score == pytest.approx(official["best_f1"], abs=1e-9)
 
-    def reached(answered: Callable[[str], bool]) -> float:
+    def f1_of(answered: Callable[[str], bool]) -> float:
         return squad_scores({key: best[key] if answered(key) else "" for key in best}, gold, "2.0")["f1"]
 
-    assert reached(lambda key: odds[key] <= chosen.threshold) == pytest.approx(found["best_f1"], abs=1e-9)
+    assert f1_of(lambda key: odds[key] <= chosen.threshold) == pytest.approx(official["best_f1"], abs=1e-9)
     google = expected["official_best_f1_threshold"]["without_na_file"]["f1"]
-    assert reached(lambda key: odds[key] < chosen.threshold) == pytest.approx(google, abs=1e-9)
-    assert google < found["best_f1"]
+    assert f1_of(lambda key: odds[key] < chosen.threshold) == pytest.approx(google, abs=1e-9)
+    assert google < official["best_f1"]
 
 
 @given(
@@ -271,10 +287,10 @@ def test_the_threshold_is_the_best_there_is(rows: list[tuple[float, int, bool]])
     """Against every possible threshold, ties included; a score of 1 where there is no answer is an empty best answer."""
     rows = [(score if has else float(score == 1), odds, has) for score, odds, has in rows]
 
-    def reached(threshold: float) -> float:
+    def mean_score(threshold: float) -> float:
         return sum(score if odds <= threshold else float(not has) for score, odds, has in rows) / len(rows)
 
     chosen = best_threshold(*zip(*rows, strict=True))
-    best = max(reached(threshold) for threshold in range(-4, 4))
+    best = max(mean_score(threshold) for threshold in range(-4, 4))
     assert chosen.score == pytest.approx(best)
-    assert reached(chosen.threshold) == pytest.approx(best)
+    assert mean_score(chosen.threshold) == pytest.approx(best)

@@ -43,21 +43,25 @@ def tiny_model(task: AnswerTask, vocab_size: int = 30_000, dropout: float = 0.0)
 
 def questions(version: int = 2) -> list[QuestionExample]:
     """Twenty about five texts, of which every fourth has no answer in version 2."""
-    found = []
+    examples = []
     for number in range(20):
-        place, other = PLACES[number % 5], PLACES[(number + 2) % 5]
-        context = f"Anna lives in {place}. " + "The weather was fine. " * (number % 3 * 5) + f"Boris lives in {other}."
+        city, other_city = PLACES[number % 5], PLACES[(number + 2) % 5]
+        context = (
+            f"Anna lives in {city}. " + "The weather was fine. " * (number % 3 * 5) + f"Boris lives in {other_city}."
+        )
         name = "Anna" if number % 2 else "Boris"
-        wanted = place if number % 2 else other
+        answer_text = city if number % 2 else other_city
         if version == 2 and number % 4 == 0:
-            found.append(QuestionExample(f"q{number}", "Where does Clara live?", context, (), True, f"a{number % 5}"))
+            examples.append(
+                QuestionExample(f"q{number}", "Where does Clara live?", context, (), True, f"a{number % 5}")
+            )
         else:
-            start = context.index(wanted)
-            answer = (AnnotatedAnswer(wanted, start),)
-            found.append(
+            start = context.index(answer_text)
+            answer = (AnnotatedAnswer(answer_text, start),)
+            examples.append(
                 QuestionExample(f"q{number}", f"Where does {name} live?", context, answer, False, f"a{number % 5}")
             )
-    return found
+    return examples
 
 
 def task_of(head: str, version: int = 2, **changes: Any) -> AnswerTask:
@@ -93,7 +97,7 @@ def test_losses_are_those_of_single_rows(tokenizer: AlbertTokenizer, head: str) 
     for number in range(features.num_sequences):
         batch = features.batch(np.array([number]))
         types = batch.packed.token_type_ids[None]
-        given = {
+        inputs = {
             "input_ids": batch.packed.input_ids[None], "token_type_ids": types,
             "start_positions": batch.per_sequence["start_positions"],
             "end_positions": batch.per_sequence["end_positions"],
@@ -101,8 +105,8 @@ def test_losses_are_those_of_single_rows(tokenizer: AlbertTokenizer, head: str) 
         if head == "beam":
             p_mask = 1 - types
             p_mask[0, 0], p_mask[0, -1] = 0, 1
-            given |= {"p_mask": p_mask, "is_impossible": batch.per_sequence["impossible"]}
-        single += model(**given).loss.item()
+            inputs |= {"p_mask": p_mask, "is_impossible": batch.per_sequence["impossible"]}
+        single += model(**inputs).loss.item()
     assert packed.item() == pytest.approx(single, rel=1e-5)
     features.per_sequence["start_positions"][5] += 1
     changed = total(task, model, features.batch(np.arange(features.num_sequences)))
@@ -111,12 +115,12 @@ def test_losses_are_those_of_single_rows(tokenizer: AlbertTokenizer, head: str) 
 
 @pytest.fixture(scope="module")
 def converted(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    def made(name: str) -> Path:
+    def convert_golden(name: str) -> Path:
         target = tmp_path_factory.mktemp(name) / "model"
         convert(golden / "tf1" / name, target)
         return target
 
-    return made
+    return convert_golden
 
 
 def google_batch(golden: Path, name: str) -> tuple[LabelledBatch, torch.Tensor, dict[str, torch.Tensor]]:
@@ -141,18 +145,18 @@ def test_googles_squad_1_model(golden: Path, converted: Callable[[str], Path]) -
     with torch.no_grad():
         outputs = task.outputs(model, batch)
         losses = task.losses(model, batch)["span"]
-    wanted = torch.zeros(())
+    expected_loss = torch.zeros(())
     for row, top in enumerate(outputs):
-        for side, places, values in (("start", top.starts, top.start_scores), ("end", top.ends, top.end_scores)):
+        for side, positions, values in (("start", top.starts, top.start_scores), ("end", top.ends, top.end_scores)):
             logits = expected[f"{side}_logits"][row][mask[row]]
             count = min(5, len(logits))
             best = logits.sort(descending=True, stable=True)
-            assert places[:count].tolist() == best.indices[:count].tolist()
+            assert positions[:count].tolist() == best.indices[:count].tolist()
             np.testing.assert_allclose(values[:count], best.values[:count], atol=1e-5, rtol=1e-5)
             position = int(batch.per_sequence[f"{side}_positions"][row])
             if position < len(logits):
-                wanted -= logits.log_softmax(0)[position] / 2
-    torch.testing.assert_close(losses.loss_sum, wanted, atol=1e-4, rtol=1e-5)
+                expected_loss -= logits.log_softmax(0)[position] / 2
+    torch.testing.assert_close(losses.loss_sum, expected_loss, atol=1e-4, rtol=1e-5)
 
 
 def test_googles_squad_2_model(golden: Path, converted: Callable[[str], Path]) -> None:
@@ -163,13 +167,13 @@ def test_googles_squad_2_model(golden: Path, converted: Callable[[str], Path]) -
         parts = model.packed_losses(batch.packed, *labels, batch.per_token["p_mask"])
         unmasked = model.packed_losses(batch.packed, *labels)
 
-    def loss(given: Any) -> torch.Tensor:
-        return (given.start.mean() + given.end.mean() + given.answerable.mean()) / 2
+    def loss(losses: Any) -> torch.Tensor:
+        return (losses.start.mean() + losses.end.mean() + losses.answerable.mean()) / 2
 
     torch.testing.assert_close(loss(parts), expected["total_loss"].reshape(()), atol=1e-5, rtol=0)
     assert abs(loss(unmasked) - expected["total_loss"]) > 1e-3
-    found = model.packed_beams(batch.packed, batch.per_token["p_mask"])
-    torch.testing.assert_close(found.cls_logits, expected["cls_logits"], atol=1e-5, rtol=1e-5)
+    beams = model.packed_beams(batch.packed, batch.per_token["p_mask"])
+    torch.testing.assert_close(beams.cls_logits, expected["cls_logits"], atol=1e-5, rtol=1e-5)
 
 
 def test_where_no_answer_may_lie(tokenizer: AlbertTokenizer, golden: Path) -> None:
@@ -195,45 +199,45 @@ def test_what_is_learned_is_predicted(tokenizer: AlbertTokenizer, tmp_path: Path
     model, examples = tiny_model(task), questions(version)
     features = task.features(examples, tokenizer, labelled=True)
     assert features.num_sequences == len(examples)
-    whole = features.batch(np.arange(features.num_sequences))
+    batch = features.batch(np.arange(features.num_sequences))
     untrained = predicted(task, model, tokenizer, version=version)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     model.train()
     for _ in range(300):
-        loss = total(task, model, whole) / whole.packed.num_sequences
+        loss = total(task, model, batch) / batch.packed.num_sequences
         if loss < 0.03:
             break
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     model.eval()
-    found = predicted(task, model, tokenizer, version=version)
+    records = predicted(task, model, tokenizer, version=version)
     exact = "exact" if version == 2 else "exact_match"
     assert task.score(examples, untrained)[exact] < 60
-    assert task.score(examples, found)[exact] == 100
-    assert task.collapsed(examples, found) is None
-    for example, record in zip(examples, found, strict=True):
+    assert task.score(examples, records)[exact] == 100
+    assert task.collapsed(examples, records) is None
+    for example, record in zip(examples, records, strict=True):
         assert record["id"] == example.id
         if record["answer"]:
             assert example.context[record["start"] : record["end"]] == record["answer"]
             assert record["score"] > 0.4
         assert sum(entry["probability"] for entry in record["nbest"]) == pytest.approx(1)
         assert ("null_odds" in record) == (version == 2)
-    details = task.details(examples, found)
+    details = task.details(examples, records)
     wilson = binomtest(len(examples), len(examples)).proportion_ci(method="wilson")
     assert details["intervals"]["f1"] == pytest.approx([100 * wilson.low, 100.0])
     assert ("threshold" in details) == (version == 2)
 
-    names = [path.name for path in task.write(tmp_path, found, split="dev")]
-    written = {name: json.loads((tmp_path / name).read_text()) for name in names}
+    names = [path.name for path in task.write(tmp_path, records, split="dev")]
+    contents = {name: json.loads((tmp_path / name).read_text()) for name in names}
     gold = [(e.id, [a.text for a in e.answers]) for e in examples]
-    assert squad_scores(written["predictions.json"], gold, "2.0")["exact"] == 100
-    best = written["nbest_predictions.json"]["q1"][0]
+    assert squad_scores(contents["predictions.json"], gold, "2.0")["exact"] == 100
+    best = contents["nbest_predictions.json"]["q1"][0]
     assert list(best) == ["text", "probability", "start_log_prob", "end_log_prob"]
     assert ("null_odds.json" in names) == (version == 2)
     if version == 2:
-        assert set(written["null_odds.json"]) == {e.id for e in examples}
-        assert written["threshold.json"] == {"threshold": 0.0, "threshold_from": "default"}
+        assert set(contents["null_odds.json"]) == {e.id for e in examples}
+        assert contents["threshold.json"] == {"threshold": 0.0, "threshold_from": "default"}
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -241,9 +245,9 @@ def test_predictions_do_not_depend_on_the_batches(tokenizer: AlbertTokenizer, he
     task = task_of(head)
     model = tiny_model(task)
     together, alone = (predicted(task, model, tokenizer, tokens) for tokens in (10_000, 1))
-    for one, other in zip(together, alone, strict=True):
-        assert [e["text"] for e in one["nbest"]] == [e["text"] for e in other["nbest"]]
-        assert one["null_odds"] == pytest.approx(other["null_odds"], abs=1e-4)
+    for record_of_batch, record_alone in zip(together, alone, strict=True):
+        assert [e["text"] for e in record_of_batch["nbest"]] == [e["text"] for e in record_alone["nbest"]]
+        assert record_of_batch["null_odds"] == pytest.approx(record_alone["null_odds"], abs=1e-4)
 
 
 def test_little_is_kept_of_a_window(tokenizer: AlbertTokenizer) -> None:
@@ -289,11 +293,11 @@ def test_of_questions_better_left_alone_none_is_answered() -> None:
 
 def test_whole_articles_are_kept_for_the_threshold() -> None:
     task, examples = task_of("beam"), questions()
-    train, kept = task.calibration_split(examples)
-    assert {e.article for e in train}.isdisjoint({e.article for e in kept})
-    assert len({e.article for e in kept}) == 1
-    assert sorted(e.id for e in [*train, *kept]) == sorted(e.id for e in examples)
-    assert task.calibration_split(examples) == (train, kept)
+    train, calibration = task.calibration_split(examples)
+    assert {e.article for e in train}.isdisjoint({e.article for e in calibration})
+    assert len({e.article for e in calibration}) == 1
+    assert sorted(e.id for e in [*train, *calibration]) == sorted(e.id for e in examples)
+    assert task.calibration_split(examples) == (train, calibration)
     assert task_of("beam", version=1).calibration_split(examples)[1] == []
     assert task.calibration_split([e for e in examples if not e.impossible])[1] == []
     assert task.calibration_split([e for e in examples if e.article == "a1"])[1] == []
@@ -307,19 +311,19 @@ def test_a_model_that_learned_nothing_is_said() -> None:
     nothing = [record(example.id, "Rome", 1.0) for example in examples]
     assert task.collapsed(examples, nothing) == "all 20 answers are empty, 15 questions have one"
     assert task.collapsed([e for e in examples if e.impossible], nothing[:5]) is None
-    same = [{**r, "answer": "Anna", "start": 0, "end": 4} for r in nothing]
-    assert task.collapsed(examples, same) == "all 20 answers stand at characters 0 to 4 of their texts"
-    same[3] |= {"start": 5}
-    assert task.collapsed(examples, same) is None
+    same_span = [{**r, "answer": "Anna", "start": 0, "end": 4} for r in nothing]
+    assert task.collapsed(examples, same_span) == "all 20 answers stand at characters 0 to 4 of their texts"
+    same_span[3] |= {"start": 5}
+    assert task.collapsed(examples, same_span) is None
 
 
 def test_a_cut_question_is_counted(tokenizer: AlbertTokenizer) -> None:
     task = task_of("spans")
     examples = [QuestionExample("a", "Where, oh where, " * 20, "Here.", (AnnotatedAnswer("Here", 0),)), *questions()]
     features = task.features(examples, tokenizer, labelled=False)
-    found = task.predictions(examples, features, run_model(tiny_model(task), task, features, 1000))
-    assert [r["id"] for r in found if r.get("question_cut")] == ["a"]
-    assert task.details(examples, found)["questions_cut"] == 1
+    records = task.predictions(examples, features, run_model(tiny_model(task), task, features, 1000))
+    assert [r["id"] for r in records if r.get("question_cut")] == ["a"]
+    assert task.details(examples, records)["questions_cut"] == 1
 
 
 @pytest.mark.parametrize("change", [{"version": 3}, {"head_kind": "spam"}, {"length": 10}, {"stride": 0}])

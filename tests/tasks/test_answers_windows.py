@@ -40,7 +40,7 @@ Loaded = tuple[list[QuestionExample], Features, dict[str, np.ndarray]]
 
 @pytest.fixture(scope="module")
 def load(golden: Path, tokenizer: AlbertTokenizer) -> Callable[..., Loaded]:
-    def made(kind: str, setting: str, **changes: int) -> Loaded:
+    def load_golden(kind: str, setting: str, **changes: int) -> Loaded:
         file = golden / "squad" / SETS[kind]
         examples = list(read_questions(file, version=2, labelled=True, bad_rows=BadRows()))
         length, stride, query = SETTINGS[setting]
@@ -48,7 +48,7 @@ def load(golden: Path, tokenizer: AlbertTokenizer) -> Callable[..., Loaded]:
         features = answer_features(examples, tokenizer, labelled=True, **settings)
         return examples, features, dict(np.load(golden / "squad" / f"features_{kind}_{setting}.npz"))
 
-    return made
+    return load_golden
 
 
 def padded(features: Features, sequences: np.ndarray, width: int) -> dict[str, np.ndarray]:
@@ -62,15 +62,15 @@ def padded(features: Features, sequences: np.ndarray, width: int) -> dict[str, n
     for row, number in enumerate(sequences):
         tokens = slice(features.offsets[number], features.offsets[number + 1])
         size, first = features.lengths[number], features.per_sequence["text_starts"][number]
-        inside = slice(tokens.start + first, tokens.stop - 1)
+        text_tokens = slice(tokens.start + first, tokens.stop - 1)
         arrays["input_ids"][row, :size] = features.input_ids[tokens]
         arrays["segment_ids"][row, :size] = features.token_type_ids[tokens]
         arrays["input_mask"][row, :size] = 1
         arrays["p_mask"][row, 0] = 0
         arrays["p_mask"][row, first : size - 1] = 0
-        arrays["token_is_max_context"][row, first : size - 1] = features.per_token["max_context"][inside]
-        arrays["tok_start_to_orig_index"][row, : size - 1 - first] = features.per_token["char_starts"][inside]
-        arrays["tok_end_to_orig_index"][row, : size - 1 - first] = features.per_token["char_ends"][inside] - 1
+        arrays["token_is_max_context"][row, first : size - 1] = features.per_token["max_context"][text_tokens]
+        arrays["tok_start_to_orig_index"][row, : size - 1 - first] = features.per_token["char_starts"][text_tokens]
+        arrays["tok_end_to_orig_index"][row, : size - 1 - first] = features.per_token["char_ends"][text_tokens] - 1
     arrays["paragraph_len"] = features.lengths[sequences]
     labels = {"start_positions": "start_positions", "end_positions": "end_positions", "is_impossible": "impossible"}
     return arrays | {theirs: features.per_sequence[ours][sequences] for theirs, ours in labels.items()}
@@ -79,10 +79,10 @@ def padded(features: Features, sequences: np.ndarray, width: int) -> dict[str, n
 def compared(loaded: Loaded) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Our sequences of the questions that Google did not drop, and their arrays."""
     examples, features, expected = loaded
-    known = set(expected["qas_id"])
-    kept = np.array([m for m, number in enumerate(features.examples) if examples[number].id in known])
-    assert [examples[number].id for number in features.examples[kept]] == expected["qas_id"].tolist()
-    return kept, padded(features, kept, expected["input_ids"].shape[1])
+    google_ids = set(expected["qas_id"])
+    sequences = np.array([m for m, number in enumerate(features.examples) if examples[number].id in google_ids])
+    assert [examples[number].id for number in features.examples[sequences]] == expected["qas_id"].tolist()
+    return sequences, padded(features, sequences, expected["input_ids"].shape[1])
 
 
 def differing(loaded: Loaded) -> set[str]:
@@ -92,18 +92,18 @@ def differing(loaded: Loaded) -> set[str]:
 
 def other_places(loaded: Loaded, tokenizer: AlbertTokenizer) -> set[tuple[str, str, str, str]]:
     examples, features, expected = loaded
-    kept, ours = compared(loaded)
+    sequences, ours = compared(loaded)
     unequal = np.any([ours[name] != expected[name] for name in PLACES], axis=0)
-    found = set()
-    for row, place in np.argwhere(unequal):
-        example = examples[features.examples[kept[row]]]
-        piece = int(ours["input_ids"][row, place + features.per_sequence["text_starts"][kept[row]]])
+    places_of_pieces = set()
+    for row, column in np.argwhere(unequal):
+        example = examples[features.examples[sequences[row]]]
+        piece = int(ours["input_ids"][row, column + features.per_sequence["text_starts"][sequences[row]]])
         texts = [
-            example.context[a["tok_start_to_orig_index"][row, place] : a["tok_end_to_orig_index"][row, place] + 1]
+            example.context[a["tok_start_to_orig_index"][row, column] : a["tok_end_to_orig_index"][row, column] + 1]
             for a in (ours, expected)
         ]
-        found.add((example.id, tokenizer.id_to_piece(piece), *texts))
-    return found
+        places_of_pieces.add((example.id, tokenizer.id_to_piece(piece), *texts))
+    return places_of_pieces
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -120,8 +120,8 @@ def test_all_arrays_are_googles(
 
 
 def test_every_place_of_the_list_is_found(load: Callable[..., Loaded], tokenizer: AlbertTokenizer) -> None:
-    found = set().union(*(other_places(load(kind, "s384"), tokenizer) for kind in SETS))
-    assert found == INEXACT_AT_GOOGLE
+    differences = set().union(*(other_places(load(kind, "s384"), tokenizer) for kind in SETS))
+    assert differences == INEXACT_AT_GOOGLE
 
 
 @pytest.mark.parametrize("change", [{"doc_stride": 31}, {"doc_stride": 200}, {"max_query_length": 10}])
@@ -137,10 +137,10 @@ def test_no_question_is_dropped_and_every_answer_comes_back(load: Callable[..., 
         for setting in SETTINGS:
             examples, features, _ = load(kind, setting)
             assert set(features.examples) == set(range(len(examples)))
-            left = list(unrecoverable(examples, features))
+            lost = list(unrecoverable(examples, features))
             # Both of them Google drops: an answer that leaves the marks off its last letter; Hangul, one <unk> a word.
-            assert [item.id for item in left] == (DROPPED_BY_GOOGLE if kind == "edge" else [])
-            assert all(item.recovered.startswith(item.answer) for item in left)
+            assert [item.id for item in lost] == (DROPPED_BY_GOOGLE if kind == "edge" else [])
+            assert all(item.recovered.startswith(item.answer) for item in lost)
 
 
 def test_a_place_that_is_off_is_unrecoverable(load: Callable[..., Loaded]) -> None:
@@ -164,20 +164,20 @@ def test_all_of_squad_train(data: Path, tokenizer: AlbertTokenizer) -> None:
     assert not bad_rows.found
     features = answer_features(examples, tokenizer, length=384, doc_stride=128, max_query_length=64, labelled=True)
     assert np.array_equal(np.unique(features.examples), np.arange(87_599))
-    left = list(unrecoverable(examples, features))
-    assert count_reasons(left) == {
+    lost = list(unrecoverable(examples, features))
+    assert count_reasons(lost) == {
         "ends inside a token": 174,
         "starts inside a token": 78,
         "starts and ends inside a token": 16,
     }
-    for item in left:
+    for item in lost:
         assert item.answer in item.recovered
 
 
 # --- what the originals have no numbers for ---------------------------------------------------------------------------
 
 
-def made(
+def features_of(
     tokenizer: AlbertTokenizer, *examples: QuestionExample, length: int = 64, stride: int = 32, query: int = 64
 ) -> Features:
     return answer_features(examples, tokenizer, length=length, doc_stride=stride, max_query_length=query, labelled=True)
@@ -186,7 +186,7 @@ def made(
 def test_a_question_longer_than_the_window_is_cut_and_said(tokenizer: AlbertTokenizer) -> None:
     long = QuestionExample("a", "why " * 500, "Because of the rain.", (AnnotatedAnswer("the rain", 11),))
     short = QuestionExample("b", "Why?", "Because of the rain.", (AnnotatedAnswer("the rain", 11),))
-    features = made(tokenizer, long, short)
+    features = features_of(tokenizer, long, short)
     assert features.per_sequence["question_cut"].tolist() == [True, False]
     assert features.lengths.max() <= 64
     assert not list(unrecoverable([long, short], features))
@@ -197,7 +197,7 @@ def test_a_text_of_fifty_thousand_words(tokenizer: AlbertTokenizer) -> None:
     context = " ".join(words)
     answer = AnnotatedAnswer(words[43_210], context.index(words[43_210]))
     example = QuestionExample("a", "Which?", context, (answer,))
-    features = made(tokenizer, example, length=384, stride=128)
+    features = features_of(tokenizer, example, length=384, stride=128)
     assert not list(unrecoverable([example], features))
     # Every piece is in some window, and in exactly one of them with the most around it.
     ids, _ = tokenizer.encode_with_offsets(context)
@@ -217,28 +217,28 @@ def test_windows_leave_nothing_out(pieces: int, room: int, stride: int) -> None:
 @given(st.integers(20, 100), st.integers(1, 200), st.integers(1, 80), st.integers(0, 60), st.integers(0, 300))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_piece_is_in_a_window_whatever_the_length_and_the_stride(
-    tokenizer: AlbertTokenizer, length: int, stride: int, query: int, asked: int, words: int
+    tokenizer: AlbertTokenizer, length: int, stride: int, query: int, num_question_words: int, words: int
 ) -> None:
     context = " ".join(f"word{number % 7}" for number in range(words))
-    example = QuestionExample("a", "why " * asked + "?", context)
+    example = QuestionExample("a", "why " * num_question_words + "?", context)
     features = answer_features(
         [example], tokenizer, length=length, doc_stride=stride, max_query_length=query, labelled=False
     )
     pieces = Paragraph.of(context, tokenizer)
-    inside = features.per_token["char_starts"] >= 0
-    seen = set(zip(features.per_token["char_starts"][inside], features.per_token["char_ends"][inside], strict=True))
-    assert seen == set(zip(pieces.starts, pieces.ends, strict=True))
+    in_text = features.per_token["char_starts"] >= 0
+    spans = set(zip(features.per_token["char_starts"][in_text], features.per_token["char_ends"][in_text], strict=True))
+    assert spans == set(zip(pieces.starts, pieces.ends, strict=True))
     assert features.input_ids[features.per_token["max_context"]].tolist() == pieces.ids.tolist()
     assert features.lengths.max() <= length
 
 
 def test_a_text_without_a_piece_has_a_window(tokenizer: AlbertTokenizer) -> None:
     example = QuestionExample("a", "What?", "\u200b\u200b", (AnnotatedAnswer("\u200b", 0),))
-    features = made(tokenizer, example)
+    features = features_of(tokenizer, example)
     assert features.num_sequences == 1
     assert features.input_ids[-2:].tolist() == [tokenizer.sep_id] * 2
     assert [item.reason for item in unrecoverable([example], features)] == ["no window holds the answer"]
 
 
 def test_no_questions_no_features(tokenizer: AlbertTokenizer) -> None:
-    assert made(tokenizer).num_sequences == 0
+    assert features_of(tokenizer).num_sequences == 0

@@ -40,7 +40,7 @@ def check(
     return check_data(task, {"train": train, "dev": dev}, tokenizer)
 
 
-def shown(report: DataCheckReport) -> str:
+def render_report(report: DataCheckReport) -> str:
     """The report as a terminal shows it."""
     stream = io.StringIO()
     to_terminal(report.sections(), stream)
@@ -73,17 +73,21 @@ def test_counts_of_cola_are_those_of_plain_counting(data: Path, tokenizer: Alber
     report = check_data(task, rows, tokenizer)
     plain = {split: [" ".join(e.text.lower().split()) for e in part] for split, part in rows.items()}
     for split, part in rows.items():
-        found, lengths = report.splits[split], sorted(2 + len(tokenizer.encode(e.text)) for e in part)
-        assert found.examples == len(part)
-        assert found.labels == Counter(e.label for e in part)
-        assert found.tokens == {
+        split_check, lengths = report.splits[split], sorted(2 + len(tokenizer.encode(e.text)) for e in part)
+        assert split_check.examples == len(part)
+        assert split_check.labels == Counter(e.label for e in part)
+        assert split_check.tokens == {
             "median": lengths[(len(part) - 1) // 2], "p90": lengths[-(len(part) // 10) - 1],
             "p99": lengths[-(len(part) // 100) - 1], "longest": lengths[-1],
         }  # fmt: skip
-        assert (found.cut, found.windowed, found.windows) == (sum(n > 20 for n in lengths), 0, len(part))
-        assert found.repeated == len(part) - len(set(plain[split]))
+        assert (split_check.cut, split_check.windowed, split_check.windows) == (
+            sum(n > 20 for n in lengths),
+            0,
+            len(part),
+        )
+        assert split_check.repeated == len(part) - len(set(plain[split]))
     assert report.splits["dev"].overlap.same == sum(text in set(plain["train"]) for text in plain["dev"]) > 0
-    printed = shown(report)
+    printed = render_report(report)
     assert "cola" in printed
     assert all(finding.split(":")[0] in printed.replace("\n", " ") for finding in report.findings)
 
@@ -102,9 +106,9 @@ def test_squad_and_wnut(data: Path, tokenizer: AlbertTokenizer) -> None:
     assert dev.overlap.sharing == sum(e.context in shared for e in rows[250:]) > 0
     tags = tagging_task("wnut17")
     sentences = read_examples(tags, data / "ner" / "wnut17" / "emerging.dev.conll", "dev")
-    found = check_data(tags, {"train": sentences}, tokenizer).splits["train"]
+    tag_check = check_data(tags, {"train": sentences}, tokenizer).splits["train"]
     begun = Counter(tag[2:] for e in sentences for tag in e.tags if tag.startswith("B-"))
-    assert found.labels == begun
+    assert tag_check.labels == begun
 
 
 # --- oddities ---------------------------------------------------------------------------------------------------------
@@ -113,7 +117,7 @@ def test_squad_and_wnut(data: Path, tokenizer: AlbertTokenizer) -> None:
 def test_sound_data_give_no_finding(tokenizer: AlbertTokenizer) -> None:
     report = check(tokenizer, sound(40)[:30], sound(40)[30:])
     assert report.findings == ()
-    assert "nothing odd was found" in shown(report)
+    assert "nothing odd was found" in render_report(report)
 
 
 def changed(make: Callable[[int, TextExample], tuple[Any, ...]]) -> list[TextExample]:
@@ -198,10 +202,10 @@ ALIKE = {
 def test_labels_that_look_alike_are_found(name: str, kind: str) -> None:
     first, second, difference = ALIKE[name]
     finding = f"labels `{first}`, `{second}` differ in {difference} alone: are they one label?"
-    other = {"other": 10}
-    assert finding in list(label_findings(kind, {"train": {first: 10, second: 10, **other}}))
-    assert finding in list(label_findings(kind, {"train": {first: 10, **other}, "dev": {second: 10}}))
-    assert not [line for line in label_findings(kind, {"train": {first: 10, **other}}) if "alone" in line]
+    other_labels = {"other": 10}
+    assert finding in list(label_findings(kind, {"train": {first: 10, second: 10, **other_labels}}))
+    assert finding in list(label_findings(kind, {"train": {first: 10, **other_labels}, "dev": {second: 10}}))
+    assert not [line for line in label_findings(kind, {"train": {first: 10, **other_labels}}) if "alone" in line]
 
 
 @pytest.mark.parametrize(("kind", "separator"), [("multilabel", "|"), ("multilabel", ";"), ("classification", ",")])
@@ -236,16 +240,18 @@ def test_numbers_label_sets_and_choices(tokenizer: AlbertTokenizer) -> None:
     sets = [TextExample(e.id, e.text, None, ("a", "b") if e.label == "yes" else ()) for e in sound()]
     report = check(tokenizer, sets, sets[:1], "multilabel")
     assert report.splits["train"].labels == {"(no label)": 20, "a": 20, "b": 20}
-    assert shown(report).count("20   50.0%") == 3  # of the examples
-    many = [TextExample(e.id, e.text, None, str(n % 11)) for n, e in enumerate(sound())]
-    assert list(check(tokenizer, many, many[:1]).splits["train"].labels) == [str(n) for n in range(11)]
+    assert render_report(report).count("20   50.0%") == 3  # of the examples
+    with_11_labels = [TextExample(e.id, e.text, None, str(n % 11)) for n, e in enumerate(sound())]
+    assert list(check(tokenizer, with_11_labels, with_11_labels[:1]).splits["train"].labels) == [
+        str(n) for n in range(11)
+    ]
     questions = [
         ChoiceExample(e.id, "", e.text, ("12", "it is"), 0 if n < 36 else 1, ("A", "B")) for n, e in enumerate(sound())
     ]
     report = check_data(choice_task("choice"), {"train": questions}, tokenizer)
     assert report.splits["train"].labels == {"choice 1": 36, "choice 2": 4}
-    found = report.splits["train"]
-    assert (found.windows, found.windowed, found.wordless, found.empty) == (80, 0, 0, 0)
+    split_check = report.splits["train"]
+    assert (split_check.windows, split_check.windowed, split_check.wordless, split_check.empty) == (80, 0, 0, 0)
     assert report.findings == ("90.0% of the right choices are choice 1: always saying so is right as often",)
 
 
@@ -306,35 +312,35 @@ def test_why_there_are_no_examples(
     assert hint in caught.value.hint
 
 
-def held(examples: list[Any], share: float, kind: str = "classification") -> tuple[list[Any], list[Any]]:
+def hold_out(examples: list[Any], share: float, kind: str = "classification") -> tuple[list[Any], list[Any]]:
     return _hold_out(kind, examples, share, Path("train.tsv"))
 
 
 def test_held_out_examples_are_stratified() -> None:
     labels = ["a"] * 600 + ["b"] * 300 + ["c"] * 99 + ["d"]
     rows = [TextExample(str(n), "x", None, label) for n, label in enumerate(labels)]
-    train, dev = held(rows, 0.1)
+    train, dev = hold_out(rows, 0.1)
     assert Counter(e.label for e in dev) == {"a": 60, "b": 30, "c": 10}
     assert sorted([*train, *dev], key=lambda e: int(e.id)) == rows
-    assert held(rows, 0.1) == (train, dev)
-    half = Counter(e.label for e in held(rows, 0.5)[1])
+    assert hold_out(rows, 0.1) == (train, dev)
+    half = Counter(e.label for e in hold_out(rows, 0.5)[1])
     assert half["d"] == 0
     assert abs(half["c"] - 50) <= 1
     sets = [TextExample(str(n), "x", None, ("all", f"only {n}") if n % 2 else ("all",)) for n in range(40)]
-    assert len(held(sets, 0.3)[1]) == 12
-    assert {e.label for e in held(sets, 0.3)[1]} == {("all",)}
+    assert len(hold_out(sets, 0.3)[1]) == 12
+    assert {e.label for e in hold_out(sets, 0.3)[1]} == {("all",)}
     with pytest.raises(AlbertKitError, match="every label"):
-        held(rows[-2:], 0.5)
+        hold_out(rows[-2:], 0.5)
 
 
 def test_held_out_pairs_share_no_first_text() -> None:
     """A premise with one pair of each class: the class that train lacks for it would be the answer."""
     rows = [TextExample(str(n), f"premise {n // 3}", f"hypothesis {n}", "enc"[n % 3]) for n in range(90)]
-    train, dev = held(rows, 0.2)
+    train, dev = hold_out(rows, 0.2)
     assert not {e.text for e in train} & {e.text for e in dev}
     assert Counter(e.label for e in dev) == {"e": 6, "n": 6, "c": 6}
     different = [TextExample(e.id, f"premise {e.id}", e.pair, e.label) for e in rows]  # each premise once: by class
-    assert {int(e.id) // 3 for e in held(different, 0.2)[0]} & {int(e.id) // 3 for e in held(different, 0.2)[1]}
+    assert {int(e.id) // 3 for e in hold_out(different, 0.2)[0]} & {int(e.id) // 3 for e in hold_out(different, 0.2)[1]}
 
 
 @pytest.mark.parametrize("articles", [20, 1])
@@ -342,11 +348,11 @@ def test_held_out_questions_are_whole_articles_or_texts(articles: int) -> None:
     rows = [
         QuestionExample(str(n), "q", f"text {n // 5}", article=f"article {n // 5 // 2 % articles}") for n in range(200)
     ]
-    train, dev = held(rows, 0.1, "answers")
+    train, dev = hold_out(rows, 0.1, "answers")
     assert 20 <= len(dev) <= 30
     assert not {e.context for e in train} & {e.context for e in dev}
     assert articles == 1 or not {e.article for e in train} & {e.article for e in dev}
-    assert held(rows, 0.1, "answers") == (train, dev)
+    assert hold_out(rows, 0.1, "answers") == (train, dev)
 
 
 def pairs(*texts: tuple[str, str]) -> list[TextExample]:
@@ -414,7 +420,7 @@ CONNECTED: dict[str, tuple[str, list[Any], Callable[[Any], set[str]]]] = {
 @pytest.mark.parametrize("name", CONNECTED)
 def test_held_out_examples_have_nothing_in_common_with_train(name: str) -> None:
     kind, rows, texts = CONNECTED[name]
-    train, dev = held(rows, 0.1, kind)
+    train, dev = hold_out(rows, 0.1, kind)
     assert sorted([*train, *dev], key=lambda e: int(e.id)) == rows
     assert len(rows) / 20 <= len(dev) <= len(rows) / 5
     assert not set().union(*map(texts, train)) & set().union(*map(texts, dev))
@@ -424,12 +430,12 @@ def test_held_out_examples_have_nothing_in_common_with_train(name: str) -> None:
 def test_examples_that_all_hang_together_are_held_out_with_what_can_be_kept_apart() -> None:
     """Two documents with a hundred questions on each: no question is on both sides, the documents are."""
     rows = pairs(*((f"Question {n // 2 % 100}", f"document {n % 2}") for n in range(400)))
-    train, dev = held(rows, 0.1)
+    train, dev = hold_out(rows, 0.1)
     assert 20 <= len(dev) <= 80
     assert not {e.text for e in train} & {e.text for e in dev}
     assert measure_overlap("classification", train, dev) == Overlap(sharing=len(dev))
     rows = pairs(*(("one text", "another") if n % 2 else ("good", "better") for n in range(40)))  # a text a label
-    assert measure_overlap("classification", *held(rows, 0.1)) == Overlap(same=4)
+    assert measure_overlap("classification", *hold_out(rows, 0.1)) == Overlap(same=4)
 
 
 def test_the_overlap_with_a_dev_file_is_said_at_every_training(tmp_path: Path) -> None:

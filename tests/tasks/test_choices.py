@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:head size")
 ABC = ("A", "B", "C")
 
 
-def read(task: ChoiceTask, file: Path, labelled: bool = True) -> tuple[list[ChoiceExample], BadRows]:
+def read_file(task: ChoiceTask, file: Path, labelled: bool = True) -> tuple[list[ChoiceExample], BadRows]:
     bad_rows = BadRows("skip")
     return read_examples(task, file, labelled=labelled, bad_rows=bad_rows), bad_rows
 
@@ -68,7 +68,7 @@ def test_race_raw_and_merged(tmp_path: Path, merged: bool) -> None:
     task = choice_task("race")
     folder = race(tmp_path / "RACE", merged)
     assert task.files(tmp_path) == task.files(folder) == {s: folder / s for s in ("train", "dev", "test")}
-    examples, bad_rows = read(task, folder / "dev")
+    examples, bad_rows = read_file(task, folder / "dev")
     assert [example.id for example in examples] == [
         "middle9.txt-0", "middle9.txt-1", "middle10.txt-0", "middle10.txt-1", "high3.txt-0", "high3.txt-1",
     ]  # fmt: skip
@@ -79,11 +79,11 @@ def test_race_raw_and_merged(tmp_path: Path, merged: bool) -> None:
     )  # fmt: skip
     assert bad_rows.found == []
     only_high = task.with_changes(levels=("high",))
-    assert [example.id for example in read(only_high, folder / "dev")[0]] == ["high3.txt-0", "high3.txt-1"]
+    assert [example.id for example in read_file(only_high, folder / "dev")[0]] == ["high3.txt-0", "high3.txt-1"]
     assert task.files(folder / "dev" / "high") == {"train": folder / "dev" / "high"}
-    assert len(read(task, folder / "dev" / "high")[0]) == 2
+    assert len(read_file(task, folder / "dev" / "high")[0]) == 2
     file = folder / "dev" / "high" / ("all.txt" if merged else "3.txt")
-    assert read(task, file)[0][0].level == "high"
+    assert read_file(task, file)[0][0].level == "high"
     assert task.files(file) == {"train": file}
 
 
@@ -92,15 +92,15 @@ def test_race_without_answers_and_with_another_number_of_choices(tmp_path: Path)
     del record["answers"]
     record["options"] = [["a", "b"], ["a", "b", "c", "d", "e"]]
     (tmp_path / "1.txt").write_text(json.dumps(record))
-    examples, _ = read(choice_task("race"), tmp_path, labelled=False)
+    examples, _ = read_file(choice_task("race"), tmp_path, labelled=False)
     assert [(len(example.choices), example.names[-1], example.label, example.level) for example in examples] == [
         (2, "B", None, "high"), (5, "E", None, "high"),
     ]  # fmt: skip
-    assert read(choice_task("race"), tmp_path)[1].found[0].reason == "no field `answers`"
+    assert read_file(choice_task("race"), tmp_path)[1].found[0].reason == "no field `answers`"
 
 
 @pytest.mark.parametrize(
-    ("change", "reason", "left"),
+    ("change", "reason", "num_examples"),
     [
         ({"answers": ["A"]}, "not as many of each: 2 questions, 2 options, 1 answers", 0),
         ({"answers": "AB"}, "`answers` is not a list", 0),
@@ -114,10 +114,10 @@ def test_race_without_answers_and_with_another_number_of_choices(tmp_path: Path)
         ({"article": " ", "questions": ["", "b"]}, "question 0 of x: no context and no question", 1),
     ],
 )
-def test_race_with_bad_rows(tmp_path: Path, change: dict[str, object], reason: str, left: int) -> None:
+def test_race_with_bad_rows(tmp_path: Path, change: dict[str, object], reason: str, num_examples: int) -> None:
     (tmp_path / "1.txt").write_text(json.dumps({**passage("x"), **change}))
-    examples, bad_rows = read(choice_task("race"), tmp_path)
-    assert len(examples) == left
+    examples, bad_rows = read_file(choice_task("race"), tmp_path)
+    assert len(examples) == num_examples
     assert (bad_rows.found[0].line, bad_rows.found[0].reason) == (1, reason)
 
 
@@ -125,7 +125,7 @@ def test_race_that_is_none(tmp_path: Path) -> None:
     task = choice_task("race")
     (tmp_path / "a" / "high").mkdir(parents=True)
     with pytest.raises(DataError, match=r"has no passage \(\*\.txt\) of middle or high"):
-        read(task, tmp_path / "a")
+        read_file(task, tmp_path / "a")
     with pytest.raises(DataError, match=r"\[missing-file\].*none of the folders train, dev, test of RACE; it holds a"):
         task.files(tmp_path)
     with pytest.raises(DataError, match="no such file"):
@@ -133,10 +133,10 @@ def test_race_that_is_none(tmp_path: Path) -> None:
     for name in ("all.txt", "1.txt"):
         (tmp_path / "a" / "high" / name).write_text(json.dumps(passage("x")))
     with pytest.raises(DataError, match=r"has all\.txt and 1 single passages"):
-        read(task, tmp_path / "a")
+        read_file(task, tmp_path / "a")
     for text, reason in (("{\n}", "not JSON: Expecting property name"), ("[]", "not an object of JSON")):
         (tmp_path / "b.txt").write_text(text)
-        assert read(task, tmp_path / "b.txt")[1].found[0].reason.startswith(reason)
+        assert read_file(task, tmp_path / "b.txt")[1].found[0].reason.startswith(reason)
 
 
 # --- SocialIQA, ARC, tables of one's own --------------------------------------------------------------------------------
@@ -150,12 +150,12 @@ def test_real_files(data: Path) -> None:
         "dev": "arc_challenge_dev.csv", "test": "arc_challenge_test.csv", "dev_easy": "arc_easy_dev.csv",
         "test_easy": "arc_easy_test.csv",
     }  # fmt: skip
-    examples, bad_rows = read(siqa, siqa.files(folder)["dev"])
+    examples, bad_rows = read_file(siqa, siqa.files(folder)["dev"])
     assert (len(examples), bad_rows.found) == (1954, [])
     assert sorted(Counter(example.label for example in examples).items()) == [(0, 643), (1, 654), (2, 657)]
     counts = {}
     for split, path in arc.files(folder).items():
-        examples, bad_rows = read(arc, path)
+        examples, bad_rows = read_file(arc, path)
         reasons = Counter(row.reason.split(" is none")[0] for row in bad_rows.found)
         counts[split] = len(examples), dict(Counter(len(example.choices) for example in examples)), dict(reasons)
     nothing, fifth = "0 choices that are not empty", "label `E`"  # rows whose choices were lost, or the fifth one
@@ -167,7 +167,7 @@ def test_real_files(data: Path) -> None:
 
 def test_every_form_of_a_table(tmp_path: Path) -> None:
     choices = ("red", "blue, light", "green")
-    wanted = ChoiceExample("0", "", "Which?", choices, 1, ABC)
+    expected = ChoiceExample("0", "", "Which?", choices, 1, ABC)
     listed = {"question": "Which?", "choices": list(choices)}
     files = {
         "a.csv": 'Which?,red,"blue, light",green,B\n',
@@ -183,20 +183,20 @@ def test_every_form_of_a_table(tmp_path: Path) -> None:
     }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-        assert read(choice_task("choice"), tmp_path / name) == ([wanted], BadRows("skip")), name
+        assert read_file(choice_task("choice"), tmp_path / name) == ([expected], BadRows("skip")), name
     record = {"id": "Q1", "context": "Look!", **listed, "label": "C"}
     (tmp_path / "h.jsonl").write_text(json.dumps(record))
-    assert read(choice_task("choice"), tmp_path / "h.jsonl")[0] == [
+    assert read_file(choice_task("choice"), tmp_path / "h.jsonl")[0] == [
         ChoiceExample("Q1", "Look!", "Which?", choices, 2, ABC)
     ]
     (tmp_path / "i.jsonl").write_text(json.dumps(listed))
-    assert read(choice_task("choice"), tmp_path / "i.jsonl", labelled=False)[0][0].label is None
+    assert read_file(choice_task("choice"), tmp_path / "i.jsonl", labelled=False)[0][0].label is None
 
 
 def test_numbers_as_names_of_choices(tmp_path: Path) -> None:
     choices = [{"text": text, "label": name} for text, name in zip("abcd", "1234", strict=True)]
     (tmp_path / "a.jsonl").write_text(json.dumps({"question": {"stem": "?", "choices": choices}, "answerKey": "1"}))
-    [example] = read(choice_task("arc"), tmp_path / "a.jsonl")[0]
+    [example] = read_file(choice_task("arc"), tmp_path / "a.jsonl")[0]
     assert (example.label, example.names) == (0, ("1", "2", "3", "4"))
 
 
@@ -205,13 +205,13 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path: Path) -> None:
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = choice_task("siqa")
     with pytest.raises(DataError, match="no column `correct`"):
-        read(task, tmp_path / "dev.jsonl")
+        read_file(task, tmp_path / "dev.jsonl")
     (tmp_path / "dev-labels.lst").write_text("3\n1\n")
-    examples, bad_rows = read(task, tmp_path / "dev.jsonl")
+    examples, bad_rows = read_file(task, tmp_path / "dev.jsonl")
     assert [example.label for example in examples] == [2, 0]
     assert bad_rows.found[0].reason == "label `` is none of A, B, C, and no number from 1 to 3"
     (tmp_path / "test.jsonl").write_text(json.dumps({**rows[0], "label": "2"}))
-    assert read(task, tmp_path / "test.jsonl")[0][0].label == 1
+    assert read_file(task, tmp_path / "test.jsonl")[0][0].label == 1
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path: Path) -> None:
 def test_tables_with_bad_rows(tmp_path: Path, rows: list[dict[str, object]], reason: str) -> None:
     good = {"question": "?", "choices": ["a", "b"], "label": 0}
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({**good, **row}) + "\n" for row in rows))
-    examples, bad_rows = read(choice_task("choice"), tmp_path / "a.jsonl")
+    examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
     assert len(examples) == len(rows) - 1
     assert [row.reason for row in bad_rows.found] == [reason]
 
@@ -244,7 +244,7 @@ def test_tables_with_bad_rows(tmp_path: Path, rows: list[dict[str, object]], rea
 )
 def test_bad_rows_of_winogrande(tmp_path: Path, change: dict[str, str], reason: str) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({**PUBLISHED["WinoGrande"][0], **change}))
-    examples, bad_rows = read(choice_task("choice"), tmp_path / "a.jsonl")
+    examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
     assert (examples, [row.reason for row in bad_rows.found]) == ([], [reason])
 
 
@@ -253,7 +253,7 @@ def test_tables_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"\[missing-column\].*no column `choices`, only `question`, `option1`, `label`"
     ):
-        read(choice_task("choice"), tmp_path / "a.csv")
+        read_file(choice_task("choice"), tmp_path / "a.csv")
 
 
 # Rows with the columns of published sets, and what they say: context, question, choices, place of the right one.
@@ -346,11 +346,11 @@ PUBLISHED: dict[str, tuple[dict[str, object], tuple[str, str, tuple[str, ...], i
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_sets_are_read_whole(tmp_path: Path, name: str) -> None:
-    row, wanted = PUBLISHED[name]
+    row, expected = PUBLISHED[name]
     (tmp_path / "train.jsonl").write_text(json.dumps(row))
     bad_rows = BadRows("stop")
     [example] = read_examples(choice_task("choice"), tmp_path / "train.jsonl", "train", True, bad_rows)
-    assert (example.context, example.question, example.choices, example.label) == wanted
+    assert (example.context, example.question, example.choices, example.label) == expected
     assert bad_rows.notes == []
 
 
@@ -362,7 +362,7 @@ def test_race_and_piqa_of_the_hub(tmp_path: Path) -> None:
         (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     task = choice_task("race")
     assert task.files(tmp_path) == {"train": tmp_path / "train.jsonl", "dev": tmp_path / "validation.jsonl"}
-    examples, bad_rows = read(task, tmp_path / "train.jsonl")
+    examples, bad_rows = read_file(task, tmp_path / "train.jsonl")
     assert [(e.id, e.level, e.label) for e in examples] == [
         ("high1.txt-0", "high", 2), ("high1.txt-1", "high", 0), ("middle20.txt-0", "middle", 2)
     ]  # fmt: skip
@@ -370,7 +370,7 @@ def test_race_and_piqa_of_the_hub(tmp_path: Path) -> None:
     question = {name: text for name, text in PUBLISHED["PIQA"][0].items() if name != "label"}
     (tmp_path / "valid.jsonl").write_text(json.dumps(question))
     (tmp_path / "valid-labels.lst").write_text("1\n")
-    assert read(choice_task("choice"), tmp_path / "valid.jsonl")[0][0].label == 1
+    assert read_file(choice_task("choice"), tmp_path / "valid.jsonl")[0][0].label == 1
 
 
 def test_a_context_of_an_unknown_name_is_said_in_prediction_too(tmp_path: Path) -> None:
@@ -378,11 +378,11 @@ def test_a_context_of_an_unknown_name_is_said_in_prediction_too(tmp_path: Path) 
         {"story": f"It rained on day {n}.", "question": "Why?", "choice1": "Dry.", "choice2": "Wet."} for n in range(9)
     ]
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    examples, bad_rows = read(choice_task("choice"), tmp_path / "test.jsonl", labelled=False)
+    examples, bad_rows = read_file(choice_task("choice"), tmp_path / "test.jsonl", labelled=False)
     assert [example.context for example in examples] == [""] * 9
     assert "`story`" in bad_rows.notes[0]
-    named = read(find_task("choice", Columns(text="story")), tmp_path / "test.jsonl", labelled=False)
-    assert (named[0][3].context, named[1].notes) == ("It rained on day 3.", [])
+    with_story = read_file(find_task("choice", Columns(text="story")), tmp_path / "test.jsonl", labelled=False)
+    assert (with_story[0][3].context, with_story[1].notes) == ("It rained on day 3.", [])
 
 
 def test_columns_of_choices_can_be_named(tmp_path: Path) -> None:
@@ -423,9 +423,9 @@ def test_texts_that_are_not_read_are_said_once_at_training(tmp_path: Path, kind:
         frame.to_json(file, orient="records", lines=True, force_ascii=False)
     else:
         frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file)
-    said = "`train.{}`: {} not read: {}; name those to read with --text-column and --pair-column"
+    note = "`train.{}`: {} not read: {}; name those to read with --text-column and --pair-column"
     for split, notes in (
-        ("train", [said.format(kind, "1 column holds texts that are", "`note`")]),
+        ("train", [note.format(kind, "1 column holds texts that are", "`note`")]),
         ("dev", []),
     ):
         bad_rows = BadRows("stop")
@@ -434,24 +434,24 @@ def test_texts_that_are_not_read_are_said_once_at_training(tmp_path: Path, kind:
         assert bad_rows.notes == notes
     bad_rows = BadRows("stop")
     read_examples(find_task("choice"), file, "train", True, bad_rows)
-    assert bad_rows.notes == [said.format(kind, "2 columns hold texts that are", "`story`, `note`")]
+    assert bad_rows.notes == [note.format(kind, "2 columns hold texts that are", "`story`, `note`")]
     bad_rows = BadRows("stop")
     read_examples(find_task("classify", Columns(text="story", label="topic")), file, "train", True, bad_rows)
-    assert bad_rows.notes == [said.format(kind, "1 column holds texts that are", "`note`")]
+    assert bad_rows.notes == [note.format(kind, "1 column holds texts that are", "`note`")]
 
 
 # --- features ---------------------------------------------------------------------------------------------------------
 
 
 def google(
-    tokenizer: AlbertTokenizer, example: ChoiceExample, length: int, most: int
+    tokenizer: AlbertTokenizer, example: ChoiceExample, length: int, max_qa_length: int
 ) -> list[tuple[list[int], list[int]]]:
     """`convert_single_example` of race_utils.py, written down again."""
     rows = []
     for choice in example.choices:
         cloze = "_" in example.question
         qa = tokenizer.encode(example.question.replace("_", choice) if cloze else example.question + " " + choice)[
-            -most:
+            -max_qa_length:
         ]
         context = tokenizer.encode(example.context)
         if len(context) + len(qa) > length - 3:
@@ -461,26 +461,28 @@ def google(
     return rows
 
 
-@pytest.mark.parametrize(("length", "most"), [(512, 128), (40, 128), (40, 7), (24, 12)])
-def test_features_are_googles(tokenizer: AlbertTokenizer, length: int, most: int) -> None:
+@pytest.mark.parametrize(("length", "max_qa_length"), [(512, 128), (40, 128), (40, 7), (24, 12)])
+def test_features_are_googles(tokenizer: AlbertTokenizer, length: int, max_qa_length: int) -> None:
     text = "In 2,000 BC the _ inhabitants of Mesopotamia, it is said, were fond of beer. " * 3
     examples = [
         ChoiceExample("0", text, "What were they fond of, as those who say so think?", ("Beer", "2,000 BC", "I see"), 0, ABC),
         ChoiceExample("1", text, "They drank _ , and _ again.", ("the beer of Mesopotamia", "milk"), 1, ABC[:2]),
         ChoiceExample("2", "Short.", "Is it?", ("yes, it is", "no"), 1, ABC[:2]),
     ]  # fmt: skip
-    task = choice_task("race", length=length, max_qa_length=most)
+    task = choice_task("race", length=length, max_qa_length=max_qa_length)
     features = task.features(examples, tokenizer, labelled=True)
-    wanted = [row for example in examples for row in google(tokenizer, example, length, min(most, length - 3))]
-    got = [
+    expected = [
+        row for example in examples for row in google(tokenizer, example, length, min(max_qa_length, length - 3))
+    ]
+    sequences = [
         (features.input_ids[a:b].tolist(), features.token_type_ids[a:b].tolist())
         for a, b in zip(features.offsets[:-1], features.offsets[1:], strict=True)
     ]
-    assert got == wanted
+    assert sequences == expected
     assert features.examples.tolist() == [0, 0, 0, 1, 1, 2, 2]
     assert features.per_sequence["labels"].tolist() == [1, 0, 0, 0, 1, 0, 1]
-    other = task.with_changes(cloze=False).features(examples, tokenizer, labelled=False)
-    assert other.input_ids.tolist() != features.input_ids.tolist()
+    without_cloze = task.with_changes(cloze=False).features(examples, tokenizer, labelled=False)
+    assert without_cloze.input_ids.tolist() != features.input_ids.tolist()
 
 
 def test_features_without_a_text_to_read(tokenizer: AlbertTokenizer) -> None:
@@ -491,9 +493,9 @@ def test_features_without_a_text_to_read(tokenizer: AlbertTokenizer) -> None:
     assert first == "[CLS] it is hot. which one is asked for?[SEP] this one[SEP]"
     short = task.with_changes(length=10).features([example], tokenizer, labelled=False)
     assert tokenizer.decode(short.input_ids[: short.offsets[1]]) == "[CLS] one is asked for?[SEP] this one[SEP]"
-    whole = len(tokenizer.encode(example.question)) + len(tokenizer.encode("this one"))
+    num_tokens = len(tokenizer.encode(example.question)) + len(tokenizer.encode("this one"))
     assert features.left_out.tolist() == [0]
-    assert short.left_out.tolist() == [whole - 7]  # of length 10, three are special
+    assert short.left_out.tolist() == [num_tokens - 7]  # of length 10, three are special
     with pytest.raises(ConfigError, match="no room"):
         task.with_changes(length=3).features([example], tokenizer, labelled=False)
     with pytest.raises(DataError, match=r"\[bad-label\].*1 of 1 examples have no label"):
@@ -519,13 +521,13 @@ def test_a_ragged_softmax_is_that_of_each_example(sizes: list[int], seed: int, t
     right = torch.cat([torch.arange(size) == label for size, label in zip(sizes, labels, strict=True)])
     if unlabelled:
         right[: sizes[0]] = False
-    kept = list(zip(rows, labels, strict=True))[int(unlabelled) :]
+    labelled_rows = list(zip(rows, labels, strict=True))[int(unlabelled) :]
     logits = torch.cat(rows).requires_grad_()
     ours = choice_loss(logits, groups, right)
-    wanted = sum((F.cross_entropy(row, torch.tensor(label)) for row, label in kept), torch.tensor(0.0))
-    assert ours.loss_sum.item() == pytest.approx(wanted.item(), rel=1e-5, abs=1e-5)
-    assert int(ours.correct) == sum(int(row.argmax()) == label for row, label in kept)
-    assert int(ours.label_count) == len(kept)
+    expected_loss = sum((F.cross_entropy(row, torch.tensor(label)) for row, label in labelled_rows), torch.tensor(0.0))
+    assert ours.loss_sum.item() == pytest.approx(expected_loss.item(), rel=1e-5, abs=1e-5)
+    assert int(ours.correct) == sum(int(row.argmax()) == label for row, label in labelled_rows)
+    assert int(ours.label_count) == len(labelled_rows)
     gradient = torch.autograd.grad(ours.loss_sum, logits)[0]
     expected = torch.cat([row.softmax(0) for row in rows]) - right.float()
     if unlabelled:
@@ -547,24 +549,26 @@ def test_googles_race_model(golden: Path, tmp_path: Path) -> None:
     shutil.copytree(golden / "tf1/race", folder, copy_function=shutil.copy)
     convert(folder / "model.ckpt-3", tmp_path / "model", head="multiple-choice")
     model = AlbertForMultipleChoice.from_pretrained(tmp_path / "model").eval()
-    given, wanted = (np.load(golden / "tf1/race" / f"{name}.npz") for name in ("inputs", "outputs"))
-    arrays = [given[name].reshape(2, 4, -1) for name in ("input_ids", "input_mask", "segment_ids")]
-    features = from_padded(*arrays, given["label_ids"])
+    inputs, outputs = (np.load(golden / "tf1/race" / f"{name}.npz") for name in ("inputs", "outputs"))
+    arrays = [inputs[name].reshape(2, 4, -1) for name in ("input_ids", "input_mask", "segment_ids")]
+    features = from_padded(*arrays, inputs["label_ids"])
     assert features.lengths.min() < features.lengths.max()
     task = choice_task("race")
     with torch.inference_mode():
         loss = task.losses(model, features.batch(np.arange(8)))["choice"]
-    assert loss.mean().item() == pytest.approx(float(wanted["loss"]), abs=1e-5)
+    assert loss.mean().item() == pytest.approx(float(outputs["loss"]), abs=1e-5)
     examples = [
-        ChoiceExample(str(n), "a", "b", ("c",) * 4, int(given["label_ids"][n]), tuple("ABCD")) for n in range(2)
+        ChoiceExample(str(n), "a", "b", ("c",) * 4, int(inputs["label_ids"][n]), tuple("ABCD")) for n in range(2)
     ]
     records = task.predictions(examples, features, run_model(model, task, features, 50))
-    assert [record["index"] for record in records] == wanted["predictions"].tolist()
-    np.testing.assert_allclose([list(r["probabilities"].values()) for r in records], wanted["probabilities"], atol=1e-5)
-    other = from_padded(*arrays, (given["label_ids"] + 1) % 4)
+    assert [record["index"] for record in records] == outputs["predictions"].tolist()
+    np.testing.assert_allclose(
+        [list(r["probabilities"].values()) for r in records], outputs["probabilities"], atol=1e-5
+    )
+    other_labels = from_padded(*arrays, (inputs["label_ids"] + 1) % 4)
     with torch.inference_mode():
-        noticed = task.losses(model, other.batch(np.arange(8)))["choice"]
-    assert abs(noticed.mean().item() - float(wanted["loss"])) > 1e-3
+        noticed = task.losses(model, other_labels.batch(np.arange(8)))["choice"]
+    assert abs(noticed.mean().item() - float(outputs["loss"])) > 1e-3
 
 
 def test_transformers_with_padding(tiny_model: Callable[..., Any], tmp_path: Path) -> None:
@@ -580,18 +584,20 @@ def test_transformers_with_padding(tiny_model: Callable[..., Any], tmp_path: Pat
     types = (np.arange(20) >= lengths // 2).astype(np.int64) * mask
     tensors = [torch.from_numpy(array) for array in (ids * mask, mask, types, labels)]
     names = ("input_ids", "attention_mask", "token_type_ids", "labels")
-    wanted = theirs(**dict(zip(names, tensors, strict=True)))
+    output = theirs(**dict(zip(names, tensors, strict=True)))
     task = choice_task("choice")
     features = from_padded(ids, mask, types, labels)
     batch = features.batch(np.arange(15))
     ours = task.losses(model, batch)["choice"]
-    assert ours.mean().item() == pytest.approx(wanted.loss.item(), abs=1e-5)
-    assert int(ours.correct) == int((wanted.logits.argmax(1) == tensors[3]).sum())
+    assert ours.mean().item() == pytest.approx(output.loss.item(), abs=1e-5)
+    assert int(ours.correct) == int((output.logits.argmax(1) == tensors[3]).sum())
     assert task.counts(batch) == {"choice": 5}
     ours.mean().backward()
-    wanted.loss.backward()
-    for (name, one), (_, other) in zip(model.named_parameters(), theirs.named_parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-4, msg=name)
+    output.loss.backward()
+    for (name, parameter), (_, their_parameter) in zip(
+        model.named_parameters(), theirs.named_parameters(), strict=True
+    ):
+        torch.testing.assert_close(parameter.grad, their_parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
     unmasked = theirs(input_ids=tensors[0], token_type_ids=tensors[2], labels=tensors[3])  # padding that is seen
     assert abs(unmasked.loss.item() - ours.mean().item()) > 1e-3
     with pytest.raises(ConfigError, match="class weights cannot be used for choices"):

@@ -46,15 +46,15 @@ def test_evaluate_predict_and_score_agree_with_the_run(
     folder, printed = run
     assert printed["accuracy"] == printed["value"] > 0.9
     monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0)
-    shown = run_command("evaluate", folder, table).err
-    assert re.search(r"^evaluating: (\d+) of \1 sequences, ", shown, re.MULTILINE)
-    shown = run_command("predict", folder, table / "dev.tsv", "--out", tmp_path / "shown.jsonl").err
+    progress = run_command("evaluate", folder, table).err
+    assert re.search(r"^evaluating: (\d+) of \1 sequences, ", progress, re.MULTILINE)
+    progress = run_command("predict", folder, table / "dev.tsv", "--out", tmp_path / "shown.jsonl").err
     rows = len((tmp_path / "shown.jsonl").read_text().splitlines())
-    assert re.search(rf"^predicting: {rows} examples, ", shown, re.MULTILINE)
+    assert re.search(rf"^predicting: {rows} examples, ", progress, re.MULTILINE)
     assert "predicting" not in run_command("predict", folder, table / "dev.tsv").err
-    done = run_command("evaluate", folder, table, "--json")
-    assert "evaluating" not in done.err
-    evaluated = done.json
+    completed = run_command("evaluate", folder, table, "--json")
+    assert "evaluating" not in completed.err
+    evaluated = completed.json
     assert {k: evaluated[k] for k in ("accuracy", "f1")} == {k: printed[k] for k in ("accuracy", "f1")}
     predicted = run_command("predict", folder, table / "dev.tsv", "--out", tmp_path / "out", "--json").json
     assert [Path(p).name for p in predicted["written"]] == ["predictions.jsonl", "predictions.tsv"]
@@ -72,8 +72,8 @@ def test_the_check_fits_into_a_terminal_and_trains_nothing(start: Path, table: P
     tables = printed.getvalue().split("!")[0]
     assert max(map(len, tables.splitlines())) <= 80
     assert "magic" in tables
-    found = run_command("finetune", "classify", start, table, *COLUMNS, "--length", 32, "--check", "--json").json
-    assert found["splits"]["train"]["examples"] == 300
+    report = run_command("finetune", "classify", start, table, *COLUMNS, "--length", 32, "--check", "--json").json
+    assert report["splits"]["train"]["examples"] == 300
 
 
 @pytest.mark.parametrize(
@@ -92,21 +92,21 @@ def test_the_check_fits_into_a_terminal_and_trains_nothing(start: Path, table: P
 def test_mistakes_are_named_with_a_hint(
     run: tuple[Path, dict], start: Path, table: Path, run_command: Callable[..., Any], command: str, slug: str
 ) -> None:
-    done = run_command(*command.format(run=run[0], start=start, table=table).split())
-    assert done.status == 2, done.err
-    assert f"error[{slug}]" in done.err
-    assert "hint:" in done.err
-    assert not done.out
+    completed = run_command(*command.format(run=run[0], start=start, table=table).split())
+    assert completed.status == 2, completed.err
+    assert f"error[{slug}]" in completed.err
+    assert "hint:" in completed.err
+    assert not completed.out
 
 
 @pytest.mark.parametrize("task", ["mrpc", "classify", "squad2", "ner", "race"])
-@pytest.mark.parametrize("place", ["folder", "file"])
-def test_records_for_fine_tuning_are_refused_with_what_to_give(tmp_path: Path, task: str, place: str) -> None:
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_records_for_fine_tuning_are_refused_with_what_to_give(tmp_path: Path, task: str, kind: str) -> None:
     """As the Model Garden's create_finetuning_data.py writes them."""
     for name in ("train.tf_record", "eval.tf_record"):
         (tmp_path / name).write_bytes(frame(example({"input_ids": [2, 5, 3], "label_ids": [1]})))
     (tmp_path / "meta_data.json").write_text('{"task_type": "bert_classification", "num_labels": 2}')
-    data = tmp_path if place == "folder" else tmp_path / "train.tf_record"
+    data = tmp_path if kind == "folder" else tmp_path / "train.tf_record"
     columns = Columns(text="text", label="label") if task == "classify" else Columns()
     with pytest.raises(AlbertKitError, match="TFRecords for fine-tuning") as raised:
         find_task(task, columns).files(data)

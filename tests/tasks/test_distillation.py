@@ -131,17 +131,17 @@ def expected_and_count(
         hidden = padded["attention_mask"] == 0
         tables = [(o.start_logits.masked_fill(hidden, floor), o.end_logits.masked_fill(hidden, floor)) for o in outputs]
         return (padded_kl(tables[0][0], tables[1][0]) + padded_kl(tables[0][1], tables[1][1])) / 2, 5
-    own, wanted = (output.logits for output in outputs)
+    student_logits, teacher_logits = (output.logits for output in outputs)
     if kind == "regression":
-        return ((own - wanted) ** 2).sum(), 5
+        return ((student_logits - teacher_logits) ** 2).sum(), 5
     if kind == "multilabel":
-        soft = (wanted / T).sigmoid()
-        log = F.logsigmoid(own / T), F.logsigmoid(-own / T)
+        soft = (teacher_logits / T).sigmoid()
+        log = F.logsigmoid(student_logits / T), F.logsigmoid(-student_logits / T)
         return -(soft * log[0] + (1 - soft) * log[1]).sum() * T**2, 15
     if kind == "tagging":
-        kept = batch.packed.unpack((batch.per_token["labels"] != IGNORED).long()) == 1
-        return padded_kl(own[kept], wanted[kept]), int(kept.sum())
-    return padded_kl(own, wanted), 5
+        is_labelled = batch.packed.unpack((batch.per_token["labels"] != IGNORED).long()) == 1
+        return padded_kl(student_logits[is_labelled], teacher_logits[is_labelled]), int(is_labelled.sum())
+    return padded_kl(student_logits, teacher_logits), 5
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -185,15 +185,17 @@ def test_hidden_states_at_the_same_share_of_depth(same_width: bool) -> None:
     batch = labelled(labels=CLASSES)
     assert (losses.projection is None) == same_width
     padded = rows(batch.packed)
-    own, wanted = (model(**padded, output_hidden_states=True).hidden_states for model in (student, teacher))
+    student_states, teacher_states = (
+        model(**padded, output_hidden_states=True).hidden_states for model in (student, teacher)
+    )
     real = padded["attention_mask"] == 1
 
     def distance(passes: tuple[int, int]) -> Tensor:
-        states = [own[1][real], own[2][real]]
+        states = [student_states[1][real], student_states[2][real]]
         if losses.projection is not None:
             states = [s @ losses.projection.weight.T for s in states]
         pairs = zip(states, passes, strict=True)
-        return torch.stack([F.mse_loss(mine, wanted[at][real]) for mine, at in pairs]).mean()
+        return torch.stack([F.mse_loss(mine, teacher_states[at][real]) for mine, at in pairs]).mean()
 
     part = losses.losses(batch)["hidden_states"]
     assert part.count == losses.counts(batch)["hidden_states"] == sum(LENGTHS) * 2
@@ -241,11 +243,11 @@ def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path: Pa
         return losses, student
 
     before = pair("classification", hidden_weight=1.0)[0]
-    whole, _ = run(tmp_path / "whole", 4)
+    uninterrupted, _ = run(tmp_path / "whole", 4)
     run(tmp_path / "halves", 2)
     halves, student = run(tmp_path / "halves", 4, resume=True)
-    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), halves.parameters(), strict=True))
-    assert not torch.equal(whole.projection.weight, before.projection.weight)
+    assert all(torch.equal(a, b) for a, b in zip(uninterrupted.parameters(), halves.parameters(), strict=True))
+    assert not torch.equal(uninterrupted.projection.weight, before.projection.weight)
     saved = AlbertForSequenceClassification.from_pretrained(tmp_path / "halves" / "best")
     assert set(saved.state_dict()) == set(student.state_dict())  # without the projection
 
@@ -259,7 +261,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> list[AlbertTokenizer
     from albertkit.tokenizer import train_tokenizer
 
     words = [[f"{a}{b}{c}" for a in "bcdfg" for b in vowels for c in "klmnp"] for vowels in ("aei", "iou")]
-    lines = [[" ".join(some[n::7]) for n in range(7)] * 3 for some in words]
+    lines = [[" ".join(group[n::7]) for n in range(7)] * 3 for group in words]
     folder = tmp_path_factory.mktemp("tokenizers")
     return [train_tokenizer(text, folder / str(n), vocab_size=40, num_threads=1) for n, text in enumerate(lines)]
 
@@ -285,7 +287,7 @@ def test_a_teacher_that_fits_is_loaded(tmp_path: Path, tokenizers: list[AlbertTo
 
 
 @pytest.mark.parametrize(
-    ("changes", "tokenizer", "length", "said"),
+    ("changes", "tokenizer", "length", "reason"),
     [
         (NAMES, 1, 24, "its tokenizer is another"),
         (NAMES, 0, 25, "it reads 24 tokens at most, the task has 25"),
@@ -301,11 +303,11 @@ def test_a_teacher_that_fits_is_loaded(tmp_path: Path, tokenizers: list[AlbertTo
     ids=["tokenizer", "positions", "outputs", "labels", "problem"],
 )
 def test_a_teacher_that_does_not_fit_is_refused(
-    tmp_path: Path, tokenizers: list[AlbertTokenizer], changes: dict, tokenizer: int, length: int, said: str
+    tmp_path: Path, tokenizers: list[AlbertTokenizer], changes: dict, tokenizer: int, length: int, reason: str
 ) -> None:
     teacher = model_of(AlbertForSequenceClassification, 1, **WHOLE, **changes)
     student = model_of(AlbertForSequenceClassification, 0, **WHOLE, **NAMES, problem_type="single_label_classification")
-    with pytest.raises(CheckpointError, match=rf"\[wrong-model\].*{said}"):
+    with pytest.raises(CheckpointError, match=rf"\[wrong-model\].*{reason}"):
         load_teacher(saved(tmp_path, teacher, tokenizers[tokenizer]), student, tokenizers[0], length)
 
 

@@ -86,19 +86,19 @@ def test_early_and_late_logits_are_those_of_the_heads(run: Path) -> None:
     engine = load_engine(model, "fp32")
     labels = torch.stack([logits.argmax(1) for logits in by_pass], dim=1)
     for patience in (1, 2):
-        found, passes = EarlyExit(model, exits, engine, ExitRule("patience", patience)).logits(batch)
+        logits_of_rule, passes = EarlyExit(model, exits, engine, ExitRule("patience", patience)).logits(batch)
         for n in range(len(TEXTS)):
             agreed, expected = 0, 4
-            for place in range(1, 3):
-                agreed = agreed + 1 if labels[n, place] == labels[n, place - 1] else 0
+            for layer in range(1, 3):
+                agreed = agreed + 1 if labels[n, layer] == labels[n, layer - 1] else 0
                 if agreed >= patience:
-                    expected = place + 1
+                    expected = layer + 1
                     break
             assert passes[n] == expected
-            torch.testing.assert_close(found[n], by_pass[expected - 1][n], atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(logits_of_rule[n], by_pass[expected - 1][n], atol=1e-4, rtol=1e-4)
     shares = torch.tensor([[entropy_share(row) for row in rows.numpy()] for rows in torch.stack(by_pass, dim=1)])
     middle = float(shares[:, 0].quantile(0.5))  # between two of the four texts
-    found, passes = EarlyExit(model, exits, engine, ExitRule("entropy", middle)).logits(batch)
+    logits_of_rule, passes = EarlyExit(model, exits, engine, ExitRule("entropy", middle)).logits(batch)
     sure = shares[:, :3] < middle
     expected = torch.where(sure.any(1), sure.int().argmax(1) + 1, 4)
     assert passes.tolist() == expected.tolist()
@@ -132,11 +132,11 @@ def test_the_loss_is_pabees(run: Path) -> None:
     batch = features.batch(np.arange(len(TEXTS)))
     rows = logits_by_layer(model, losses.exits, batch)
     with torch.no_grad():
-        found = losses.losses(batch)["classification"]
+        loss_part = losses.losses(batch)["classification"]
     labels = batch.per_sequence["labels"]
-    each = [torch.nn.functional.cross_entropy(row, labels, reduction="sum") for row in rows]
-    torch.testing.assert_close(found.total, sum((j + 1) * loss for j, loss in enumerate(each)) / 10)
-    assert int(found.correct) == int((rows[-1].argmax(1) == labels).sum())
+    layer_losses = [torch.nn.functional.cross_entropy(row, labels, reduction="sum") for row in rows]
+    torch.testing.assert_close(loss_part.total, sum((j + 1) * loss for j, loss in enumerate(layer_losses)) / 10)
+    assert int(loss_part.correct) == int((rows[-1].argmax(1) == labels).sum())
 
 
 def test_a_run_has_exits_that_know_something(run: Path) -> None:
@@ -159,11 +159,11 @@ def test_no_round_is_refused(run: Path) -> None:
 
 def test_the_command(run: Path, run_command: Callable[..., Any]) -> None:
     dev = str(run.parent / "dev.tsv")
-    found = run_command("early-exit", run, dev, "--rule", "entropy:0.5", "--rounds", 1, "--json").json
-    assert [point["rule"] for point in found["points"]] == ["all layers", "entropy:0.5"]
-    shown = run_command("early-exit", run, dev, "--rule", "patience:1", "--rounds", 1).out
-    assert "patience:1" in shown
-    assert "all layers" in shown
+    curve = run_command("early-exit", run, dev, "--rule", "entropy:0.5", "--rounds", 1, "--json").json
+    assert [point["rule"] for point in curve["points"]] == ["all layers", "entropy:0.5"]
+    printed = run_command("early-exit", run, dev, "--rule", "patience:1", "--rounds", 1).out
+    assert "patience:1" in printed
+    assert "all layers" in printed
 
 
 def test_pipelines_that_leave_early(run: Path) -> None:
@@ -171,14 +171,14 @@ def test_pipelines_that_leave_early(run: Path) -> None:
     early = EarlyExit(model, ExitHeads.load(run / "best", model), load_engine(model, "fp32"), ExitRule("entropy", 0.9))
     logits, passes = early.logits(features.batch(np.arange(len(TEXTS))))
     assert passes.min() < 4
-    whole = albertkit.load_pipeline(run, precision="fp32")(TEXTS)
-    for found in (
+    records_of_all_layers = albertkit.load_pipeline(run, precision="fp32")(TEXTS)
+    for records in (
         albertkit.load_pipeline(run, precision="fp32", exits="entropy:0.9")(TEXTS),
         load_pipelines(run, precision="fp32", exits="entropy:0.9")["classify"](TEXTS),
     ):
-        shares = torch.tensor([list(record["probabilities"].values()) for record in found])
+        shares = torch.tensor([list(record["probabilities"].values()) for record in records])
         torch.testing.assert_close(shares, logits.softmax(1), atol=1e-5, rtol=1e-4)
-        assert found[0]["probabilities"] != whole[0]["probabilities"]
+        assert records[0]["probabilities"] != records_of_all_layers[0]["probabilities"]
 
 
 def test_models_without_exits_make_all_passes_or_are_refused(start: Path) -> None:

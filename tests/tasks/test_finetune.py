@@ -49,11 +49,11 @@ def test_a_task_is_learned_and_the_folder_predicts_alone(learned, table):
     assert result.value > 0.95
     assert result.collapsed is None
     assert result.model == run / "best"
-    written = json.loads((run / "results.json").read_text())
-    assert written["accuracy"] == result.value
-    shown = read_records(run / "dev" / "examples.jsonl")
+    results = json.loads((run / "results.json").read_text())
+    assert results["accuracy"] == result.value
+    examples = read_records(run / "dev" / "examples.jsonl")
     rows = [line.split("\t") for line in (table / "dev.tsv").read_text().splitlines()[1:21]]
-    assert [[*row["texts"], row["gold"]] for row in shown] == rows
+    assert [[*row["texts"], row["gold"]] for row in examples] == rows
     lines = (table / "dev.tsv").read_text().splitlines()[1:]
     gold = [line.split("\t")[1] for line in lines]
     report = predict(run, table / "dev.tsv", run / "new.jsonl", precision="fp32")
@@ -123,13 +123,13 @@ def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkey
 
 def test_another_run_other_settings_and_other_data_are_refused(learned, start, table, tmp_path, slug_of):
     run, _ = learned
-    again = partial(finetune, "classify", start, columns=COLUMNS)
-    assert slug_of(again, table, run, SETTINGS) == "exists"
-    assert slug_of(again, table, run, replace(SETTINGS, lr=1e-3), resume=True) == "changed"
-    assert slug_of(again, table, tmp_path / "none", SETTINGS, resume=True) == "missing-file"
+    finetune_again = partial(finetune, "classify", start, columns=COLUMNS)
+    assert slug_of(finetune_again, table, run, SETTINGS) == "exists"
+    assert slug_of(finetune_again, table, run, replace(SETTINGS, lr=1e-3), resume=True) == "changed"
+    assert slug_of(finetune_again, table, tmp_path / "none", SETTINGS, resume=True) == "missing-file"
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text((table / name).read_text().replace("wizards", "rivers"))
-    assert slug_of(again, tmp_path, run, SETTINGS, resume=True) == "changed"
+    assert slug_of(finetune_again, tmp_path, run, SETTINGS, resume=True) == "changed"
     with pytest.raises(CheckpointError, match="trained on classify, not on other"):
         finetune(find_task("classify", COLUMNS).with_changes(name="other"), start, table, run, SETTINGS, resume=True)
 
@@ -197,12 +197,12 @@ def test_class_weights_make_rare_classes_count(start, tmp_path):
 def test_a_head_is_kept_only_for_the_same_labels(learned, start):
     run, _ = learned
     loaded = load_task_model(run)
-    same, _, notes = load_encoder(run / "best", loaded.task)
-    assert torch.equal(same.classifier.weight, loaded.model.classifier.weight)
+    same_head, _, notes = load_encoder(run / "best", loaded.task)
+    assert torch.equal(same_head.classifier.weight, loaded.model.classifier.weight)
     assert any("same labels" in note for note in notes)
-    other = loaded.task.with_changes(labels=("a", "b", "c"), positive_class="")
+    other_task = loaded.task.with_changes(labels=("a", "b", "c"), positive_class="")
     torch.manual_seed(0)
-    fresh, _, notes = load_encoder(run / "best", other)
+    fresh, _, notes = load_encoder(run / "best", other_task)
     assert fresh.classifier.weight.shape[0] == 3
     assert any("fresh" in note for note in notes)
     assert torch.equal(fresh.albert.pooler.weight, loaded.model.albert.pooler.weight)
@@ -213,7 +213,7 @@ def test_an_update_is_so_many_examples_and_every_process_its_share():
     lengths = rng.integers(2, 30, 50)
     features = Features.of([([1] * n, n) for n in lengths], range(50), {"labels": np.arange(50)})
     stream = ExampleStream(features, batch_size=8, batch_tokens=40, seed=3)
-    seen, updates = [], 0
+    example_numbers, updates = [], 0
     while True:
         state = stream.state()
         update = next(stream)
@@ -228,8 +228,8 @@ def test_an_update_is_so_many_examples_and_every_process_its_share():
             part.restore(state)
         shared = [b.per_sequence["labels"].numpy() for part in parts for b in next(part)]
         assert sorted(np.concatenate(shared)) == sorted(labels)
-        seen += labels.tolist()
-    assert sorted(seen) == list(range(50))
+        example_numbers += labels.tolist()
+    assert sorted(example_numbers) == list(range(50))
     with pytest.raises(ConfigError, match=r"\[changed\]"):
         ExampleStream(features, batch_size=8, batch_tokens=40, seed=4).restore(state)
 
@@ -260,8 +260,8 @@ def test_published_settings_are_the_papers_and_in_proportion():
     wide, reasons = FinetuneSettings().resolve("qqp", AlbertConfig.from_size("xlarge"), 363_849)
     assert wide.lr == 1e-5
     assert any("diverge" in line for line in reasons)
-    own, _ = FinetuneSettings(epochs=2).resolve("classify", base, 100)
-    assert (own.steps, own.lr, own.dropout) == (7, 2e-5, 0.0)
+    unpublished, _ = FinetuneSettings(epochs=2).resolve("classify", base, 100)
+    assert (unpublished.steps, unpublished.lr, unpublished.dropout) == (7, 2e-5, 0.0)
 
 
 def test_impossible_settings_are_listed_at_once():
@@ -300,8 +300,8 @@ def test_two_processes_learn_what_one_does(start, table, tmp_path):
         run = tmp_path / f"run-{processes}"
         arguments = [str(start), str(table), str(run), str(tmp_path / "settings.toml")]
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        done = subprocess.run([*command, str(script), *arguments], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
+        completed = subprocess.run([*command, str(script), *arguments], capture_output=True, text=True, timeout=300)
+        assert completed.returncode == 0, completed.stderr
         records = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
         losses.append([record["loss"] for record in records if record["event"] == "step"])
     assert len(losses[0]) == 19

@@ -37,13 +37,13 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     evaluations = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     values = {record["step"]: record["accuracy"] for record in evaluations if record["event"] == "eval"}
     best = max(values, key=lambda step: (values[step], -step))
-    written = json.loads((run / "results.json").read_text())
-    assert (written["data"], written["examples"], written["best_step"]) == ("dev.tsv", 100, best)
+    results = json.loads((run / "results.json").read_text())
+    assert (results["data"], results["examples"], results["best_step"]) == ("dev.tsv", 100, best)
     to_terminal(result_sections(result.results(), result.metric))
     printed = capsys.readouterr().out
     assert f"classify, 100 examples of dev.tsv, the model of step {best}" in printed
     assert "f1 (plain)" in printed
-    assert written["positive_class"] == "plain"  # both have 150 training examples
+    assert results["positive_class"] == "plain"  # both have 150 training examples
     assert "| f1 (plain) |" in (run / "best" / "README.md").read_text()
     wrong = [json.loads(line) for line in (run / "dev" / "errors.jsonl").read_text().splitlines()]
     assert len(wrong) == min(50, round(100 * (1 - result.scores["accuracy"])))
@@ -74,12 +74,12 @@ def test_numbers_that_hardly_differ_are_said_to_be_constant():
     task = find_task("regress", COLUMNS)
     labels = np.linspace(0, 5, 50)
     examples = [TextExample(str(n), "a fox", None, float(label)) for n, label in enumerate(labels)]
-    for spread, said in (
+    for spread, note in (
         (0.0, "all 50 predictions are 2.700"),
         (0.01, "all 50 predictions are between 2.700 and 2.750"),
     ):
         values = [{"id": "", "value": 2.7 + spread * label} for label in labels]
-        assert task.collapsed(examples, values) == said
+        assert task.collapsed(examples, values) == note
     assert task.collapsed(examples, [{"id": "", "value": 2.7 + 0.3 * label} for label in labels]) is None
 
 
@@ -93,8 +93,8 @@ def test_numbers_that_hardly_differ_are_said_to_be_constant():
 def test_a_label_that_means_none_is_pointed_at(start, labels, finding):
     rows = rows_of(labels)
     report = check_task("classify", start, {"train": rows, "dev": rows}, columns=COLUMNS)
-    found = [line for line in report.findings if "missing" in line]
-    assert found == ([finding] if finding else [])
+    findings = [line for line in report.findings if "missing" in line]
+    assert findings == ([finding] if finding else [])
 
 
 def test_a_number_that_is_none_is_a_missing_label(start):
@@ -113,10 +113,10 @@ def test_one_text_that_is_a_whole_book_is_pointed_at(start):
     rows = rows_of(["good", "bad"] * 20)
     rows[7]["sentence"] = "the quick brown fox " * 3000
     settings = FinetuneSettings(length=64)
-    found = check_task("classify", start, {"train": rows, "dev": rows[:4]}, settings, columns=COLUMNS).findings
-    said = [line for line in found if line.startswith("the longest of 40 train examples has ")]
-    assert len(said) == 1
-    assert said[0].endswith("; 64 are read")
+    findings = check_task("classify", start, {"train": rows, "dev": rows[:4]}, settings, columns=COLUMNS).findings
+    length_findings = [line for line in findings if line.startswith("the longest of 40 train examples has ")]
+    assert len(length_findings) == 1
+    assert length_findings[0].endswith("; 64 are read")
 
 
 def test_a_label_for_every_row_is_the_wrong_column(start):
@@ -138,8 +138,8 @@ def test_squad_2_without_an_unanswerable_question_is_pointed_at(start, tmp_path)
     document = {"title": "a", "paragraphs": [{"context": "the fox jumps", "qas": questions}]}
     for name in ("train", "dev"):
         (tmp_path / f"{name}-v2.0.json").write_text(json.dumps({"version": "v2.0", "data": [document]}))
-    found = check_task("squad2", start, tmp_path, FinetuneSettings(length=32)).findings
-    assert any("no training question is unanswerable" in line for line in found)
+    findings = check_task("squad2", start, tmp_path, FinetuneSettings(length=32)).findings
+    assert any("no training question is unanswerable" in line for line in findings)
 
 
 def test_korsts_has_dev_and_test_files_of_either_name(tmp_path):
@@ -156,11 +156,11 @@ def test_klue_sts_is_scored_as_similar_or_not_too(data):
     examples = read_examples(task, file)
     random = np.random.default_rng(0)
     values = [example.label + random.normal() for example in examples]
-    found = task.score(examples, [{"id": "", "value": value} for value in values])
+    scores = task.score(examples, [{"id": "", "value": value} for value in values])
     official = [record["labels"]["binary-label"] for record in json.loads(file.read_text())]
-    assert found["f1"] == pytest.approx(f1_score(official, np.array(values) >= 3))
+    assert scores["f1"] == pytest.approx(f1_score(official, np.array(values) >= 3))
     intervals = task.details(examples, [{"id": "", "value": value} for value in values])["intervals"]
-    assert intervals["f1"][0] < found["f1"] < intervals["f1"][1]
+    assert intervals["f1"][0] < scores["f1"] < intervals["f1"][1]
 
 
 def test_squads_f1_of_korean_answers_is_refused_and_noted(tmp_path):
@@ -171,8 +171,8 @@ def test_squads_f1_of_korean_answers_is_refused_and_noted(tmp_path):
     (tmp_path / "predictions.json").write_text(json.dumps({"a": "1843년"}))
     with pytest.raises(ConfigError, match=r"\[doubtful\]"):
         score_file("squad", tmp_path / "predictions.json", tmp_path / "gold.json")
-    found = score_file("squad", tmp_path / "predictions.json", tmp_path / "gold.json", f1_of="words")
-    assert found["f1"] == 0
+    scores = score_file("squad", tmp_path / "predictions.json", tmp_path / "gold.json", f1_of="words")
+    assert scores["f1"] == 0
     task = find_task("squad1")
     examples = read_examples(task, tmp_path / "gold.json")
     record = {"id": "a", "answer": "1843년에", "start": 0, "end": 6}

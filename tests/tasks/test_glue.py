@@ -33,12 +33,12 @@ GOLDEN = {
 def padded(features, arrays):
     width = arrays[0].shape[1]
     lengths = features.lengths
-    made = np.zeros((3, len(lengths), width), np.int64)
+    padded_arrays = np.zeros((3, len(lengths), width), np.int64)
     for row, (start, length) in enumerate(zip(features.offsets, lengths, strict=False)):
-        made[0, row, :length] = features.input_ids[start : start + length]
-        made[1, row, :length] = 1
-        made[2, row, :length] = features.token_type_ids[start : start + length]
-    return made
+        padded_arrays[0, row, :length] = features.input_ids[start : start + length]
+        padded_arrays[1, row, :length] = 1
+        padded_arrays[2, row, :length] = features.token_type_ids[start : start + length]
+    return padded_arrays
 
 
 @pytest.mark.parametrize("theirs", GOLDEN)
@@ -94,7 +94,7 @@ REAL = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_every_row_of_the_real_files_is_read(data, name):
-    folder, rows, place, header = REAL[name]
+    folder, rows, label_column, header = REAL[name]
     task = official_task(name)
     files = task.files(data / folder)
     assert list(files) == list(rows)
@@ -105,7 +105,7 @@ def test_every_row_of_the_real_files_is_read(data, name):
             quoting = csv.QUOTE_MINIMAL if name == "rte" else csv.QUOTE_NONE
             raw = list(csv.reader(stream, delimiter="\t", quoting=quoting))[header:]
         numbers = {"0": "entailment", "1": "not_entailment"} if name == "rte" else {}
-        expected = [numbers.get(fields[place], fields[place]) for fields in raw]
+        expected = [numbers.get(fields[label_column], fields[label_column]) for fields in raw]
         if task.kind == "regression":
             expected = [float(label) for label in expected]
         assert [example.label for example in examples] == expected
@@ -119,7 +119,7 @@ def test_every_row_of_the_real_files_is_read(data, name):
 def test_klue(data):
     inference, similarity = official_task("klue-nli"), official_task("klue-sts")
     files = inference.files(data / "korean/klue"), similarity.files(data / "korean/klue")
-    assert [list(found) for found in files] == [["dev"], ["dev"]]
+    assert [list(splits) for splits in files] == [["dev"], ["dev"]]
     examples = read_examples(inference, files[0]["dev"], "dev", labelled=True)
     records = json.loads(files[0]["dev"].read_text(encoding="utf-8"))
     fields = ("guid", "premise", "hypothesis", "gold_label")

@@ -65,15 +65,17 @@ def test_a_table_of_text_and_label_needs_no_options(tmp_path, name, label):
 
 
 def test_every_option_that_is_named_exists():
-    known = set().union(*map(options_of, ("finetune", "predict", "evaluate", "score", "early-exit")))
-    named = {(file.name, option) for room in (TASKS, DATA) for file in room.rglob("*.py") for option in named_in(file)}
-    assert len(named) > 30
-    assert {(file, option) for file, option in named if option not in known} == set()
+    options = set().union(*map(options_of, ("finetune", "predict", "evaluate", "score", "early-exit")))
+    options_in_files = {
+        (file.name, option) for room in (TASKS, DATA) for file in room.rglob("*.py") for option in named_in(file)
+    }
+    assert len(options_in_files) > 30
+    assert {(file, option) for file, option in options_in_files if option not in options} == set()
 
 
 @pytest.mark.parametrize("command", ["finetune", "predict", "evaluate"])
 def test_what_a_reader_of_tables_names_every_command_that_reads_them_has(command):
-    files = [file for place in READERS for file in (place.rglob("*.py") if place.is_dir() else [place])]
-    named = set().union(*map(named_in, files))
-    assert {"--on-error", "--quoted", "--text-column", "--pair-column", "--label-column"} <= named
-    assert named - options_of(command) <= ELSEWHERE[command]
+    files = [file for path in READERS for file in (path.rglob("*.py") if path.is_dir() else [path])]
+    options = set().union(*map(named_in, files))
+    assert {"--on-error", "--quoted", "--text-column", "--pair-column", "--label-column"} <= options
+    assert options - options_of(command) <= ELSEWHERE[command]

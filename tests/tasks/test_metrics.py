@@ -79,10 +79,10 @@ def test_undefined_correlations_are_nan() -> None:
         lambda c: st.tuples(st.just(c), st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1, max_size=30))
     )
 )
-def test_class_scores_equal_scikit_learn(drawn: tuple[int, list[tuple[int, int]]]) -> None:
+def test_class_scores_equal_scikit_learn(example: tuple[int, list[tuple[int, int]]]) -> None:
     from sklearn import metrics
 
-    num_classes, pairs = drawn
+    num_classes, pairs = example
     labels, predictions = zip(*pairs, strict=True)
     average = "binary" if num_classes == 2 else "macro"
     with warnings.catch_warnings():
@@ -124,7 +124,7 @@ def test_label_sets() -> None:
 
 # --- entities ---------------------------------------------------------------------------------------------------------
 
-TAGS = ["O", *(f"{place}-{kind}" for place in "BIES" for kind in ("PER", "LOC", "a-b")), "B", "I"]
+TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "LOC", "a-b")), "B", "I"]
 sentence_pairs = st.integers(1, 12).flatmap(
     lambda length: st.tuples(*[st.lists(st.sampled_from(TAGS), min_size=length, max_size=length)] * 2)
 )
@@ -209,10 +209,10 @@ def test_counted_samples_score_as_drawn_samples() -> None:
 @pytest.mark.parametrize(("right", "total"), [(80, 80), (0, 30)])
 def test_where_all_answers_are_right_or_none_the_interval_is_wilsons(right: int, total: int) -> None:
     """The bootstrap knows no error that it has not seen; a correlation of 1 stays as it is."""
-    whole = float(right > 0)
-    found = bootstrap_intervals(lambda rows: {"accuracy": whole, "f1": 100 * whole, "pearson": 1.0}, total)
+    accuracy = float(right > 0)
+    intervals = bootstrap_intervals(lambda rows: {"accuracy": accuracy, "f1": 100 * accuracy, "pearson": 1.0}, total)
     wilson = binomtest(right, total).proportion_ci(method="wilson")
-    assert found["accuracy"] == pytest.approx((wilson.low, wilson.high), abs=1e-9)
-    assert found["pearson"] == (1.0, 1.0)
+    assert intervals["accuracy"] == pytest.approx((wilson.low, wilson.high), abs=1e-9)
+    assert intervals["pearson"] == (1.0, 1.0)
     if right:
-        assert found["f1"] == pytest.approx((100 * wilson.low, 100.0))
+        assert intervals["f1"] == pytest.approx((100 * wilson.low, 100.0))

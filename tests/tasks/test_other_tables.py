@@ -49,10 +49,10 @@ def write_csv(file: Path, header: list[str], rows: list[list[str]]) -> Path:
     return file
 
 
-def answers(found: list[dict]) -> list[tuple]:
+def answers(records: list[dict]) -> list[tuple]:
     return [
         (record["label"], {name: round(share, 5) for name, share in record["probabilities"].items()})
-        for record in found
+        for record in records
     ]
 
 
@@ -67,14 +67,14 @@ def test_a_quoted_csv_is_read_whatever_the_training_data_were(sst2, expected, tm
 def test_columns_of_other_names_and_rows_left_out(sst2, expected, tmp_path, run_command):
     rows = [[number, text, "1"] for number, text in zip("xyz", TEXTS, strict=True)]
     file = write_csv(tmp_path / "own.csv", ["name", "review", "stars"], [*rows, ["w", "", "1"]])
-    named = ["--text-column", "review", "--id-column", "name", "--on-error", "skip"]
+    options = ["--text-column", "review", "--id-column", "name", "--on-error", "skip"]
     assert (
-        run_command("predict", sst2, file, *named, "--out", tmp_path / "out.jsonl", "--precision", "fp32").status == 0
+        run_command("predict", sst2, file, *options, "--out", tmp_path / "out.jsonl", "--precision", "fp32").status == 0
     )
-    found = read_records(tmp_path / "out.jsonl")
-    assert [record["id"] for record in found] == ["x", "y", "z"]
-    assert answers(found) == answers(expected)
-    scored = run_command("evaluate", sst2, file, *named, "--label-column", "stars", "--json").json
+    records = read_records(tmp_path / "out.jsonl")
+    assert [record["id"] for record in records] == ["x", "y", "z"]
+    assert answers(records) == answers(expected)
+    scored = run_command("evaluate", sst2, file, *options, "--label-column", "stars", "--json").json
     assert scored["accuracy"] == pytest.approx(np.mean([record["label"] == "1" for record in expected]))
     assert scored["examples"] == 3
     assert any(note.startswith("rows left out: 1 ") for note in scored["notes"])
@@ -97,8 +97,8 @@ def test_a_text_a_line_is_refused_by_a_model_of_pairs_with_options_it_has(start,
 
 def test_standard_output(sst2, expected, tmp_path, run_command):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"sentence": text}) + "\n" for text in TEXTS))
-    done = run_command("predict", sst2, tmp_path / "in.jsonl", "--out", "-", "--precision", "fp32")
-    assert answers([json.loads(line) for line in done.out.splitlines()]) == answers(expected)
+    completed = run_command("predict", sst2, tmp_path / "in.jsonl", "--out", "-", "--precision", "fp32")
+    assert answers([json.loads(line) for line in completed.out.splitlines()]) == answers(expected)
 
 
 def test_a_table_out_has_the_columns_of_the_input(sst2, expected, tmp_path):
@@ -106,11 +106,11 @@ def test_a_table_out_has_the_columns_of_the_input(sst2, expected, tmp_path):
     file = write_csv(tmp_path / "in.csv", ["idx", "sentence"], rows)
     predict(sst2, file, tmp_path / "out.csv", precision="fp32")
     with (tmp_path / "out.csv").open(newline="") as stream:
-        written = list(csv.DictReader(stream))
-    assert [[row["idx"], row["sentence"]] for row in written] == rows
-    assert [row["prediction"] for row in written] == [record["label"] for record in expected]
+        rows_of_output = list(csv.DictReader(stream))
+    assert [[row["idx"], row["sentence"]] for row in rows_of_output] == rows
+    assert [row["prediction"] for row in rows_of_output] == [record["label"] for record in expected]
     best = [max(record["probabilities"].values()) for record in expected]
-    assert [float(row["probability"]) for row in written] == pytest.approx(best, abs=1e-6)
+    assert [float(row["probability"]) for row in rows_of_output] == pytest.approx(best, abs=1e-6)
     with pytest.raises(DataError, match="has a column `prediction`"):
         predict(sst2, tmp_path / "out.csv", tmp_path / "again.csv")
     assert not (tmp_path / "again.csv").exists()
@@ -119,8 +119,8 @@ def test_a_table_out_has_the_columns_of_the_input(sst2, expected, tmp_path):
 def test_the_largest_probabilities_first(sst2, expected, tmp_path):
     (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
     predict(sst2, tmp_path / "lines.txt", tmp_path / "out.jsonl", top=1, precision="fp32")
-    for found, whole in zip(read_records(tmp_path / "out.jsonl"), expected, strict=True):
-        assert list(found["probabilities"]) == [whole["label"]]
+    for record, full_record in zip(read_records(tmp_path / "out.jsonl"), expected, strict=True):
+        assert list(record["probabilities"]) == [full_record["label"]]
 
 
 def test_texts_that_are_too_long_are_counted(sst2, tmp_path):
@@ -136,9 +136,11 @@ def test_texts_that_are_too_long_are_counted(sst2, tmp_path):
     assert answers.notes[-1].endswith(f"not read: text 2: {cut}")
     (tmp_path / "lines.txt").write_text("\n".join(texts) + "\n")
     assert predict(sst2, tmp_path / "lines.txt", tmp_path / "lines.jsonl", kind="classify").truncated == 1
-    said = "1 of 3 example is longer than the 16 tokens that the model was trained to read; the end was not read"
-    assert report.notes[-1].startswith(said)
-    assert any(note.startswith(said) for note in evaluate_task(sst2, tmp_path / "in.jsonl").details["notes"])
+    truncation_note = (
+        "1 of 3 example is longer than the 16 tokens that the model was trained to read; the end was not read"
+    )
+    assert report.notes[-1].startswith(truncation_note)
+    assert any(note.startswith(truncation_note) for note in evaluate_task(sst2, tmp_path / "in.jsonl").details["notes"])
 
 
 class ClassLabel:
@@ -163,14 +165,14 @@ def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, t
     columns = Columns(text="sentence", label="label")
     file = tmp_path / "rows.tsv"
     file.write_text("\n".join(["sentence\tlabel", *("\t".join(line) for line in lines)]) + "\n")
-    given = {
+    sources = {
         "file": (file, file),
         "rows": (rows, rows),
         "set": ({"train": Dataset(numbered), "validation": rows}, None),
     }
     runs = {
         name: finetune("classify", start, data, tmp_path / name, settings, columns=columns, dev=dev)
-        for name, (data, dev) in given.items()
+        for name, (data, dev) in sources.items()
     }
     assert runs["rows"].scores == runs["file"].scores == runs["set"].scores
     scored = [
@@ -182,13 +184,13 @@ def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, t
     with pytest.raises(ConfigError, match="row 0 of the data is a str, not a dictionary"):
         finetune("classify", start, ["a text"], tmp_path / "wrong", settings, columns=columns)
     empty = [*rows, {**rows[0], columns.text: None}]
-    for data, where in ((empty, "the data"), ({"train": empty, "dev": rows}, "the split `train`")):
-        with pytest.raises(DataError, match=f"{where}, row {len(rows)}: `{columns.text}` is empty"):
+    for data, source_name in ((empty, "the data"), ({"train": empty, "dev": rows}, "the split `train`")):
+        with pytest.raises(DataError, match=f"{source_name}, row {len(rows)}: `{columns.text}` is empty"):
             finetune("classify", start, data, tmp_path / "wrong", settings, columns=columns)
 
 
 @pytest.mark.parametrize(
-    ("library", "made"),
+    ("library", "make_table"),
     [
         (None, lambda rows: rows),
         ("pandas", lambda rows: sys.modules["pandas"].DataFrame(rows, index=["a", "b", "c"])),
@@ -196,36 +198,36 @@ def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, t
         ("datasets", lambda rows: sys.modules["datasets"].Dataset.from_list(rows)),
     ],
 )
-def test_predictions_of_rows_in_memory_come_back_as_what_was_given(sst2, expected, capsys, library, made):
+def test_predictions_of_rows_in_memory_come_back_as_what_was_given(sst2, expected, capsys, library, make_table):
     if library:
         pytest.importorskip(library)
-    given = made([{"sentence": text, "stars": n} for n, text in enumerate(TEXTS)])
-    found = predict(sst2, given, precision="fp32").predictions
-    assert type(found) is type(given)
-    assert library != "pandas" or list(found.index) == ["a", "b", "c"]
-    rows = rows_of(found)
+    inputs = make_table([{"sentence": text, "stars": n} for n, text in enumerate(TEXTS)])
+    predictions = predict(sst2, inputs, precision="fp32").predictions
+    assert type(predictions) is type(inputs)
+    assert library != "pandas" or list(predictions.index) == ["a", "b", "c"]
+    rows = rows_of(predictions)
     assert [list(row) for row in rows] == [["sentence", "stars", "prediction", "probability"]] * 3
     assert [(row["sentence"], row["stars"]) for row in rows] == list(zip(TEXTS, range(3), strict=True))
     assert [row["prediction"] for row in rows] == [record["label"] for record in expected]
     of_label = [record["probabilities"][record["label"]] for record in expected]
     assert [row["probability"] for row in rows] == pytest.approx(of_label, abs=1e-6)
-    assert evaluate_task(sst2, made([{"sentence": t, "label": "1"} for t in TEXTS]), precision="fp32").scores
+    assert evaluate_task(sst2, make_table([{"sentence": t, "label": "1"} for t in TEXTS]), precision="fp32").scores
     assert not capsys.readouterr().out
 
 
 def test_probabilities_of_different_labels_fit_into_one_column_of_polars():
     polars = pytest.importorskip("polars")
-    given = polars.DataFrame({"sentence": TEXTS})
+    inputs = polars.DataFrame({"sentence": TEXTS})
     added = [{"probabilities": {"good": 0.6}}, {"probabilities": {"bad": 0.7}}]
-    found = with_added_columns(given, given.rows(named=True), [0, 2], added)["probabilities"].to_list()
-    assert found == [{"good": 0.6, "bad": None}, {"good": None, "bad": 0.7}]
+    column = with_added_columns(inputs, inputs.rows(named=True), [0, 2], added)["probabilities"].to_list()
+    assert column == [{"good": 0.6, "bad": None}, {"good": None, "bad": 0.7}]
 
 
 def test_of_splits_in_memory_the_one_that_is_named_is_returned(sst2, expected, capsys):
     splits = {"train": [{"sentence": TEXTS[0]}], "validation": [{"sentence": text} for text in TEXTS]}
     for name in ("dev", "validation"):
-        found = predict(sst2, splits, precision="fp32", split=name).predictions
-        assert [row["prediction"] for row in found] == [record["label"] for record in expected]
+        predictions = predict(sst2, splits, precision="fp32", split=name).predictions
+        assert [row["prediction"] for row in predictions] == [record["label"] for record in expected]
     with pytest.raises(DataError, match=r"no split `test` \(there: train, validation\)"):
         predict(sst2, splits, precision="fp32")
     assert not capsys.readouterr().out
@@ -236,54 +238,54 @@ def test_rows_in_memory_that_cannot_be_used_are_left_out_of_the_predictions(sst2
     report = predict(sst2, rows, precision="fp32", on_error="skip")
     assert [row["sentence"] for row in report.predictions] == [TEXTS[0], TEXTS[2]]
     assert report.left_out_lines == ["the data, row 1: no `sentence`"]
-    (found,) = predict(sst2, rows[:1], precision="fp32", top=1).predictions
-    assert list(found["probabilities"]) == [found["prediction"]]
+    (prediction,) = predict(sst2, rows[:1], precision="fp32", top=1).predictions
+    assert list(prediction["probabilities"]) == [prediction["prediction"]]
     with pytest.raises(DataError, match="has a column `prediction`, which the output adds"):
         predict(sst2, [{"sentence": TEXTS[0], "prediction": "mine"}], precision="fp32")
 
 
 def test_rows_lack_columns_that_are_not_read(sst2, expected, tmp_path, run_command):
     rows = [{"sentence": TEXTS[0], "note": 1}, {"sentence": TEXTS[1]}, {"sentence": TEXTS[2], "note": 3}]
-    found = predict(sst2, rows, precision="fp32").predictions
-    assert [row["prediction"] for row in found] == [record["label"] for record in expected]
-    assert [row.get("note") for row in found] == [1, None, 3]
+    predictions = predict(sst2, rows, precision="fp32").predictions
+    assert [row["prediction"] for row in predictions] == [record["label"] for record in expected]
+    assert [row.get("note") for row in predictions] == [1, None, 3]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
     predict(sst2, tmp_path / "in.jsonl", tmp_path / "out.csv", precision="fp32")
     with (tmp_path / "out.csv").open(newline="") as stream:
         assert [(row["sentence"], row["note"]) for row in csv.DictReader(stream)] == list(
             zip(TEXTS, ["1", "", "3"], strict=True)
         )
-    said = run_command("predict", sst2, tmp_path / "in.jsonl", "--id-column", "key", "--out", tmp_path / "no.csv").err
-    assert "error[missing-column]" in said
-    assert "has no column `key`" in said
+    error = run_command("predict", sst2, tmp_path / "in.jsonl", "--id-column", "key", "--out", tmp_path / "no.csv").err
+    assert "error[missing-column]" in error
+    assert "has no column `key`" in error
 
 
 def test_rows_that_can_be_read_only_once_come_back_as_a_list(sst2):
     datasets = pytest.importorskip("datasets")
     rows = [{"sentence": text} for text in TEXTS]
-    wanted = predict(sst2, rows, precision="fp32").predictions
-    assert predict(sst2, (row for row in rows), precision="fp32").predictions == wanted
+    expected = predict(sst2, rows, precision="fp32").predictions
+    assert predict(sst2, (row for row in rows), precision="fp32").predictions == expected
     stream = datasets.Dataset.from_list(rows).to_iterable_dataset()
-    assert predict(sst2, stream, precision="fp32").predictions == wanted
+    assert predict(sst2, stream, precision="fp32").predictions == expected
 
 
 def test_missing_values_and_labels_in_memory_are_empty():
     pandas, datasets = map(pytest.importorskip, ("pandas", "datasets"))
 
-    def written(data) -> list[dict]:
+    def read_written(data) -> list[dict]:
         with as_files(data) as records:
             return [json.loads(line) for line in records.content.splitlines()]
 
     frame = pandas.DataFrame({"day": [pandas.NaT], "label": pandas.Series([pandas.NA], dtype=object)})
-    assert written(frame) == [{"day": None, "label": None}]
+    assert read_written(frame) == [{"day": None, "label": None}]
     names = datasets.ClassLabel(names=["O", "B-X"])
     features = datasets.Features(label=names, tags=datasets.Sequence(names))
     rows = [{"label": -1, "tags": [0, 1]}, {"label": None, "tags": [1]}, {"label": 1, "tags": []}]
-    given = datasets.Dataset.from_list(rows, features=features)
-    wanted = [
+    dataset = datasets.Dataset.from_list(rows, features=features)
+    expected = [
         {"label": None, "tags": ["O", "B-X"]}, {"label": None, "tags": ["B-X"]}, {"label": "B-X", "tags": []},
     ]  # fmt: skip
-    assert written(given) == written(given.with_format("numpy")) == wanted
+    assert read_written(dataset) == read_written(dataset.with_format("numpy")) == expected
 
 
 def test_frames_keep_their_index_and_their_types(sst2):
@@ -291,16 +293,16 @@ def test_frames_keep_their_index_and_their_types(sst2):
     rows = [{"sentence": TEXTS[n % 3], "stars": n, "note": None} for n in range(149)]
     rows += [{"sentence": None, "stars": None, "note": "late"}, {"sentence": TEXTS[0], "stars": 7, "note": "last"}]
     frame = pandas.DataFrame(rows, index=[f"r{n}" for n in range(151)]).astype({"stars": "Int64", "note": "category"})
-    found = predict(sst2, frame, precision="fp32", on_error="skip").predictions
-    assert list(found.index) == [name for name in frame.index if name != "r149"]
-    assert found[list(frame)].equals(frame.drop("r149"))
+    predictions = predict(sst2, frame, precision="fp32", on_error="skip").predictions
+    assert list(predictions.index) == [name for name in frame.index if name != "r149"]
+    assert predictions[list(frame)].equals(frame.drop("r149"))
     narrow = polars.DataFrame(rows, schema_overrides={"stars": polars.Int16}, infer_schema_length=None)
-    found = predict(sst2, narrow, precision="fp32", on_error="skip").predictions
-    assert found.select(narrow.columns).equals(narrow[[*range(149), 150]])
-    assert found.schema["stars"] == polars.Int16
+    predictions = predict(sst2, narrow, precision="fp32", on_error="skip").predictions
+    assert predictions.select(narrow.columns).equals(narrow[[*range(149), 150]])
+    assert predictions.schema["stars"] == polars.Int16
     labels = datasets.Features(sentence=datasets.Value("string"), label=datasets.ClassLabel(names=["plain", "magic"]))
-    given = datasets.Dataset.from_list([{"sentence": text, "label": 1} for text in TEXTS], features=labels)
-    assert predict(sst2, given, precision="fp32", top=1).predictions.features["label"] == labels["label"]
+    dataset = datasets.Dataset.from_list([{"sentence": text, "label": 1} for text in TEXTS], features=labels)
+    assert predict(sst2, dataset, precision="fp32", top=1).predictions.features["label"] == labels["label"]
 
 
 def test_rows_in_memory_are_never_called_by_the_file_that_is_made_of_them(sst2, tmp_path):
@@ -319,9 +321,9 @@ def test_rows_in_memory_are_never_called_by_the_file_that_is_made_of_them(sst2, 
     assert notes[-1].startswith("rows left out: 2 (the first: row 1, ")
     report = predict(sst2, {"test": rows}, tmp_path / "of-splits.jsonl", precision="fp32", on_error="skip")
     assert report.left_out_lines[1] == "the split `test`, row 2: `sentence` is empty"
-    named = [{"sentence": text, "label": "1", "id": "a"} for text in TEXTS[:2]]
+    with_ids = [{"sentence": text, "label": "1", "id": "a"} for text in TEXTS[:2]]
     with pytest.raises(DataError, match="the data, row 1: id `a` again, as in row 0"):
-        evaluate_task(sst2, named, columns=Columns(text="sentence", label="label", id="id"), precision="fp32")
+        evaluate_task(sst2, with_ids, columns=Columns(text="sentence", label="label", id="id"), precision="fp32")
     with pytest.raises(DataError, match="only `text`\n"):
         predict(sst2, [{"text": "another column"}], precision="fp32")
 
@@ -336,14 +338,17 @@ def test_rows_in_memory_are_never_called_by_the_file_that_is_made_of_them(sst2, 
     ],
 )  # fmt: skip
 def test_bad_rows_in_memory_are_counted_from_0_by_every_kind_of_task(tmp_path, name, good, bad, reason):
-    task, read = find_task(name), {}
+    task, results = find_task(name), {}
     (tmp_path / "rows.jsonl").write_text(json.dumps(good) + "\n" + json.dumps(bad))
     with as_files([good, bad]) as rows, as_files(tmp_path / "rows.jsonl") as file:
         for source in (rows, file):
             bad_rows = BadRows("skip")
-            found = task.files(source)["train"]
-            read[source] = list(task.examples(found, split="train", labelled=True, bad_rows=bad_rows)), bad_rows.lines()
-    in_memory, of_file = read[rows], read[file]
+            train_file = task.files(source)["train"]
+            results[source] = (
+                list(task.examples(train_file, split="train", labelled=True, bad_rows=bad_rows)),
+                bad_rows.lines(),
+            )
+    in_memory, of_file = results[rows], results[file]
     assert len(in_memory[0]) == len(of_file[0]) == 1
     assert in_memory[0][0].id == of_file[0][0].id or name == "race"
     assert in_memory[1] == (of_file[1][0].replace(f"{tmp_path / 'rows.jsonl'}, line 2", "the data, row 1"),)
@@ -362,7 +367,7 @@ def test_dev_rows_in_memory_are_called_so(start, capfd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "fact"),
+    ("data", "fact"),
     [
         (3, "the data are a int, and hold no rows"),
         ([{"sentence": "a"}, {"sentence": "a", "more": {(1, 2): 3}}], "row 1 of the data cannot be written as JSON"),
@@ -372,9 +377,9 @@ def test_dev_rows_in_memory_are_called_so(start, capfd, tmp_path):
         ({"train/a": [{"sentence": "a"}]}, "the data have no split `test` (there: train/a)"),
     ],
 )
-def test_what_is_no_rows_is_refused(sst2, given, fact):
+def test_what_is_no_rows_is_refused(sst2, data, fact):
     with pytest.raises(AlbertKitError, match=re.escape(fact)):
-        predict(sst2, given, precision="fp32")
+        predict(sst2, data, precision="fp32")
 
 
 def test_the_name_of_a_split_is_no_path(sst2):
@@ -387,13 +392,13 @@ def test_the_name_of_a_split_is_no_path(sst2):
 def test_what_is_no_rows_of_other_libraries_is_refused(sst2):
     pandas, polars = map(pytest.importorskip, ("pandas", "polars"))
     frame = pandas.DataFrame([["a", "b"]], columns=["sentence", "sentence"])
-    for given, fact in (
+    for data, fact in (
         (polars.LazyFrame({"sentence": ["a"]}), "not computed yet"),
         (pandas.Series(["a"]), "are a Series, and hold no rows"),
         (frame, "have the column `sentence` twice"),
     ):
         with pytest.raises(AlbertKitError, match=fact):
-            predict(sst2, given, precision="fp32")
+            predict(sst2, data, precision="fp32")
     with pytest.raises(DataError, match="has a column `probabilities`, which the output adds"):
         predict(sst2, [{"sentence": "a", "probabilities": "mine"}], precision="fp32", top=1)
 
@@ -408,9 +413,9 @@ def test_data_at_an_address_are_read_and_model_and_data_may_not_be_swapped(sst2,
     assert printed["accuracy"] == pytest.approx(scored.scores["accuracy"])
     (tmp_path / "lines.txt").write_text("a fox\n")
     for command in (["predict"], ["evaluate"], ["finetune", "sst2"]):
-        said = run_command(*command, tmp_path / "lines.txt", sst2, *(["--out", "x"] * (len(command) > 1))).err
-        assert "error[doubtful]" in said
-        assert f"{sst2} {tmp_path / 'lines.txt'}" in said
+        error = run_command(*command, tmp_path / "lines.txt", sst2, *(["--out", "x"] * (len(command) > 1))).err
+        assert "error[doubtful]" in error
+        assert f"{sst2} {tmp_path / 'lines.txt'}" in error
 
 
 @pytest.mark.parametrize(

@@ -27,17 +27,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     ],
 )
 def test_what_is_there_is_not_overwritten(untrained, tmp_path, run_command, command, slug):
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "notes.html").write_text("my notes on <b>ALBERT</b>")
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "notes.html").write_text("my notes on <b>ALBERT</b>")
     row = {"sentence": "seven wizards", "label": "magic", "key": "a", "caption": "seven wizards"}
-    (own / "in.jsonl").write_text(json.dumps(row) + "\n")
-    before = contents(own) | contents(untrained)
-    done = run_command(*command.format(model=untrained, own=own).split())
-    assert done.status == 2
-    assert f"error[{slug}]" in done.err
-    assert "rm " not in done.err  # what is there may be the input itself
-    assert contents(own) | contents(untrained) == before
+    (folder / "in.jsonl").write_text(json.dumps(row) + "\n")
+    before = contents(folder) | contents(untrained)
+    completed = run_command(*command.format(model=untrained, own=folder).split())
+    assert completed.status == 2
+    assert f"error[{slug}]" in completed.err
+    assert "rm " not in completed.err  # what is there may be the input itself
+    assert contents(folder) | contents(untrained) == before
 
 
 def test_a_page_is_replaced_by_a_page(tmp_path):

@@ -30,17 +30,24 @@ def test_fp32_is_the_model_itself(untrained, table, tmp_path):
     examples = read_examples(task, table / "dev.tsv", "test", labelled=False)
     features = task.features(examples, tokenizer, labelled=False)
     expected = task.predictions(examples, features, run_model(classifier, task, features, 8192))
-    found = predicted(untrained, table, tmp_path, "fp32")
-    assert [record["label"] for record in found] == [record["label"] for record in expected]
-    assert furthest(found, expected) < 2e-6
+    records = predicted(untrained, table, tmp_path, "fp32")
+    assert [record["label"] for record in records] == [record["label"] for record in expected]
+    assert max_probability_difference(records, expected) < 2e-6
     with torch.no_grad():
         classifier.classifier.bias[0] += 1e-3
-    assert furthest(found, task.predictions(examples, features, run_model(classifier, task, features, 8192))) > 1e-5
+    assert (
+        max_probability_difference(
+            records, task.predictions(examples, features, run_model(classifier, task, features, 8192))
+        )
+        > 1e-5
+    )
 
 
-def furthest(found, expected):
+def max_probability_difference(predictions, expected):
     """The largest difference of a probability."""
-    shares = (np.array([list(record["probabilities"].values()) for record in records]) for records in (found, expected))
+    shares = (
+        np.array([list(record["probabilities"].values()) for record in records]) for records in (predictions, expected)
+    )
     return np.abs(np.subtract(*shares)).max()
 
 
@@ -74,8 +81,8 @@ def test_dev_scores_of_a_bf16_training_are_those_of_an_evaluation(start, tmp_pat
         values.append([float(line.split("\t")[1]) for line in table.read_text().splitlines()[1:]])
     assert [len(set(column)) for column in values] == [60, 60]
     np.testing.assert_allclose(*values, atol=0.02)
-    written = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert written["pearson"] == pytest.approx(evaluated.scores["pearson"], abs=0.05)
+    saved = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert saved["pearson"] == pytest.approx(evaluated.scores["pearson"], abs=0.05)
 
 
 def test_what_the_engine_fell_back_from_is_said(untrained, table, tmp_path, monkeypatch):

@@ -60,12 +60,12 @@ def test_submissions_score_as_scikit_learn_and_scipy_do(golden: Path, tmp_path: 
         predictions = [labels[value] if labels else value for value in case["predictions"]]
         path = submission(tmp_path / "predictions.tsv", predictions)
         results = score_file(name, path, golden / "glue" / "data" / file)
-        found = {key: results[THEIR_NAMES[key]] for key in case["metrics"]}
+        scores = {key: results[THEIR_NAMES[key]] for key in case["metrics"]}
         undefined = {key for key, value in case["metrics"].items() if value is None}
-        assert {key for key, value in found.items() if value is None} == undefined
-        for key in found.keys() - undefined:
+        assert {key for key, value in scores.items() if value is None} == undefined
+        for key in scores.keys() - undefined:
             tolerance = 1e-7 if theirs == "sts-b" else 1e-9  # their labels went through float32: 3.8 is 3.7999999
-            assert found[key] == pytest.approx(case["metrics"][key], abs=tolerance)
+            assert scores[key] == pytest.approx(case["metrics"][key], abs=tolerance)
         assert results["examples"] == len(predictions)
     if theirs != "sts-b":  # one right prediction less must show
         right = next(n for n, value in enumerate(case["predictions"]) if value == case["labels"][n])
@@ -81,29 +81,29 @@ def test_predictions_are_joined_by_id_or_by_position(tmp_path: Path) -> None:
     records = [{"id": name, "label": label, "index": 1} for name, label in (("b", "yes"), ("c", "no"), ("a", "yes"))]
     lines = write(tmp_path / "lines.jsonl.gz", "".join(json.dumps(record) + "\n" for record in records))
     results = [score_file("classify", path, gold, label="label") for path in (by_id, by_place, lines)]
-    assert [found["accuracy"] for found in results] == [2 / 3] * 3
+    assert [scores["accuracy"] for scores in results] == [2 / 3] * 3
     assert results[0]["confusion"] == {"names": ["no", "yes"], "counts": [[1, 1], [0, 1]]}
 
 
 def test_tables_of_numbers_and_of_label_sets(tmp_path: Path) -> None:
     numbers = write(tmp_path / "gold.csv", "stars\n1\n2\n4\n")
     predicted = write(tmp_path / "predicted.csv", "prediction\n2\n3\n5\n")
-    found = score_file("regress", predicted, numbers, label="stars", out=tmp_path / "out")
-    assert (found["mse"], found["pearson"]) == (1.0, pytest.approx(1.0))
-    assert "pairs" not in found
+    scores = score_file("regress", predicted, numbers, label="stars", out=tmp_path / "out")
+    assert (scores["mse"], scores["pearson"]) == (1.0, pytest.approx(1.0))
+    assert "pairs" not in scores
     assert json.loads((tmp_path / "out" / "results.json").read_text())["pairs"] == [[1, 2], [2, 3], [4, 5]]
     sets = write(tmp_path / "sets.tsv", "tags\na,b\n\nb\n")
     records = write(tmp_path / "sets.jsonl", '{"labels": ["a", "b"]}\n{"labels": ["c"]}\n{"labels": ["b"]}\n')
     with pytest.raises(AlbertKitError, match="an empty line"):
         score_file("multilabel", records, sets, label="tags")
-    found = score_file(
+    scores = score_file(
         "multilabel",
         records,
         write(tmp_path / "sets.jsonl.gz", '{"tags": ["a", "b"]}\n{"tags": []}\n{"tags": ["b"]}\n'),
         label="tags",
     )
-    assert (found["f1_micro"], found["subset_accuracy"]) == (pytest.approx(6 / 7), pytest.approx(2 / 3))
-    assert found["notes"] == ["predicted, but the label of no example: `c`"]
+    assert (scores["f1_micro"], scores["subset_accuracy"]) == (pytest.approx(6 / 7), pytest.approx(2 / 3))
+    assert scores["notes"] == ["predicted, but the label of no example: `c`"]
 
 
 # --- SQuAD ------------------------------------------------------------------------------------------------------------
@@ -127,10 +127,10 @@ def test_null_odds_as_the_official_script(golden: Path, tmp_path: Path) -> None:
     odds = write(tmp_path / "null_odds.json.gz", results["null_odds"])
     official = results["official_no_threshold"]
     plain, with_odds = score_file("squad", predictions, gold), score_file("squad2", predictions, gold, null_odds=odds)
-    for found, theirs in ((plain, official["without_na_file"]), (with_odds, official["with_na_file"])):
-        assert found["task"] == "squad2"
-        assert {name: found[name] for name in theirs} == pytest.approx(theirs, abs=1e-9)
-        assert found["exact_match"] == found["exact"]
+    for scores, theirs in ((plain, official["without_na_file"]), (with_odds, official["with_na_file"])):
+        assert scores["task"] == "squad2"
+        assert {name: scores[name] for name in theirs} == pytest.approx(theirs, abs=1e-9)
+        assert scores["exact_match"] == scores["exact"]
     assert plain["exact"] != with_odds["exact"]
     assert "null odds above 1" in with_odds["notes"][0]
     unruled = score_file("squad2", predictions, gold, null_odds=odds, null_threshold=float("inf"))
@@ -140,18 +140,18 @@ def test_null_odds_as_the_official_script(golden: Path, tmp_path: Path) -> None:
 def test_missing_and_superfluous_answers_are_counted_and_said(golden: Path, tmp_path: Path) -> None:
     results = json.loads((golden / "squad" / "pred_v1_v11_s384.json").read_text())["n20_l30"]
     answers = dict(list(results["predictions"].items())[3:]) | {"nobody asked": "42"}
-    found = score_file("squad", write(tmp_path / "p.json", answers), golden / "squad" / "v11_dev60.json")
-    assert (found["missing"], found["extra"], found["examples"]) == (3, 1, 60)
-    assert found["exact_match"] < results["eval_v1"]["exact_match"]
-    assert [note.split()[0] for note in found["notes"]] == ["3", "1"]
+    scores = score_file("squad", write(tmp_path / "p.json", answers), golden / "squad" / "v11_dev60.json")
+    assert (scores["missing"], scores["extra"], scores["examples"]) == (3, 1, 60)
+    assert scores["exact_match"] < results["eval_v1"]["exact_match"]
+    assert [note.split()[0] for note in scores["notes"]] == ["3", "1"]
 
 
 def test_records_of_predict_score_as_the_official_file(golden: Path, tmp_path: Path) -> None:
     results = json.loads((golden / "squad" / "pred_v1_v11_s384.json").read_text())["n20_l30"]
     records = [{"id": name, "answer": text, "nbest": [{"text": text}]} for name, text in results["predictions"].items()]
     lines = write(tmp_path / "predictions.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-    found = score_file("squad1", lines, golden / "squad" / "v11_dev60.json")
-    assert {name: found[name] for name in ("exact_match", "f1")} == pytest.approx(results["eval_v1"], abs=1e-9)
+    scores = score_file("squad1", lines, golden / "squad" / "v11_dev60.json")
+    assert {name: scores[name] for name in ("exact_match", "f1")} == pytest.approx(results["eval_v1"], abs=1e-9)
 
 
 # --- tags and choices -------------------------------------------------------------------------------------------------
@@ -167,18 +167,24 @@ def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data: Path, tmp_p
     kinds = sorted({tag for example in examples for tag in example.tags})
     tags = [[draw.choice(kinds) if draw.random() < 0.05 else tag for tag in example.tags] for example in examples]
     columns = [list(zip(e.words, e.tags, row, strict=True)) for e, row in zip(examples, tags, strict=True)]
-    two = write(tmp_path / "p.conll", "\n".join("".join(f"{w}\t{p}\n" for w, _, p in rows) for rows in columns))
-    one = write(tmp_path / "both.conll", "\n".join("".join(f"{w} {g} {p}\n" for w, g, p in rows) for rows in columns))
+    predictions = write(tmp_path / "p.conll", "\n".join("".join(f"{w}\t{p}\n" for w, _, p in rows) for rows in columns))
+    gold_and_predictions = write(
+        tmp_path / "both.conll", "\n".join("".join(f"{w} {g} {p}\n" for w, g, p in rows) for rows in columns)
+    )
     lines = write(
         tmp_path / "p.jsonl",
         "".join(json.dumps({"id": e.id, "tags": t}) + "\n" for e, t in zip(examples, tags, strict=True)),
     )
     truth = [list(example.tags) for example in examples]
     report = classification_report(truth, tags, output_dict=True, zero_division=0)
-    for found in (score_file("wnut17", two, gold), score_file("ner", one), score_file("wnut17", lines, gold)):
-        assert found["f1"] == pytest.approx(entity_f1(truth, tags), abs=1e-12)
-        assert found["precision"] == pytest.approx(precision_score(truth, tags), abs=1e-12)
-        for row in found["types"]:
+    for scores in (
+        score_file("wnut17", predictions, gold),
+        score_file("ner", gold_and_predictions),
+        score_file("wnut17", lines, gold),
+    ):
+        assert scores["f1"] == pytest.approx(entity_f1(truth, tags), abs=1e-12)
+        assert scores["precision"] == pytest.approx(precision_score(truth, tags), abs=1e-12)
+        for row in scores["types"]:
             assert row["f1"] == pytest.approx(report[row["name"]]["f1-score"], abs=1e-12)
             assert row["support"] == report[row["name"]]["support"]
 
@@ -194,9 +200,9 @@ def test_choices_score_from_every_file_that_predict_writes(data: Path, tmp_path:
         for number, e in enumerate(examples)
     ]
     right = sum(record["index"] == e.label for record, e in zip(records, examples, strict=True))
-    written = task.write(tmp_path, records, split="dev")
-    assert len(written) == 2
-    for path in written:
+    paths = task.write(tmp_path, records, split="dev")
+    assert len(paths) == 2
+    for path in paths:
         assert score_file(name, path, gold, on_error="skip")["accuracy"] == right / len(examples)
 
 
@@ -250,10 +256,10 @@ def tags(folder: Path, predictions: str) -> Any:
     return score_file("ner", write(folder / "p.conll", predictions), gold)
 
 
-def choice(folder: Path, chosen: str, **others: str) -> Any:
+def choice(folder: Path, chosen: str, **other_fields: str) -> Any:
     row = {"question": "q", "choice1": "x", "choice2": "y", "label": "A"}
     gold = write(folder / "g.jsonl", json.dumps(row) + "\n")
-    return score_file("choice", write(folder / "p.jsonl", json.dumps({"label": chosen, **others}) + "\n"), gold)
+    return score_file("choice", write(folder / "p.jsonl", json.dumps({"label": chosen, **other_fields}) + "\n"), gold)
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -268,8 +274,8 @@ def test_what_is_wrong_is_said(tmp_path: Path, name: str) -> None:
 
 def test_gold_is_read_as_evaluate_reads_it(tmp_path: Path) -> None:
     gold = write(tmp_path / "own.csv", 'id,text,label\n0,"well, yes",a\n1,no,b\n')
-    given = write(tmp_path / "preds.tsv", "id\tprediction\n0\ta\n1\ta\n")
-    assert score_file("classify", given, gold, label="label")["accuracy"] == 0.5
+    predictions = write(tmp_path / "preds.tsv", "id\tprediction\n0\ta\n1\ta\n")
+    assert score_file("classify", predictions, gold, label="label")["accuracy"] == 0.5
 
 
 @pytest.mark.parametrize(("chosen", "expected"), [(None, "fraud"), ("ok", "ok")])
@@ -290,9 +296,9 @@ def test_the_class_of_f1_is_named_and_can_be_chosen(
 
 def test_all_wrong_labels_are_named(tmp_path: Path) -> None:
     gold = write(tmp_path / "own.tsv", "id\tsentence\tlabel\n0\tgood\t1\n1\tbad\t0\n2\tfine\t1\n")
-    given = write(tmp_path / "p.tsv", "id\tprediction\n0\tx\n1\ty\n2\tx\n")
+    predictions = write(tmp_path / "p.tsv", "id\tprediction\n0\tx\n1\ty\n2\tx\n")
     with pytest.raises(AlbertKitError, match=r"predicted, but no label: `x` \(2\), `y` \(1\)"):
-        score_file("sst2", given, gold)
+        score_file("sst2", predictions, gold)
 
 
 # --- gold and prediction side by side ---------------------------------------------------------------------------------
@@ -350,9 +356,9 @@ def test_numbers_of_choices_begin_as_the_gold_does(tmp_path: Path) -> None:
 )
 def test_tags_against_themselves_are_all_right(tmp_path: Path, rows: str) -> None:
     gold = write(tmp_path / "g.conll", "".join(f"w{n} {tag}\n" for n, tag in enumerate(rows.split())))
-    both = write(tmp_path / "both.conll", "".join(f"w{n} {tag} {tag}\n" for n, tag in enumerate(rows.split())))
-    for found in (score_file("ner", gold, gold), score_file("ner", both)):
-        assert (found["f1"], found["accuracy"]) == (1, 1)
+    gold_twice = write(tmp_path / "both.conll", "".join(f"w{n} {tag} {tag}\n" for n, tag in enumerate(rows.split())))
+    for scores in (score_file("ner", gold, gold), score_file("ner", gold_twice)):
+        assert (scores["f1"], scores["accuracy"]) == (1, 1)
 
 
 GOLD_TAGS = ["O I-ORG I-ORG O", "B-PER I-PER O B-ORG", "B-ORG I-PER O O", "B-LOC O O I-LOC", "B-PER O B-PER O"]
@@ -366,10 +372,10 @@ def test_ill_formed_gold_is_scored_as_seqeval_does(tmp_path: Path) -> None:
         lines = ["".join(f"w{n} {tag}\n" for n, tag in enumerate(row.split())) for row in rows]
         return write(tmp_path / name, "\n".join(lines))
 
-    found = score_file("ner", file("p.conll", PREDICTED_TAGS), file("g.conll", GOLD_TAGS))
-    scores = {"precision": 0.875, "recall": 0.7777777777777778, "f1": 0.8235294117647058, "accuracy": 0.75}
-    assert {name: found[name] for name in scores} == pytest.approx(scores, abs=1e-12)
-    assert any("3 sentences with tags that are not IOB2, such as an `I-` after `O`" in note for note in found["notes"])
+    scores = score_file("ner", file("p.conll", PREDICTED_TAGS), file("g.conll", GOLD_TAGS))
+    expected = {"precision": 0.875, "recall": 0.7777777777777778, "f1": 0.8235294117647058, "accuracy": 0.75}
+    assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+    assert any("3 sentences with tags that are not IOB2, such as an `I-` after `O`" in note for note in scores["notes"])
     with pytest.raises(AlbertKitError, match="`I-ORG` after `O` is not IOB2"):
         list(tagging_task("ner").examples(tmp_path / "g.conll", split="train", labelled=True, bad_rows=BadRows()))
 
@@ -377,10 +383,16 @@ def test_ill_formed_gold_is_scored_as_seqeval_does(tmp_path: Path) -> None:
 def test_tags_with_a_column_that_counts_are_scored(tmp_path: Path) -> None:
     rows = [("EU", "B-ORG", "B-ORG"), ("is", "O", "B-ORG"), ("big", "O", "O")]
     gold = write(tmp_path / "g.conll", "".join(f"{n} {word} {tag}\n" for n, (word, tag, _) in enumerate(rows, 1)))
-    both = write(tmp_path / "both.conll", "".join(f"{n}\t{w}\t{a}\t{b}\n" for n, (w, a, b) in enumerate(rows, 1)))
+    gold_and_predictions = write(
+        tmp_path / "both.conll", "".join(f"{n}\t{w}\t{a}\t{b}\n" for n, (w, a, b) in enumerate(rows, 1))
+    )
     bare = write(tmp_path / "p.conll", "".join(f"{word} {tag}\n" for word, _, tag in rows))
-    for found in (score_file("ner", both), score_file("ner", bare, gold), score_file("ner", both, gold)):
-        assert (found["precision"], found["recall"], found["accuracy"]) == (0.5, 1, pytest.approx(2 / 3))
+    for scores in (
+        score_file("ner", gold_and_predictions),
+        score_file("ner", bare, gold),
+        score_file("ner", gold_and_predictions, gold),
+    ):
+        assert (scores["precision"], scores["recall"], scores["accuracy"]) == (0.5, 1, pytest.approx(2 / 3))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -405,11 +417,11 @@ def test_odd_files_of_tags_score_as_seqeval_does(tmp_path: Path, seed: int) -> N
             lines += [""] * draw.randint(1, 2)
         return write(tmp_path / name, "\n".join(lines))
 
-    found = score_file("ner", file("p.conll", predicted), file("g.conll", gold))
+    scores = score_file("ner", file("p.conll", predicted), file("g.conll", gold))
     theirs = {
         "precision": precision_score(gold, predicted, zero_division=0),
         "recall": recall_score(gold, predicted, zero_division=0),
         "f1": f1_score(gold, predicted, zero_division=0),
         "accuracy": accuracy_score(gold, predicted),
     }
-    assert {name: found[name] for name in theirs} == pytest.approx(theirs, abs=1e-12)
+    assert {name: scores[name] for name in theirs} == pytest.approx(theirs, abs=1e-12)

@@ -47,9 +47,11 @@ def test_version_2_equals_the_official_script(golden: Path, setting: str) -> Non
         for name in ("no_threshold", "threshold_0", "best_f1_threshold"):
             predictions = results[f"predictions_{name}"]
             official = results[f"official_{name}"]
-            asked = [pair for pair in gold if pair[0] in predictions]
-            assert squad_scores(predictions, asked, "2.0") == pytest.approx(official["without_na_file"], abs=1e-9)
-            with_odds = squad_scores(predictions, asked, "2.0", results["null_odds"])
+            predicted_gold = [pair for pair in gold if pair[0] in predictions]
+            assert squad_scores(predictions, predicted_gold, "2.0") == pytest.approx(
+                official["without_na_file"], abs=1e-9
+            )
+            with_odds = squad_scores(predictions, predicted_gold, "2.0", results["null_odds"])
             assert with_odds == pytest.approx(official["with_na_file"], abs=1e-9)
             compared += len(official["with_na_file"])
     assert compared > 70
@@ -72,10 +74,12 @@ def test_version_2_comparison_notices_a_changed_rule(golden: Path) -> None:
 def test_version_1_equals_the_official_script(golden: Path, setting: str) -> None:
     gold = gold_of(golden / "squad" / ("edge_cases.json" if "edge" in setting else "v11_dev60.json"))
     for results in json.loads((golden / "squad" / f"pred_v1_{setting}.json").read_text()).values():
-        asked = [pair for pair in gold if pair[1]]
-        assert squad_scores(results["predictions"], asked, "1.1") == pytest.approx(results["eval_v1"], abs=1e-9)
-        right = {name: golds[0] for name, golds in asked}
-        assert squad_scores(right, asked, "1.1") != pytest.approx(results["eval_v1"], abs=1e-9)
+        answerable_gold = [pair for pair in gold if pair[1]]
+        assert squad_scores(results["predictions"], answerable_gold, "1.1") == pytest.approx(
+            results["eval_v1"], abs=1e-9
+        )
+        right = {name: golds[0] for name, golds in answerable_gold}
+        assert squad_scores(right, answerable_gold, "1.1") != pytest.approx(results["eval_v1"], abs=1e-9)
 
 
 def test_missing_predictions_count_as_wrong() -> None:

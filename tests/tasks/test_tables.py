@@ -150,9 +150,9 @@ def test_quotes_of_the_text_are_no_quoting(tmp_path):
 def test_the_two_editions_of_rte(data, golden):
     with (
         Table(data / "glue/RTE/dev.tsv", quoted="look") as quoted,
-        open(data / "glue/RTE/dev.tsv", newline="") as other,
+        open(data / "glue/RTE/dev.tsv", newline="") as other_edition,
     ):
-        assert [row.values for row in quoted.rows()] == list(csv.DictReader(other, delimiter="\t"))
+        assert [row.values for row in quoted.rows()] == list(csv.DictReader(other_edition, delimiter="\t"))
     plain = golden / "glue/data/RTE/dev.tsv"
     expected = [line.split("\t") for line in plain.read_text(encoding="utf-8").splitlines()[1:]]
     assert [list(row.values()) for row in values(plain, quoted="look")] == expected

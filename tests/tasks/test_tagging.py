@@ -68,26 +68,26 @@ def test_every_word_has_one_place_or_follows(tokenizer: AlbertTokenizer, words: 
         words = list("".join(words))
     text = (" " if spaces else "").join(words)
     _, spans = tokenizer.encode_with_offsets(text)
-    places = find_tagged_words(words, spaces, spans)
-    assert len(set(places.words.tolist())) == len(places.words) == len(set(places.tokens.tolist()))
-    assert (np.diff(places.words) > 0).all()
-    assert (np.diff(places.tokens) > 0).all()
+    tagged = find_tagged_words(words, spaces, spans)
+    assert len(set(tagged.words.tolist())) == len(tagged.words) == len(set(tagged.tokens.tolist()))
+    assert (np.diff(tagged.words) > 0).all()
+    assert (np.diff(tagged.tokens) > 0).all()
     starts = np.cumsum([0, *(len(word) + spaces for word in words)])
-    for piece, word, end in zip(*(column.tolist() for column in places), strict=True):
+    for piece, word, end in zip(*(column.tolist() for column in tagged), strict=True):
         (first, last), begin = spans[piece], starts[word]
         assert begin < last
         assert first < begin + len(words[word])
         assert not any(visible(character) for character in text[first:begin])  # nothing of an earlier word
         assert end > word
-    followers = set(range(len(words))) - set(places.words.tolist())
+    followers = set(range(len(words))) - set(tagged.words.tolist())
     for word in followers:  # no visible character of theirs is in a piece that does not begin in an earlier word
-        inside = [s for s in spans if starts[word] <= s[0] and s[1] <= starts[word] + len(words[word])]
-        assert not any(visible(character) for first, last in inside for character in text[first:last])
+        spans_in_word = [s for s in spans if starts[word] <= s[0] and s[1] <= starts[word] + len(words[word])]
+        assert not any(visible(character) for first, last in spans_in_word for character in text[first:last])
     tags, probabilities = spread(
-        len(words), places.words, places.ends, ["B-X"] * len(places.words), np.full(len(places.words), 0.5)
+        len(words), tagged.words, tagged.ends, ["B-X"] * len(tagged.words), np.full(len(tagged.words), 0.5)
     )
     assert len(tags) == len(probabilities) == len(words)
-    assert [tags[word] for word in places.words] == ["B-X"] * len(places.words)
+    assert [tags[word] for word in tagged.words] == ["B-X"] * len(tagged.words)
     assert {tags[word] for word in followers} <= {"O", "I-X"}
 
 
@@ -98,12 +98,12 @@ def visible(character: str) -> bool:
 def test_words_without_a_piece_of_their_own() -> None:
     # 한국 은 one piece each; a space within an entity and one after it; a zero-width space that the piece after it covers
     words = list("한국 은행\u200b총 재")
-    places = find_tagged_words(words, False, [(0, 2), (2, 5), (5, 7), (7, 9)])
-    assert places.tokens.tolist() == [0, 1, 2, 3]
-    assert [words[word] for word in places.words] == ["한", "은", "총", "재"]
-    assert places.ends.tolist() == [2, 5, 7, 9]
+    tagged = find_tagged_words(words, False, [(0, 2), (2, 5), (5, 7), (7, 9)])
+    assert tagged.tokens.tolist() == [0, 1, 2, 3]
+    assert [words[word] for word in tagged.words] == ["한", "은", "총", "재"]
+    assert tagged.ends.tolist() == [2, 5, 7, 9]
     tags, probabilities = spread(
-        9, places.words, places.ends, ["B-OG", "I-OG", "B-PS", "I-OG"], np.array([0.9, 0.8, 0.7, 0.6])
+        9, tagged.words, tagged.ends, ["B-OG", "I-OG", "B-PS", "I-OG"], np.array([0.9, 0.8, 0.7, 0.6])
     )
     assert tags == ["B-OG", "I-OG", "I-OG", "I-OG", "I-OG", "O", "B-PS", "O", "I-OG"]
     assert probabilities == [0.9, 0.9, 0.9, 0.8, 0.8, 0.8, 0.7, 0.7, 0.6]
@@ -114,15 +114,15 @@ def test_words_without_a_piece_of_their_own() -> None:
 def test_windows_tag_every_piece_once_with_the_most_context(num_pieces: int, size: int) -> None:
     starts, window_of = sentence_windows(num_pieces, size)
     pieces = np.arange(num_pieces)
-    left, right = pieces - starts[window_of], starts[window_of] + size - 1 - pieces
+    num_before, num_after = pieces - starts[window_of], starts[window_of] + size - 1 - pieces
     assert len(window_of) == num_pieces
-    assert (left >= 0).all()
-    assert (right >= 0).all()
+    assert (num_before >= 0).all()
+    assert (num_after >= 0).all()
     assert starts[0] == 0
     assert starts[-1] == max(num_pieces - size, 0)
     if len(starts) > 1 and len(starts) * num_pieces < 100_000:
         contexts = np.minimum(pieces - starts[:, None], starts[:, None] + size - 1 - pieces)
-        assert (np.minimum(left, right) == contexts.max(0)).all()
+        assert (np.minimum(num_before, num_after) == contexts.max(0)).all()
 
 
 @settings(max_examples=30, deadline=None)
@@ -136,18 +136,18 @@ def test_windows_of_sentences_tag_every_word_once(tokenizer: AlbertTokenizer, wo
     sentence = TaggedExample("0", tuple(words), ("B-X",) * len(words))
     features = task.features([sentence, sentence], tokenizer, labelled=True)
     assert features.lengths.max() <= 12
-    whole = task.with_changes(length=1000).features([sentence], tokenizer, labelled=True)
-    expected = whole.per_token["words"][whole.per_token["words"] >= 0].tolist()
-    found = features.per_token["words"]
-    assert found[found >= 0].tolist() == expected * 2
-    assert ((features.per_token["labels"] >= 0) == (found >= 0)).all()
+    unsplit = task.with_changes(length=1000).features([sentence], tokenizer, labelled=True)
+    expected = unsplit.per_token["words"][unsplit.per_token["words"] >= 0].tolist()
+    words_of_tokens = features.per_token["words"]
+    assert words_of_tokens[words_of_tokens >= 0].tolist() == expected * 2
+    assert ((features.per_token["labels"] >= 0) == (words_of_tokens >= 0)).all()
     ids = {}
     for start, stop, of in zip(features.offsets[:-1], features.offsets[1:], features.examples, strict=True):
         for token in range(start, stop):
-            if found[token] >= 0:
-                ids[of, found[token]] = features.input_ids[token]
-    tagged = whole.per_token["words"] >= 0
-    assert [ids[0, word] for word in expected] == whole.input_ids[tagged].tolist()
+            if words_of_tokens[token] >= 0:
+                ids[of, words_of_tokens[token]] = features.input_ids[token]
+    tagged = unsplit.per_token["words"] >= 0
+    assert [ids[0, word] for word in expected] == unsplit.input_ids[tagged].tolist()
 
 
 def test_features_by_hand(tokenizer: AlbertTokenizer) -> None:
@@ -186,8 +186,8 @@ def test_the_loss_is_transformers(tokenizer: AlbertTokenizer, tiny_model: Callab
         ids[row, : stop - start] = torch.from_numpy(features.input_ids[start:stop])
         mask[row, : stop - start] = 1
         labels[row, : stop - start] = torch.from_numpy(features.per_token["labels"][start:stop])
-    wanted = theirs(input_ids=ids, attention_mask=mask, labels=labels).loss
-    assert ours.mean().item() == pytest.approx(wanted.item(), abs=1e-5)
+    expected = theirs(input_ids=ids, attention_mask=mask, labels=labels).loss
+    assert ours.mean().item() == pytest.approx(expected.item(), abs=1e-5)
     assert task.counts(batch) == {"tagging": int(ours.label_count)} == {"tagging": 12}
     weights = torch.tensor([0.5, 1.0, 2.0, 3.0, 1.0])
     weighted = torch.nn.functional.cross_entropy(
@@ -257,27 +257,29 @@ def test_klue_scores_are_the_benchmarks(sentences: list[tuple[str, list[str], li
     ours = klue_scores(examples, [predicted for _, _, predicted in sentences])
     # The baseline puts all sentences in one list, `O` of [CLS] and [SEP] between them.
     gold, predicted = ["O"], ["O"]
-    for text, one, other in sentences:
-        seen = [place for place, character in enumerate(text) if character != " "]
-        gold += [one[place] for place in seen] + ["O"]
-        predicted += [other[place] for place in seen] + ["O"]
+    for text, gold_row, predicted_row in sentences:
+        indices = [index for index, character in enumerate(text) if character != " "]
+        gold += [gold_row[index] for index in indices] + ["O"]
+        predicted += [predicted_row[index] for index in indices] + ["O"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         entity = seqeval_f1([gold], [predicted], average="macro", mode="strict", scheme=IOB2, zero_division=0)
     assert ours["entity_macro_f1"] == pytest.approx(float(entity), nan_ok=True)
     without_frame = [
-        [tag for text, *rows in sentences for place, tag in enumerate(rows[which]) if text[place] != " "]
-        for which in (0, 1)
+        [tag for text, *rows in sentences for index, tag in enumerate(rows[side]) if text[index] != " "]
+        for side in (0, 1)
     ]
     character = f1_score(*without_frame, labels=LABELS, average="macro", zero_division=1)
     assert ours["character_macro_f1"] == pytest.approx(character)
 
 
 def test_klue_scores_notice_spaces_and_loose_tags() -> None:
-    one = [TaggedExample("", tuple("가 나"), ("B-PS", "I-PS", "I-PS"), False)]
-    assert klue_scores(one, [["B-PS", "O", "I-PS"]])["entity_macro_f1"] == 1.0  # the space does not count
-    assert klue_scores(one, [["I-PS", "I-PS", "I-PS"]])["entity_macro_f1"] == 0.0  # begun with I-: conlleval has 1.0
-    assert klue_scores(one, [["B-PS", "I-PS", "O"]])["character_macro_f1"] < 1.0
+    examples = [TaggedExample("", tuple("가 나"), ("B-PS", "I-PS", "I-PS"), False)]
+    assert klue_scores(examples, [["B-PS", "O", "I-PS"]])["entity_macro_f1"] == 1.0  # the space does not count
+    assert (
+        klue_scores(examples, [["I-PS", "I-PS", "I-PS"]])["entity_macro_f1"] == 0.0
+    )  # begun with I-: conlleval has 1.0
+    assert klue_scores(examples, [["B-PS", "I-PS", "O"]])["character_macro_f1"] < 1.0
     assert np.isnan(klue_scores([TaggedExample("", ("가",), ("O",), False)], [["O"]])["entity_macro_f1"])
 
 
@@ -301,11 +303,11 @@ def test_written_predictions_are_read_again(tmp_path: Path) -> None:
         {"id": "0", "words": list("가 나"), "tags": ["B-X", "I-X", "I-X"], "entities": []},
         {"id": "1", "words": ["#"], "tags": ["O"], "entities": []},
     ]
-    written = task.write(tmp_path / "out", records, split="dev")
-    assert [path.name for path in written] == ["predictions.jsonl", "predictions.conll"]
-    examples = list(read_tagged(written[1], TagFileLayout(characters=True), labelled=True, bad_rows=BadRows()))
+    paths = task.write(tmp_path / "out", records, split="dev")
+    assert [path.name for path in paths] == ["predictions.jsonl", "predictions.conll"]
+    examples = list(read_tagged(paths[1], TagFileLayout(characters=True), labelled=True, bad_rows=BadRows()))
     assert [(list(e.words), list(e.tags)) for e in examples] == [(r["words"], r["tags"]) for r in records]
-    assert [json.loads(line) for line in written[0].read_text(encoding="utf-8").splitlines()] == records
+    assert [json.loads(line) for line in paths[0].read_text(encoding="utf-8").splitlines()] == records
 
 
 def test_a_perfect_model_on_real_data(data: Path, tokenizer: AlbertTokenizer, korean: AlbertTokenizer) -> None:

@@ -21,7 +21,7 @@ from albertkit.tasks.tagging_files import SCHEMES, TagFileLayout, TaggedExample,
 WORDS = TagFileLayout()
 
 
-def read(
+def read_text(
     file: Path, text: str | bytes, layout: TagFileLayout = WORDS, labelled: bool = True
 ) -> tuple[list[TaggedExample], BadRows]:
     file.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -34,12 +34,12 @@ def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path: Path
               "note": "checked by two people twice", "source": "web", "numbers": [1, 0, 2]}  # fmt: skip
     file = tmp_path / "train.jsonl"
     file.write_text(json.dumps(record) + "\n")
-    said = "`train.jsonl`: 2 fields hold texts that are not read: {}; name those to read with --text-column and --label-column"
+    note = "`train.jsonl`: 2 fields hold texts that are not read: {}; name those to read with --text-column and --label-column"
     for layout, fields in ((WORDS, "`fine_tags`, `note`"), (TagFileLayout(tags_field="fine_tags"), "`tags`, `note`")):
         for strict in (True, False):
             bad_rows = BadRows("stop")
             assert len(list(read_tagged(file, layout, labelled=True, bad_rows=bad_rows, strict=strict))) == 1
-            assert bad_rows.notes == ([said.format(fields)] if strict else [])
+            assert bad_rows.notes == ([note.format(fields)] if strict else [])
 
 
 # --- real files -------------------------------------------------------------------------------------------------------
@@ -64,12 +64,12 @@ def test_wnut(data: Path, name: str, sentences: int, words: int, entities: int) 
 
 def annotated(sentence: str) -> tuple[str, list[tuple[str, int, int]]]:
     """KLUE's comment, `<경찰:OG>은`, as text and entities."""
-    text, entities, place = "", [], 0
-    for found in re.finditer("<(<?[^<>]+):(PS|LC|OG|DT|TI|QT)>", sentence):
-        text += sentence[place : found.start()]
-        entities.append((found[2], len(text), len(text) + len(found[1]) - 1))
-        text, place = text + found[1], found.end()
-    return text + sentence[place:], entities
+    text, entities, position = "", [], 0
+    for match in re.finditer("<(<?[^<>]+):(PS|LC|OG|DT|TI|QT)>", sentence):
+        text += sentence[position : match.start()]
+        entities.append((match[2], len(text), len(text) + len(match[1]) - 1))
+        text, position = text + match[1], match.end()
+    return text + sentence[position:], entities
 
 
 def test_klue_agrees_with_its_own_comments(data: Path) -> None:
@@ -87,13 +87,13 @@ def test_klue_agrees_with_its_own_comments(data: Path) -> None:
 
 @st.composite
 def sentences(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int]]]:
-    entities, place = [], draw(st.integers(0, 2))
+    entities, position = [], draw(st.integers(0, 2))
     for kind, length, gap in draw(
         st.lists(st.tuples(st.sampled_from(["PER", "creative-work"]), st.integers(1, 3), st.integers(0, 2)), max_size=5)
     ):
-        entities.append((kind, place, place + length - 1))
-        place += length + gap
-    return place + draw(st.integers(1, 3)), entities
+        entities.append((kind, position, position + length - 1))
+        position += length + gap
+    return position + draw(st.integers(1, 3)), entities
 
 
 @settings(deadline=None)
@@ -115,17 +115,19 @@ def test_every_scheme_is_read_as_iob2(
     if scheme == "BILOU":
         rows = [[tag.replace("E-", "L-").replace("S-", "U-") for tag in tags] for tags in rows]
     text = "\n".join("".join(f"word {tag}\n" for tag in tags) for tags in rows)
-    examples, bad_rows = read(tmp_path_factory.getbasetemp() / "tags.conll", text)
+    examples, bad_rows = read_text(tmp_path_factory.getbasetemp() / "tags.conll", text)
     assert [(len(example.words), spans(example.tags)) for example in examples] == contents
     assert [list(example.tags) for example in examples] == [write_tags(entities, n) for n, entities in contents]
-    same = rows == [list(example.tags) for example in examples]
-    said = "BIOES" if scheme == "BILOU" else scheme
-    assert [note.split(" has ")[1] for note in bad_rows.notes] == [f"{said} tags; they were read as IOB2"] * (not same)
+    is_unchanged = rows == [list(example.tags) for example in examples]
+    scheme_in_note = "BIOES" if scheme == "BILOU" else scheme
+    assert [note.split(" has ")[1] for note in bad_rows.notes] == [f"{scheme_in_note} tags; they were read as IOB2"] * (
+        not is_unchanged
+    )
 
 
 def test_a_mixture_of_schemes_is_not_guessed(tmp_path: Path) -> None:
     text = "a B-X\nb O\n\nc B-X\nd I-X\n\ne O\nf I-X\n\ng I-X\n"
-    examples, bad_rows = read(tmp_path / "a.conll", text)
+    examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
     assert [(row.line, row.reason) for row in bad_rows.found] == [
         (8, "`I-X` after `O` is not IOB2, as the file's other tags are: `B-X` would be"),
@@ -143,44 +145,44 @@ def test_columns_separators_and_comments(tmp_path: Path) -> None:
         "\ufeff-DOCSTART- -X- -X- O\r\n\r\nEU NNP B-NP B-ORG\r\n  rejects VBZ B-VP O\r\n \r\n"
         "# a comment\r\n# NN B-NP O\r\n-DOCSTART- -X- O O\r\nPeter\tNNP\tB-NP\tB-PER\r\n"
     )
-    examples, bad_rows = read(tmp_path / "a.txt", text)
+    examples, bad_rows = read_text(tmp_path / "a.txt", text)
     assert examples == [
         TaggedExample("0", ("EU", "rejects"), ("B-ORG", "O")), TaggedExample("1", ("#",), ("O",)),
         TaggedExample("2", ("Peter",), ("B-PER",)),
     ]  # fmt: skip
     assert bad_rows.found == []
-    chunks, _ = read(tmp_path / "a.txt", text, TagFileLayout(tag_column=2))
+    chunks, _ = read_text(tmp_path / "a.txt", text, TagFileLayout(tag_column=2))
     assert [example.tags for example in chunks] == [("B-NP", "B-VP"), ("B-NP",), ("B-NP",)]
     assert examples[0].text == "EU rejects"
 
 
 def test_compressed(tmp_path: Path) -> None:
-    assert len(read(tmp_path / "a.conll.gz", gzip.compress(b"a O\n\nb B-X\n"))[0]) == 2
+    assert len(read_text(tmp_path / "a.conll.gz", gzip.compress(b"a O\n\nb B-X\n"))[0]) == 2
 
 
 def test_odd_characters_are_no_line_ends(tmp_path: Path) -> None:
-    examples, _ = read(tmp_path / "a.conll", "a\u2028b\u0085\tO\nc\u00a0d O\n")
+    examples, _ = read_text(tmp_path / "a.conll", "a\u2028b\u0085\tO\nc\u00a0d O\n")
     assert examples[0].words == ("a\u2028b\u0085", "c\u00a0d")
 
 
 def test_klue_characters(tmp_path: Path) -> None:
     text = "## 주석 : ##\n## klue-0\t<박:PS> 씨#\n박\tB-PS\n \tO\n씨\tO\n#\tO\n\n## klue-1\t가\n가\tO\n\t\n나\tO\n"
-    examples, bad_rows = read(tmp_path / "a.tsv", text, TagFileLayout(characters=True))
+    examples, bad_rows = read_text(tmp_path / "a.tsv", text, TagFileLayout(characters=True))
     assert [(example.id, example.text) for example in examples] == [("klue-0", "박 씨#"), ("klue-1", "가"), ("2", "나")]
     assert (examples[0].tags, examples[0].spaces, bad_rows.found) == (("B-PS", "O", "O", "O"), False, [])
-    unlabelled, _ = read(tmp_path / "b.tsv", "박\n \n씨\n\n가\n", TagFileLayout(characters=True), labelled=False)
+    unlabelled, _ = read_text(tmp_path / "b.tsv", "박\n \n씨\n\n가\n", TagFileLayout(characters=True), labelled=False)
     assert [example.text for example in unlabelled] == ["박 씨", "가"]
 
 
 def test_jsonl(tmp_path: Path) -> None:
     good = [{"id": "x", "tokens": ["New York", "!"], "tags": ["S-LOC", "O"]}, {"tokens": ["a"], "tags": ["O"]}]
     text = "\n" + "\n".join(map(json.dumps, good)) + "\n"
-    examples, bad_rows = read(tmp_path / "a.jsonl", text)
+    examples, bad_rows = read_text(tmp_path / "a.jsonl", text)
     assert examples == [TaggedExample("x", ("New York", "!"), ("B-LOC", "O")), TaggedExample("1", ("a",), ("O",))]
     assert bad_rows.notes == [f"`{tmp_path / 'a.jsonl'}` has BIOES tags; they were read as IOB2"]
-    named, _ = read(tmp_path / "c.jsonl", '{"guid": "x-1", "tokens": ["a"], "tags": ["O"]}')
-    assert named[0].id == "x-1"
-    unlabelled, _ = read(tmp_path / "b.jsonl", '{"tokens": ["a", "b"]}', labelled=False)
+    with_guid, _ = read_text(tmp_path / "c.jsonl", '{"guid": "x-1", "tokens": ["a"], "tags": ["O"]}')
+    assert with_guid[0].id == "x-1"
+    unlabelled, _ = read_text(tmp_path / "b.jsonl", '{"tokens": ["a", "b"]}', labelled=False)
     assert unlabelled == [TaggedExample("0", ("a", "b"))]
 
 
@@ -202,7 +204,7 @@ def test_jsonl(tmp_path: Path) -> None:
 )
 def test_a_bad_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason: str) -> None:
     text = f"good O\n\nbefore O\n{line}\nafter X\n\nlast O\n".encode("utf-8", "surrogateescape")
-    examples, bad_rows = read(tmp_path / "a.conll", text)
+    examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert [(example.id, example.words) for example in examples] == [("0", ("good",)), ("2", ("last",))]
     assert [(row.line, row.reason) for row in bad_rows.found] == [(4, reason)]
     assert ("iconv -f LATIN1" in bad_rows.found[0].hint) is ("UTF-8" in reason)
@@ -224,24 +226,24 @@ def test_a_bad_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason
     ],
 )
 def test_bad_records(tmp_path: Path, line: str, reason: str) -> None:
-    examples, bad_rows = read(tmp_path / "a.jsonl", f'{{"tokens": ["a"], "tags": ["O"]}}\n{line}\n')
+    examples, bad_rows = read_text(tmp_path / "a.jsonl", f'{{"tokens": ["a"], "tags": ["O"]}}\n{line}\n')
     assert len(examples) == 1
     assert bad_rows.found[0].line == 2
     assert bad_rows.found[0].reason.startswith(reason)
 
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
-    _, bad_rows = read(tmp_path / "a.conll", "a\nb\n")
+    _, bad_rows = read_text(tmp_path / "a.conll", "a\nb\n")
     assert bad_rows.found[0].reason == "one column alone, so there is no tag"
-    _, bad_rows = read(tmp_path / "a.conll", "a O\n", TagFileLayout(tag_column=3))
+    _, bad_rows = read_text(tmp_path / "a.conll", "a O\n", TagFileLayout(tag_column=3))
     assert bad_rows.found[0].reason == "there is no column 3 (counted from 0) among 2"
-    _, bad_rows = read(tmp_path / "a.tsv", "ab\tO\n", TagFileLayout(characters=True))
+    _, bad_rows = read_text(tmp_path / "a.tsv", "ab\tO\n", TagFileLayout(characters=True))
     assert bad_rows.found[0].reason == "`ab` is not one character"
 
 
 @pytest.mark.parametrize("text", ["", "\n\n \t\n", "-DOCSTART- O\n"])
 def test_nothing_in_it(tmp_path: Path, text: str) -> None:
-    assert read(tmp_path / "a.conll", text)[0] == []
+    assert read_text(tmp_path / "a.conll", text)[0] == []
 
 
 def test_no_file(tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def test_no_file(tmp_path: Path) -> None:
 )
 def test_blanks_after_words_and_tags_belong_to_neither(tmp_path: Path, text: str) -> None:
     file = tmp_path / "train.txt"
-    (example,), bad_rows = read(file, text)
+    (example,), bad_rows = read_text(file, text)
     assert not bad_rows.found
     assert (example.words, example.tags) == (("Bob", "ran"), ("B-PER", "O"))
 
@@ -277,17 +279,17 @@ COUNTED = {  # file, sentences
 @pytest.mark.parametrize("name", COUNTED)
 def test_a_column_that_counts_the_words_is_no_word(tmp_path: Path, name: str) -> None:
     text, sentences = COUNTED[name]
-    examples, bad_rows = read(tmp_path / "a.conll", text)
+    examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert ([list(example.words) for example in examples], bad_rows.found) == (sentences, [])
     note = f"`{tmp_path / 'a.conll'}`: the first column counts the words of each sentence; the words are in the second"
     assert bad_rows.notes[0] == note
     assert any("2 lines with an index such as" in note for note in bad_rows.notes) is (name == "CoNLL-U")
-    unlabelled, _ = read(tmp_path / "a.conll", re.sub("[\t ][^\t\n ]*$", "", text, flags=re.M), labelled=False)
+    unlabelled, _ = read_text(tmp_path / "a.conll", re.sub("[\t ][^\t\n ]*$", "", text, flags=re.M), labelled=False)
     assert [list(example.words) for example in unlabelled] == sentences
 
 
 def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path: Path) -> None:
-    examples, bad_rows = read(tmp_path / "a.conll", "1 a O\n2 b O\n\nEU NN O\n\n1 c O\n2 d O\n")
+    examples, bad_rows = read_text(tmp_path / "a.conll", "1 a O\n2 b O\n\nEU NN O\n\n1 c O\n2 d O\n")
     assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
     assert [(row.line, row.reason) for row in bad_rows.found] == [
         (4, "`EU` in the first column, which counts the words of each sentence")
@@ -300,7 +302,7 @@ def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path: Path) ->
     ids=["a long one", "alone", "in a sentence"],
 )
 def test_numbers_may_be_words(tmp_path: Path, text: str) -> None:
-    examples, bad_rows = read(tmp_path / "a.conll", text)
+    examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert [word for example in examples for word in example.words] == [
         line.split()[0] for line in text.split("\n") if line
     ]
@@ -317,7 +319,7 @@ def test_numbers_may_be_words(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_comments_of_unlabelled_files(tmp_path: Path, text: str, sentences: list[list[str]]) -> None:
-    examples, bad_rows = read(tmp_path / "a.conll", text, labelled=False)
+    examples, bad_rows = read_text(tmp_path / "a.conll", text, labelled=False)
     assert ([list(example.words) for example in examples], bad_rows.found) == (sentences, [])
     assert any("1 line such as `# …` read as the word `#`" in note for note in bad_rows.notes) is ("# NN\nis" in text)
 
@@ -331,14 +333,14 @@ def test_comments_of_unlabelled_files(tmp_path: Path, text: str, sentences: list
     ],
 )
 def test_a_line_that_only_looks_like_a_comment_or_a_file_is_refused(tmp_path: Path, text: str, reason: str) -> None:
-    examples, bad_rows = read(tmp_path / "a.conll", text)
+    examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert (examples, [row.reason.startswith(reason) for row in bad_rows.found]) == ([], [True])
 
 
 def test_bmes(tmp_path: Path) -> None:
     """As ResumeNER and MSRA-NER have them; the entities are those of the same tags in BIOES, by seqeval."""
     tags = ["B-PER", "M-PER", "M-PER", "E-PER", "O", "S-LOC", "B-LOC", "E-LOC"]
-    (example,), bad_rows = read(tmp_path / "a.conll", "".join(f"字 {tag}\n" for tag in tags))
+    (example,), bad_rows = read_text(tmp_path / "a.conll", "".join(f"字 {tag}\n" for tag in tags))
     theirs = Entities([[tag.replace("M-", "I-") for tag in tags]], IOBES).entities[0]
     assert spans(example.tags) == [(entity.tag, entity.start, entity.end - 1) for entity in theirs]
     assert (spans(example.tags)[0], bad_rows.found) == (("PER", 0, 3), [])
@@ -348,19 +350,19 @@ def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path: Path) -
     """The hub's sets have `tokens` and `ner_tags`, often beside the tags of other tasks."""
     record = {"tokens": ["Ann", "ran"], "words": ["x", "y"], "pos_tags": ["NNP", "VBD"], "ner_tags": ["B-PER", "O"]}
     file = tmp_path / "train.jsonl"
-    [example], _ = read(file, json.dumps(record))
+    [example], _ = read_text(file, json.dumps(record))
     assert (example.words, example.tags) == (("Ann", "ran"), ("B-PER", "O"))
-    [example], _ = read(file, json.dumps({**record, "tags": ["O", "B-ACT"]}))
+    [example], _ = read_text(file, json.dumps({**record, "tags": ["O", "B-ACT"]}))
     assert example.tags == ("O", "B-ACT")
-    named = find_task("ner", Columns(text="words", label="ner_tags"))
-    [example] = named.examples(file, split="train", labelled=True, bad_rows=BadRows())
+    task = find_task("ner", Columns(text="words", label="ner_tags"))
+    [example] = task.examples(file, split="train", labelled=True, bad_rows=BadRows())
     assert (example.words, example.tags) == (("x", "y"), ("B-PER", "O"))
-    assert TaggingTask.from_dict(json.loads(json.dumps(named.to_dict()))) == named
+    assert TaggingTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     with pytest.raises(DataError, match="there is no field `gold`"):
         list(find_task("ner", Columns(label="gold")).examples(file, split="train", labelled=True, bad_rows=BadRows()))
     file.write_text("Ann\tB-PER\n")
     with pytest.raises(DataError, match="columns without names, and `words` is named"):
-        list(named.examples(file, split="train", labelled=True, bad_rows=BadRows()))
+        list(task.examples(file, split="train", labelled=True, bad_rows=BadRows()))
     with pytest.raises(ConfigError, match="leave out --pair-column"):
         find_task("ner", Columns(label="ner_tags", pair="x"))
 
@@ -368,7 +370,7 @@ def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path: Path) -
 def test_a_second_column_of_tags_is_reported(tmp_path: Path) -> None:
     """GermEval has nested entities in its last column; the chunks of CoNLL-2003 are tags of another kind."""
     nested = "1\tder\tO\tO\n2\tVerein\tB-ORG\tO\n3\tBerlin\tI-ORG\tB-LOC\n\n1\tBonn\tB-LOC\tO\n"
-    examples, bad_rows = read(tmp_path / "a.tsv", nested)
+    examples, bad_rows = read_text(tmp_path / "a.tsv", nested)
     assert [example.tags for example in examples] == [("O", "O", "B-LOC"), ("O",)]
     assert "column 3 has tags of the same types as column 4, the last, which is read" in bad_rows.notes[-1]
     assert f"cut -f 1-3 {tmp_path / 'a.tsv'}" in bad_rows.notes[-1]
@@ -376,4 +378,4 @@ def test_a_second_column_of_tags_is_reported(tmp_path: Path) -> None:
         ("EU NNP B-NP B-ORG\nran VBD B-VP O\n", WORDS),
         ("EU B-ORG B-ORG\n", TagFileLayout(tag_column=1)),
     ):
-        assert read(tmp_path / "b.conll", text, layout)[1].notes == []
+        assert read_text(tmp_path / "b.conll", text, layout)[1].notes == []

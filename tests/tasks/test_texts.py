@@ -40,7 +40,7 @@ def task_of(kind="classification", text="text", pair=None, label="label", id=Non
     return table_task(kind, "mine", Columns(text=text, pair=pair, label=label, id=id), **settings)
 
 
-def read(task, path, *, split="train", labelled=True, on_error="stop"):
+def read_file(task, path, *, split="train", labelled=True, on_error="stop"):
     bad_rows = BadRows(on_error)
     examples = read_examples(task, path, split, labelled, bad_rows)
     return (examples, [(row.line, row.reason) for row in bad_rows.found]) if on_error == "skip" else examples
@@ -77,23 +77,23 @@ def test_pairs_are_cut_a_piece_at_a_time_from_the_longer():
     pairs = [(" ".join(words[:n]), " ".join(words[-m:] if m else [])) for n in range(1, 13) for m in range(13)]
     differ = 0
     for length in range(5, 20):
-        made = text_features([a for a, _ in pairs], [b for _, b in pairs], TOKENIZER, length)
+        features = text_features([a for a, _ in pairs], [b for _, b in pairs], TOKENIZER, length)
         for row, (first, second) in enumerate(pairs):
-            here = slice(made.offsets[row], made.offsets[row + 1])
-            got = made.input_ids[here].tolist(), made.token_type_ids[here].tolist()
+            tokens = slice(features.offsets[row], features.offsets[row + 1])
+            sequence = features.input_ids[tokens].tolist(), features.token_type_ids[tokens].tolist()
             first_ids, second_ids = TOKENIZER.ids(first), TOKENIZER.ids(second)
-            assert got == expected_pair(first_ids, second_ids, length)
-            differ += got != expected_pair(first_ids, second_ids, length, from_second=False)
+            assert sequence == expected_pair(first_ids, second_ids, length)
+            differ += sequence != expected_pair(first_ids, second_ids, length, from_second=False)
     assert differ > 100  # the comparison notices a tie broken the other way
 
 
 @pytest.mark.parametrize(("size", "stride"), [(4, 1), (4, 2), (4, 4), (5, 3)])
 def test_windows_cover_every_piece(size, stride):
     texts = [" ".join(f"w{number}" for number in range(count)) for count in range(1, 15)]
-    made = text_features(texts, None, TOKENIZER, size + 2, stride)
+    features = text_features(texts, None, TOKENIZER, size + 2, stride)
     windows = [[] for _ in texts]
-    for row, example in enumerate(made.examples):
-        ids = made.input_ids[made.offsets[row] : made.offsets[row + 1]].tolist()
+    for row, example in enumerate(features.examples):
+        ids = features.input_ids[features.offsets[row] : features.offsets[row + 1]].tolist()
         assert (ids[0], ids[-1]) == (2, 3)
         windows[example].append(ids[1:-1])
     for text, parts in zip(texts, windows, strict=True):
@@ -110,11 +110,11 @@ def test_tokens_that_are_cut_are_counted(with_pairs):
     pairs = [" ".join(words[:n]) for _ in range(13) for n in range(13)] if with_pairs else None
     task = TextClassification(name="mine", text_column="text", length=9, labels=("x", "y"))
     examples = [TextExample("", text, pair) for text, pair in zip(texts, pairs or [None] * len(texts), strict=True)]
-    for made in (text_features(texts, pairs, TOKENIZER, 9), task.features(examples, TOKENIZER, labelled=False)):
+    for features in (text_features(texts, pairs, TOKENIZER, 9), task.features(examples, TOKENIZER, labelled=False)):
         for row, text in enumerate(texts):
             pair = pairs[row] if pairs else ""
-            wanted = len(text.split()) + len(pair.split()) + (3 if pair else 2)
-            assert made.left_out[row] == wanted - made.lengths[row]
+            full_length = len(text.split()) + len(pair.split()) + (3 if pair else 2)
+            assert features.left_out[row] == full_length - features.lengths[row]
     assert not text_features(texts, None, TOKENIZER, 9, stride=3).left_out.any()  # windows read all
 
 
@@ -154,9 +154,9 @@ def test_losses_and_probabilities_are_those_of_transformers(tiny_model):
         ]
         task = replace(task, length=8)
         ours = tiny_model(task.model_class, vocab_size=90, **task.head())
-        made = task.features(examples, TOKENIZER, labelled=True)
-        batch = made.batch(np.arange(4))
-        width = int(made.lengths.max())
+        features = task.features(examples, TOKENIZER, labelled=True)
+        batch = features.batch(np.arange(4))
+        width = int(features.lengths.max())
         flat = {"input_ids": batch.packed.input_ids, "token_type_ids": batch.packed.token_type_ids}
         padded = {
             name: torch.nn.utils.rnn.pad_sequence(torch.split(ids, batch.packed.lengths), batch_first=True)
@@ -164,37 +164,39 @@ def test_losses_and_probabilities_are_those_of_transformers(tiny_model):
         }
         mask = torch.arange(width) < torch.tensor(batch.packed.lengths)[:, None]
         with torch.no_grad():
-            said = theirs_of(ours)(**padded, attention_mask=mask.long(), labels=batch.per_sequence["labels"])
+            output = theirs_of(ours)(**padded, attention_mask=mask.long(), labels=batch.per_sequence["labels"])
             loss = task.losses(ours, batch)[task.kind]
             outputs = task.outputs(ours, batch)
         assert task.counts(batch) == {task.kind: int(loss.label_count)}
-        torch.testing.assert_close(loss.mean(), said.loss, atol=1e-5, rtol=1e-5)
-        records = task.predictions(examples, made, outputs)
+        torch.testing.assert_close(loss.mean(), output.loss, atol=1e-5, rtol=1e-5)
+        records = task.predictions(examples, features, outputs)
         assert [record["id"] for record in records] == ["0", "1", "2", "3"]
         if task.kind == "regression":
-            got, wanted = [record["value"] for record in records], said.logits[:, 0]
+            values, expected = [record["value"] for record in records], output.logits[:, 0]
         else:
-            got = [list(record["probabilities"].values()) for record in records]
-            wanted = said.logits.softmax(-1) if task.kind == "classification" else said.logits.sigmoid()
-        torch.testing.assert_close(torch.tensor(got), wanted, atol=1e-5, rtol=1e-5)
-        assert not torch.allclose(torch.tensor(got[::-1]), wanted, atol=1e-2)  # the comparison notices another order
+            values = [list(record["probabilities"].values()) for record in records]
+            expected = output.logits.softmax(-1) if task.kind == "classification" else output.logits.sigmoid()
+        torch.testing.assert_close(torch.tensor(values), expected, atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(
+            torch.tensor(values[::-1]), expected, atol=1e-2
+        )  # the comparison notices another order
 
 
 def test_class_weights_multiply_each_example(tiny_model):
     task = replace(task_of().with_changes(labels=("a", "b")), length=8)
     ours = tiny_model(task.model_class, vocab_size=90, **task.head())
-    made = task.features(examples_of("a", "b", "b", "a", "a"), TOKENIZER, labelled=True)
-    batch = made.batch(np.arange(5))
+    features = task.features(examples_of("a", "b", "b", "a", "a"), TOKENIZER, labelled=True)
+    batch = features.batch(np.arange(5))
     weights = torch.tensor([0.5, 2.0])
     with torch.no_grad():
         plain, weighted = (
             task.losses(ours, batch)["classification"],
             task.losses(ours, batch, weights)["classification"],
         )
-        each = torch.nn.functional.cross_entropy(
+        example_losses = torch.nn.functional.cross_entropy(
             ours.packed_logits(batch.packed), batch.per_sequence["labels"], reduction="none"
         )
-    torch.testing.assert_close(weighted.loss_sum, (each * torch.tensor([0.5, 2, 2, 0.5, 0.5])).sum())
+    torch.testing.assert_close(weighted.loss_sum, (example_losses * torch.tensor([0.5, 2, 2, 0.5, 0.5])).sum())
     assert int(weighted.label_count) == 5
     assert plain.correct == weighted.correct
     assert not torch.isclose(plain.loss_sum, weighted.loss_sum)
@@ -206,10 +208,12 @@ def test_class_weights_multiply_each_example(tiny_model):
 def test_the_logits_of_windows_are_averaged():
     task = replace(task_of().with_changes(labels=("a", "b")), length=6, long_texts="windows")
     examples = [TextExample("7", "a b c d e f g", None, "a"), TextExample("8", "a", None, "b")]
-    made = task.features(examples, TOKENIZER, labelled=True)
-    assert made.examples.tolist() == [0, 0, 0, 1]
-    assert made.per_sequence["labels"].tolist() == [0, 0, 0, 1]
-    records = task.predictions(examples, made, np.array([[0.0, 3.0], [1.0, 0.0], [5.0, 0.0], [0.0, 1.0]], np.float32))
+    features = task.features(examples, TOKENIZER, labelled=True)
+    assert features.examples.tolist() == [0, 0, 0, 1]
+    assert features.per_sequence["labels"].tolist() == [0, 0, 0, 1]
+    records = task.predictions(
+        examples, features, np.array([[0.0, 3.0], [1.0, 0.0], [5.0, 0.0], [0.0, 1.0]], np.float32)
+    )
     assert [record["label"] for record in records] == ["a", "b"]
     assert records[0]["probabilities"]["a"] == pytest.approx(1 / (1 + np.exp(-1)))
 
@@ -259,7 +263,7 @@ def test_labels_of_official_tasks_are_checked_and_mapped(tmp_path):
         tmp_path / "dev.tsv", ("sentence1", "sentence2", "label"),
         ("a", "b", "0"), ("c", "d", "not_entailment"), ("e", "f", "neutral"), ("g", "h", ""), ("i", "j", "2"),
     )  # fmt: skip
-    examples, bad_rows = read(official_task("rte"), rows, on_error="skip")
+    examples, bad_rows = read_file(official_task("rte"), rows, on_error="skip")
     assert [example.label for example in examples] == ["entailment", "not_entailment"]
     assert bad_rows == [
         (4, "label `neutral` is none of entailment, not_entailment"), (5, "`label` is empty"),
@@ -271,7 +275,7 @@ def test_the_hub_numbers_mnli_in_its_own_order(tmp_path):
     path = tmp_path / "train.jsonl"
     rows = [{"premise": "p", "hypothesis": "h", "label": label, "idx": 10 + label} for label in (0, 1, 2, -1)]
     path.write_text("\n".join(map(json.dumps, rows)))
-    examples, bad_rows = read(official_task("mnli"), path, on_error="skip")
+    examples, bad_rows = read_file(official_task("mnli"), path, on_error="skip")
     assert [example.label for example in examples] == ["entailment", "neutral", "contradiction"]
     assert [example.id for example in examples] == ["10", "11", "12"]
     assert bad_rows == [(4, "label `-1` is none of contradiction, entailment, neutral")]
@@ -283,18 +287,18 @@ def test_several_labels(tmp_path, form):
         path = table(
             tmp_path / "a.tsv", ("text", "x", "y"), ("s", "1", "0"), ("t", "1", "1"), ("u", "0", "0"), ("v", "2", "0")
         )
-        task, wanted = task_of("multilabel", label="x,y"), "`x` is `2`, neither 0 nor 1"
+        task, bad_reason = task_of("multilabel", label="x,y"), "`x` is `2`, neither 0 nor 1"
     elif form == "list":
         path = tmp_path / "a.jsonl"
         rows = [("s", ["x"]), ("t", ["y", "x", "x"]), ("u", []), ("v", "[x")]
         path.write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
-        task, wanted = task_of("multilabel"), "`[x` is not a list of labels"
+        task, bad_reason = task_of("multilabel"), "`[x` is not a list of labels"
     else:
         path = table(tmp_path / "a.tsv", ("text", "label"), ("s", "x"), ("t", "y, x"), ("u", ""))
-        task, wanted = task_of("multilabel"), None
-    examples, bad_rows = read(task, path, on_error="skip")
+        task, bad_reason = task_of("multilabel"), None
+    examples, bad_rows = read_file(task, path, on_error="skip")
     assert [set(example.label) for example in examples] == [{"x"}, {"x", "y"}, set()]
-    assert [reason for _, reason in bad_rows] == ([wanted] if wanted else [])
+    assert [reason for _, reason in bad_rows] == ([bad_reason] if bad_reason else [])
     task = task.fitted(examples)
     assert task.labels == ("x", "y")
     assert task.features(examples, TOKENIZER, labelled=True).per_sequence["labels"].tolist() == [[1, 0], [1, 1], [0, 0]]
@@ -315,17 +319,17 @@ def test_multi_hot_labels_without_names_are_refused(tmp_path, label):
     rows = [{"text": "s", "label": [1]}, {"text": "t", "label": [0, 1]}, {"text": "u", "label": label}]
     path.write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(AlbertKitError) as caught:
-        read(task_of("multilabel"), path, on_error="skip")
+        read_file(task_of("multilabel"), path, on_error="skip")
     assert caught.value.slug == "bad-label"
     assert "line 3: `label` is" in caught.value.message
     assert "--label-column toxic,insult" in caught.value.hint
     path.write_text("\n".join(map(json.dumps, rows[:2])))
-    assert [example.label for example in read(task_of("multilabel"), path)] == [("1",), ("0", "1")]
+    assert [example.label for example in read_file(task_of("multilabel"), path)] == [("1",), ("0", "1")]
 
 
 def test_columns_of_labels_may_hold_booleans_or_floats(tmp_path):
     path = table(tmp_path / "a.tsv", ("text", "x", "y"), ("s", "True", "false"), ("t", "0.0", "1.0"), ("u", "", "0"))
-    examples, bad_rows = read(task_of("multilabel", label="x,y"), path, on_error="skip")
+    examples, bad_rows = read_file(task_of("multilabel", label="x,y"), path, on_error="skip")
     assert [example.label for example in examples] == [("x",), ("y",)]
     assert [reason for _, reason in bad_rows] == ["`x` is ``, neither 0 nor 1"]
 
@@ -429,11 +433,11 @@ def test_submission_files_are_gluess(tmp_path):
     for (name, split), file in SUBMISSIONS.items():
         task = official_task(name)
         answer = {"value": 2.5} if name == "stsb" else {"label": task.labels[1]}
-        written = task.write(tmp_path, [{"id": "0", **answer}], split=split)
-        assert written == [tmp_path / f"{file}.tsv"]
+        paths = task.write(tmp_path, [{"id": "0", **answer}], split=split)
+        assert paths == [tmp_path / f"{file}.tsv"]
         head = "id" if name == "nsmc" else "index"
         assert (
-            written[0].read_text()
+            paths[0].read_text()
             == f"{head}\tprediction\n0\t{2.5 if name == 'stsb' else task.labels[1]:{'.6f' if name == 'stsb' else ''}}\n"
         )
 
@@ -444,8 +448,8 @@ def test_submission_files_are_gluess(tmp_path):
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_a_task_comes_back_from_json(name):
     task = official_task(name, length=128)
-    again = {"classification": TextClassification, "regression": TextRegression}[task.kind]
-    assert again.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    task_class = {"classification": TextClassification, "regression": TextRegression}[task.kind]
+    assert task_class.from_dict(json.loads(json.dumps(task.to_dict()))) == task
 
 
 @pytest.mark.parametrize(
@@ -480,12 +484,12 @@ def test_pairs_that_are_not_swapped(text, pair):
 def test_a_missing_label_column(tmp_path):
     path = table(tmp_path / "a.tsv", ("text", "lable"), ("a", "0"))
     with pytest.raises(DataError, match=r"\[missing-column\].*no column `label` for mine, only `text`, `lable`"):
-        read(task_of(), path)
-    assert [example.label for example in read(task_of(), path, labelled=False)] == [None]
+        read_file(task_of(), path)
+    assert [example.label for example in read_file(task_of(), path, labelled=False)] == [None]
     with pytest.raises(ConfigError, match="no column is named for the label"):
-        read(task_of(label=""), path)
+        read_file(task_of(label=""), path)
     with pytest.raises(DataError, match="no column `x`"):
-        read(task_of("multilabel", label="x,lable"), path)
+        read_file(task_of("multilabel", label="x,lable"), path)
 
 
 def test_rows_that_cannot_be_used(tmp_path):
@@ -493,20 +497,20 @@ def test_rows_that_cannot_be_used(tmp_path):
     path.write_bytes(
         b"id\ttext\tlabel\n1\tgood\t0\n2\t \t1\n3\tno label\t\n1\tagain\t1\n4\tshort\n5\tbroken \xff\t1\n6\tlast\t1\n"
     )
-    examples, bad_rows = read(task_of(id="id"), path, split="dev", on_error="skip")
+    examples, bad_rows = read_file(task_of(id="id"), path, split="dev", on_error="skip")
     assert [(example.id, example.text) for example in examples] == [("1", "good"), ("6", "last")]
     assert bad_rows == [
         (3, "`text` is empty"), (4, "`label` is empty"), (5, "id `1` again, as in line 2"),
         (6, "2 fields, but the table has 3 columns"), (7, "bytes that are not UTF-8"),
     ]  # fmt: skip
     with pytest.raises(DataError, match="line 3: `text` is empty"):
-        read(task_of(id="id"), path)
-    assert len(read(task_of(id="id"), path, on_error="skip")[0]) == 3  # training data may repeat an id
+        read_file(task_of(id="id"), path)
+    assert len(read_file(task_of(id="id"), path, on_error="skip")[0]) == 3  # training data may repeat an id
 
 
 def test_numbers_that_are_none(tmp_path):
     path = table(tmp_path / "a.tsv", ("text", "label"), ("a", "1.5"), ("b", "high"), ("c", "nan"), ("d", "-2e1"))
-    examples, bad_rows = read(task_of("regression"), path, on_error="skip")
+    examples, bad_rows = read_file(task_of("regression"), path, on_error="skip")
     assert [example.label for example in examples] == [1.5, -20.0]
     assert bad_rows == [(3, "`label` is `high`, not a number"), (4, "`label` is `nan`, not a number")]
 
@@ -521,7 +525,7 @@ def test_numbers_that_are_none(tmp_path):
 )
 def test_published_files_with_empty_texts_are_read_whole(tmp_path, name, header, number):
     good = ("1", "a text", {"nsmc": "1", "kornli": "neutral", "korsts": "2.5"}[name])
-    empty = tuple("" if place == number else value for place, value in enumerate(good))
+    empty = tuple("" if index == number else value for index, value in enumerate(good))
     path, bad_rows = table(tmp_path / "train.tsv", header, good, ("2", *empty[1:]) if number else empty), BadRows()
     task = official_task(name)
     examples = read_examples(task, path, "train", True, bad_rows)
@@ -540,10 +544,13 @@ def test_short_rows_of_qqp_are_passed_over_and_of_a_table_of_ones_own_refused(tm
     examples = read_examples(official_task("qqp"), path, "train", True, bad_rows)
     assert [example.id for example in examples] == ["1", "3"]
     assert bad_rows.notes == ["`train.tsv`: 1 row without all fields passed over, as the original does"]
-    own = official_task("qqp", Columns(text="question1", pair="question2", label="is_duplicate"))
-    for task, labelled in ((own, True), (official_task("qqp"), False)):  # every row of a test set has its prediction
+    own_table = official_task("qqp", Columns(text="question1", pair="question2", label="is_duplicate"))
+    for task, labelled in (
+        (own_table, True),
+        (official_task("qqp"), False),
+    ):  # every row of a test set has its prediction
         with pytest.raises(DataError, match="line 3: 4 fields"):
-            read(task, path, labelled=labelled)
+            read_file(task, path, labelled=labelled)
 
 
 @pytest.mark.parametrize(
@@ -584,7 +591,7 @@ def test_kornli_of_the_hub(tmp_path):
         {"premise": "a", "hypothesis": "b", "label": number} for number in range(3)
     ]  # in the order of its ClassLabel
     path.write_text("\n".join(map(json.dumps, rows)))
-    labels = [example.label for example in read(official_task("kornli"), path)]
+    labels = [example.label for example in read_file(official_task("kornli"), path)]
     assert labels == ["entailment", "neutral", "contradiction"]
 
 
@@ -598,26 +605,30 @@ def test_whole_labels_that_pandas_made_floats_are_whole_again(tmp_path):
         official_task("sst2"),
         task_of(text="sentence").with_changes(labels=("0", "1")),
     ):
-        examples, _ = read(task, tmp_path / "a.csv", on_error="skip")
+        examples, _ = read_file(task, tmp_path / "a.csv", on_error="skip")
         assert [example.label for example in examples] == ["1", "0", "1"]
         with as_files(frame) as file:
-            assert read(task, file, on_error="skip")[0] == examples
+            assert read_file(task, file, on_error="skip")[0] == examples
     trained = task_of(text="sentence").with_changes(labels=("0.0", "1.0"))  # as a model may have them
-    assert [example.label for example in read(trained, tmp_path / "a.csv", on_error="skip")[0]] == ["1.0", "0.0", "1.0"]
+    assert [example.label for example in read_file(trained, tmp_path / "a.csv", on_error="skip")[0]] == [
+        "1.0",
+        "0.0",
+        "1.0",
+    ]
     half = table(tmp_path / "b.tsv", ("text", "label"), ("a", "1.0"), ("b", "1.5"))
-    assert [example.label for example in read(task_of(), half)] == ["1.0", "1.5"]
+    assert [example.label for example in read_file(task_of(), half)] == ["1.0", "1.5"]
 
 
 def test_an_empty_second_text(tmp_path):
     path = table(
         tmp_path / "a.tsv", ("question1", "question2", "is_duplicate", "id"), ("a", "", "0", "5"), ("b", "c", "1", "6")
     )
-    examples = read(official_task("qqp"), path)
-    made = official_task("qqp").features(examples, TOKENIZER, labelled=False)
-    assert made.lengths.tolist() == [3, 5]
-    assert made.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+    examples = read_file(official_task("qqp"), path)
+    features = official_task("qqp").features(examples, TOKENIZER, labelled=False)
+    assert features.lengths.tolist() == [3, 5]
+    assert features.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
     with pytest.raises(DataError, match="`question2` is empty"):
-        read(task_of(text="question1", pair="question2", label="is_duplicate"), path)
+        read_file(task_of(text="question1", pair="question2", label="is_duplicate"), path)
 
 
 def test_a_text_of_fifty_thousand_words():
@@ -632,22 +643,25 @@ def test_a_quoted_table_is_said(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text('text\tlabel\n"He said ""no"""\t0\n')
     with pytest.raises(DataError, match="the fields are in quotes"):
-        read(task_of(), path)
-    assert read(task_of(quoted=True), path)[0].text == 'He said "no"'
+        read_file(task_of(), path)
+    assert read_file(task_of(quoted=True), path)[0].text == 'He said "no"'
 
 
 def test_columns_of_a_table_without_header(tmp_path):
     path = table(tmp_path / "a.tsv", ("a", "0"), ("b", "1"))
     with pytest.raises(DataError, match="no column `text`"):
-        read(task_of(), path)
-    assert [example.text for example in read(task_of().with_changes(columns=("text", "label")), path)] == ["a", "b"]
+        read_file(task_of(), path)
+    assert [example.text for example in read_file(task_of().with_changes(columns=("text", "label")), path)] == [
+        "a",
+        "b",
+    ]
 
 
 def test_other_columns_for_an_official_task(tmp_path):
     path = table(tmp_path / "a.tsv", ("one", "two", "same"), ("a", "b", "1"))
     with pytest.raises(DataError, match="for mrpc, only `one`, `two`, `same`"):
-        read(official_task("mrpc"), path)
-    assert read(official_task("mrpc", Columns(text="one", pair="two", label="same")), path) == [
+        read_file(official_task("mrpc"), path)
+    assert read_file(official_task("mrpc", Columns(text="one", pair="two", label="same")), path) == [
         TextExample("0", "a", "b", "1")
     ]
 
@@ -666,8 +680,8 @@ def test_files_of_a_folder(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     for data in (tmp_path, tmp_path / "MRPC"):
-        found = official_task("mrpc").files(data)
-        assert found == {"train": tmp_path / "MRPC/train.tsv.gz", "dev": tmp_path / "MRPC/msr_paraphrase_test.txt"}
+        files = official_task("mrpc").files(data)
+        assert files == {"train": tmp_path / "MRPC/train.tsv.gz", "dev": tmp_path / "MRPC/msr_paraphrase_test.txt"}
     (tmp_path / "MRPC/dev.tsv").touch()
     assert official_task("mrpc").files(tmp_path)["test"].name == "msr_paraphrase_test.txt"
     assert official_task("mnli").files(tmp_path)["diagnostic"] == tmp_path / "diagnostic/diagnostic.tsv"

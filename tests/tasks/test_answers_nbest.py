@@ -74,7 +74,7 @@ def questions(golden: Path, data: Path) -> Callable[[str, str], list[AskedQuesti
 
 
 def entries(verdict: Verdict) -> list[dict[str, Any]]:
-    """As in `nbest_predictions.json`."""
+    """Return the candidates as `nbest_predictions.json` has them."""
     chances = probabilities(verdict.candidates)
     return [
         {"text": c.text, "probability": p, "start_log_prob": c.start_score, "end_log_prob": c.end_score}

@@ -48,7 +48,7 @@ def render_report(report: DataCheckReport) -> str:
 
 
 def examples(*rows: tuple[Any, ...]) -> list[TextExample]:
-    """Of text and label, or of text, pair and label."""
+    """Return examples from rows of text and label, or of text, pair and label."""
     return [TextExample(str(n), row[0], row[1] if len(row) == 3 else None, row[-1]) for n, row in enumerate(rows)]
 
 

@@ -127,7 +127,10 @@ def answer_features(
             paragraph = paragraphs[example.context] = Paragraph.of(example.context, tokenizer)
         question = questions.text(number)[:limit]
         head = np.concatenate([cls, question, sep])
-        answer = _answer_pieces(example, paragraph) if labelled else None
+        answer = None
+        if labelled and example.target is not None:
+            start = example.target.start
+            answer = paragraph.pieces_of(start, start + len(example.target.in_context))
         for start, stop, is_best in context_windows(len(paragraph.ids), length - len(head) - 1, doc_stride):
             rows.append((np.concatenate([head, paragraph.ids[start:stop], sep]), len(head)))
             numbers.append(number)
@@ -153,11 +156,6 @@ def answer_features(
     }
     left_out = np.maximum(np.diff(questions.offsets) - limit, 0)
     return Features.of(rows, examples_of, per_sequence, per_token, left_out)
-
-
-def _answer_pieces(example: QuestionExample, paragraph: Paragraph) -> tuple[int, int] | None:
-    target = example.target
-    return None if target is None else paragraph.pieces_of(target.start, target.start + len(target.in_context))
 
 
 class Unrecoverable(NamedTuple):
@@ -516,7 +514,7 @@ class AnswerTask(Task[QuestionExample]):
         return records
 
     def score(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Return what the official script prints: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
+        """Return the scores of the official script: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
 
         Version 2 is scored as predicted: null odds play no part beyond the threshold, and no gold answer in the choice of it.
         """

@@ -42,7 +42,7 @@ FEW = 5  # examples of a class that it cannot be learned from
 
 
 def label_of(kind: str, example: Any) -> Any:
-    """Return what is to be predicted, so that it can be compared."""
+    """Return the label of an example as a value that can be compared."""
     if kind == "answers":
         return tuple(sorted({answer.text for answer in example.answers}))
     return example.tags if kind == "tagging" else example.label
@@ -187,7 +187,10 @@ LENGTHS = (64, 128, 256, 512)  # to choose from when much is cut
 MAX_SHOWN = 5  # rows or ids in a finding
 MAX_LABELS_SHOWN = 30
 # Shares of the examples, or of the tokens, above which there is a finding.
-TRUNCATION_SHARE, UNKNOWN_SHARE, REPETITION_SHARE, WORDLESS_SHARE = 0.05, 0.05, 0.25, 0.1
+TRUNCATION_SHARE = 0.05
+UNKNOWN_SHARE = 0.05
+REPETITION_SHARE = 0.25
+WORDLESS_SHARE = 0.1
 LONG_FACTOR = 16  # times the tokens that are read: a whole file in one field, perhaps
 
 _LETTER = re.compile(r"[^\W\d_]")
@@ -253,8 +256,10 @@ def check_task(
 ) -> DataCheckReport:
     """Look at the data that `finetune` with the same arguments would train on; nothing is trained."""
     check_order(task, model, data)
-    settings, bad_rows, folder = settings or FinetuneSettings(), BadRows("skip"), local_folder(model)
+    settings = settings or FinetuneSettings()
     settings.check()
+    bad_rows = BadRows("skip")
+    folder = local_folder(model)
     source = task if isinstance(task, Task) else find_task(task, columns)
     task_data = read_given(source, data, dev, settings.held_out, False, bad_rows)
     config = AlbertConfig.from_pretrained(folder)

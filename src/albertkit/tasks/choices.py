@@ -664,7 +664,9 @@ def choice_features(
     """
     room = tokens_for_text(length, 3)
     texts: dict[str, int] = {}  # every text once: a passage of RACE has five questions of four choices
-    firsts, seconds, owners = [], [], []
+    firsts: list[int] = []
+    seconds: list[int] = []
+    owners: list[int] = []
     for number, example in enumerate(examples):
         for choice in example.choices:
             firsts.append(texts.setdefault(example.context or example.question, len(texts)))

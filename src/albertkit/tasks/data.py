@@ -324,7 +324,9 @@ def _hold_out(kind: str, train: Sequence[Any], share: float, data: DataFiles) ->
     labels = [_labels_to_keep(example) for example in train]
     held_out = draw_held_out(kind, train, labels, count)
     if not 0 < count < len(train) or not held_out:
-        reason = "; every label, or every question's text, would be missing from training" * (0 < count < len(train))
+        reason = ""
+        if 0 < count < len(train):
+            reason = "; every label, or every question's text, would be missing from training"
         if len(set(labels)) == len(train) > _FEW and all(len(example_labels) == 1 for example_labels in labels):
             raise DataError(
                 "too-little-data",
@@ -345,4 +347,6 @@ def _labels_to_keep(example: Any) -> tuple[str, ...]:
     if tags := getattr(example, "tags", ()):
         return tuple({tag[2:] for tag in tags} - {""})
     label = getattr(example, "label", None)
-    return (label,) if isinstance(label, str) else label if isinstance(label, tuple) else ()
+    if isinstance(label, str):
+        return (label,)
+    return label if isinstance(label, tuple) else ()

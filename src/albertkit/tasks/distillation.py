@@ -109,8 +109,12 @@ class DistillationLosses(nn.Module):
         if isinstance(student, AlbertForBeamQuestionAnswering):
             fact = f"a teacher cannot teach {type(student).__name__}"
             raise ConfigError("bad-value", fact, "use the head with start and end logits: --qa-head spans")
-        self.student, self.task, self.class_weights = student, task, class_weights
-        self.weight, self.temperature, self.hidden_weight = weight, temperature, hidden_weight
+        self.student = student
+        self.task = task
+        self.class_weights = class_weights
+        self.weight = weight
+        self.temperature = temperature
+        self.hidden_weight = hidden_weight
         self._teacher = (teacher.eval().requires_grad_(False),)  # a tuple: no part, so `train()` leaves it alone
         self._num_layers = student.config.num_hidden_layers * student.config.inner_group_num
         widths = student.config.hidden_size, teacher.config.hidden_size

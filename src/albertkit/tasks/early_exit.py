@@ -98,7 +98,9 @@ class ExitLosses(nn.Module):
         super().__init__()
         if task.kind != "classification":
             raise ConfigError("bad-value", f"a {task.kind} has no early exits", "they are for one class a text")
-        self.model, self.task, self.class_weights = model, task, class_weights
+        self.model = model
+        self.task = task
+        self.class_weights = class_weights
         self.exits = ExitHeads(num_layers(model), model.config.hidden_size, model.config.num_labels).to(model.device)
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
@@ -114,15 +116,16 @@ class ExitLosses(nn.Module):
         total = len(states) * (len(states) - 1) / 2
         sums: dict[str, Tensor] = {}
         for number, hidden in enumerate(states[1:], start=1):
-            logits = last if number == len(states) - 1 else self._logits(hidden[batch.packed.starts], number)
+            if number == len(states) - 1:
+                logits = last
+            else:
+                pooled = pooler_output(self.model.albert, hidden[batch.packed.starts])
+                layers = torch.full((len(pooled),), number, device=pooled.device)
+                logits = self.exits(self.model.dropout(pooled), layers)
             layer_losses = self.task.losses(answered(self.model, logits), batch, self.class_weights)
             for name, loss in layer_losses.items():
                 sums[name] = sums.get(name, 0) + loss.loss_sum * (number / total)
         return {name: LossPart(sums[name], counts[name], loss.correct) for name, loss in layer_losses.items()}
-
-    def _logits(self, first: Tensor, number: int) -> Tensor:
-        layers = torch.full((len(first),), number, device=first.device)
-        return self.exits(self.model.dropout(pooler_output(self.model.albert, first)), layers)
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ class FinetuneResult(RunResult):
         return f"{self.task}, dev"
 
     def extras(self) -> dict[str, Any]:
-        """Return what only a fine-tuning has, as plain values by name."""
+        """Return the values that only a fine-tuning has, by name."""
         details = {name: value for name, value in self.details.items() if name != _EVERY_EXAMPLE}
         extras: dict[str, Any] = {"task": self.task, **details, "collapsed": self.collapsed}
         if self.data:
@@ -219,7 +219,7 @@ class FinetuneResult(RunResult):
         return [*scores, FactList({"model": self.model})]
 
     def results(self) -> dict[str, Any]:
-        """Return what `training.results` shows: scores, intervals, classes, notes."""
+        """Return the scores, intervals, classes and notes that `training.results` shows."""
         notes = [*self.details.get("notes", ())]
         if self.collapsed and self.data and self.data.step is None:  # an evaluation
             notes.append(f"{self.collapsed}: the model does not distinguish these examples")
@@ -250,7 +250,9 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         ConfigError: unknown-name, bad-value, no-device. DataError: what reading raises.
         MachineError: not-finite, if no retry is left.
     """
-    task, settings, bad_rows = options.task, options.settings, BadRows(options.on_error)
+    task = options.task
+    settings = options.settings
+    bad_rows = BadRows(options.on_error)
     settings.check()
     check_order(task, options.model, options.data)
     name = task if isinstance(task, str) else task.name
@@ -277,7 +279,9 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
     config = AlbertConfig.from_pretrained(local_folder(start))
     settings, reasons = run.settings.resolve(data.task.name, config, len(data.train))
     run = run.resolved(settings)
-    settings, world, task = run.settings, run.world, configured(data.task, settings)
+    settings = run.settings
+    world = run.world
+    task = configured(data.task, settings)
     torch.manual_seed(settings.seed)  # of a fresh head
     dropout = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     model, tokenizer, notes = load_encoder(start, task, **dropout)
@@ -393,7 +397,10 @@ class FinetuningObjective:
         class_weights: torch.Tensor | None = None,
         teaching: DistillationLosses | ExitLosses | None = None,
     ) -> None:
-        self.model, self.task, self.class_weights, self.teaching = model, task, class_weights, teaching
+        self.model = model
+        self.task = task
+        self.class_weights = class_weights
+        self.teaching = teaching
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the targets of each loss."""

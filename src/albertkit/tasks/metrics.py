@@ -114,7 +114,9 @@ def label_scores(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float
 
 def label_scores_of(labels: np.ndarray, predictions: np.ndarray) -> Callable[[Rows], dict[str, float]]:
     """Return `label_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
-    right, either, is_exact = labels & predictions, labels + predictions, (labels == predictions).all(1)
+    right = labels & predictions
+    either = labels + predictions
+    is_exact = (labels == predictions).all(1)
 
     def scores(rows: Rows) -> dict[str, float]:
         num_right, num_either = right[rows].sum(0), either[rows].sum(0)
@@ -129,7 +131,9 @@ def label_scores_of(labels: np.ndarray, predictions: np.ndarray) -> Callable[[Ro
 
 def _each_class(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return precision, recall and F1 [C] of counts [C, C]."""
-    right, predicted, labelled = counts.diagonal(), counts.sum(0), counts.sum(1)
+    right = counts.diagonal()
+    predicted = counts.sum(0)
+    labelled = counts.sum(1)
     return (
         right / np.maximum(predicted, 1),
         right / np.maximum(labelled, 1),
@@ -139,7 +143,10 @@ def _each_class(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _class_scores(counts: np.ndarray, positive: int) -> dict[str, float]:
     columns = np.stack(_each_class(counts))
-    predicted, labelled, right, total = counts.sum(0), counts.sum(1), counts.trace(), counts.sum()
+    predicted = counts.sum(0)
+    labelled = counts.sum(1)
+    right = counts.trace()
+    total = counts.sum()
     macro = columns[:, predicted + labelled > 0].mean(1)
     precision, recall, f1 = (columns[:, positive] if len(counts) == 2 else macro).tolist()
     accuracy = float(right / total)
@@ -278,7 +285,7 @@ def squad_scores(
     null_odds: Mapping[str, float] | None = None,
     null_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Return what the official script prints, in per cent.
+    """Return the scores of the official script, in per cent.
 
     Returns:
         1.1: exact_match, f1. 2.0: exact, f1, total, and the same of the questions with answers (`HasAns_…`) and without
@@ -358,7 +365,10 @@ def _best_threshold(
     score = best = float(sum(not has_answer for has_answer in answerable.values()))
     threshold = 0.0
     for name in sorted((name for name in odds if name in scores), key=odds.__getitem__):
-        score += scores[name] if answerable[name] else -1.0 if predictions.get(name) else 0.0
+        if answerable[name]:
+            score += scores[name]
+        elif predictions.get(name):
+            score -= 1.0
         if score > best:
             best, threshold = score, odds[name]
     return 100.0 * best / len(scores), threshold
@@ -381,7 +391,9 @@ Tags = Sequence[str]
 def spans(tags: Tags) -> list[tuple[str, int, int]]:
     """Return the entities of a sentence: type, first word, last word; ascending."""
     entities: list[tuple[str, int, int]] = []
-    before, open_type, first = "O", "", 0
+    before = "O"
+    open_type = ""
+    first = 0
     for index, tag in enumerate([*tags, "O"]):
         prefix, entity_type = tag[:1], tag[1:].removeprefix("-") or "_"
         is_new = prefix in "BS" or before in "OES" or entity_type != open_type
@@ -415,7 +427,9 @@ def span_scores_of(gold: Sequence[Tags], predicted: Sequence[Tags]) -> Callable[
 
 def span_table(gold: Sequence[Tags], predicted: Sequence[Tags]) -> list[dict[str, Any]]:
     """Return the scores of each type: name, precision, recall, f1, support (entities in the gold data); sorted by name."""
-    right_counts, predicted_counts, gold_counts = Counter[str](), Counter[str](), Counter[str]()
+    right_counts = Counter[str]()
+    predicted_counts = Counter[str]()
+    gold_counts = Counter[str]()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
         gold_spans, predicted_spans = set(spans(gold_tags)), set(spans(predicted_tags))
         gold_counts.update(kind for kind, _, _ in gold_spans)

@@ -144,7 +144,7 @@ def run_model(
     world: World | None = None,
     progress: bool = False,
 ) -> list[Any]:
-    """Return what the model says of every sequence, in the order of the features.
+    """Return the model's output for every sequence, in the order of the features.
 
     Sequences are sorted by length: those of one length attend together, and a batch of short ones holds many.
     """

@@ -215,14 +215,18 @@ def answer_record(name: str, verdict: Verdict, threshold: float) -> Prediction:
         "start": None if chosen is None else chosen.start,
         "end": None if chosen is None else chosen.end,
         **({} if odds is None else {"null_odds": odds}),
-        "nbest": [_entry(c, chance) for c, chance in zip(verdict.candidates, chances, strict=True)],
+        "nbest": [
+            {
+                "text": candidate.text,
+                "probability": chance,
+                "start": candidate.start if candidate.text else None,
+                "end": candidate.end if candidate.text else None,
+                "start_score": candidate.start_score,
+                "end_score": candidate.end_score,
+            }
+            for candidate, chance in zip(verdict.candidates, chances, strict=True)
+        ],
     }
-
-
-def _entry(candidate: Candidate, probability: float) -> dict[str, Any]:
-    text, start, end, start_score, end_score = candidate
-    span = {"start": start, "end": end} if text else {"start": None, "end": None}
-    return {"text": text, "probability": probability, **span, "start_score": start_score, "end_score": end_score}
 
 
 def official_nbest(record: Prediction) -> list[dict[str, Any]]:

@@ -220,7 +220,7 @@ def _locate_answer(context: str, text: str, start: int | None) -> AnnotatedAnswe
 
 
 def _nearest_occurrence(context: str, text: str, start: int | None) -> int:
-    """Return where the text has an answer, as near as can be to where it should be; -1 if nowhere."""
+    """Return the character at which the text has the answer nearest to `start`; -1 if it has none."""
     position = max(start or 0, 0)
     if start is not None and context.startswith(text, position):
         return position

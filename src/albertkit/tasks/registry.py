@@ -67,14 +67,14 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
         return table_task(TABLES[task_name], task_name, replace(columns, text=columns.text or "text", label=label))
     if task_name in OFFICIAL:
         return official_task(task_name, columns)
-    return with_columns(_REGISTERED.get(task_name) or _task_of_its_own(task_name), columns)
-
-
-def _task_of_its_own(name: str) -> Task:
-    """Return a task whose files have a format of their own."""
-    if name in ANSWERS:
-        return AnswerTask(name=name, version=ANSWERS[name], head_kind="spans" if name == "squad1" else "beam")
-    return choice_task(name) if name in CHOICE_TASKS else tagging_task(name)
+    if task_name in _REGISTERED:
+        task = _REGISTERED[task_name]
+    elif task_name in ANSWERS:
+        head_kind: Literal["spans", "beam"] = "spans" if task_name == "squad1" else "beam"
+        task = AnswerTask(name=task_name, version=ANSWERS[task_name], head_kind=head_kind)
+    else:
+        task = choice_task(task_name) if task_name in CHOICE_TASKS else tagging_task(task_name)
+    return with_columns(task, columns)
 
 
 def with_columns(task: Task, columns: Columns | None) -> Task:

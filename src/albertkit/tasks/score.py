@@ -61,7 +61,9 @@ def score_file(options: ScoreOptions) -> Scores:
         raise ConfigError("conflicting-options", f"`{name}` has a format of its own", hint)
     if options.positive_class and name != "classify":
         raise ConfigError("conflicting-options", f"`{name}` has no class to choose", "leave out --positive-class")
-    task_of_gold = None if name in TABLES else task if isinstance(task, Task) else _find_task_of_gold(name, gold)
+    task_of_gold: Task | None = None
+    if name not in TABLES:
+        task_of_gold = task if isinstance(task, Task) else _find_task_of_gold(name, gold)
     if options.null_odds is not None and not isinstance(task_of_gold, AnswerTask):
         raise ConfigError("conflicting-options", f"`{name}` has no null odds", "leave out --null-odds")
     if isinstance(task_of_gold, TaggingTask) and gold is None:

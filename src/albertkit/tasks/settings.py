@@ -41,7 +41,10 @@ PAPER = {
 }
 
 # Everything else: three epochs at the middle of the table's rates, a tenth of warm-up.
-OTHER_LR, OTHER_BATCH_SIZE, OTHER_EPOCHS, OTHER_WARMUP = 2e-5, 32, 3.0, 0.1
+OTHER_LR = 2e-5
+OTHER_BATCH_SIZE = 32
+OTHER_EPOCHS = 3.0
+OTHER_WARMUP = 0.1
 
 # google-research/albert issues 197 and 86: xlarge and xxlarge v2 do not learn at the table's higher rates; 5e-6 to 1e-5 work.
 LARGE_HIDDEN_SIZE, LARGE_LR = 2048, 1e-5

@@ -101,7 +101,7 @@ class TaggedWords(NamedTuple):
 
 
 def find_tagged_words(words: Sequence[str], spaces: bool, spans: Sequence[tuple[int, int]]) -> TaggedWords:
-    """Return where words are tagged."""
+    """Return the words that have a token of their own, and the token at which each is tagged."""
     text = (" " if spaces else "").join(words)
     lengths = np.array([len(word) + spaces for word in words], np.int64)
     visible = np.flatnonzero([_visible(character) for character in text])

@@ -233,7 +233,8 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     )  # by number of columns, and whether with tabs
     types: dict[int, set[str]] = defaultdict(set)
     num_tagged = num_span_indices = num_counting = num_others = 0
-    previous, begins, counts = -1, True, True
+    previous = -1
+    begins = counts = True
     for _, line in chain([first], lines, [(0, "")]):
         if _is_between(line, layout):
             if not begins:

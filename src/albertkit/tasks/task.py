@@ -179,7 +179,7 @@ class Task(ABC, Generic[AnyExample]):
 
     @abstractmethod
     def features(self, examples: Sequence[AnyExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
-        """Return what the model sees.
+        """Return the tokens of examples as the model reads them.
 
         Args:
             examples: Any number of them.
@@ -207,7 +207,7 @@ class Task(ABC, Generic[AnyExample]):
 
     @abstractmethod
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Any]:
-        """Return what the model says of each of the N sequences, on the host, in whatever form `predictions` wants it.
+        """Return the model's output for each of the N sequences, on the host, in the form that `predictions` reads.
 
         The sequences of an example may come in different batches.
         """
@@ -268,7 +268,7 @@ class Task(ABC, Generic[AnyExample]):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Return what `to_dict` gave; lists become tuples."""
+        """Return the task that `to_dict` described; lists become tuples."""
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
         if problems := wrong_values(fields, field_types(cls)):
             raise TypeError("; ".join(problems))

@@ -123,7 +123,7 @@ def _note_texts(file: DataFile, kind: str, values: Mapping[str, Sequence[str]], 
 
 
 def can_be_read_again(file: DataFile) -> bool:
-    """Return whether data are files or rows, not a pipe."""
+    """Return True for files and rows, False for a pipe."""
     return isinstance(file, Records) or file.is_file() or glob.has_magic(str(file))
 
 
@@ -142,7 +142,7 @@ def is_whole_float(label: str) -> bool:
 def are_whole_floats(
     file: DataFile, columns: Sequence[str], column: str, *, quoted: Quoting = None, header: bool = True
 ) -> bool:
-    """Return whether all labels in a column are such; arguments as of `note_unread_texts`."""
+    """Return whether all labels in a column are whole floats; arguments as of `note_unread_texts`."""
     if not can_be_read_again(file):
         return False
     with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
@@ -155,7 +155,7 @@ def are_whole_floats(
 def text_features(
     texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: AlbertTokenizer, length: int, stride: int = 0
 ) -> Features:
-    """Return what the model sees of texts.
+    """Return texts, or pairs of texts, as the model reads them.
 
     Returns:
         A sequence an example, in their order; with windows one or more. `left_out` counts the tokens that were cut.
@@ -339,7 +339,7 @@ class TextTask(Task[TextExample]):
         return self.with_changes(**changes)
 
     def _column_changes(self, columns: Columns) -> dict[str, Any]:
-        """Return what the columns that are given change in this task."""
+        """Return the fields of this task that the named columns change."""
         return column_fields(columns)
 
     @property
@@ -756,7 +756,8 @@ class TextRegression(TextTask):
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
         """Return this task; labels that are all the same are an error."""
-        if len(labels := set(labels_of(train))) < 2:
+        labels = set(labels_of(train))
+        if len(labels) < 2:
             raise DataError(
                 "too-little-data",
                 f"all {len(train):,} training examples have the number {next(iter(labels), '')}",

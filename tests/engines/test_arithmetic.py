@@ -8,7 +8,7 @@ from torch import Tensor
 
 from albertkit.engines import arithmetic
 from albertkit.engines.arithmetic import TABLE_ROWS, activated_to_uint8, loops, rows_to_uint8
-from albertkit.engines.cpu.engine import cut
+from albertkit.engines.cpu.engine import split_batch
 
 RANDOM = np.random.default_rng(0)
 
@@ -23,8 +23,8 @@ def to_uint8(rows, out, scale):
 
 
 @loops
-def activated(values, top, squares, peaks, places, excess, out):
-    return activated_to_uint8(values, top, squares, peaks, places, excess, out)
+def activated(values, top, squares, peaks, indices, excess, out):
+    return activated_to_uint8(values, top, squares, peaks, indices, excess, out)
 
 
 def test_rows_in_uint8_are_within_half_a_step() -> None:
@@ -45,30 +45,30 @@ ACTIVATIONS = (lambda x: F.gelu(x, approximate="tanh"), F.gelu, F.relu)
 @pytest.mark.parametrize("width", [48, 256])
 def test_activations_in_uint8(activation, width: int) -> None:
     for row in range(4):
-        given = 3 * single(width)
+        inputs = 3 * single(width)
         if row == 2:  # outliers
-            given[5], given[40] = 90, 70
+            inputs[5], inputs[40] = 90, 70
         if row == 3:  # a row of nothing
-            given[:] = -200
-        values = activation(given)
+            inputs[:] = -200
+        values = activation(inputs)
         top, squares = np.int32(values.max().view(torch.int32)), np.float32(values.square().sum())
-        places, excess = np.zeros(width, np.int32), np.zeros(width, np.float32)
+        indices, excess = np.zeros(width, np.int32), np.zeros(width, np.float32)
         out, peaks = np.empty(width, np.uint8), np.empty(width // TABLE_ROWS, np.float32)
-        count, step = activated(values.numpy(), top, squares, peaks, places, excess, out)
-        rest = np.zeros(width, np.float32)
-        rest[places[:count]] = excess[:count]
-        assert count == (rest > 0).sum() >= (2 if row == 2 and width > 48 else 0)
-        found = step * out.astype(np.float32) - arithmetic.GELU_MINIMUM + rest
-        assert np.all(np.abs(found - values.numpy()) <= 0.5001 * step + 1e-5 * np.abs(values.numpy()))
+        count, step = activated(values.numpy(), top, squares, peaks, indices, excess, out)
+        outliers = np.zeros(width, np.float32)
+        outliers[indices[:count]] = excess[:count]
+        assert count == (outliers > 0).sum() >= (2 if row == 2 and width > 48 else 0)
+        restored = step * out.astype(np.float32) - arithmetic.GELU_MINIMUM + outliers
+        assert np.all(np.abs(restored - values.numpy()) <= 0.5001 * step + 1e-5 * np.abs(values.numpy()))
         threshold = min(arithmetic.OUTLIER * float(values.square().mean().sqrt()), float(values.max()))
         assert step * 255 - arithmetic.GELU_MINIMUM == pytest.approx(threshold, abs=1e-5, rel=1e-4)
 
 
-@pytest.mark.parametrize("most", [64, 512, 10_000])
-def test_chunks_are_whole_sequences(most: int) -> None:
+@pytest.mark.parametrize("max_tokens", [64, 512, 10_000])
+def test_chunks_are_whole_sequences(max_tokens: int) -> None:
     lengths = (*RANDOM.integers(1, 60, 100).tolist(), 700, 3)
-    chunks = list(cut(lengths, most))
+    chunks = list(split_batch(lengths, max_tokens))
     assert [start for start, _, _ in chunks] == [0, *(end for _, end, _ in chunks[:-1])]
-    assert tuple(n for _, _, own in chunks for n in own) == lengths
-    assert all(end - start <= most or len(own) == 1 for start, end, own in chunks)
-    assert (len(chunks) == 1) == (most == 10_000)
+    assert tuple(n for _, _, chunk_lengths in chunks for n in chunk_lengths) == lengths
+    assert all(end - start <= max_tokens or len(chunk_lengths) == 1 for start, end, chunk_lengths in chunks)
+    assert (len(chunks) == 1) == (max_tokens == 10_000)

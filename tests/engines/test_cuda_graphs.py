@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from albertkit.engines import Engine, load_engine
-from albertkit.engines.cuda_graphs import MOST_GRAPHS, GraphEngine, Shape, lay_out
+from albertkit.engines.cuda_graphs import MAX_GRAPHS, GraphEngine, Shape, lay_out
 from albertkit.engines.engine import ModelEngine
 from albertkit.model import AlbertModel, PackedBatch
 from tests.engines.conftest import PIECES, packed
@@ -17,32 +17,32 @@ MakeModel = Callable[..., AlbertModel]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_what_stands_behind_a_batch_changes_nothing(make_model: MakeModel, lengths: tuple[int, ...]) -> None:
+def test_padding_behind_a_batch_changes_nothing(make_model: MakeModel, lengths: tuple[int, ...]) -> None:
     model, batch = make_model(max_position_embeddings=256), packed(lengths)
     positions = torch.tensor([0, sum(lengths) - 1, 0])
     shape = Shape.around(batch, positions)
     assert shape.tokens >= batch.num_tokens
     assert shape.sequences >= batch.num_sequences
     assert shape.positions == 4
-    whole = Shape.around(batch, None)
-    assert whole.positions is None
-    assert whole.longest >= batch.longest
-    ids, types = (torch.randint(0, most, (shape.tokens,)) for most in (PIECES, 2))
+    all_states_shape = Shape.around(batch, None)
+    assert all_states_shape.positions is None
+    assert all_states_shape.longest >= batch.longest
+    ids, types = (torch.randint(0, limit, (shape.tokens,)) for limit in (PIECES, 2))
     offsets = torch.full((shape.sequences + 1,), shape.tokens)
-    own = list(lengths)
-    if shape.sequences > len(own):
-        own += [0] * (shape.sequences - len(own) - 1) + [shape.tokens - sum(own)]
-    buffers = PackedBatch(ids, types, ids.clone() % 256, offsets, tuple(own))
+    buffer_lengths = list(lengths)
+    if shape.sequences > len(buffer_lengths):
+        buffer_lengths += [0] * (shape.sequences - len(buffer_lengths) - 1) + [shape.tokens - sum(buffer_lengths)]
+    buffers = PackedBatch(ids, types, ids.clone() % 256, offsets, tuple(buffer_lengths))
     lay_out(batch, buffers)
-    assert buffers.offsets.diff().tolist() == own
-    places = buffers.offsets.unique()  # on the CPU no sequence may be empty
-    seen = PackedBatch(ids, types, buffers.position_ids, places, tuple(places.diff().tolist()))
+    assert buffers.offsets.diff().tolist() == buffer_lengths
+    unique_offsets = buffers.offsets.unique()  # on the CPU no sequence may be empty
+    nonempty = PackedBatch(ids, types, buffers.position_ids, unique_offsets, tuple(unique_offsets.diff().tolist()))
     with torch.no_grad():
-        expected, found = model.encode(batch), model.encode(seen)
-    assert found.pooled is not None
+        expected, output = model.encode(batch), model.encode(nonempty)
+    assert output.pooled is not None
     assert expected.pooled is not None
-    torch.testing.assert_close(found.hidden[: batch.num_tokens], expected.hidden, atol=1e-5, rtol=0)
-    torch.testing.assert_close(found.pooled[: len(lengths)], expected.pooled, atol=1e-5, rtol=0)
+    torch.testing.assert_close(output.hidden[: batch.num_tokens], expected.hidden, atol=1e-5, rtol=0)
+    torch.testing.assert_close(output.pooled[: len(lengths)], expected.pooled, atol=1e-5, rtol=0)
 
 
 def test_changed_and_replaced_weights_are_noticed(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,12 +73,12 @@ def on_cuda(make_model: MakeModel) -> AlbertModel:
 def check(engine: Engine, plain: ModelEngine, lengths: tuple[int, ...], seed: int = 1) -> None:
     batch = packed(lengths, seed).to("cuda")
     for positions in (None, batch.starts, torch.tensor([sum(lengths) - 1, 0, 0], device="cuda")):
-        found, expected = (one.encode(batch, positions) for one in (engine, plain))
-        assert found.hidden.shape == expected.hidden.shape
-        assert found.hidden.dtype == expected.hidden.dtype
+        output, expected = (encoder.encode(batch, positions) for encoder in (engine, plain))
+        assert output.hidden.shape == expected.hidden.shape
+        assert output.hidden.dtype == expected.hidden.dtype
         atol = 1e-4 if engine.precision == "fp32" else 0.1
-        torch.testing.assert_close(found.hidden, expected.hidden, atol=atol, rtol=0)
-        torch.testing.assert_close(found.pooled, expected.pooled, atol=atol, rtol=0)
+        torch.testing.assert_close(output.hidden, expected.hidden, atol=atol, rtol=0)
+        torch.testing.assert_close(output.pooled, expected.pooled, atol=atol, rtol=0)
 
 
 @pytest.mark.gpu
@@ -97,10 +97,10 @@ def test_a_graph_computes_what_the_model_does(on_cuda: AlbertModel, kind: str) -
 def test_a_result_stays_when_the_next_batch_runs(on_cuda: AlbertModel) -> None:
     engine, batch = load_engine(on_cuda, "bf16"), packed((30, 40)).to("cuda")
     results = [engine.encode(batch).hidden for _ in range(3)]
-    kept = results[2].clone()
+    copied = results[2].clone()
     engine.encode(packed((31, 41), seed=2).to("cuda"))
-    assert torch.equal(results[2], kept)
-    assert torch.equal(results[1], kept)
+    assert torch.equal(results[2], copied)
+    assert torch.equal(results[1], copied)
 
 
 @pytest.mark.gpu
@@ -125,7 +125,7 @@ def test_several_threads_and_more_shapes_than_are_kept(on_cuda: AlbertModel) -> 
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(8)))
-    assert len(engine._graphs) <= MOST_GRAPHS
+    assert len(engine._graphs) <= MAX_GRAPHS
 
 
 @pytest.mark.gpu

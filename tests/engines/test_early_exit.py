@@ -21,11 +21,11 @@ from .conftest import packed
 
 MakeModel = Callable[..., AlbertModel]
 LAYERS, CLASSES = 4, 3
-NOBODY = 100  # layers of patience
+UNREACHED = 100  # layers of patience
 
 
 @pytest.fixture
-def many() -> PackedBatch:
+def batch() -> PackedBatch:
     """Sequences enough to wait for others, in no order of length."""
     rng = np.random.default_rng(0)
     rows = [rng.integers(5, 300, length).tolist() for length in rng.integers(2, 64, 60)]
@@ -44,22 +44,22 @@ def some_exits(model: AlbertModel, patience: int = 0, threshold: float = 0.0) ->
 
 
 @pytest.fixture
-def logits_of_every_layer(model: AlbertModel, many: PackedBatch, tmp_path) -> Tensor:
+def logits_of_every_layer(model: AlbertModel, batch: PackedBatch, tmp_path) -> Tensor:
     """What classifiers say after each layer, of states that transformers computed: [N, L, C]."""
     model.save_pretrained(tmp_path / "model")
     peer = transformers.AlbertModel.from_pretrained(tmp_path / "model").eval()
-    exits, found = some_exits(model), []
+    exits, logits = some_exits(model), []
     with torch.no_grad():
-        for ids in many.input_ids.split(many.lengths):
+        for ids in batch.input_ids.split(batch.lengths):
             hidden = peer(ids[None], output_hidden_states=True).hidden_states[1:]
             pooled = peer.pooler_activation(peer.pooler(torch.stack([states[0, 0] for states in hidden])))
-            found.append(torch.einsum("lh,lch->lc", pooled, torch.from_numpy(exits.weight)))
-    return torch.stack(found) + torch.from_numpy(exits.bias)
+            logits.append(torch.einsum("lh,lch->lc", pooled, torch.from_numpy(exits.weight)))
+    return torch.stack(logits) + torch.from_numpy(exits.bias)
 
 
 def layers_by_hand(logits: Tensor, exits: Exits) -> list[int]:
     """The layer after which each sequence leaves, from the logits of all: [N, L, C]."""
-    found = []
+    exit_layers = []
     for rows in logits:
         labels, shares = (
             rows.argmax(1).tolist(),
@@ -70,8 +70,8 @@ def layers_by_hand(logits: Tensor, exits: Exits) -> list[int]:
             for layer in range(LAYERS)
         ]
         leaves = agreed if exits.patience else (shares < exits.threshold).tolist()
-        found.append([*leaves[:-1], True].index(True) + 1)
-    return found
+        exit_layers.append([*leaves[:-1], True].index(True) + 1)
+    return exit_layers
 
 
 def with_threads(threads: int, call: Callable[[], object]) -> object:
@@ -83,48 +83,48 @@ def with_threads(threads: int, call: Callable[[], object]) -> object:
         torch.set_num_threads(before)
 
 
-def check(engine: Engine, many: PackedBatch, exits: Exits, logits: Tensor, threads: int = 1) -> None:
-    exited = with_threads(threads, lambda: engine.exit_early(many, exits))
+def check(engine: Engine, batch: PackedBatch, exits: Exits, logits: Tensor, threads: int = 1) -> None:
+    exited = with_threads(threads, lambda: engine.exit_early(batch, exits))
     expected = layers_by_hand(logits, exits)
     assert exited.layers.tolist() == expected
-    places = torch.arange(len(expected)), torch.tensor(expected) - 1
-    torch.testing.assert_close(exited.logits, logits[places], atol=1e-4, rtol=1e-4)
+    indices = torch.arange(len(expected)), torch.tensor(expected) - 1
+    torch.testing.assert_close(exited.logits, logits[indices], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("rule", [{"patience": 1}, {"patience": 2}, {"threshold": 0.4}, {"threshold": 0.8}])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sequences_leave_by_the_rule(
-    model: AlbertModel, many: PackedBatch, logits_of_every_layer: Tensor, rule: dict, threads: int
+    model: AlbertModel, batch: PackedBatch, logits_of_every_layer: Tensor, rule: dict, threads: int
 ) -> None:
     exits = some_exits(model, **rule)
     assert len(set(layers_by_hand(logits_of_every_layer, exits))) > 1
-    check(load_engine(model, "fp32"), many, exits, logits_of_every_layer, threads)
+    check(load_engine(model, "fp32"), batch, exits, logits_of_every_layer, threads)
 
 
 @pytest.mark.parametrize("rule", [{"patience": 1}, {"threshold": 0.4}])
 def test_the_model_itself_does_the_same(
-    model: AlbertModel, many: PackedBatch, logits_of_every_layer: Tensor, rule: dict
+    model: AlbertModel, batch: PackedBatch, logits_of_every_layer: Tensor, rule: dict
 ) -> None:
-    check(ModelEngine(model, "fp32"), many, some_exits(model, **rule), logits_of_every_layer)
+    check(ModelEngine(model, "fp32"), batch, some_exits(model, **rule), logits_of_every_layer)
 
 
-def test_packed_weights(model: AlbertModel, many: PackedBatch, logits_of_every_layer: Tensor, precision: str) -> None:
-    exited = load_engine(model, precision).exit_early(many, some_exits(model, patience=1))
-    own = logits_of_every_layer[torch.arange(many.num_sequences), exited.layers - 1]
-    assert F.cosine_similarity(exited.logits, own, dim=1).min() > {"bf16": 0.999, "int8": 0.99}[precision]
+def test_packed_weights(model: AlbertModel, batch: PackedBatch, logits_of_every_layer: Tensor, precision: str) -> None:
+    exited = load_engine(model, precision).exit_early(batch, some_exits(model, patience=1))
+    expected = logits_of_every_layer[torch.arange(batch.num_sequences), exited.layers - 1]
+    assert F.cosine_similarity(exited.logits, expected, dim=1).min() > {"bf16": 0.999, "int8": 0.99}[precision]
 
 
-def test_nobody_leaves_early(model: AlbertModel, many: PackedBatch, precision: str) -> None:
-    engine, exits = load_engine(model, precision), some_exits(model, patience=NOBODY)
-    exited = engine.exit_early(many, exits)
+def test_nobody_leaves_early(model: AlbertModel, batch: PackedBatch, precision: str) -> None:
+    engine, exits = load_engine(model, precision), some_exits(model, patience=UNREACHED)
+    exited = engine.exit_early(batch, exits)
     assert set(exited.layers.tolist()) == {LAYERS}
-    pooled = engine.encode(many, positions=many.starts).pooled
+    pooled = engine.encode(batch, positions=batch.starts).pooled
     expected = pooled @ torch.from_numpy(exits.weight[-1]).T + torch.from_numpy(exits.bias[-1])
     torch.testing.assert_close(exited.logits, expected, atol=2e-5, rtol=1e-5)
 
 
-def test_all_leave_at_once(model: AlbertModel, many: PackedBatch, logits_of_every_layer: Tensor) -> None:
-    exited = load_engine(model, "fp32").exit_early(many, some_exits(model, threshold=2.0))
+def test_all_leave_at_once(model: AlbertModel, batch: PackedBatch, logits_of_every_layer: Tensor) -> None:
+    exited = load_engine(model, "fp32").exit_early(batch, some_exits(model, threshold=2.0))
     assert set(exited.layers.tolist()) == {1}
     torch.testing.assert_close(exited.logits, logits_of_every_layer[:, 0], atol=1e-4, rtol=1e-4)
 
@@ -136,15 +136,19 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_bits_depend_on_neither_threads_nor_company(model: AlbertModel, many: PackedBatch, kind: str) -> None:
+def test_bits_depend_on_neither_threads_nor_company(model: AlbertModel, batch: PackedBatch, kind: str) -> None:
     engine, exits = load_engine(model, kind), some_exits(model, patience=1)
-    whole = with_threads(1, lambda: engine.exit_early(many, exits))
-    ids = [part.tolist() for part in many.input_ids.split(many.lengths)]
-    turned = PackedBatch.from_sequences(ids[::-1])
-    for threads, batch, turn in ((2, many, False), (5, many, False), (1, turned, True), (2, turned, True)):
-        found = with_threads(threads, lambda batch=batch: engine.exit_early(batch, exits))
-        assert torch.equal(found.layers.flip(0) if turn else found.layers, whole.layers)
-        assert torch.equal(found.logits.flip(0) if turn else found.logits, whole.logits)
+    expected = with_threads(1, lambda: engine.exit_early(batch, exits))
+    ids = [part.tolist() for part in batch.input_ids.split(batch.lengths)]
+    reversed_batch = PackedBatch.from_sequences(ids[::-1])
+    for threads in (2, 5):
+        exited = with_threads(threads, lambda: engine.exit_early(batch, exits))
+        assert torch.equal(exited.layers, expected.layers)
+        assert torch.equal(exited.logits, expected.logits)
+    for threads in (1, 2):
+        exited = with_threads(threads, lambda: engine.exit_early(reversed_batch, exits))
+        assert torch.equal(exited.layers.flip(0), expected.layers)
+        assert torch.equal(exited.logits.flip(0), expected.logits)
 
 
 def test_a_sequence_longer_than_the_room_and_one_alone(make_model: MakeModel) -> None:
@@ -153,8 +157,8 @@ def test_a_sequence_longer_than_the_room_and_one_alone(make_model: MakeModel) ->
     rows = [[7] * 600, [8] * 3, [9] * 600]
     together = engine.exit_early(PackedBatch.from_sequences(rows), exits)
     alone = [engine.exit_early(PackedBatch.from_sequences([row]), exits) for row in rows]
-    assert together.layers.tolist() == [int(one.layers) for one in alone]
-    assert torch.equal(together.logits, torch.cat([one.logits for one in alone]))
+    assert together.layers.tolist() == [int(exited.layers) for exited in alone]
+    assert torch.equal(together.logits, torch.cat([exited.logits for exited in alone]))
 
 
 @pytest.mark.filterwarnings("ignore:head size")
@@ -163,13 +167,15 @@ def test_a_sequence_longer_than_the_room_and_one_alone(make_model: MakeModel) ->
     [{"hidden_size": 96, "intermediate_size": 200}, {"num_attention_heads": 16, "hidden_act": "relu"}],
     ids=str,
 )
-def test_shapes_that_are_not_round(make_model: MakeModel, many: PackedBatch, kind: str, changes: dict) -> None:
+def test_shapes_that_are_not_round(make_model: MakeModel, batch: PackedBatch, kind: str, changes: dict) -> None:
     model = make_model(**changes)
     exits = some_exits(model, patience=1)
-    found, plain = (engine.exit_early(many, exits) for engine in (load_engine(model, kind), ModelEngine(model, "fp32")))
-    same = found.layers == plain.layers
-    assert same.float().mean() > {"fp32": 0.999, "bf16": 0.9, "int8": 0.8}[kind]
-    assert F.cosine_similarity(found.logits[same], plain.logits[same], dim=1).min() > 0.98
+    exited, plain = (
+        engine.exit_early(batch, exits) for engine in (load_engine(model, kind), ModelEngine(model, "fp32"))
+    )
+    agreed = exited.layers == plain.layers
+    assert agreed.float().mean() > {"fp32": 0.999, "bf16": 0.9, "int8": 0.8}[kind]
+    assert F.cosine_similarity(exited.logits[agreed], plain.logits[agreed], dim=1).min() > 0.98
 
 
 def test_a_feed_forward_block_in_halves(make_model: MakeModel, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,9 +184,9 @@ def test_a_feed_forward_block_in_halves(make_model: MakeModel, kind: str, monkey
     plan = fused.new_own
     monkeypatch.setattr(fused, "new_own", lambda *sizes: halves.append(plan(*sizes)) or halves[-1])
     engine, exits, batch = load_engine(model, kind), some_exits(model, patience=1), packed((17, 5, 2, 30, 9, 12))
-    one, two = (with_threads(n, lambda: engine.exit_early(batch, exits)) for n in (1, 2))
-    assert all(map(torch.equal, one, two))
-    assert [own.halves.any() for own in halves][:2] == [False, True]
+    single, shared = (with_threads(n, lambda: engine.exit_early(batch, exits)) for n in (1, 2))
+    assert all(map(torch.equal, single, shared))
+    assert [state.halves.any() for state in halves][:2] == [False, True]
 
 
 def test_several_callers_at_once(model: AlbertModel, kind: str) -> None:
@@ -188,23 +194,25 @@ def test_several_callers_at_once(model: AlbertModel, kind: str) -> None:
     batches = [packed((3 + n, 64, 20), seed=n) for n in range(8)]
     expected = [engine.exit_early(batch, exits) for batch in batches]
     with ThreadPoolExecutor(4) as pool:
-        found = pool.map(lambda batch: engine.exit_early(batch, exits), batches * 3)
-        assert all(all(map(torch.equal, one, other)) for one, other in zip(found, expected * 3, strict=True))
+        results = pool.map(lambda batch: engine.exit_early(batch, exits), batches * 3)
+        assert all(
+            all(map(torch.equal, result, reference)) for result, reference in zip(results, expected * 3, strict=True)
+        )
 
 
 def test_one_member_does_what_others_have_taken(
-    model: AlbertModel, many: PackedBatch, kind: str, monkeypatch: pytest.MonkeyPatch
+    model: AlbertModel, batch: PackedBatch, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, exits = load_engine(model, kind), some_exits(model, patience=1)
-    expected, compiled = engine.exit_early(many, exits), fused.run_until_sure
+    expected, compiled = engine.exit_early(batch, exits), fused.run_until_sure
 
-    def alone(call: Call, *given: object) -> None:  # the others are never there
+    def alone(call: Call, *arguments: object) -> None:  # the others are never there
         if call.member == 0:
-            compiled(call, *given)
+            compiled(call, *arguments)
 
     monkeypatch.setattr(fused, "run_until_sure", alone)
-    found = with_threads(3, lambda: engine.exit_early(many, exits))
-    assert all(map(torch.equal, found, expected))
+    exited = with_threads(3, lambda: engine.exit_early(batch, exits))
+    assert all(map(torch.equal, exited, expected))
 
 
 def test_entropy_of_one_certain_class_is_none() -> None:

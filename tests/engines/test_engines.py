@@ -31,8 +31,8 @@ GOLDEN = (
 )  # fmt: skip
 
 
-def worst_cosine(found: Tensor, expected: Tensor) -> float:
-    return float(F.cosine_similarity(found.float(), expected.detach().float(), dim=-1).min())
+def worst_cosine(states: Tensor, expected: Tensor) -> float:
+    return float(F.cosine_similarity(states.float(), expected.detach().float(), dim=-1).min())
 
 
 @torch.no_grad()
@@ -44,23 +44,23 @@ def in_fp32(model: AlbertModel, batch: PackedBatch) -> Tensor:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-@pytest.mark.parametrize("wanted", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("requested", ["fp32", "bf16", "int8"])
 @pytest.mark.filterwarnings("ignore:head size")
-def test_the_last_states_that_transformers_printed(golden: Path, name: str, wanted: str) -> None:
+def test_the_last_states_that_transformers_printed(golden: Path, name: str, requested: str) -> None:
     folder = golden / "hf" / name
     model = AlbertModel.from_pretrained(folder, allow_missing=("pooler",))
     inputs = {key: torch.from_numpy(array) for key, array in np.load(folder / "inputs.npz").items()}
     ids, mask, types = (inputs[key].flatten(0, -2) for key in ("input_ids", "attention_mask", "token_type_ids"))
     expected = torch.from_numpy(np.load(folder / "outputs.npz")["hidden_states"][-1])
     expected = expected.reshape(*mask.shape, -1)[mask.bool()]
-    engine = load_engine(model, wanted)
-    if engine.precision != wanted:
+    engine = load_engine(model, requested)
+    if engine.precision != requested:
         pytest.skip("; ".join(engine.notes))
-    found = engine.encode(PackedBatch.from_padded(ids, mask, types)).hidden
-    if wanted == "fp32":
-        torch.testing.assert_close(found, expected, atol=3e-5, rtol=0)
+    states = engine.encode(PackedBatch.from_padded(ids, mask, types)).hidden
+    if requested == "fp32":
+        torch.testing.assert_close(states, expected, atol=3e-5, rtol=0)
     else:  # 32 numbers a state, weights far from those of a trained model: int8 is at its worst here
-        assert worst_cosine(found, expected) > {"bf16": 0.9995, "int8": 0.995}[wanted]
+        assert worst_cosine(states, expected) > {"bf16": 0.9995, "int8": 0.995}[requested]
 
 
 # --- the model's own --------------------------------------------------------------------------------------------------
@@ -68,12 +68,12 @@ def test_the_last_states_that_transformers_printed(golden: Path, name: str, want
 
 def test_fp32_is_the_model(make_model: MakeModel, batch: PackedBatch) -> None:
     model = make_model(hidden_dropout_prob=0.5).train()
-    found = load_engine(model, "fp32").encode(batch)
+    output = load_engine(model, "fp32").encode(batch)
     assert model.training  # as it was, and yet nothing was dropped
     expected = model.eval().encode(batch)
-    torch.testing.assert_close(found.hidden, expected.hidden, atol=1e-5, rtol=0)
-    torch.testing.assert_close(found.pooled, expected.pooled, atol=1e-5, rtol=0)
-    assert not found.hidden.requires_grad
+    torch.testing.assert_close(output.hidden, expected.hidden, atol=1e-5, rtol=0)
+    torch.testing.assert_close(output.pooled, expected.pooled, atol=1e-5, rtol=0)
+    assert not output.hidden.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_every_configuration(make_model: MakeModel, batch: PackedBatch, precisio
     engine = load_engine(model, precision)
     assert isinstance(engine, FusedEngine)
     assert (engine.precision, engine.notes) == (precision, ())
-    found, expected = engine.encode(batch), in_fp32(model, batch)
-    assert found.hidden.dtype == torch.float32
-    assert worst_cosine(found.hidden, expected) > WORST[precision]
-    assert worst_cosine(found.pooled, torch.tanh(model.pooler(expected[batch.starts]))) > WORST[precision]
+    output, expected = engine.encode(batch), in_fp32(model, batch)
+    assert output.hidden.dtype == torch.float32
+    assert worst_cosine(output.hidden, expected) > WORST[precision]
+    assert worst_cosine(output.pooled, torch.tanh(model.pooler(expected[batch.starts]))) > WORST[precision]
 
 
 def test_the_comparison_notices(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
@@ -108,9 +108,9 @@ def test_positions_of_the_last_layer(make_model: MakeModel, batch: PackedBatch, 
     engine = load_engine(make_model(), precision)
     everywhere = engine.encode(batch)
     for positions in (torch.tensor([150, 3, 3, 40]), batch.offsets[1:] - 1, batch.offsets[:0]):
-        there = engine.encode(batch, positions)
-        torch.testing.assert_close(there.hidden, everywhere.hidden[positions], atol=1e-5, rtol=0)
-        torch.testing.assert_close(there.pooled, everywhere.pooled, atol=1e-5, rtol=0)
+        output = engine.encode(batch, positions)
+        torch.testing.assert_close(output.hidden, everywhere.hidden[positions], atol=1e-5, rtol=0)
+        torch.testing.assert_close(output.pooled, everywhere.pooled, atol=1e-5, rtol=0)
 
 
 def test_a_text_has_the_same_vector_alone_and_in_company(
@@ -128,19 +128,19 @@ def test_a_text_has_the_same_vector_alone_and_in_company(
 def test_a_copy_packs_its_own_weights(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
     engine = load_engine(make_model(), precision)
     expected = engine.encode(batch).hidden
-    for other in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
-        assert torch.equal(other.encode(batch).hidden, expected)
+    for duplicate in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
+        assert torch.equal(duplicate.encode(batch).hidden, expected)
 
 
 def test_threads_and_chunks_change_nothing(make_model: MakeModel, precision: str) -> None:
-    many = PackedBatch.from_sequences([[5 + n % 200] * (1 + n % 60) for n in range(60)])
+    batch = PackedBatch.from_sequences([[5 + n % 200] * (1 + n % 60) for n in range(60)])
     engine = load_engine(make_model(), precision)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = engine.encode(many)
+        alone = engine.encode(batch)
         torch.set_num_threads(3)
-        shared = engine.encode(many)
+        shared = engine.encode(batch)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
@@ -153,9 +153,9 @@ def test_int8_of_base_as_it_is_used(precision: str) -> None:
     model = AlbertModel(config).eval()
     batch = PackedBatch.from_sequences([[2, *range(5 + n, 20 + 2 * n), 3] for n in range(6)])
     expected = in_fp32(model, batch)
-    found = load_engine(model, precision).encode(batch).hidden
-    assert worst_cosine(pool(found, batch, "mean"), pool(expected, batch, "mean")) > 0.9995
-    assert worst_cosine(found, expected) > 0.9995
+    states = load_engine(model, precision).encode(batch).hidden
+    assert worst_cosine(pool(states, batch, "mean"), pool(expected, batch, "mean")) > 0.9995
+    assert worst_cosine(states, expected) > 0.9995
 
 
 def test_outliers_of_trained_models_are_kept(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
@@ -244,14 +244,14 @@ class Wrapped(torch.nn.Module):
 def test_layers_that_are_not_plain_are_run_as_they_are(
     make_model: MakeModel, batch: PackedBatch, precision: str
 ) -> None:
-    for said in ("albert_layers.0.ffn` has hooks", "attention.dense` is a Wrapped"):
+    for note in ("albert_layers.0.ffn` has hooks", "attention.dense` is a Wrapped"):
         model = make_model()
         layer = model.encoder.albert_layer_groups[0].albert_layers[0]
-        if "hooks" in said:
-            layer.ffn.register_forward_hook(lambda module, given, output: output + 1)
+        if "hooks" in note:
+            layer.ffn.register_forward_hook(lambda module, args, output: output + 1)
         else:
             layer.attention.dense = Wrapped(layer.attention.dense)
         engine = load_engine(model, precision)
         assert isinstance(engine, ModelEngine)
-        assert said in engine.notes[-1]
+        assert note in engine.notes[-1]
         assert worst_cosine(engine.encode(batch).hidden, in_fp32(model, batch)) > 0.999

@@ -18,7 +18,7 @@ FUNCTIONS = {
     TANH: torch.tanh,
 }
 # Small, usual and extreme ones; what is near -90 would end among numbers too small for a processor to multiply fast.
-GIVEN = torch.cat(
+INPUTS = torch.cat(
     [torch.linspace(-12, 12, 480), torch.tensor([0.0, -0.0, 1e-30, -1e-6, -88, -90, 1e4, -1e4, 1e18, -1e18])]
 )
 COLUMNS = 64
@@ -31,28 +31,28 @@ def finish(sums, count, columns, scale, how, out):
 
 @pytest.mark.parametrize("how", FUNCTIONS)
 @pytest.mark.parametrize(
-    ("sums", "held", "allowed"), [("fp32", "fp32", 4e-7), ("fp32", "bf16", 8e-3), ("int8", "fp32", 2e-4)]
+    ("sums", "out_dtype", "allowed"), [("fp32", "fp32", 4e-7), ("fp32", "bf16", 8e-3), ("int8", "fp32", 2e-4)]
 )
-def test_outputs_are_those_of_torch(how: int, sums: str, held: str, allowed: float) -> None:
-    values = F.pad(GIVEN, (0, -len(GIVEN) % COLUMNS)).view(-1, COLUMNS)
+def test_outputs_are_those_of_torch(how: int, sums: str, out_dtype: str, allowed: float) -> None:
+    values = F.pad(INPUTS, (0, -len(INPUTS) % COLUMNS)).view(-1, COLUMNS)
     count = len(values)
     row_scale = torch.linspace(0.5, 2, count + 1)
     if sums == "int8":
         scale, shift = torch.full((COLUMNS,), 1e-3), torch.arange(COLUMNS, dtype=torch.int32)
-        given = (values.clamp(-1e4, 1e4) / scale).round().to(torch.int32) + shift
-        values = (given - shift) * scale
+        tile_sums = (values.clamp(-1e4, 1e4) / scale).round().to(torch.int32) + shift
+        values = (tile_sums - shift) * scale
     else:
-        scale, shift, given = torch.linspace(0.9, 1.1, COLUMNS), torch.zeros(COLUMNS), values
+        scale, shift, tile_sums = torch.linspace(0.9, 1.1, COLUMNS), torch.zeros(COLUMNS), values
         values = values * scale
     bias = torch.linspace(-0.1, 0.1, COLUMNS)
     expected = FUNCTIONS[how](values.double() * row_scale[1:, None] + bias)
-    out = torch.full((count + 1, COLUMNS), 3.0, dtype=torch.float32 if held == "fp32" else torch.bfloat16)
+    out = torch.full((count + 1, COLUMNS), 3.0, dtype=torch.float32 if out_dtype == "fp32" else torch.bfloat16)
     columns = (scale.numpy(), shift.numpy(), bias.numpy())
-    raw = out.view(torch.uint16) if held == "bf16" else out
-    finish(given.contiguous().numpy(), count, columns, row_scale.numpy(), how, raw.numpy())
+    raw = out.view(torch.uint16) if out_dtype == "bf16" else out
+    finish(tile_sums.contiguous().numpy(), count, columns, row_scale.numpy(), how, raw.numpy())
     assert torch.all(out[0] == 3)
     torch.testing.assert_close(
-        out[1:].double(), expected, atol=1e-6 if held == "fp32" and sums == "fp32" else 1e-3, rtol=allowed
+        out[1:].double(), expected, atol=1e-6 if out_dtype == "fp32" and sums == "fp32" else 1e-3, rtol=allowed
     )
 
 
@@ -62,18 +62,18 @@ def exponentials_of(scores, row, length, shares):
 
 
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 100])
-@pytest.mark.parametrize(("held", "allowed"), [(torch.float32, 5e-7), (torch.bfloat16, 5e-3)])
-def test_exponentials_of_scores(length: int, held: torch.dtype, allowed: float) -> None:
+@pytest.mark.parametrize(("out_dtype", "allowed"), [(torch.float32, 5e-7), (torch.bfloat16, 5e-3)])
+def test_exponentials_of_scores(length: int, out_dtype: torch.dtype, allowed: float) -> None:
     scores = torch.randn(3, 112) * 20 + 1e3
     scores[1, 0] = 1e3 - 500  # underflows
     scores[:, length:] = float("nan")  # left there by a longer text
-    shares = torch.full((3, 112), 7.0, dtype=held)
-    raw = shares.view(torch.uint16) if held == torch.bfloat16 else shares
+    shares = torch.full((3, 112), 7.0, dtype=out_dtype)
+    raw = shares.view(torch.uint16) if out_dtype == torch.bfloat16 else shares
     for row in range(3):
         expected = (scores[row, :length].double() - scores[row, :length].max()).exp()
         total = exponentials_of(scores.numpy(), row, length, raw.numpy())
         torch.testing.assert_close(shares[row, :length].double(), expected, atol=1e-9, rtol=allowed)
-        assert total == pytest.approx(float(expected.sum()), rel=1e-4 if held == torch.bfloat16 else 1e-6)
-        whole = -(-length // 16) * 16
-        assert torch.all(shares[row, length:whole] == 0)
-        assert torch.all(shares[row, whole:] == 7)
+        assert total == pytest.approx(float(expected.sum()), rel=1e-4 if out_dtype == torch.bfloat16 else 1e-6)
+        padded = -(-length // 16) * 16
+        assert torch.all(shares[row, length:padded] == 0)
+        assert torch.all(shares[row, padded:] == 7)

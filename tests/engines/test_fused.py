@@ -20,10 +20,10 @@ from albertkit.engines.arithmetic import loops
 from albertkit.engines.cpu import engine as fused
 from albertkit.engines.cpu import layers, matrix_tiles
 from albertkit.engines.cpu.engine import FusedEngine
-from albertkit.engines.cpu.team import ThreadTeam, finish, new_progress, take
+from albertkit.engines.cpu.team import ThreadTeam, finish_task, new_progress, take_task
 from albertkit.engines.cpu.tiles import (
     COLUMNS,
-    MOST_ROWS,
+    MAX_TILE_ROWS,
     ROWS,
     VECTOR,
     VECTORS,
@@ -69,7 +69,7 @@ def call_tile(left, row, count, right, start, vectors, steps, out):
 
 def rows_and_weight(numbers: str, outputs: int, inputs: int) -> tuple[np.ndarray, torch.Tensor]:
     """Rows as they are multiplied, [35, I], and a weight [O, I]."""
-    count = MOST_ROWS + 3
+    count = MAX_TILE_ROWS + 3
     if numbers == "int8":
         return RANDOM.integers(0, 256, (count, inputs), np.uint8), torch.randint(-127, 128, (outputs, inputs)).to(
             torch.int8
@@ -81,8 +81,8 @@ def rows_and_weight(numbers: str, outputs: int, inputs: int) -> tuple[np.ndarray
 
 
 def as_numbers(rows: np.ndarray) -> np.ndarray:
-    given = torch.from_numpy(rows)
-    return (given.view(torch.bfloat16) if rows.dtype == np.uint16 else given).double().numpy()
+    tensor = torch.from_numpy(rows)
+    return (tensor.view(torch.bfloat16) if rows.dtype == np.uint16 else tensor).double().numpy()
 
 
 @loops
@@ -103,21 +103,23 @@ def lay_out(rows, weight, columns, out):
 def test_a_tile_of_every_shape(numbers: str, count: int) -> None:
     torch.manual_seed(0)
     rows, weight = rows_and_weight(numbers, 2 * COLUMNS, 192)
-    most, together = how_tiles_are(rows)
-    if count > most:
-        pytest.skip(f"tiles have at most {most} rows here")
+    max_rows, vectors_together = how_tiles_are(rows)
+    if count > max_rows:
+        pytest.skip(f"tiles have at most {max_rows} rows here")
     flat = pack(weight)
     steps, size = 192 * rows.itemsize // 4, flat.size // 2
-    out = np.full((MOST_ROWS, COLUMNS), -7, np.int32 if numbers == "int8" else np.float32)
+    out = np.full((MAX_TILE_ROWS, COLUMNS), -7, np.int32 if numbers == "int8" else np.float32)
     allowed = 0 if numbers == "int8" else 1e-3
-    panel = size * together // VECTORS
-    for first in range(0, COLUMNS, together * VECTOR):
-        call_tile(rows, 2, count, flat, size + panel * first // (together * VECTOR), together, steps, out)
-        columns = together * VECTOR
+    panel = size * vectors_together // VECTORS
+    for first in range(0, COLUMNS, vectors_together * VECTOR):
+        call_tile(
+            rows, 2, count, flat, size + panel * first // (vectors_together * VECTOR), vectors_together, steps, out
+        )
+        columns = vectors_together * VECTOR
         expected = as_numbers(rows)[2 : 2 + count] @ weight[COLUMNS + first :][:columns].double().numpy().T
         np.testing.assert_allclose(out[:count, :columns], expected, rtol=0, atol=allowed)
-        written = count if most == ROWS else -(-count // VECTOR) * VECTOR  # matrix tiles' rows are in halves
-        assert np.all(out[written:] == -7)
+        num_written = count if max_rows == ROWS else -(-count // VECTOR) * VECTOR  # matrix tiles' rows are in halves
+        assert np.all(out[num_written:] == -7)
     words = weight.view(torch.uint8).numpy().view(np.uint32)
     for vectors in range(1, VECTORS + 1):
         columns = vectors * VECTOR
@@ -163,19 +165,19 @@ def test_shapes_that_are_not_round(make_model: MakeModel, numbers: str, changes:
     assert isinstance(engine, FusedEngine)
     assert (engine.precision, engine.notes) == (numbers, ())
     check(engine, model, batch, numbers)
-    wanted = torch.tensor([452, 0, 100, 100, 65])
+    positions = torch.tensor([452, 0, 100, 100, 65])
     everywhere = engine.encode(batch).hidden
-    torch.testing.assert_close(engine.encode(batch, wanted).hidden, everywhere[wanted], atol=1e-6, rtol=0)
+    torch.testing.assert_close(engine.encode(batch, positions).hidden, everywhere[positions], atol=1e-6, rtol=0)
 
 
 def test_more_tokens_wanted_than_there_are(make_model: MakeModel, numbers: str) -> None:
     """Every token, and first tokens for the pooler besides; some of them again and again."""
     engine, batch = load_engine(make_model(), numbers), packed((1, 3, 2))
     everywhere = engine.encode(batch)
-    for wanted in (torch.arange(6), torch.arange(6).repeat(50), torch.full((400,), 5)):
-        found = engine.encode(batch, wanted)
-        torch.testing.assert_close(found.hidden, everywhere.hidden[wanted], atol=1e-6, rtol=0)
-        torch.testing.assert_close(found.pooled, everywhere.pooled, atol=1e-6, rtol=0)
+    for positions in (torch.arange(6), torch.arange(6).repeat(50), torch.full((400,), 5)):
+        output = engine.encode(batch, positions)
+        torch.testing.assert_close(output.hidden, everywhere.hidden[positions], atol=1e-6, rtol=0)
+        torch.testing.assert_close(output.pooled, everywhere.pooled, atol=1e-6, rtol=0)
 
 
 def test_places_that_are_not_there(make_model: MakeModel, numbers: str) -> None:
@@ -188,8 +190,8 @@ def test_places_that_are_not_there(make_model: MakeModel, numbers: str) -> None:
 
 
 def check(engine: FusedEngine, model: AlbertModel, batch: PackedBatch, numbers: str) -> None:
-    found, expected = engine.encode(batch), ModelEngine(model, "fp32").encode(batch)
-    for ours, theirs in ((found.hidden, expected.hidden), (found.pooled, expected.pooled)):
+    output, expected = engine.encode(batch), ModelEngine(model, "fp32").encode(batch)
+    for ours, theirs in ((output.hidden, expected.hidden), (output.pooled, expected.pooled)):
         if numbers == "fp32":
             torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
         else:
@@ -216,11 +218,11 @@ def test_great_scores(make_model: MakeModel, numbers: str) -> None:
     with torch.no_grad():
         attention.query.weight *= 40
         attention.key.bias += 5
-    found = load_engine(model, numbers).encode(packed((20, 64))).hidden
-    assert torch.isfinite(found).all()
+    states = load_engine(model, numbers).encode(packed((20, 64))).hidden
+    assert torch.isfinite(states).all()
     if numbers == "fp32":  # shares near 0 and 1: rounding of the scores tells
         expected = ModelEngine(model, "fp32").encode(packed((20, 64))).hidden
-        torch.testing.assert_close(found, expected, atol=2e-4, rtol=0)
+        torch.testing.assert_close(states, expected, atol=2e-4, rtol=0)
 
 
 def test_ids_that_the_model_does_not_know(make_model: MakeModel, numbers: str) -> None:
@@ -247,61 +249,63 @@ def threads(request: pytest.FixtureRequest) -> int:
 
 def test_a_team_computes_what_one_thread_does(make_model: MakeModel, numbers: str, threads: int) -> None:
     engine, batch = load_engine(make_model(max_position_embeddings=130), numbers), packed(LENGTHS)
-    found = engine.encode(batch)
+    shared = engine.encode(batch)
     torch.set_num_threads(1)
     alone = engine.encode(batch)
-    assert torch.equal(found.hidden, alone.hidden)  # every number is computed by one thread, in one order
-    assert torch.equal(found.pooled, alone.pooled)
+    assert torch.equal(shared.hidden, alone.hidden)  # every number is computed by one thread, in one order
+    assert torch.equal(shared.pooled, alone.pooled)
 
 
 def test_several_callers_at_once(make_model: MakeModel, numbers: str) -> None:
     engine, batches = load_engine(make_model(), numbers), [packed((3 + n, 64, 20), seed=n) for n in range(8)]
     expected = [engine.encode(batch).hidden for batch in batches]
     with ThreadPoolExecutor(4) as pool:
-        for found, one in zip(
+        for states, reference in zip(
             pool.map(lambda batch: engine.encode(batch).hidden, batches * 3), expected * 3, strict=True
         ):
-            assert torch.equal(found, one)
+            assert torch.equal(states, reference)
 
 
 SLOW, NEVER = 1, 2
 
 
 @loops
-def sum_rows(member, members, given, sums, progress, tasks, behaviour):
+def sum_rows(member, members, numbers, sums, progress, tasks, behaviour):
     """Rounds in which every task adds up all numbers of the round before, each member in memory of its own.
 
     A member that is SLOW computes each task many times over; one that NEVER finishes takes tasks and leaves.
     """
     patience = np.int64(1_000_000)
     for phase in range(len(progress.finished)):
-        task = take(progress, phase, tasks, member, members, patience)
+        task = take_task(progress, phase, tasks, member, members, patience)
         while task >= 0:
             if behaviour[member] == NEVER:
                 return
             for _ in range(3000 if behaviour[member] == SLOW else 1):
                 total = np.int64(task)
-                for other in range(tasks):
-                    before = given[other] if phase == 0 else sums[progress.done[phase - 1, other] - 1, phase - 1, other]
+                for index in range(tasks):
+                    before = (
+                        numbers[index] if phase == 0 else sums[progress.winners[phase - 1, index] - 1, phase - 1, index]
+                    )
                     total = (total * 31 + before) % 1_000_003
                 sums[member, phase, task] = total
-            finish(progress, phase, task, member, 0, 0)
+            finish_task(progress, phase, task, member, 0, 0)
             patience = np.int64(2000)
-            task = take(progress, phase, tasks, member, members, patience)
+            task = take_task(progress, phase, tasks, member, members, patience)
 
 
 def _in_a_team(members: int, behaviour: list[int], phases: int = 200, tasks: int = 7) -> list[int]:
-    given, sums = np.arange(tasks) + 1, np.zeros((members, phases, tasks), np.int64)
-    progress, left, how = new_progress(phases, tasks, members), threading.Event(), np.array(behaviour)
+    numbers, sums = np.arange(tasks) + 1, np.zeros((members, phases, tasks), np.int64)
+    progress, finished, how = new_progress(phases, tasks, members), threading.Event(), np.array(behaviour)
 
     def work(member: int, of: int) -> None:
-        sum_rows(member, of, given, sums, progress, tasks, how)
+        sum_rows(member, of, numbers, sums, progress, tasks, how)
 
-    ThreadTeam().run(work, members, left.set)
+    ThreadTeam().run(work, members, finished.set)
     assert (progress.finished == tasks).all()
-    found = [int(sums[holder - 1, -1, task]) for task, holder in enumerate(progress.done[-1])]
-    assert left.wait(60)
-    return found
+    totals = [int(sums[holder - 1, -1, task]) for task, holder in enumerate(progress.winners[-1])]
+    assert finished.wait(60)
+    return totals
 
 
 @pytest.mark.parametrize("behaviour", [[0, 0], [0, SLOW], [SLOW, 0, 0], [0, NEVER], [0, NEVER, SLOW]])
@@ -315,9 +319,9 @@ def test_one_member_does_what_the_others_have_taken(make_model: MakeModel, numbe
     expected = engine.encode(batch).hidden
     compiled = layers.run
 
-    def alone(call: layers.Call, *others: Any) -> None:  # the others are never there
+    def alone(call: layers.Call, *arguments: Any) -> None:  # the others are never there
         if call.member == 0:
-            compiled(call._replace(member=member), *others)
+            compiled(call._replace(member=member), *arguments)
 
     torch.set_num_threads(3)
     with pytest.MonkeyPatch.context() as patch:
@@ -335,15 +339,15 @@ def test_profile(make_model: MakeModel, numbers: str) -> None:
 
 
 def test_an_interrupted_call_leaves_the_team_free() -> None:
-    team, left, sizes = ThreadTeam(), threading.Event(), []
+    team, finished, sizes = ThreadTeam(), threading.Event(), []
 
     def work(member: int, members: int) -> None:
         if member == 0:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        team.run(work, 3, left.set)
-    assert left.wait(60)
+        team.run(work, 3, finished.set)
+    assert finished.wait(60)
     team.run(lambda member, members: sizes.append(members), 3, lambda: None)
     assert 3 in sizes
 
@@ -369,10 +373,10 @@ def test_without_threads_one_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
-    left, done = threading.Event(), []
-    ThreadTeam().run(lambda member, members: done.append((member, members)), 3, left.set)
-    assert done == [(0, 3)]
-    assert left.is_set()
+    finished, calls = threading.Event(), []
+    ThreadTeam().run(lambda member, members: calls.append((member, members)), 3, finished.set)
+    assert calls == [(0, 3)]
+    assert finished.is_set()
 
 
 def test_many_threads_do_not_share_one_chunk(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,10 +437,10 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "has", real)
     if fused.lacking("fp32"):
         pytest.skip(fused.lacking("fp32"))
-    for trial, said in ((lambda _: 0.5, "compiles something else"), (broken, "cannot compile it: no such word")):
+    for trial, message in ((lambda _: 0.5, "compiles something else"), (broken, "cannot compile it: no such word")):
         fused._tried.cache_clear()
         monkeypatch.setattr(fused, "_trial", trial)
-        assert said in fused.lacking("fp32")
+        assert message in fused.lacking("fp32")
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -453,9 +457,9 @@ def test_the_same_without_matrix_registers() -> None:
     """Numba told of a processor without AMX: int8's sums are whole numbers, so the states hardly differ."""
     if not matrix_tiles.compiled_for():
         pytest.skip("the processor has no AMX")
-    found = [_states_of(features) for features in ("", without_amx())]
-    for whole, vectors in zip(*found, strict=True):
-        torch.testing.assert_close(torch.tensor(whole), torch.tensor(vectors), atol=0.05, rtol=0)
+    states = [_states_of(features) for features in ("", without_amx())]
+    for expected, vectors in zip(*states, strict=True):
+        torch.testing.assert_close(torch.tensor(expected), torch.tensor(vectors), atol=0.05, rtol=0)
 
 
 def without_amx() -> str:
@@ -483,8 +487,10 @@ print(json.dumps([engine.encode(batch).hidden.tolist() for engine in engines]))
 
 def _states_of(features: str) -> list:
     environment = {**os.environ, **({"NUMBA_CPU_FEATURES": features} if features else {})}
-    done = subprocess.run([sys.executable, "-c", STATES], env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    completed = subprocess.run(
+        [sys.executable, "-c", STATES], env=environment, capture_output=True, text=True, check=True
+    )
+    return json.loads(completed.stdout)
 
 
 def broken(_: str) -> float:
@@ -495,5 +501,7 @@ def test_numba_told_of_another_processor() -> None:
     """An instruction that LLVM may not use would end the process."""
     code = "from albertkit.engines.cpu import engine as fused; print(fused.lacking('fp32'))"
     environment = {**os.environ, "NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse2"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert "avx512" in done.stdout
+    completed = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "avx512" in completed.stdout

@@ -60,9 +60,9 @@ def padded_inputs(vocab_size: int = 90) -> Tensors:
 
 def sequences(lengths: tuple[int, ...]) -> PackedBatch:
     """Sequences of these lengths with both kinds of labels."""
-    ids = [[(7 * n + place) % 85 + 5 for place in range(n)] for n in lengths]
+    ids = [[(7 * n + index) % 85 + 5 for index in range(n)] for n in lengths]
     masked = [[0] if n < 4 else [1, 3] for n in lengths]
-    labels = [[n % 90] * len(places) for n, places in zip(lengths, masked, strict=True)]
+    labels = [[n % 90] * len(positions) for n, positions in zip(lengths, masked, strict=True)]
     return PackedBatch.from_sequences(ids, None, masked, labels, [n % 2 for n in lengths])
 
 

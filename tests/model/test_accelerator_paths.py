@@ -17,9 +17,9 @@ def test_right_predictions_are_counted_alike_where_logits_are_equal():
         logits = torch.randint(0, 4, (50, 7), generator=generator).float()  # many equal ones
         target = torch.randint(0, 7, (50,), generator=generator)
         label_logits = logits.gather(1, target[:, None])
-        expected, found = (count(logits, label_logits, target) for count in (top_on_cpu, top_on_accelerator))
-        assert torch.equal(found[0], expected[0])
-        assert int(found[1]) == int(expected[1]) == int((logits.argmax(1) == target).sum()) > 0
+        expected, actual = (count(logits, label_logits, target) for count in (top_on_cpu, top_on_accelerator))
+        assert torch.equal(actual[0], expected[0])
+        assert int(actual[1]) == int(expected[1]) == int((logits.argmax(1) == target).sum()) > 0
 
 
 def stand_in(query, key, value, starts, key_starts, longest, longest_key):
@@ -31,8 +31,8 @@ def stand_in(query, key, value, starts, key_starts, longest, longest_key):
     assert query.data_ptr() % 16 == query.stride(0) * query.element_size() % 16 == 0
     parts = []
     for start, end in pairwise(starts.tolist()):
-        own = (tensor[start:end].transpose(0, 1) for tensor in (query, key, value))
-        parts.append(F.scaled_dot_product_attention(*own).transpose(0, 1))
+        sequence = (tensor[start:end].transpose(0, 1) for tensor in (query, key, value))
+        parts.append(F.scaled_dot_product_attention(*sequence).transpose(0, 1))
     return torch.cat(parts)
 
 

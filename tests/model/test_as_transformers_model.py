@@ -30,26 +30,28 @@ def pair(folder: Path) -> tuple[Any, Any]:
     ), transformers.AlbertForSequenceClassification.from_pretrained(folder).eval()
 
 
-@pytest.mark.parametrize("where", ["file", "from_pretrained", "config"])
-def test_what_is_returned_may_stand_in_the_configuration(folder: Path, where: str) -> None:
+@pytest.mark.parametrize("source", ["file", "from_pretrained", "config"])
+def test_what_is_returned_may_stand_in_the_configuration(folder: Path, source: str) -> None:
     settings = {"output_hidden_states": True, "output_attentions": True}
     kind = "AlbertForSequenceClassification"
-    if where == "file":
+    if source == "file":
         AlbertConfig.from_pretrained(folder).with_changes(**settings).save_pretrained(folder)
-    keywords = settings if where == "from_pretrained" else {}
+    keywords = settings if source == "from_pretrained" else {}
     ours = AlbertForSequenceClassification.from_pretrained(folder, **keywords)
     theirs = getattr(transformers, kind).from_pretrained(folder, attn_implementation="eager", **keywords).eval()
-    if where == "config":
+    if source == "config":
         for model in (ours, theirs):
             model.config.output_hidden_states = model.config.output_attentions = True
     inputs = padded_inputs()
     with torch.no_grad():
-        here, there = ours(**inputs), theirs(**inputs)
+        output, expected = ours(**inputs), theirs(**inputs)
     mask = inputs["attention_mask"].bool()
-    assert list(here) == list(there) == ["logits", "hidden_states", "attentions"]
-    for a, b in zip(here.hidden_states, there.hidden_states, strict=True):
+    assert list(output) == list(expected) == ["logits", "hidden_states", "attentions"]
+    for a, b in zip(output.hidden_states, expected.hidden_states, strict=True):
         torch.testing.assert_close(a[mask], b[mask], atol=1e-5, rtol=0)
-    torch.testing.assert_close(here.attentions[1][1, :, :7, :7], there.attentions[1][1, :, :7, :7], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        output.attentions[1][1, :, :7, :7], expected.attentions[1][1, :, :7, :7], atol=1e-5, rtol=0
+    )
     with torch.no_grad():
         assert list(ours(**inputs, output_hidden_states=False, output_attentions=False)) == ["logits"]
 
@@ -84,8 +86,8 @@ def test_arguments_of_transformers_4_are_read(pair: tuple[Any, Any]) -> None:
     types = inputs["token_type_ids"][:1]
     with torch.no_grad():
         expected = theirs(**{**inputs, "token_type_ids": types.expand(3, -1)}).logits
-        found = ours(**{**inputs, "token_type_ids": types}, head_mask=None).logits
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        logits = ours(**{**inputs, "token_type_ids": types}, head_mask=None).logits
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
     with pytest.raises(ConfigError, match="head_mask"):
         ours(**inputs, head_mask=torch.ones(3, 2))
 
@@ -96,22 +98,22 @@ def test_a_trace_computes_as_transformers_model(pair: tuple[Any, Any]) -> None:
     order = ("input_ids", "attention_mask", "token_type_ids")
     ours.config.return_dict = False
     traced = torch.jit.trace(ours, tuple(inputs[name] for name in order), check_trace=False)
-    other = {name: values.flip(0) for name, values in inputs.items()}
+    flipped = {name: values.flip(0) for name, values in inputs.items()}
     with torch.no_grad():
-        expected = theirs(**other).logits
-    torch.testing.assert_close(traced(*(other[name] for name in order))[0], expected, atol=1e-5, rtol=0)
+        expected = theirs(**flipped).logits
+    torch.testing.assert_close(traced(*(flipped[name] for name in order))[0], expected, atol=1e-5, rtol=0)
 
 
 def test_prompt_tuning_computes_as_with_transformers_model(pair: tuple[Any, Any]) -> None:
     peft = pytest.importorskip("peft")
-    found = []
+    logits = []
     for model in pair:
         config = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3, token_dim=16, num_layers=3)
         torch.manual_seed(1)
         prompted = peft.get_peft_model(model, config).eval()
         with torch.no_grad():
-            found.append(prompted(**padded_inputs()).logits)
-    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=0)
+            logits.append(prompted(**padded_inputs()).logits)
+    torch.testing.assert_close(logits[0], logits[1], atol=1e-5, rtol=0)
 
 
 def test_embeddings_are_replaced_and_stay_tied() -> None:
@@ -133,8 +135,8 @@ def test_saving_takes_transformers_keywords(folder: Path, tmp_path: Path) -> Non
     model = AlbertForSequenceClassification.from_pretrained(folder)
     doubled = {name: 2 * tensor for name, tensor in model.state_dict().items()}
     model.save_pretrained(tmp_path / "two", state_dict=doubled, safe_serialization=True, max_shard_size="5GB")
-    again = transformers.AlbertForSequenceClassification.from_pretrained(tmp_path / "two").state_dict()
-    assert all(torch.equal(again[name], tensor) for name, tensor in doubled.items())
+    loaded = transformers.AlbertForSequenceClassification.from_pretrained(tmp_path / "two").state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in doubled.items())
     model.save_pretrained(tmp_path / "none", is_main_process=False)
     assert not (tmp_path / "none").exists()
     for keywords in ({"safe_serialization": False}, {"push_to_hub": True}, {"state_dict": {}}, {"shards": 3}):
@@ -147,9 +149,9 @@ def test_transformers_collator_pads_as_with_its_own_tokenizer(tiny_tokenizer: Al
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = ["the quick brown fox", "a dog", "서울 에서"]
     rows = [{**tiny_tokenizer(text), "label": number, "weight": 0.5} for number, text in enumerate(texts)]
-    found, expected = (
+    batch, expected = (
         transformers.DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)([dict(row) for row in rows])
         for tokenizer in (tiny_tokenizer, theirs)
     )
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) and found[name].dtype == expected[name].dtype for name in found)
+    assert batch.keys() == expected.keys()
+    assert all(torch.equal(batch[name], expected[name]) and batch[name].dtype == expected[name].dtype for name in batch)

@@ -28,8 +28,8 @@ SCOPES = {  # ours to theirs, where they differ by more than dots and slashes
 
 def their_name(name: str) -> str:
     prefix = next((ours for ours in SCOPES if name.startswith(ours)), "")
-    inside = "bert/encoder/transformer/group_0/inner_group_0/" if prefix.startswith(BLOCK) else ""
-    scope, leaf = (inside + SCOPES.get(prefix, "") + name.removeprefix(prefix).replace(".", "/")).rsplit("/", 1)
+    scope_prefix = "bert/encoder/transformer/group_0/inner_group_0/" if prefix.startswith(BLOCK) else ""
+    scope, leaf = (scope_prefix + SCOPES.get(prefix, "") + name.removeprefix(prefix).replace(".", "/")).rsplit("/", 1)
     if scope.endswith("_embeddings"):
         return scope
     normed = {"weight": "gamma", "bias": "beta"}
@@ -39,18 +39,18 @@ def their_name(name: str) -> str:
 @pytest.fixture(scope="module")
 def model(golden: Path) -> AlbertForBeamQuestionAnswering:
     folder = golden / "tf1" / "squad_v2"
-    made = AlbertForBeamQuestionAnswering(AlbertConfig.from_pretrained(folder)).eval()
+    loaded = AlbertForBeamQuestionAnswering(AlbertConfig.from_pretrained(folder)).eval()
     bundle = TensorBundle.open(folder / "model.ckpt-3")
     state, used = {}, set()
-    for name, parameter in made.state_dict().items():
+    for name, parameter in loaded.state_dict().items():
         tensor = torch.from_numpy(bundle.read(their_name(name)).copy())
         used.add(their_name(name))
         state[name] = tensor.T if their_name(name).endswith("kernel") else tensor
         assert state[name].shape == parameter.shape, name
-    made.load_state_dict(state)
-    left = {name for name in bundle.names if "adam_" not in name} - used
-    assert left == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias", "global_step"}  # the heads use no pooler
-    return made
+    loaded.load_state_dict(state)
+    unused = {name for name in bundle.names if "adam_" not in name} - used
+    assert unused == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias", "global_step"}  # the heads use no pooler
+    return loaded
 
 
 @pytest.fixture(scope="module")
@@ -68,20 +68,20 @@ def arguments(inputs: Tensors) -> Tensors:
     return {name: inputs[names.get(name, name)] for name in ("input_ids", "attention_mask", "token_type_ids", "p_mask")}
 
 
-def assert_beams(found: dict[str, torch.Tensor], expected: Tensors, tolerance: float = 1e-5) -> None:
+def assert_beams(outputs: dict[str, torch.Tensor], expected: Tensors, tolerance: float = 1e-5) -> None:
     """Equal log-probabilities and places, as far as a start may be one: fewer places than beams leave beams without meaning."""
-    meant = expected["start_top_log_probs"] > -1e29
-    assert meant[:, 0].all()
-    assert not meant.all()
+    is_start = expected["start_top_log_probs"] > -1e29
+    assert is_start[:, 0].all()
+    assert not is_start.all()
     torch.testing.assert_close(
-        found["start_top_log_probs"], expected["start_top_log_probs"], atol=tolerance, rtol=tolerance
+        outputs["start_top_log_probs"], expected["start_top_log_probs"], atol=tolerance, rtol=tolerance
     )
-    assert torch.equal(found["start_top_index"][meant], expected["start_top_index"][meant].long())
+    assert torch.equal(outputs["start_top_index"][is_start], expected["start_top_index"][is_start].long())
     for kind in ("end_top_log_probs", "end_top_index"):
-        ours, theirs = (tensors[kind].unflatten(1, (5, 5))[meant] for tensors in (found, expected))
-        there = expected["end_top_log_probs"].unflatten(1, (5, 5))[meant] > -1e29
-        torch.testing.assert_close(ours[there], theirs[there].to(ours.dtype), atol=tolerance, rtol=tolerance)
-    torch.testing.assert_close(found["cls_logits"], expected["cls_logits"], atol=tolerance, rtol=tolerance)
+        ours, theirs = (tensors[kind].unflatten(1, (5, 5))[is_start] for tensors in (outputs, expected))
+        is_end = expected["end_top_log_probs"].unflatten(1, (5, 5))[is_start] > -1e29
+        torch.testing.assert_close(ours[is_end], theirs[is_end].to(ours.dtype), atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(outputs["cls_logits"], expected["cls_logits"], atol=tolerance, rtol=tolerance)
 
 
 def test_beams(model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]) -> None:
@@ -124,26 +124,26 @@ def test_any_one_perturbed_weight_is_noticed(
     # These, and the key's bias, add the same to everything a softmax is taken over.
     shifting = ("start_logits.dense.bias", "end_logits.dense_1.bias", "end_logits.LayerNorm.bias")
     for name, parameter in model.named_parameters():
-        place = [0] * parameter.dim()
+        index = [0] * parameter.dim()
         if "word_embeddings" in name:
-            place[0] = int(inputs["input_ids"][0, 0])
+            index[0] = int(inputs["input_ids"][0, 0])
         if name.endswith("attention.key.bias") or name in shifting:
             continue
         with torch.no_grad():
-            parameter[tuple(place)] += 0.5
+            parameter[tuple(index)] += 0.5
             loss = model(**arguments(inputs), **labels).loss
-            parameter[tuple(place)] -= 0.5
+            parameter[tuple(index)] -= 0.5
         assert (loss - expected["total_loss"]).abs() > 1e-5, name
 
 
-def test_a_forbidden_place_is_never_found(
+def test_a_forbidden_position_is_never_predicted(
     model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]
 ) -> None:
     inputs, _ = arrays
-    given = arguments(inputs)
-    best = model(**given).start_top_index[:, 0]
-    given["p_mask"] = given["p_mask"].scatter(1, best[:, None], 1)
-    assert (model(**given).start_top_index[:, 0] != best).all()
+    inputs_with_mask = arguments(inputs)
+    best = model(**inputs_with_mask).start_top_index[:, 0]
+    inputs_with_mask["p_mask"] = inputs_with_mask["p_mask"].scatter(1, best[:, None], 1)
+    assert (model(**inputs_with_mask).start_top_index[:, 0] != best).all()
     real = inputs["input_mask"].sum(1)
-    found = (model(**{**given, "p_mask": None}).start_top_log_probs > -1e29).sum(1)
-    assert found.tolist() == real.clamp(max=5).tolist()  # without p_mask every real place may be one
+    num_starts = (model(**{**inputs_with_mask, "p_mask": None}).start_top_log_probs > -1e29).sum(1)
+    assert num_starts.tolist() == real.clamp(max=5).tolist()  # without p_mask every real place may be one

@@ -53,9 +53,9 @@ def test_the_packed_losses_are_one_graph_for_all_batches(make_class: Make, backe
     compiled = torch.compile(model.pretraining_losses, fullgraph=True, backend=backend)
     for lengths in ((9, 1, 17), (5, 5), (3, 20, 7, 8), (11, 12, 2, 3, 4, 9), (24, 2)):
         batch = sequences(lengths)
-        found, expected = compiled(batch), model.pretraining_losses(batch)
-        assert [int(count) for count in found[2:]] == [int(count) for count in expected[2:]]
-        losses = [(each[0] / each[4] + each[1] / each[5]) for each in (found, expected)]
+        outputs, expected = compiled(batch), model.pretraining_losses(batch)
+        assert [int(count) for count in outputs[2:]] == [int(count) for count in expected[2:]]
+        losses = [(sums[0] / sums[4] + sums[1] / sums[5]) for sums in (outputs, expected)]
         torch.testing.assert_close(losses[0], losses[1], atol=1e-5, rtol=1e-6)
         torch.testing.assert_close(gradients(model, losses[0]), gradients(model, losses[1]), atol=1e-5, rtol=1e-4)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2  # the first batch's own, and one for all others
@@ -74,12 +74,12 @@ def test_a_padded_pass_is_one_graph(make_class: Make, model_class: type[Pretrain
             labels = {name: torch.ones(rows, dtype=torch.int64) for name in ("start_positions", "end_positions")}
         elif model_class is not AlbertModel:
             labels["labels"] = torch.ones(rows, dtype=torch.int64)
-        found = compiled(**inputs, **labels, output_hidden_states=True, output_attentions=True)
+        output = compiled(**inputs, **labels, output_hidden_states=True, output_attentions=True)
         expected = model(**inputs, **labels, output_hidden_states=True, output_attentions=True)
-        assert type(found) is type(expected)
-        assert list(found) == list(expected)
+        assert type(output) is type(expected)
+        assert list(output) == list(expected)
         for name, value in expected.items():
-            torch.testing.assert_close(found[name], value, atol=1e-5, rtol=0)
+            torch.testing.assert_close(output[name], value, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("strict", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -89,9 +89,9 @@ def test_exported_programs_take_any_batch_and_length(
 ) -> None:
     model = make_class(model_class, num_labels=3, num_hidden_layers=2)
     inputs = inputs_for(model_class, 3, 11)
-    least = 6 if model_class is AlbertForBeamQuestionAnswering else 2  # more places than there are beams
+    min_length = 6 if model_class is AlbertForBeamQuestionAnswering else 2  # more places than there are beams
     length = 2 if model_class is AlbertForMultipleChoice else 1
-    shapes = {name: {0: Dim("batch"), length: Dim("length", min=least, max=24)} for name in inputs}
+    shapes = {name: {0: Dim("batch"), length: Dim("length", min=min_length, max=24)} for name in inputs}
     program = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=strict)
     file = io.BytesIO()
     torch.export.save(program, file)
@@ -99,7 +99,7 @@ def test_exported_programs_take_any_batch_and_length(
     loaded = torch.export.load(file).module()
     for rows, width in ((3, 11), (1, 24), (5, 6)):
         inputs = inputs_for(model_class, rows, width)
-        found, expected = loaded(**inputs), model(**inputs)
-        assert type(found) is type(expected)
+        output, expected = loaded(**inputs), model(**inputs)
+        assert type(output) is type(expected)
         for name, value in expected.items():
-            torch.testing.assert_close(found[name], value, atol=1e-5, rtol=0)
+            torch.testing.assert_close(output[name], value, atol=1e-5, rtol=0)

@@ -20,19 +20,19 @@ def test_logits_and_gradients_are_those_of_a_whole_last_pass(
     make_class: Make, packed: PackedBatch, model_class: type[PretrainedAlbert], changes: dict
 ) -> None:
     model = make_class(model_class, **changes).double()  # in fp32 the sums of two threads differ by 1e-5
-    logits, whole = model.packed_logits(packed), of_all_tokens(model, packed)
-    torch.testing.assert_close(logits, whole, atol=1e-12, rtol=0)
+    logits, expected = model.packed_logits(packed), of_all_tokens(model, packed)
+    torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
     torch.testing.assert_close(
-        gradients(model, logits.square().sum()), gradients(model, whole.square().sum()), atol=1e-11, rtol=0
+        gradients(model, logits.square().sum()), gradients(model, expected.square().sum()), atol=1e-11, rtol=0
     )
 
 
 def test_the_comparison_notices_a_wrong_token(make_class: Make, packed: PackedBatch) -> None:
     model = make_class(AlbertForSequenceClassification)
-    whole = of_all_tokens(model, packed)
+    expected = of_all_tokens(model, packed)
     hidden = model.albert.encode(packed).hidden
     last = torch.tanh(model.albert.pooler(hidden[packed.offsets[1:] - 1]))  # pooled from the last token
-    assert (model._head(hidden, last) - whole).abs().max() > 1e-2
+    assert (model._head(hidden, last) - expected).abs().max() > 1e-2
 
 
 def test_it_saves_work_and_a_trace_has_all_tokens(make_class: Make, packed: PackedBatch) -> None:

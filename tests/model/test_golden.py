@@ -81,16 +81,16 @@ def test_any_one_perturbed_weight_is_noticed(golden: Path, name: str) -> None:
     model, inputs, expected = load(golden / "hf" / name)
     model.double()
     for key, parameter in model.named_parameters():
-        place = [0] * parameter.dim()
+        index = [0] * parameter.dim()
         for table, ids in (("word_embeddings", "input_ids"), ("token_type_embeddings", "token_type_ids")):
             if table in key:
-                place[0] = int(inputs[ids].flatten()[0])
+                index[0] = int(inputs[ids].flatten()[0])
         if key.endswith("attention.key.bias"):  # adds the same to all scores of a query: no effect at all
             continue
         with torch.no_grad():
-            parameter[tuple(place)] += 0.1
+            parameter[tuple(index)] += 0.1
             output = model(**inputs)
-            parameter[tuple(place)] -= 0.1
+            parameter[tuple(index)] -= 0.1
         real = inputs["attention_mask"].bool()
         of_loss = (output.loss - expected["loss_float64"]).abs()
         of_logits = [

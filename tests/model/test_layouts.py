@@ -33,31 +33,31 @@ def inputs_of(padded: Tensors, model: PretrainedAlbert) -> Tensors:
     return inputs
 
 
-def pieces(values: list[torch.Tensor], lengths: tuple[int, ...]) -> torch.Tensor:
+def real_values(values: list[torch.Tensor], lengths: tuple[int, ...]) -> torch.Tensor:
     """The real numbers of all sequences in one row: per sequence, or per token of [T, …] or [N, longest, …]."""
-    found = []
+    parts = []
     for value in values:
         if len(value) == sum(lengths):
-            found.append(value)
+            parts.append(value)
         elif value.dim() > 1 and value.shape[1] == max(lengths):
-            found.extend(row[:length] for row, length in zip(value, lengths, strict=True))
+            parts.extend(row[:length] for row, length in zip(value, lengths, strict=True))
         else:
             assert len(value) == len(lengths)
-            found.append(value)
-    return torch.cat([value.flatten().to(torch.float32) for value in found])
+            parts.append(value)
+    return torch.cat([value.flatten().to(torch.float32) for value in parts])
 
 
-def numbers(model: PretrainedAlbert, way: str, padded: Tensors, packed: PackedBatch) -> torch.Tensor:
-    if way == "padded":
-        return pieces(list(model(**inputs_of(padded, model)).values()), packed.lengths)
-    if way == "packed":
+def numbers(model: PretrainedAlbert, layout: str, padded: Tensors, packed: PackedBatch) -> torch.Tensor:
+    if layout == "padded":
+        return real_values(list(model(**inputs_of(padded, model)).values()), packed.lengths)
+    if layout == "packed":
         plain = PackedBatch(
             packed.input_ids, packed.token_type_ids, packed.position_ids, packed.offsets, packed.lengths
         )
         if isinstance(model, AlbertForBeamQuestionAnswering):
-            return pieces(list(model.packed_beams(plain).values()), packed.lengths)
+            return real_values(list(model.packed_beams(plain).values()), packed.lengths)
         logits = model.packed_logits(plain)
-        return pieces(list(logits) if isinstance(logits, tuple) else [logits], packed.lengths)
+        return real_values(list(logits) if isinstance(logits, tuple) else [logits], packed.lengths)
     alone = []
     for row, length in enumerate(packed.lengths):
         rows = {name: tensor[row : row + 1, ..., :length] for name, tensor in inputs_of(padded, model).items()}
@@ -75,11 +75,11 @@ def test_packed_padded_and_alone_agree(
     make_class: Make, model_class: type[PretrainedAlbert], padded: Tensors, packed: PackedBatch
 ) -> None:
     model = make(make_class, model_class)
-    values = {way: numbers(model, way, padded, packed) for way in ("padded", "packed", "alone")}
-    grads = {way: gradients(model, weighted(value)) for way, value in values.items()}
-    for way in ("packed", "alone"):
-        torch.testing.assert_close(values[way], values["padded"], atol=1e-5, rtol=0)
-        torch.testing.assert_close(grads[way], grads["padded"], atol=1e-5, rtol=0)
+    values = {layout: numbers(model, layout, padded, packed) for layout in ("padded", "packed", "alone")}
+    grads = {layout: gradients(model, weighted(value)) for layout, value in values.items()}
+    for layout in ("packed", "alone"):
+        torch.testing.assert_close(values[layout], values["padded"], atol=1e-5, rtol=0)
+        torch.testing.assert_close(grads[layout], grads["padded"], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("model_class", WITH_HEADS)
@@ -112,19 +112,19 @@ def test_bf16_stays_within_four_percent(
     assert F.cosine_similarity(*flat, dim=0) > 0.997
 
 
-@pytest.mark.parametrize("way", ["packed", "padded"])
+@pytest.mark.parametrize("layout", ["packed", "padded"])
 @pytest.mark.parametrize("model_class", WITH_HEADS)
 def test_logits_over_a_bf16_encoder_are_not_rounded_to_bf16(
-    make_class: Make, model_class: type[PretrainedAlbert], way: str, padded: Tensors, packed: PackedBatch
+    make_class: Make, model_class: type[PretrainedAlbert], layout: str, padded: Tensors, packed: PackedBatch
 ) -> None:
     """Rounded ones tie, and a best model is chosen among ties; in evaluation the masked-LM head, too, is fp32."""
     model = make(make_class, model_class)
     model.compute_dtype = torch.bfloat16
     with torch.no_grad():
-        found = numbers(model, way, padded, packed)
+        logits = numbers(model, layout, padded, packed)
     if isinstance(model, AlbertForBeamQuestionAnswering):
-        found = found[found.frac() != 0]  # places
-    assert (found == found.bfloat16().float()).float().mean() < 0.1
+        logits = logits[logits.frac() != 0]  # places
+    assert (logits == logits.bfloat16().float()).float().mean() < 0.1
 
 
 # --- computed with its padding --------------------------------------------------------------------------------------------
@@ -136,14 +136,14 @@ def test_a_padded_batch_agrees_at_every_real_token(make_class: Make, padded: Ten
     mask[2, 5] = 0  # a hole
     mask[0, 0] = 0  # and a row that begins with padding: it is pooled from its first real token
     names = ("input_ids", "token_type_ids")
-    given = (padded[names[0]], mask, padded[names[1]], None, None)
+    inputs = (padded[names[0]], mask, padded[names[1]], None, None)
     options = {"output_hidden_states": True, "output_attentions": True}
-    ways = [PaddedPass(model, *given, keep, **options) for keep in (False, True)]
-    assert [way.packed for way in ways] == [True, False]
-    ours, theirs = (way.rows(way.hidden) for way in ways)
+    passes = [PaddedPass(model, *inputs, keep, **options) for keep in (False, True)]
+    assert [padded_pass.packed for padded_pass in passes] == [True, False]
+    ours, theirs = (padded_pass.rows(padded_pass.hidden) for padded_pass in passes)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
-    torch.testing.assert_close(ways[0].pooled, ways[1].pooled, atol=1e-5, rtol=0)
-    outputs = [model(*given[:3], **options), ways[1].output(type(model(*given[:3])))]
+    torch.testing.assert_close(passes[0].pooled, passes[1].pooled, atol=1e-5, rtol=0)
+    outputs = [model(*inputs[:3], **options), passes[1].output(type(model(*inputs[:3])))]
     for name in ("hidden_states", "attentions"):
         torch.testing.assert_close(outputs[0][name], outputs[1][name], atol=1e-5, rtol=0)
 
@@ -186,26 +186,26 @@ def labelled(model_class: type[PretrainedAlbert]) -> tuple[Tensors, int]:
 def test_four_accumulated_parts_are_one_batch(make_class: Make, model_class: type[PretrainedAlbert]) -> None:
     model = make(make_class, model_class)
     batch, count = labelled(model_class)
-    whole = model(**batch).loss
-    whole_grads = gradients(model, whole)
+    expected = model(**batch).loss
+    whole_grads = gradients(model, expected)
     parts = [{name: tensor[row : row + 1] for name, tensor in batch.items()} for row in range(4)]
     summed = torch.stack([model(**part, num_items_in_batch=torch.tensor(count)).loss for part in parts]).sum()
-    torch.testing.assert_close(summed, whole, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(summed, expected, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(gradients(model, summed), whole_grads, atol=1e-6, rtol=1e-5)
     if model_class in (AlbertForMaskedLM, AlbertForTokenClassification):  # which the mean of the parts' means is not
-        assert (torch.stack([model(**part).loss for part in parts]).mean() - whole).abs() > 1e-3
+        assert (torch.stack([model(**part).loss for part in parts]).mean() - expected).abs() > 1e-3
 
 
 def test_four_packed_parts_are_one_batch(make_class: Make, padded: Tensors) -> None:
     model = make_class(AlbertForMaskedLM)
     arguments = {name: padded[name] for name in ("input_ids", "attention_mask", "token_type_ids", "labels")}
-    whole = model.packed_loss(PackedBatch.from_padded(**arguments))
+    expected = model.packed_loss(PackedBatch.from_padded(**arguments))
     parts = [
         model.packed_loss(
             PackedBatch.from_padded(**{name: tensor[row : row + 1] for name, tensor in arguments.items()})
         )
         for row in range(5)
     ]
-    for total, of_parts in zip(whole, zip(*parts, strict=True), strict=True):
+    for total, of_parts in zip(expected, zip(*parts, strict=True), strict=True):
         torch.testing.assert_close(torch.stack(of_parts).sum(), total, atol=0, rtol=1e-6)
-    torch.testing.assert_close(whole.mean(), model(**arguments).loss, atol=1e-5, rtol=0)
+    torch.testing.assert_close(expected.mean(), model(**arguments).loss, atol=1e-5, rtol=0)

@@ -14,7 +14,7 @@ SHAPES = [(1, 1), (3, 1000), (77, 128), (16, 3001)]
 
 @pytest.fixture(autouse=True)
 def all_sizes(monkeypatch):
-    monkeypatch.setattr(cpu_loops, "_WORTH", 1)
+    monkeypatch.setattr(cpu_loops, "_MIN_SIZE", 1)
 
 
 def half_a_step(expected):
@@ -49,7 +49,7 @@ def test_gelu_of_large_numbers_and_of_what_is_none():
 
 
 def test_what_the_loops_do_not_take_goes_to_torch(monkeypatch):
-    monkeypatch.setattr(cpu_loops, "_WORTH", 100)
+    monkeypatch.setattr(cpu_loops, "_MIN_SIZE", 100)
     for values in (torch.randn(200), torch.randn(20, 20).bfloat16().t(), torch.randn(99).bfloat16()):
         assert torch.equal(cpu_loops.gelu_new(values), F.gelu(values, approximate="tanh"))
 
@@ -61,15 +61,15 @@ def test_exponentials_of_logits(shape, monkeypatch):
     labels = torch.randint(0, shape[1], shape[:1])
     labels[::2] = logits.argmax(1)[::2]
     logits[0, -1] = logits[0].max()  # the first of equal ones counts
-    found, expected = logits.clone(), logits.clone()
-    total, loss, right = heads.exponentials_with_torch(found, labels)
+    results, expected = logits.clone(), logits.clone()
+    total, loss, right = heads.exponentials_with_torch(results, labels)
     monkeypatch.setattr(cpu_loops, "is_supported_by_loops", lambda values: False)
     torchs = heads.exponentials_with_torch(expected, labels)
     torch.testing.assert_close(total, torchs[0], rtol=1e-5, atol=0)
     torch.testing.assert_close(loss, torchs[1], rtol=1e-5, atol=1e-5)
     assert right == torchs[2] >= (shape[0] + 1) // 2
     exact = (logits.float() - logits.float().amax(1, keepdim=True)).exp()
-    assert ((found.float() - exact).abs() <= half_a_step(exact)).all()
+    assert ((results.float() - exact).abs() <= half_a_step(exact)).all()
 
 
 def test_of_equal_logits_the_first_is_the_prediction():
@@ -128,8 +128,8 @@ def test_bits_do_not_depend_on_threads():
             results.append([cpu_loops.gelu_new(values), *heads.exponentials_with_torch(logits, labels), logits])
     finally:
         torch.set_num_threads(threads)
-    for other in results[1:]:
-        assert all(map(torch.equal, results[0], other))
+    for result in results[1:]:
+        assert all(map(torch.equal, results[0], result))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -25,17 +25,17 @@ def total_loss(model: AlbertForPreTraining, batch: PackedBatch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("way", "dtype"),
+    ("implementation", "dtype"),
     [
-        *((way, dtype) for way in ("even", "one by one") for dtype in (torch.float64, torch.float32, torch.bfloat16)),
+        *((name, dtype) for name in ("even", "one by one") for dtype in (torch.float64, torch.float32, torch.bfloat16)),
         ("loops", torch.bfloat16),
     ],
 )
 def test_attention_equals_torch_on_each_sequence(
-    way: str, dtype: torch.dtype, packed: PackedBatch, monkeypatch
+    implementation: str, dtype: torch.dtype, packed: PackedBatch, monkeypatch
 ) -> None:
-    monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: way)
-    monkeypatch.setattr(cpu_loops, "_WORTH", 1)
+    monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: implementation)
+    monkeypatch.setattr(cpu_loops, "_MIN_SIZE", 1)
     torch.manual_seed(0)
     qkv = torch.randn(packed.num_tokens, 3 * 64, dtype=torch.float64).to(dtype)
     grad = torch.randn(packed.num_tokens, 64).to(dtype)
@@ -45,7 +45,9 @@ def test_attention_equals_torch_on_each_sequence(
     for sequence in theirs.split(packed.lengths):
         query, key, value = sequence.view(len(sequence), 3, 2, 32).permute(1, 2, 0, 3)
         pieces.append(F.scaled_dot_product_attention(query, key, value).transpose(0, 1).flatten(1))
-    assert ("Short" in context.grad_fn.name(), "Sequence" in context.grad_fn.name()) == (way == "loops", way[0] == "o")
+    function = context.grad_fn.name()
+    assert ("Short" in function) == (implementation == "loops")
+    assert ("Sequence" in function) == (implementation == "one by one")
     context.backward(grad)
     torch.cat(pieces).backward(grad.double())
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 4e-2}[dtype]
@@ -54,7 +56,7 @@ def test_attention_equals_torch_on_each_sequence(
 
 
 @pytest.mark.parametrize(
-    ("lengths", "heads", "dtype", "way"),
+    ("lengths", "heads", "dtype", "implementation"),
     [
         ([14] * 20 + [34], 12, torch.bfloat16, "loops"),
         ([14] * 20 + [34], 12, torch.float32, "one by one"),
@@ -63,8 +65,10 @@ def test_attention_equals_torch_on_each_sequence(
         ([4] * 7 + [128], 12, torch.float32, "one by one"),
     ],
 )
-def test_attention_goes_the_cheapest_way(lengths: list[int], heads: int, dtype: torch.dtype, way: str) -> None:
-    assert attention._cheapest(tuple(lengths), heads, dtype, with_loops=dtype == torch.bfloat16) == way
+def test_attention_goes_the_cheapest_way(
+    lengths: list[int], heads: int, dtype: torch.dtype, implementation: str
+) -> None:
+    assert attention._cheapest(tuple(lengths), heads, dtype, with_loops=dtype == torch.bfloat16) == implementation
 
 
 def test_the_padded_path_computes_the_same(packed: PackedBatch) -> None:
@@ -73,9 +77,9 @@ def test_the_padded_path_computes_the_same(packed: PackedBatch) -> None:
     torch.testing.assert_close(_padded_attention(qkv, packed, 2, 0.0), expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("way", ["even", "one by one"])
-def test_attention_dropout_drops_probabilities_and_its_gradient_matches(way: str, monkeypatch) -> None:
-    monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: way)
+@pytest.mark.parametrize("implementation", ["even", "one by one"])
+def test_attention_dropout_drops_probabilities_and_its_gradient_matches(implementation: str, monkeypatch) -> None:
+    monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: implementation)
     batch = PackedBatch.from_sequences([[1] * 30, [1] * 20])
     qkv = torch.randn(50, 3 * 64, dtype=torch.float64, requires_grad=True)
     values = torch.eye(32, dtype=torch.float64)[:30].repeat(1, 2)  # with these the context is the dropped probabilities
@@ -85,15 +89,15 @@ def test_attention_dropout_drops_probabilities_and_its_gradient_matches(way: str
     context = packed_attention(qkv, batch, 2, dropout=0.25)
     weights = context[:30].view(30, 2, 32)[..., :30].transpose(0, 1)
     plain = attention_probabilities(qkv, batch, 2)[0]
-    kept = weights != 0
-    torch.testing.assert_close(weights[kept], (plain / 0.75)[kept])
-    assert abs(kept.double().mean().item() - 0.75) < 0.05  # 1800 draws: five standard errors
+    keep_mask = weights != 0
+    torch.testing.assert_close(weights[keep_mask], (plain / 0.75)[keep_mask])
+    assert abs(keep_mask.double().mean().item() - 0.75) < 0.05  # 1800 draws: five standard errors
 
-    def drawn(inputs: torch.Tensor) -> torch.Tensor:
+    def sample(inputs: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(3)
         return packed_attention(inputs, batch, 2, dropout=0.25)[::7]
 
-    assert torch.autograd.gradcheck(drawn, (qkv,), fast_mode=True)
+    assert torch.autograd.gradcheck(sample, (qkv,), fast_mode=True)
 
 
 # --- gradients of weights that are used again and again ---------------------------------------------------------------------
@@ -103,11 +107,11 @@ def test_attention_dropout_drops_probabilities_and_its_gradient_matches(way: str
 def test_the_gradients_of_reused_weights_are_autograds(make_model: Make, monkeypatch, recompute: bool) -> None:
     model, batch = make_model(num_hidden_layers=4), sequences((9, 1, 17, 5))
     model.gradient_checkpointing = recompute
-    found = gradients(model, total_loss(model, batch))
+    results = gradients(model, total_loss(model, batch))
     with monkeypatch.context() as patched:
         patched.setattr(layers, "reused", lambda projection: projection)
         expected = gradients(model, total_loss(model, batch))
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(results, expected, atol=1e-6, rtol=1e-4)
     weights = model.albert.encoder.layers(torch.float32)[0][1]
     assert weights.ffn(torch.ones(1, 64)).grad_fn.name() == "_UseBackward"
 
@@ -120,8 +124,8 @@ def test_reused_weights_after_a_pass_for_less_than_all_gradients(make_model: Mak
     model.zero_grad()
     for times in (1, 2):
         loss.backward(retain_graph=True)
-        found = {name: value.grad / times for name, value in model.named_parameters() if value.grad is not None}
-        torch.testing.assert_close(found, expected)
+        results = {name: value.grad / times for name, value in model.named_parameters() if value.grad is not None}
+        torch.testing.assert_close(results, expected)
     torch.testing.assert_close(words, expected["albert.embeddings.word_embeddings.weight"])
 
 
@@ -160,9 +164,9 @@ def test_the_last_pass_at_some_positions_is_the_whole_pass_there(make_model: Mak
     model = make_model(inner_group_num=2)
     hidden, pooled = model.albert.encode(packed)
     positions = torch.tensor([30, 3, 3, 11])
-    some = model.albert.encode(packed, positions=positions)
-    torch.testing.assert_close(some.hidden, hidden[positions], atol=1e-5, rtol=0)
-    torch.testing.assert_close(some.pooled, pooled, atol=1e-5, rtol=0)
+    selected = model.albert.encode(packed, positions=positions)
+    torch.testing.assert_close(selected.hidden, hidden[positions], atol=1e-5, rtol=0)
+    torch.testing.assert_close(selected.pooled, pooled, atol=1e-5, rtol=0)
 
 
 # --- one layer, run many times --------------------------------------------------------------------------------------------
@@ -195,14 +199,14 @@ def test_layers_are_divided_as_the_original_divides_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sharing", "shared", "own"),
+    ("sharing", "shared", "unshared"),
     [("attention", "attention.query.weight", "ffn.weight"), ("ffn", "ffn.weight", "attention.query.weight")],
 )
-def test_shared_parts_are_the_same_parameters(make_model: Make, sharing: str, shared: str, own: str) -> None:
+def test_shared_parts_are_the_same_parameters(make_model: Make, sharing: str, shared: str, unshared: str) -> None:
     model = make_model(parameter_sharing=sharing, num_hidden_groups=3)
     first, _, last = (group.albert_layers[0] for group in model.albert.encoder.albert_layer_groups)
     assert first.get_parameter(shared) is last.get_parameter(shared)
-    assert first.get_parameter(own) is not last.get_parameter(own)
+    assert first.get_parameter(unshared) is not last.get_parameter(unshared)
     assert model.num_parameters() == model.config.num_parameters(heads=True)
 
 
@@ -242,21 +246,23 @@ def test_bf16_is_close_and_gradients_stay_fp32(make_model: Make, packed: PackedB
 
 
 def test_dropout_stands_where_the_original_has_it(make_model: Make, packed: PackedBatch, monkeypatch) -> None:
-    seen: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
 
     def record(values: torch.Tensor, p: float, training: bool, inplace: bool = False) -> torch.Tensor:
         assert (p, training) == (0.25, True)
-        seen.append(tuple(values.shape))
+        shapes.append(tuple(values.shape))
         return values
 
     model = make_model(hidden_dropout_prob=0.25).train()
     monkeypatch.setattr(F, "dropout", record)
     model.albert.encode(packed)
     tokens = packed.num_tokens
-    assert seen == [(tokens, 16)] + [(tokens, 64)] * 6  # embeddings; attention and feed-forward output of three layers
-    seen.clear()
+    assert (
+        shapes == [(tokens, 16)] + [(tokens, 64)] * 6
+    )  # embeddings; attention and feed-forward output of three layers
+    shapes.clear()
     model.sop_classifier(torch.ones(2, 64))
-    assert not seen
+    assert not shapes
 
 
 def test_initialisation_is_the_originals() -> None:
@@ -291,13 +297,13 @@ def test_the_vocabulary_loss_is_torch_cross_entropy(predictions: int, monkeypatc
     hidden = torch.randn(predictions, 32, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 1000, (predictions,))
     labels[::2] = head(hidden).argmax(1)[::2]
-    wanted = [hidden, head.bias, head.decoder.weight, head.dense.weight]
+    parameters = [hidden, head.bias, head.decoder.weight, head.dense.weight]
     logits = head(hidden)
     expected = F.cross_entropy(logits, labels, reduction="sum")
     loss, correct = head.loss(hidden, labels)
     torch.testing.assert_close(loss, expected)
     assert correct == (logits.argmax(1) == labels).sum() >= (predictions + 1) // 2
-    torch.testing.assert_close(torch.autograd.grad(3 * loss, wanted), torch.autograd.grad(3 * expected, wanted))
+    torch.testing.assert_close(torch.autograd.grad(3 * loss, parameters), torch.autograd.grad(3 * expected, parameters))
     loss, _ = head.loss(hidden, labels)
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="compute the loss again"):  # its memory is the gradient by now

@@ -21,10 +21,10 @@ def test_sequences_survive_packing(ids: list[list[int]]) -> None:
     padded = torch.nn.utils.rnn.pad_sequence([torch.tensor(x) for x in ids], batch_first=True)
     assert torch.equal(batch.unpack(batch.input_ids), padded)
     assert torch.equal(batch.padding_mask(), padded != 0)
-    again = PackedBatch.from_padded(padded, padded != 0)
-    assert torch.equal(again.input_ids, batch.input_ids)
-    assert torch.equal(again.position_ids, batch.position_ids)
-    assert again.lengths == batch.lengths
+    repacked = PackedBatch.from_padded(padded, padded != 0)
+    assert torch.equal(repacked.input_ids, batch.input_ids)
+    assert torch.equal(repacked.position_ids, batch.position_ids)
+    assert repacked.lengths == batch.lengths
 
 
 def test_positions_and_targets_follow_their_tokens() -> None:

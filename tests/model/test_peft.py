@@ -65,17 +65,17 @@ def test_hooks_and_other_layers_are_not_bypassed(make_class: Make, packed: Packe
     model = make_class(AlbertForPreTraining)
     layer = model.albert.encoder.albert_layer_groups[0].albert_layers[0]
     plain = model.pretraining_losses(packed).masked_lm_loss_sum
-    seen: list[int] = []
+    calls: list[int] = []
     for module in (
         layer.attention.key,
         layer.full_layer_layer_norm,
         model.predictions.dense,
         model.predictions.decoder,
     ):
-        handle = module.register_forward_hook(lambda *_: seen.append(1))
+        handle = module.register_forward_hook(lambda *_: calls.append(1))
         model.packed_logits(packed)
-        assert seen, module
-        seen.clear()
+        assert calls, module
+        calls.clear()
         handle.remove()
     doubled = nn.Sequential(layer.ffn_output, nn.Linear(64, 64, bias=False))
     nn.init.eye_(doubled[1].weight)

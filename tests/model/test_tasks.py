@@ -124,8 +124,8 @@ def test_outputs_are_dictionaries_that_can_be_rebuilt() -> None:
     assert output.loss is None
     assert "loss" not in output
     assert output[0] is output.start_logits is output["start_logits"]
-    again = type(output)({name: value.detach() for name, value in output.items()})  # accelerate, DataParallel
-    assert torch.equal(again.end_logits, output.end_logits)
+    rebuilt = type(output)({name: value.detach() for name, value in output.items()})  # accelerate, DataParallel
+    assert torch.equal(rebuilt.end_logits, output.end_logits)
     leaves, spec = torch.utils._pytree.tree_flatten(output)
     assert len(leaves) == 2
     assert type(torch.utils._pytree.tree_unflatten(leaves, spec)) is type(output)
@@ -143,9 +143,9 @@ def test_losses_of_classes_labels_and_numbers_by_hand() -> None:
     labels = torch.randint(0, 3, (B,))
     output = tiny(AlbertForSequenceClassification)(**inputs, labels=labels)
     torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, labels))
-    several = torch.randint(0, 2, (B, 3)).float()
-    output = tiny(AlbertForSequenceClassification)(**inputs, labels=several)
-    torch.testing.assert_close(output.loss, F.binary_cross_entropy_with_logits(output.logits, several))
+    label_sets = torch.randint(0, 2, (B, 3)).float()
+    output = tiny(AlbertForSequenceClassification)(**inputs, labels=label_sets)
+    torch.testing.assert_close(output.loss, F.binary_cross_entropy_with_logits(output.logits, label_sets))
     scores = torch.randn(B)
     output = tiny(AlbertForSequenceClassification, num_labels=1)(**inputs, labels=scores)
     torch.testing.assert_close(output.loss, F.mse_loss(output.logits.squeeze(), scores))
@@ -166,9 +166,9 @@ def test_right_predictions_are_counted() -> None:
 def test_positions_outside_are_ignored_as_in_transformers() -> None:
     logits = torch.randn(4, 6)
     expected = F.cross_entropy(logits[[0, 2]], torch.tensor([5, 0]), reduction="sum")
-    found = span_loss(logits, torch.tensor([[5], [6], [-3], [1000]]))
-    torch.testing.assert_close(found.loss_sum, expected)
-    assert found.label_count == 2
+    loss = span_loss(logits, torch.tensor([[5], [6], [-3], [1000]]))
+    torch.testing.assert_close(loss.loss_sum, expected)
+    assert loss.label_count == 2
     assert span_loss(logits, torch.full((4,), 6)).mean() == 0
 
 
@@ -179,9 +179,9 @@ def test_dropout_before_the_head_is_classifier_dropout() -> None:
         with torch.no_grad():
             model.classifier.weight.fill_(1.0)
             model.classifier.bias.zero_()
-        kept = model._head(values, None)[:, 0] / 2
-        assert abs(kept.mean().item() - 18) < 0.35  # 5 standard errors of the mean of 2000 binomials
-        assert kept.std().item() == pytest.approx(3.0, rel=0.1)
+        num_kept = model._head(values, None)[:, 0] / 2
+        assert abs(num_kept.mean().item() - 18) < 0.35  # 5 standard errors of the mean of 2000 binomials
+        assert num_kept.std().item() == pytest.approx(3.0, rel=0.1)
         assert (model.eval()._head(values, None) == 36).all()
 
 
@@ -237,11 +237,11 @@ def test_the_configuration_is_fixed_but_for_foreign_keys() -> None:
 def test_save_and_load_give_the_same_numbers(tmp_path: Path, model_class: type[PretrainedAlbert]) -> None:
     model, inputs = tiny(model_class), inputs_for(model_class)
     model.save_pretrained(tmp_path)
-    again = model_class.from_pretrained(tmp_path)
-    assert again.config == model.config
-    assert again.config.architectures == [model_class.__name__]
+    loaded = model_class.from_pretrained(tmp_path)
+    assert loaded.config == model.config
+    assert loaded.config.architectures == [model_class.__name__]
     for name, value in model(**inputs).items():
-        assert torch.equal(value, again(**inputs)[name])
+        assert torch.equal(value, loaded(**inputs)[name])
 
 
 def test_a_pretrained_encoder_gets_a_fresh_head_with_a_warning_or_an_error_where_asked(
@@ -306,8 +306,8 @@ def test_resizing_the_vocabulary(tmp_path: Path, model_class: type[PretrainedAlb
     if rows > 99:
         assert 0 < words.weight[99:].abs().max() <= 0.04
     model.save_pretrained(tmp_path)
-    again = model_class.from_pretrained(tmp_path)
-    assert torch.equal(again.get_input_embeddings().weight, words.weight)
+    loaded = model_class.from_pretrained(tmp_path)
+    assert torch.equal(loaded.get_input_embeddings().weight, words.weight)
 
 
 def test_resizing_to_nothing_is_refused_and_changes_nothing() -> None:

@@ -30,7 +30,7 @@ def tiny(model_class: type[PretrainedAlbert]) -> PretrainedAlbert:
 def examples(model_class: type[PretrainedAlbert]) -> list[dict[str, torch.Tensor]]:
     """Padded rows; where tokens have labels, not equally many in each, except where order labels are there as well."""
     generator = torch.Generator().manual_seed(0)
-    found = []
+    rows = []
     for number in range(16):
         ids = torch.randint(5, 90, (12,), generator=generator)
         mask = torch.arange(12) < 5 + number % 8
@@ -45,8 +45,8 @@ def examples(model_class: type[PretrainedAlbert]) -> list[dict[str, torch.Tensor
             row |= {"start_positions": torch.tensor(1), "end_positions": torch.tensor(3)}
         else:
             row["labels"] = torch.tensor(number % 3)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def trainer_for(model: PretrainedAlbert, out: Path, batch: int = 4, accumulation: int = 1, **options: object):
@@ -128,10 +128,10 @@ def test_the_trainers_own_mixed_precision(tmp_path: Path) -> None:
 
 
 def test_checkpointing_asked_of_the_trainer_changes_nothing(tmp_path: Path) -> None:
-    found = []
+    parameters = []
     for on in (False, True):
         model = tiny(AlbertForTokenClassification)
         trainer_for(model, tmp_path, activation_checkpointing=on).train()
         assert model.is_gradient_checkpointing == on
-        found.append({name: parameter.detach() for name, parameter in model.named_parameters()})
-    torch.testing.assert_close(found[0], found[1], atol=1e-6, rtol=1e-5)
+        parameters.append({name: parameter.detach() for name, parameter in model.named_parameters()})
+    torch.testing.assert_close(parameters[0], parameters[1], atol=1e-6, rtol=1e-5)

@@ -281,7 +281,7 @@ def load_video_swin(
     if weights is not None:
         return _build_backbone(dict(settings or {}), weights, name, name)
     file = find_checkpoint_file(Path(name.removeprefix(KIND)))
-    tensors = read_tensor_file(file, within="state_dict")
+    tensors = read_tensor_file(file, key="state_dict")
     file_settings = _settings_of_captioner(file)
     if file_settings is None:
         file_settings, tensors = sort_video_swin(tensors, file)

@@ -12,7 +12,7 @@ from albertkit import model as public
 from albertkit.config import AlbertConfig
 from albertkit.conversion import names
 from albertkit.errors import CheckpointError, ConfigError, format_list, near_miss
-from albertkit.model.files import PREFIX, match, read_tensors
+from albertkit.model.files import PREFIX, match_tensors, read_tensors
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import captioner_error, local_folder
 
@@ -173,7 +173,7 @@ def fit(
             "if that is right, name what may be left out or initialised afresh with --allow-missing NAME; "
             "if it is another model, say which with --head",
         )
-    match(
+    match_tensors(
         model, model.tied, source.tensors, [name.removeprefix(PREFIX) if base else name for name in absent], path
     )  # the shapes
     if absent:

@@ -28,15 +28,15 @@ MAGNITUDE = np.int32(0x7FFFFFFF)  # a float's bits without its sign
 
 
 @intrinsic
-def as_held(context, array, value):
+def cast_like(context, array, value):
     """Convert a float32 to the array's own numbers: itself, or the nearest bfloat16's bits for uint16.
 
     Not a function that numba chooses by type, since what such a function calls is not vectorised.
     """
-    held = array.dtype
+    dtype = array.dtype
 
     def generate(context, builder, signature, arguments):
-        if held == types.float32:
+        if dtype == types.float32:
             return arguments[1]
 
         def number(value: int) -> Any:
@@ -47,11 +47,11 @@ def as_held(context, array, value):
         rounded = builder.add(builder.add(word, number(0x7FFF)), odd)
         return builder.trunc(builder.lshr(rounded, number(16)), ir.IntType(16))
 
-    return held(array, types.float32), generate
+    return dtype(array, types.float32), generate
 
 
 @intrinsic
-def as_float(context, array, held):
+def as_float(context, array, number):
     """Convert a number of the array to float32: the inverse of `as_held`."""
 
     def generate(context, builder, signature, arguments):
@@ -91,26 +91,26 @@ def rows_to_uint8(rows, out, scale):
 
 
 @within
-def activated_to_uint8(values, top, squares, peaks, places, excess, out):
+def activated_to_uint8(values, top, squares, peaks, indices, excess, out):
     """Write a row of activations as scale · out - GELU_MINIMUM, given its largest number's bits and its sum of squares.
 
-    Numbers above OUTLIER times the root mean square are cut off there; `places` and `excess` say where and by how much.
+    Numbers above OUTLIER times the root mean square are cut off there; `indices` and `excess` say where and by how much.
     Return the count of outliers and the scale.
     """
     width, largest = len(out), i32(top).view(f32)
-    most = min(largest, f32(OUTLIER) * np.sqrt(squares / f32(width)))
-    count = note_outliers(values, most, peaks, places, excess) if largest > most else 0
-    step = (most + f32(GELU_MINIMUM)) / f32(255)
+    limit = min(largest, f32(OUTLIER) * np.sqrt(squares / f32(width)))
+    count = note_outliers(values, limit, peaks, indices, excess) if largest > limit else 0
+    step = (limit + f32(GELU_MINIMUM)) / f32(255)
     inverse = f32(1) / step
     offset = f32(GELU_MINIMUM) * inverse + f32(0.5)
     for c in range(width):
-        out[c] = np.uint8(i32(min(values[c], most) * inverse + offset))
+        out[c] = np.uint8(i32(min(values[c], limit) * inverse + offset))
     return count, step
 
 
 @within
-def note_outliers(values, most, peaks, places, excess):
-    """Note where values exceed `most` and by how much; return how many. Read as a table, whose columns are searched first."""
+def note_outliers(values, limit, peaks, indices, excess):
+    """Note where values exceed `limit` and by how much; return how many. Read as a table, whose columns are searched first."""
     columns, count = len(peaks), 0
     for c in range(columns):
         peaks[c] = f32(0)
@@ -118,10 +118,10 @@ def note_outliers(values, most, peaks, places, excess):
         for c in range(columns):
             peaks[c] = max(peaks[c], values[r * columns + c])
     for c in range(columns):
-        if peaks[c] > most:
+        if peaks[c] > limit:
             for r in range(TABLE_ROWS):
-                place = r * columns + c
-                if values[place] > most:
-                    places[count], excess[count] = place, values[place] - most
+                index = r * columns + c
+                if values[index] > limit:
+                    indices[count], excess[count] = index, values[index] - limit
                     count += 1
     return count

@@ -23,8 +23,8 @@ from albertkit.model.pretrained import AlbertModel
 
 logger = logging.getLogger(__name__)
 
-MOST_TOKENS = 16_384  # beyond, the GPU computes longer than Python launches
-MOST_GRAPHS = 128
+MAX_GRAPH_TOKENS = 16_384  # beyond, the GPU computes longer than Python launches
+MAX_GRAPHS = 128
 TOKENS, LONGEST = 64, 128  # of the smallest shapes; the longest sequence is counted in powers of two
 
 
@@ -34,8 +34,8 @@ class Shape:
 
     Attributes:
         tokens: Room for tokens, those behind the batch's included.
-        sequences: Room for sequences; the last is what stands behind the batch, unless the batch fills all of it.
-        positions: Room for positions; None where all states are wanted.
+        sequences: Room for sequences; the last is the padding behind the batch, unless the batch fills all of it.
+        positions: Room for positions; None for all states.
         longest: No sequence is longer.
     """
 
@@ -51,9 +51,9 @@ class Shape:
         step = max(TOKENS, _power_of_two(tokens) // 32)  # at most a sixteenth more than the batch's
         if tokens % step or sequences != _power_of_two(sequences):
             tokens, sequences = (tokens // step + 1) * step, _power_of_two(sequences) + 1
-        wanted = None if positions is None else _power_of_two(len(positions))
-        behind = tokens - batch.num_tokens
-        return cls(tokens, sequences, wanted, max(LONGEST, _power_of_two(max(batch.longest, behind))))
+        num_positions = None if positions is None else _power_of_two(len(positions))
+        num_padding = tokens - batch.num_tokens
+        return cls(tokens, sequences, num_positions, max(LONGEST, _power_of_two(max(batch.longest, num_padding))))
 
 
 class RecordedPass:
@@ -67,10 +67,10 @@ class RecordedPass:
 
     def __init__(self, model: AlbertModel, shape: Shape, pool: Any) -> None:
         device = model.device
-        ids, types, places = torch.zeros(3, shape.tokens, dtype=torch.int64, device=device)
+        ids, types, positions = torch.zeros(3, shape.tokens, dtype=torch.int64, device=device)
         offsets = torch.arange(shape.sequences + 1, device=device) * shape.tokens // shape.sequences
         longest = min(shape.longest, model.config.max_position_embeddings)
-        self._batch = PackedBatch(ids, types, places, offsets, (longest,) * shape.sequences)
+        self._batch = PackedBatch(ids, types, positions, offsets, (longest,) * shape.sequences)
         self._positions = None
         if shape.positions is not None:
             self._positions = torch.zeros(shape.positions, dtype=torch.int64, device=device)
@@ -108,7 +108,7 @@ class GraphEngine(ModelEngine):
 
     def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
         super().__init__(model, precision, notes)
-        self._lock, self._done = Lock(), torch.cuda.Event()
+        self._lock, self._finished = Lock(), torch.cuda.Event()
         self._recording = model.config.max_position_embeddings >= LONGEST
         self._forget_graphs(self._structure())
 
@@ -121,7 +121,7 @@ class GraphEngine(ModelEngine):
         self._pool = torch.cuda.graph_pool_handle()
 
     def _structure(self) -> list[tuple]:
-        """Return what a graph holds on to: modules, and where their parameters lie."""
+        """Return what a graph depends on: modules and the addresses of their parameters."""
         return [
             (id(module), getattr(module, "eps", None), *map(_address, module._parameters.values()))
             for _, module in walk(self._model)
@@ -138,14 +138,14 @@ class GraphEngine(ModelEngine):
             if graph is None:
                 return self._casting.encode(batch, positions=positions)
             stream = torch.cuda.current_stream(batch.device)
-            stream.wait_event(self._done)  # graphs share memory, and callers may have streams of their own
+            stream.wait_event(self._finished)  # graphs share memory, and callers may have streams of their own
             output = graph.run(batch, positions)
-            self._done.record(stream)
+            self._finished.record(stream)
             return output
 
     def _graph(self, batch: PackedBatch, positions: Tensor | None) -> RecordedPass | None:
         """Return the graph that computes a batch; None for a large one, for the first of a shape, and where there are hooks."""
-        if not self._recording or batch.num_tokens > MOST_TOKENS:
+        if not self._recording or batch.num_tokens > MAX_GRAPH_TOKENS:
             return None
         if any(module._forward_hooks or module._forward_pre_hooks for _, module in walk(self._model)):
             return None
@@ -154,12 +154,12 @@ class GraphEngine(ModelEngine):
         if shape in self._graphs:
             graph = self._graphs.pop(shape) or self._record(shape)
         self._graphs[shape] = graph  # the last used stands last
-        if len(self._graphs) > MOST_GRAPHS:
+        if len(self._graphs) > MAX_GRAPHS:
             self._graphs.popitem(last=False)
         return graph
 
     def _record(self, shape: Shape) -> RecordedPass | None:
-        """Record a graph; where that fails, say so once and go on without."""
+        """Record a graph; if that fails, log a warning once and stop recording."""
         try:
             return RecordedPass(self._casting, shape, self._pool)
         except RuntimeError as error:  # a module that waits for the GPU, too little memory
@@ -179,5 +179,5 @@ def _power_of_two(number: int) -> int:
 
 
 def _address(parameter: Tensor | None) -> tuple | None:
-    """Return which tensor a parameter is, where its numbers lie and what they are."""
+    """Return a parameter's identity, address, dtype and shape."""
     return None if parameter is None else (id(parameter), parameter.data_ptr(), parameter.dtype, parameter.shape)

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.command import Precision
-from albertkit.engines.early_exit import Exited, Exits, who_is_sure
+from albertkit.engines.early_exit import Exited, Exits, select_sure
 from albertkit.errors import ConfigError
 from albertkit.jit import compiled
 from albertkit.model.padded import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
-# What the fused engine's loops are written in, by precision.
+# Instruction sets of the fused engine's loops, by precision.
 FUSED_INSTRUCTIONS = {
     "fp32": ("avx512_dq",),
     "bf16": ("avx512_bf16", "avx512_dq"),
@@ -47,17 +47,17 @@ def faster_bf16(device: torch.device) -> bool:
 
 def has(*names: str) -> bool:
     """Return whether the CPU has one of these instruction sets, by torch's names."""
-    known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else _llvm_knows()
-    return any(known.get(name) for name in names)
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else _llvm_capabilities()
+    return any(capabilities.get(name) for name in names)
 
 
 @cache
-def _llvm_knows() -> dict[str, bool]:
-    """Return the same from numba's compiler, for torch 2.9, which tells of few."""
+def _llvm_capabilities() -> dict[str, bool]:
+    """Return the same from numba's compiler: torch 2.9 has no `get_capabilities`."""
     from llvmlite.binding import get_host_cpu_features
 
-    found = get_host_cpu_features()
-    return {name.replace("-", "_").replace("avx512", "avx512_"): on for name, on in found.items()}
+    features = get_host_cpu_features()
+    return {name.replace("-", "_").replace("avx512", "avx512_"): on for name, on in features.items()}
 
 
 @cache
@@ -79,18 +79,18 @@ _PARTS = {
 
 
 def check_precision(precision: str) -> None:
-    """Refuse a name that is no precision."""
+    """Raise an error for an unknown precision."""
     if precision not in PRECISIONS:
-        known = ", ".join(PRECISIONS)
-        raise ConfigError("unknown-name", f"there is no precision `{precision}`", f"use one of {known}")
+        names = ", ".join(PRECISIONS)
+        raise ConfigError("unknown-name", f"there is no precision `{precision}`", f"use one of {names}")
 
 
 class Engine(ABC):
     """An encoder made ready once, for inference.
 
     Attributes:
-        precision: "fp32", "bf16" or "int8": what is computed in.
-        notes: What it fell back from, and why; empty when it is what was asked for.
+        precision: "fp32", "bf16" or "int8": the numbers it computes in.
+        notes: Fallbacks and their reasons; empty when the requested precision is used.
         follows_weights: Look before each batch whether the model's weights have changed, and then pack them again. A process
             in which nobody else has the model saves a millisecond a batch without.
     """
@@ -123,7 +123,7 @@ class Engine(ABC):
 
 @contextmanager
 def evaluating(model: AlbertModel) -> Iterator[None]:
-    """Without dropout; afterwards as it was."""
+    """Switch dropout off within the block."""
     training = model.training
     if training:
         model.eval()
@@ -157,22 +157,22 @@ class ModelEngine(Engine):
     def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
         """Run sequences until they leave; see `Engine.exit_early`."""
         model, count, lengths = self._model, batch.num_sequences, np.array(batch.lengths)
-        found, had = np.empty((count, exits.weight.shape[1]), np.float32), np.zeros(count, np.int64)
-        said, agreed, inside = np.full(count, -1), np.zeros(count, np.int64), np.arange(count)
+        exit_logits, exit_layers = np.empty((count, exits.weight.shape[1]), np.float32), np.zeros(count, np.int64)
+        labels, agreed, active = np.full(count, -1), np.zeros(count, np.int64), np.arange(count)
         with evaluating(model):
             layer, weights = model.encoder.layers(self._dtype)[0]
             hidden = model.encoder.embedding_hidden_mapping_in(model.embeddings(batch)).to(self._dtype)
             for number, (weight, bias) in enumerate(zip(exits.weight, exits.bias, strict=True), start=1):
-                own = _of_lengths(lengths[inside], hidden)
-                hidden = layer(hidden, weights, own)
-                logits = pooler_output(model, hidden[own.starts]).cpu().numpy() @ weight.T + bias
-                found[inside], had[inside] = logits, number
-                stay = ~who_is_sure(logits, exits, inside, said, agreed)
+                active_batch = _of_lengths(lengths[active], hidden)
+                hidden = layer(hidden, weights, active_batch)
+                logits = pooler_output(model, hidden[active_batch.starts]).cpu().numpy() @ weight.T + bias
+                exit_logits[active], exit_layers[active] = logits, number
+                stay = ~select_sure(logits, exits, active, labels, agreed)
                 if not stay.any():
                     break
-                rows = np.repeat(stay, lengths[inside])
-                hidden, inside = hidden[torch.from_numpy(rows).to(hidden.device)], inside[stay]
-        return Exited(torch.from_numpy(found), torch.from_numpy(had))
+                rows = np.repeat(stay, lengths[active])
+                hidden, active = hidden[torch.from_numpy(rows).to(hidden.device)], active[stay]
+        return Exited(torch.from_numpy(exit_logits), torch.from_numpy(exit_layers))
 
 
 def pooler_output(model: AlbertModel, first: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ def pooler_output(model: AlbertModel, first: Tensor) -> Tensor:
 
 
 def _of_lengths(lengths: np.ndarray, hidden: Tensor) -> PackedBatch:
-    """A batch that says where sequences begin; its ids are not those of any text."""
+    """Return a batch that has only the offsets of sequences; its ids are zeros."""
     nothing = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
     offsets = torch.from_numpy(np.append(0, np.cumsum(lengths))).to(hidden.device)
     return PackedBatch(nothing, nothing, nothing, offsets, tuple(lengths.tolist()))
@@ -199,7 +199,7 @@ def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def unpackable(model: AlbertModel) -> str:
-    """Say why a model's weights cannot be packed; empty if they can."""
+    """Return the reason why a model's weights cannot be packed, or an empty string."""
     if model.device.type != "cpu":
         return f"the model is on {model.device.type}"
     for name, module in walk(model):
@@ -208,8 +208,10 @@ def unpackable(model: AlbertModel) -> str:
                 return f"the parameters are {str(parameter.dtype).removeprefix('torch.')}"
             if parameter is not None and not parameter.is_contiguous():
                 return f"the numbers of `{name}` do not lie one behind the other"
-        wanted = _PARTS.get(name.rpartition(".")[2])
-        if wanted and type(module) is not wanted:  # LoRA, a parametrization: the weight alone is not what it computes
+        expected_class = _PARTS.get(name.rpartition(".")[2])
+        if (
+            expected_class and type(module) is not expected_class
+        ):  # LoRA, a parametrization: the weight alone is not what it computes
             return f"`{name}` is a {type(module).__name__}"
         if module._forward_hooks or module._forward_pre_hooks:
             return f"`{name}` has hooks"
@@ -264,13 +266,13 @@ def checksum(words: np.ndarray) -> np.uint64:
     """
     sums = np.zeros(_LANES, np.uint64)
     sums_of_sums = np.zeros(_LANES, np.uint64)
-    whole = len(words) // _LANES * _LANES
-    for start in range(0, whole, _LANES):
+    aligned = len(words) // _LANES * _LANES
+    for start in range(0, aligned, _LANES):
         for lane in range(_LANES):
             sums[lane] += np.uint64(words[start + lane])
             sums_of_sums[lane] += sums[lane]
-    for lane in range(len(words) - whole):
-        sums[lane] += np.uint64(words[whole + lane])
+    for lane in range(len(words) - aligned):
+        sums[lane] += np.uint64(words[aligned + lane])
         sums_of_sums[lane] += sums[lane]
     total = np.uint64(len(words))
     for lane in range(_LANES):

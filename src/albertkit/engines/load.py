@@ -35,10 +35,10 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
             the processor multiplies it faster than fp32. int8 is never chosen by itself.
 
     Returns:
-        An engine; `precision` says what it computes in and `notes` what it fell back from.
+        An engine; `precision` is the one it computes in, `notes` are its fallbacks.
 
     Raises:
-        ConfigError: unknown-name. CheckpointError, DataError: what loading a folder raises.
+        ConfigError: unknown-name. CheckpointError, DataError: from loading a folder.
     """
     check_precision(precision)
     if isinstance(model, OnnxModel):
@@ -50,8 +50,8 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
         if engine:
             return engine
         notes = (f"not int8: {reason}",)
-    wanted = faster_bf16 if precision == "auto" else native_bf16
-    kind: Precision = "bf16" if precision != "fp32" and wanted(encoder.device) else "fp32"
+    supports_bf16 = faster_bf16 if precision == "auto" else native_bf16
+    kind: Precision = "bf16" if precision != "fp32" and supports_bf16(encoder.device) else "fp32"
     if precision == "bf16" and kind == "fp32":
         notes += ("not bf16: the processor does not multiply it natively, fp32 is faster",)
     if encoder.device.type == "cuda":

@@ -41,7 +41,7 @@ from albertkit.model_paths import local_folder
 from albertkit.tokenizer import AlbertTokenizer
 
 ONNX_FILE = "model.onnx"
-REPORT = "export.json"  # beside it: how it was made
+REPORT = "export.json"  # in the same folder: options of the export
 _CLASSES: dict[str, type[PretrainedAlbert]] = {kind.__name__: kind for kind in HEADS.values()}
 
 
@@ -70,7 +70,7 @@ class OnnxModel(PretrainedAlbert):
         position_ids: Tensor | None = None,
         p_mask: Tensor | None = None,
         return_dict: bool | None = None,
-        **others: Any,
+        **unsupported: Any,
     ) -> ModelOutput:
         """Run padded input as the class does; zeros at padding, of spans the lowest finite number.
 
@@ -81,10 +81,11 @@ class OnnxModel(PretrainedAlbert):
             position_ids: int64 [S] or [B, S]. Default: 0 to S-1.
             p_mask: [B, S], of the beam head: 1 where no answer may lie.
             return_dict: False returns a plain tuple.
-            **others: What only the class itself can do; None.
+            **others: Options of the class that ONNX models lack; None.
         """
-        if given := [name for name, value in others.items() if value is not None and value is not False]:
-            fact = f"a model over ONNX Runtime takes no `{given[0]}`"
+        unsupported_names = [name for name, value in unsupported.items() if value is not None and value is not False]
+        if unsupported_names:
+            fact = f"a model over ONNX Runtime takes no `{unsupported_names[0]}`"
             hint = (
                 "load the model that it was exported from: its class takes labels, and returns losses and hidden states"
             )
@@ -98,31 +99,31 @@ class OnnxModel(PretrainedAlbert):
         )
         assert ids is not None
         batch = PackedBatch.from_padded(ids, mask, types, position_ids)
-        places = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask != 0
-        found = self.run(batch, None if p_mask is None else p_mask[places])
-        output = self._output(found, batch, places, choices)
+        token_mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask != 0
+        outputs = self.run(batch, None if p_mask is None else p_mask[token_mask])
+        output = self._output(outputs, batch, token_mask, choices)
         return output if return_dict is not False else output.to_tuple()  # type: ignore[return-value]
 
-    def _output(self, found: dict[str, Tensor], batch: PackedBatch, places: Tensor, choices: int) -> ModelOutput:
+    def _output(self, outputs: dict[str, Tensor], batch: PackedBatch, token_mask: Tensor, choices: int) -> ModelOutput:
         """Return the output of ONNX Runtime as the output of the class."""
 
         def rows(name: str) -> Tensor:
-            return unpack(_tokens(found[name], batch), places)
+            return unpack(_tokens(outputs[name], batch), token_mask)
 
         if isinstance(self, AlbertModel):
-            states, pooled = rows("last_hidden_state"), found.get("pooler_output")
+            states, pooled = rows("last_hidden_state"), outputs.get("pooler_output")
             return BaseModelOutput(last_hidden_state=states, pooler_output=pooled)
         if isinstance(self, AlbertForBeamQuestionAnswering):
-            return BeamQuestionAnsweringOutput(found)
+            return BeamQuestionAnsweringOutput(outputs)
         if isinstance(self, AlbertForPreTraining):
-            return PreTrainingOutput(prediction_logits=rows("prediction_logits"), sop_logits=found["sop_logits"])
+            return PreTrainingOutput(prediction_logits=rows("prediction_logits"), sop_logits=outputs["sop_logits"])
         if isinstance(self, AlbertForQuestionAnswering):
             lowest = torch.finfo(torch.float32).min
-            start, end = (rows(name).masked_fill(~places, lowest) for name in ("start_logits", "end_logits"))
+            start, end = (rows(name).masked_fill(~token_mask, lowest) for name in ("start_logits", "end_logits"))
             return QuestionAnsweringOutput(start_logits=start, end_logits=end)
         if isinstance(self, AlbertForMaskedLM | AlbertForTokenClassification):
             return LogitsOutput(logits=rows("logits"))
-        return LogitsOutput(logits=found["logits"].view(-1, choices) if choices else found["logits"])
+        return LogitsOutput(logits=outputs["logits"].view(-1, choices) if choices else outputs["logits"])
 
     @property
     def device(self) -> torch.device:
@@ -135,29 +136,29 @@ class OnnxModel(PretrainedAlbert):
         Tokens stand in their rows where their positions say. `p_mask`, int64 [T], is of the beam head: 1 where no answer may lie.
         """
         self._check(batch)
-        ones = torch.ones_like(batch.input_ids)
-        given = dict(input_ids=batch.input_ids, attention_mask=ones, token_type_ids=batch.token_type_ids)
+        attention_mask = torch.ones_like(batch.input_ids)
+        inputs = dict(input_ids=batch.input_ids, attention_mask=attention_mask, token_type_ids=batch.token_type_ids)
         if p_mask is not None:
-            given["p_mask"] = p_mask
-        width, places = _places(batch)
+            inputs["p_mask"] = p_mask
+        width, indices = _padded_indices(batch)
         shape = (-1, 1, width) if isinstance(self, AlbertForMultipleChoice) else (-1, width)
         empty = torch.zeros(batch.num_sequences * width, dtype=torch.int64)
-        rows = {name: empty.index_copy(0, places, values.long()).view(shape) for name, values in given.items()}
+        rows = {name: empty.index_copy(0, indices, values.long()).view(shape) for name, values in inputs.items()}
         names = [output.name for output in self.session.get_outputs()]
-        found = self.session.run(names, {name: values.numpy() for name, values in rows.items()})
-        return dict(zip(names, map(torch.from_numpy, found), strict=True))
+        arrays = self.session.run(names, {name: values.numpy() for name, values in rows.items()})
+        return dict(zip(names, map(torch.from_numpy, arrays), strict=True))
 
     def _check(self, batch: PackedBatch) -> None:
-        """Raise what the class would, before ONNX Runtime fails in words of its own."""
-        config, most = self.config, self.config.max_position_embeddings
-        if batch.longest > most:
-            fact = f"a sequence has {batch.longest} tokens, the model reads {most}"
+        """Raise the errors of the class before ONNX Runtime raises less helpful ones."""
+        config, max_length = self.config, self.config.max_position_embeddings
+        if batch.longest > max_length:
+            fact = f"a sequence has {batch.longest} tokens, the model reads {max_length}"
             raise DataError("too-large", fact, "cut it, or split it in windows")
-        tables = dict(input_ids=config.vocab_size, token_type_ids=config.type_vocab_size, position_ids=most)
+        tables = dict(input_ids=config.vocab_size, token_type_ids=config.type_vocab_size, position_ids=max_length)
         for name, size in tables.items():
-            least, largest = (int(value) for value in getattr(batch, name).aminmax())
-            if least < 0 or largest >= size:
-                fact = f"{name} go from {least} to {largest}, the model knows 0 to {size - 1}"
+            smallest, largest = (int(value) for value in getattr(batch, name).aminmax())
+            if smallest < 0 or largest >= size:
+                fact = f"{name} go from {smallest} to {largest}, the model knows 0 to {size - 1}"
                 hint = "encode the text with the tokenizer in the model's folder"
                 raise DataError("wrong-tokenizer", fact, hint)
 
@@ -166,20 +167,22 @@ class OnnxModel(PretrainedAlbert):
         if not isinstance(self, AlbertModel):
             fact = f"{type(self).__name__} has its heads' outputs only, no states of the encoder"
             raise ConfigError("bad-value", fact, "export the encoder: albertkit export onnx ENCODER --out ONNX")
-        found = self.run(batch)
-        hidden = _tokens(found["last_hidden_state"], batch)
-        return PackedOutput(hidden if positions is None else hidden[positions], found.get("pooler_output"))
+        outputs = self.run(batch)
+        hidden = _tokens(outputs["last_hidden_state"], batch)
+        return PackedOutput(hidden if positions is None else hidden[positions], outputs.get("pooler_output"))
 
     def packed_logits(self, batch: PackedBatch) -> Any:
         """Return what the class does: [P, V] or [T, V], with [N, 2] of pretraining; [N, C], [T, C], [N, 1]; two [N, S]."""
-        found = self.run(batch)
+        outputs = self.run(batch)
         if isinstance(self, AlbertForQuestionAnswering):
-            return _spans(found["start_logits"], batch), _spans(found["end_logits"], batch)
+            return _spans(outputs["start_logits"], batch), _spans(outputs["end_logits"], batch)
         if isinstance(self, AlbertForPreTraining):
-            return _masked(found["prediction_logits"], batch), found["sop_logits"]
+            return _masked(outputs["prediction_logits"], batch), outputs["sop_logits"]
         if isinstance(self, AlbertForMaskedLM):
-            return _masked(found["logits"], batch)
-        return _tokens(found["logits"], batch) if isinstance(self, AlbertForTokenClassification) else found["logits"]
+            return _masked(outputs["logits"], batch)
+        return (
+            _tokens(outputs["logits"], batch) if isinstance(self, AlbertForTokenClassification) else outputs["logits"]
+        )
 
     def packed_beams(self, batch: PackedBatch, p_mask: Tensor | None = None) -> BeamQuestionAnsweringOutput:
         """See `AlbertForBeamQuestionAnswering.packed_beams`."""
@@ -187,7 +190,7 @@ class OnnxModel(PretrainedAlbert):
 
 
 class OnnxEngine(Engine):
-    """The engine of a model over ONNX Runtime, which computes in what it was exported in."""
+    """The engine of a model over ONNX Runtime, in the precision of the export."""
 
     def __init__(self, model: OnnxModel, notes: tuple[str, ...] = ()) -> None:
         super().__init__(model.precision, notes)
@@ -216,7 +219,7 @@ def is_onnx_folder(folder: Path) -> bool:
 
 
 def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
-    """Open what `albertkit export onnx` wrote.
+    """Load a folder written by `albertkit export onnx`.
 
     Args:
         folder: With `model.onnx` and `config.json`, which names the class.
@@ -260,7 +263,7 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
 
 
 def tokenizer_of(folder: Path) -> AlbertTokenizer | None:
-    """The tokenizer of a folder, or None if it has none."""
+    """Return the tokenizer of a folder, or None if it has none."""
     try:
         return AlbertTokenizer.from_pretrained(folder)
     except CheckpointError as error:
@@ -269,8 +272,8 @@ def tokenizer_of(folder: Path) -> AlbertTokenizer | None:
         return None
 
 
-def _places(batch: PackedBatch) -> tuple[int, Tensor]:
-    """Return S, and where each token stands in the flattened rows: int64 [T]."""
+def _padded_indices(batch: PackedBatch) -> tuple[int, Tensor]:
+    """Return S, and the index of each token in the flattened rows, int64 [T]."""
     width = int(batch.position_ids.max()) + 1
     rows = torch.searchsorted(batch.offsets[1:], torch.arange(batch.num_tokens), right=True)
     return width, rows * width + batch.position_ids
@@ -278,7 +281,7 @@ def _places(batch: PackedBatch) -> tuple[int, Tensor]:
 
 def _tokens(values: Tensor, batch: PackedBatch) -> Tensor:
     """Gather [N, S, ...] to [T, ...]."""
-    return values.flatten(0, 1)[_places(batch)[1]]
+    return values.flatten(0, 1)[_padded_indices(batch)[1]]
 
 
 def _masked(logits: Tensor, batch: PackedBatch) -> Tensor:

@@ -72,7 +72,7 @@ def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: i
 
     Args:
         qkv: [T, 3H], queries, keys and values side by side, each as A heads of width D.
-        batch: Whose `offsets` and `lengths` say where sequences begin.
+        batch: Its `offsets` and `lengths` delimit the sequences.
         num_heads: A.
         dropout: Probability of dropping an attention probability.
 
@@ -91,7 +91,8 @@ def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: i
             return _even_attention(qkv, batch, num_heads, dropout)
         return _SequenceAttention.apply(qkv, batch.lengths, num_heads, dropout)
     query, key, value = qkv.view(len(qkv), 3, num_heads, -1).unbind(1)
-    if _has_varlen(qkv.device) and _fits_varlen(query, dropout) and (attend := _varlen_attention()):
+    attend = _varlen_attention() if _has_varlen(qkv.device) and _fits_varlen(query, dropout) else None
+    if attend is not None:
         offsets = batch.offsets.int()  # the kernel takes no others
         return attend(query, key, value, offsets, offsets, batch.longest, batch.longest).reshape(len(qkv), -1)
     return _padded_attention(qkv, batch, num_heads, dropout)
@@ -126,11 +127,11 @@ def _cheapest(lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, with
     }
     if with_loops:
         costs["loops"] = 3e5 + num_heads * squares * 19
-    return min(costs, key=lambda way: costs[way])
+    return min(costs, key=lambda name: costs[name])
 
 
 def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float) -> Tensor:
-    """Compute all sequences at once, their little padding hidden by a large negative score.
+    """Compute all sequences at once; padding gets a large negative score.
 
     That is added by the product itself: 32 of 96 to 128, H 384, bf16, forward and backward 20 to 25 ms; filled in afterwards 25
     to 29, the same bits.
@@ -139,14 +140,14 @@ def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: fl
     mask = None
     if count * longest > len(qkv):
         mask = batch.padding_mask()
-        places = mask.flatten().nonzero().squeeze(1)
-        qkv = qkv.new_zeros(count * longest, qkv.shape[1]).index_copy(0, places, qkv)
+        indices = mask.flatten().nonzero().squeeze(1)
+        qkv = qkv.new_zeros(count * longest, qkv.shape[1]).index_copy(0, indices, qkv)
     hidden = qkv.new_zeros(count, longest)
     if mask is not None:
         hidden.masked_fill_(~mask, torch.finfo(qkv.dtype).min)
     hidden = hidden.repeat_interleave(num_heads, 0)[:, None]
     context = _EvenAttention.apply(qkv.view(count, longest, -1), hidden, num_heads, dropout)
-    return context if mask is None else context.index_select(0, places)
+    return context if mask is None else context.index_select(0, indices)
 
 
 class _EvenAttention(torch.autograd.Function):
@@ -231,7 +232,7 @@ def _padded_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: 
 
 
 def _masked_attention(qkv: Tensor, mask: Tensor, num_heads: int, dropout: float) -> Tensor:
-    """Map [B, S, 3H] to [B, S, H]: every token attends, none to places where the mask [B, S] is False."""
+    """Map [B, S, 3H] to [B, S, H]: every token attends, none to positions where the mask [B, S] is False."""
     query, key, value = qkv.view(*mask.shape, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None], dropout_p=dropout)
     return context.transpose(1, 2).flatten(2)
@@ -243,15 +244,15 @@ class _SequenceAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, lengths: tuple[int, ...], num_heads: int, dropout: float) -> Tensor:
         context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
-        kept = ctx.needs_input_grad[0]
+        needs_gradient = ctx.needs_input_grad[0]
         # One flat buffer for the probabilities of all sequences: one allocation, one saved tensor.
         sizes = [num_heads * s * s for s in lengths]
-        store = qkv.new_empty(sum(sizes) if kept else max(sizes))
-        places = list(accumulate(sizes, initial=0)) if kept else [0] * (len(sizes) + 1)
+        store = qkv.new_empty(sum(sizes) if needs_gradient else max(sizes))
+        offsets = list(accumulate(sizes, initial=0)) if needs_gradient else [0] * (len(sizes) + 1)
         dropped: list[Tensor] = []
-        for sequence, out, place, s in zip(qkv.split(lengths), context.split(lengths), places, lengths, strict=False):
+        for sequence, out, offset, s in zip(qkv.split(lengths), context.split(lengths), offsets, lengths, strict=False):
             query, key, value = _heads(sequence, num_heads)
-            probabilities = store[place : place + num_heads * s * s].view(num_heads, s, s)
+            probabilities = store[offset : offset + num_heads * s * s].view(num_heads, s, s)
             scores = torch.baddbmm(probabilities, query, key.transpose(1, 2), beta=0, alpha=query.shape[-1] ** -0.5)
             torch.softmax(scores, -1, out=probabilities)
             weights = probabilities
@@ -259,9 +260,10 @@ class _SequenceAttention(torch.autograd.Function):
                 weights, mask = torch.native_dropout(probabilities, dropout, True)
                 dropped.append(mask)
             out.view(s, num_heads, -1).copy_(torch.bmm(weights, value).transpose(0, 1))
-        if kept:
+        if needs_gradient:
             ctx.save_for_backward(qkv, store, *dropped)
-            ctx.lengths, ctx.places, ctx.num_heads, ctx.dropout = lengths, places, num_heads, dropout
+            ctx.lengths, ctx.offsets = lengths, offsets
+            ctx.num_heads, ctx.dropout = num_heads, dropout
         return context
 
     @staticmethod
@@ -270,13 +272,13 @@ class _SequenceAttention(torch.autograd.Function):
         qkv, store, *dropped = ctx.saved_tensors
         lengths, num_heads = ctx.lengths, ctx.num_heads
         grad_qkv = torch.empty_like(qkv)
-        parts = zip(qkv.split(lengths), grad_qkv.split(lengths), grad_context.split(lengths), ctx.places, strict=False)
-        for n, (sequence, grad, grad_out, place) in enumerate(parts):
+        parts = zip(qkv.split(lengths), grad_qkv.split(lengths), grad_context.split(lengths), ctx.offsets, strict=False)
+        for n, (sequence, grad, grad_out, offset) in enumerate(parts):
             s = lengths[n]
             query, key, value = _heads(sequence, num_heads)
             grad_query, grad_key, grad_value = _heads(grad, num_heads)
             grad_out = grad_out.view(s, num_heads, -1).transpose(0, 1)
-            probabilities = store[place : place + num_heads * s * s].view(num_heads, s, s)
+            probabilities = store[offset : offset + num_heads * s * s].view(num_heads, s, s)
             grad_weights = torch.bmm(grad_out, value.transpose(1, 2))
             weights = probabilities
             if dropped:

@@ -16,7 +16,7 @@ from albertkit.model.layers import as_head_input, layer_norm, linear
 from albertkit.model.padded import BeamQuestionAnsweringOutput, PaddedPass, PassOptions, SummedLoss
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
 
-_FORBIDDEN = -1e30  # the logit of a place where no answer may lie
+_FORBIDDEN = -1e30  # the logit of a position outside the mask of answers
 
 
 class StartLogits(nn.Module):
@@ -41,7 +41,7 @@ class EndLogits(nn.Module):
         self.dense_1 = nn.Linear(config.hidden_size, 1)
 
     def forward(self, states: Tensor, starts: Tensor) -> Tensor:
-        """Map states [B, S, H] and places [B, K] of starts to logits [B, K, S]."""
+        """Map states [B, S, H] and positions [B, K] of starts to logits [B, K, S]."""
         dtype, (rows, width, hidden_size), beams = states.dtype, states.shape, starts.shape[1]
         start_states = states.gather(1, starts[..., None].expand(-1, -1, hidden_size))
         pair = (states[:, None].expand(-1, beams, -1, -1), start_states[:, :, None].expand(-1, -1, width, -1))
@@ -59,7 +59,7 @@ class AnswerClass(nn.Module):
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
 
     def forward(self, states: Tensor, start_log_probs: Tensor, first: Tensor) -> Tensor:
-        """Map states [B, S, H], log-probabilities [B, S] and the place [B] of the first token to logits [B]."""
+        """Map states [B, S, H], log-probabilities [B, S] and the position [B] of the first token to logits [B]."""
         expected = torch.einsum("bs,bsh->bh", start_log_probs.exp().to(states.dtype), states)
         first_states = states[torch.arange(states.shape[0], device=states.device), first]
         inner = torch.tanh(linear(states.dtype, self.dense_0)(torch.cat([expected, first_states], -1)))
@@ -96,7 +96,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         self.start_logits = StartLogits(config)
         self.end_logits = EndLogits(config)
         self.answer_class = AnswerClass(config)
-        self.initialize(ready=self.albert.parameters())
+        self.initialize(initialized=self.albert.parameters())
 
     def packed_beams(self, batch: PackedBatch, p_mask: Tensor | None = None) -> BeamQuestionAnsweringOutput:
         """Return the beams of a packed batch.
@@ -106,7 +106,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
             p_mask: [T], 1 where no answer may lie. Default: anywhere.
 
         Returns:
-            N rows; places count from the start of each sequence.
+            N rows; positions count from the start of each sequence.
         """
         return BeamQuestionAnsweringOutput(self._beams(*self._packed_rows(batch, p_mask)))
 
@@ -122,7 +122,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
 
         Args:
             batch: N sequences.
-            start_positions: int64 [N], the place of the answer's first token in its sequence, 0 where there is no answer.
+            start_positions: int64 [N], the position of the answer's first token in its sequence, 0 where there is no answer.
             end_positions: int64 [N], of its last token, likewise.
             is_impossible: [N], 1 where there is no answer.
             p_mask: [T], 1 where no answer may lie. Default: anywhere.
@@ -136,7 +136,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         )
 
     def _packed_rows(self, batch: PackedBatch, p_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return states [N, longest, H], where answers may lie [N, longest], and the place [N] of the first token."""
+        """Return states [N, longest, H], the mask of answers [N, longest], and the position [N] of the first token."""
         mask = batch.padding_mask()
         allowed = mask if p_mask is None else mask & (batch.unpack(p_mask) == 0)
         hidden = as_head_input(self.albert.encode(batch).hidden, self.start_logits)
@@ -160,7 +160,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         `input_ids` to `inputs_embeds` as in `PaddedPass`, options as `PassOptions`.
 
         Args:
-            start_positions: int64 [B], the place of the answer's first token, 0 where there is no answer. S and above do not
+            start_positions: int64 [B], the position of the answer's first token, 0 where there is no answer. S and above do not
                 count.
             end_positions: int64 [B], of its last token, likewise.
             is_impossible: [B], 1 where there is no answer. Default: the answerability logit is not trained.
@@ -205,12 +205,12 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
 
 
 def _log_probs(logits: Tensor, allowed: Tensor) -> Tensor:
-    """Log-softmax over the last dimension where allowed; fp32 or wider."""
+    """Return the log-softmax over the last dimension where allowed; fp32 or wider."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return torch.where(allowed, logits, _FORBIDDEN).log_softmax(-1)
 
 
 def _best(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the likeliest and their places; of equals the first, as `tf.nn.top_k`."""
+    """Return the largest and their indices; of equals the first, as `tf.nn.top_k`."""
     values, index = log_probs.sort(dim=-1, descending=True, stable=True)
     return values[..., :count], index[..., :count]

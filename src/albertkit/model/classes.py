@@ -31,7 +31,7 @@ from albertkit.model.padded import (
     SummedLoss,
     Trace,
 )
-from albertkit.model.pretrained import AlbertModel, PretrainedAlbert, own_config
+from albertkit.model.pretrained import AlbertModel, PretrainedAlbert, to_own_config
 from albertkit.tables import IGNORED
 
 TIED = {
@@ -55,7 +55,7 @@ class AlbertForPreTraining(PretrainedAlbert):
         self.albert = AlbertModel(config)
         self.predictions = MaskedLMHead(config, self.albert.embeddings.word_embeddings)
         self.sop_classifier = SentenceOrderHead(config)
-        self.initialize(ready=self.albert.parameters())
+        self.initialize(initialized=self.albert.parameters())
 
     def get_output_embeddings(self) -> nn.Linear:
         """Return the masked-LM decoder."""
@@ -139,7 +139,7 @@ class AlbertForMaskedLM(PretrainedAlbert):
         config = self.config
         self.albert = AlbertModel(config, add_pooling_layer=False)
         self.predictions = MaskedLMHead(config, self.albert.embeddings.word_embeddings)
-        self.initialize(ready=self.albert.parameters())
+        self.initialize(initialized=self.albert.parameters())
 
     def get_output_embeddings(self) -> nn.Linear:
         """Return the masked-LM decoder."""
@@ -187,7 +187,7 @@ class Classifier(PretrainedAlbert):
         self.albert = AlbertModel(config, add_pooling_layer=pooled)
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_outputs)
-        self.initialize(ready=self.albert.parameters())
+        self.initialize(initialized=self.albert.parameters())
 
     def packed_logits(self, batch: PackedBatch, trace: Trace | None = None) -> Tensor:
         """Return logits of a packed batch: [N, C], of token classification [T, C], of multiple choice [N, 1].
@@ -199,8 +199,8 @@ class Classifier(PretrainedAlbert):
             batch: T tokens of N sequences.
             trace: Collects the states of all tokens, for which the last layer does compute them all.
         """
-        wanted = batch.offsets[:0] if self.albert.pooler is not None and trace is None else None
-        return self._head(*self.albert.encode(batch, trace, wanted))
+        positions = batch.offsets[:0] if self.albert.pooler is not None and trace is None else None
+        return self._head(*self.albert.encode(batch, trace, positions))
 
     def _head(self, hidden: Tensor, pooled: Tensor | None) -> Tensor:
         values = as_head_input(hidden if pooled is None else pooled, self.classifier)
@@ -211,24 +211,24 @@ class AlbertForSequenceClassification(Classifier):
     """A class, several labels or numbers for each sequence, from the pooled output.
 
     Args:
-        config: What to build; `num_labels` outputs. `problem_type` says what they are: "regression",
-            "single_label_classification" or "multi_label_classification". None: what the first labels say, and from then on
+        config: What to build; `num_labels` outputs. `problem_type` is "regression",
+            "single_label_classification" or "multi_label_classification". None: inferred from the first labels, and from then on
             it is in the configuration.
     """
 
     def __init__(self, config: AlbertConfig) -> None:
-        super().__init__(config, own_config(config).num_labels, pooled=True)
+        super().__init__(config, to_own_config(config).num_labels, pooled=True)
 
     def task_loss(self, logits: Tensor, labels: Tensor) -> SummedLoss:
-        """Return the loss that `config.problem_type` asks for.
+        """Return the loss of `config.problem_type`.
 
         Args:
             logits: [N, C].
             labels: int64 [N], -100 for none, or float [N, C] of several labels, or float [N] or [N, C] of a regression.
         """
         if self.config.problem_type is None:
-            whole = labels.dtype in (torch.int64, torch.int32)
-            single = "single_label_classification" if whole else "multi_label_classification"
+            is_integer = labels.dtype in (torch.int64, torch.int32)
+            single = "single_label_classification" if is_integer else "multi_label_classification"
             self.config.foreign["problem_type"] = "regression" if logits.shape[1] == 1 else single
         if self.config.problem_type == "regression":
             return regression_loss(logits, labels)
@@ -261,7 +261,7 @@ class AlbertForTokenClassification(Classifier):
     """
 
     def __init__(self, config: AlbertConfig) -> None:
-        super().__init__(config, own_config(config).num_labels, pooled=False)
+        super().__init__(config, to_own_config(config).num_labels, pooled=False)
 
     def forward(
         self,
@@ -305,10 +305,10 @@ class AlbertForMultipleChoice(Classifier):
         Returns:
             Logits [B, choices]; hidden states and attentions with B·choices rows.
         """
-        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         choices = next((values.shape[1] for values in (input_ids, inputs_embeds) if values is not None), 1)
         ids, mask, types, positions, embeds = (
-            None if values is None else values.reshape(-1, *values.shape[2:]) for values in given
+            None if values is None else values.reshape(-1, *values.shape[2:]) for values in inputs
         )
         run = PaddedPass(self.albert, ids, mask, types, positions, embeds, **options)
         logits = self._head(run.hidden, run.pooled).view(-1, choices)
@@ -331,10 +331,10 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         config = self.config
         self.albert = AlbertModel(config, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
-        self.initialize(ready=self.albert.parameters())
+        self.initialize(initialized=self.albert.parameters())
 
     def packed_logits(self, batch: PackedBatch, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
-        """Start and end logits of a packed batch for `span_loss`, softmax or argmax over the places of each sequence.
+        """Return start and end logits of a packed batch for `span_loss`, softmax or argmax over the places of each sequence.
 
         Args:
             batch: T tokens of N sequences.

@@ -1,4 +1,4 @@
-"""Compiled loops over bfloat16 on the CPU for what torch is slow at there: gelu, a vocabulary's exponentials, short attention.
+"""Compiled bfloat16 loops on the CPU for operations that are slow in torch: gelu, exponentials of logits, short attention.
 
 torch computes each step of them over all of a tensor, in memory, or one number after the other, and attention with some calls
 for each sequence. Milliseconds on two cores of an Intel Xeon, torch's in brackets: gelu of 1,808 x 3,072 numbers 1.6 (5.6), its
@@ -21,19 +21,19 @@ from torch.autograd.function import once_differentiable
 
 from albertkit.jit import Helpers, compiled, from_bfloat16
 
-# No "nnan": a training looks for what is not finite, and such numbers must stay what they are.
+# No "nnan": training checks for NaN and infinity, so they must survive.
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
 _loops = partial(compiled, fastmath=_FAST)
 _inline = numba.njit(inline="always", error_model="numpy", fastmath=_FAST)
 _within = numba.njit(forceinline=True, error_model="numpy", fastmath=_FAST)
 _f32, _i32, _u32, _i16 = np.float32, np.int32, np.uint32, np.int16
 
-_PARTS = 8  # of the work of a thread: another takes what one whose core is taken away has not begun
-_WORTH = 100_000  # numbers: for fewer, torch is done while a thread wakes up
+_PARTS = 8  # for each thread: when the system takes a core away, other threads take its remaining parts
+_MIN_SIZE = 100_000  # numbers: torch computes fewer in the time that a thread takes to wake up
 # Powers of two below it count as it: products with numbers below 2^-126 are ten times as slow.
-_LEAST = np.float32(-100)
+_MIN_POWER = np.float32(-100)
 _LOG2_E = np.float32(1.442695041)
-_FAR = np.float32(50)  # gelu of less is 0, of more its argument; the square of what is much larger is infinite
+_GELU_LIMIT = np.float32(50)  # gelu of less is 0, of more its argument; the square of what is much larger is infinite
 # gelu(x) = x / (1 + 2^z), z = x (a + b x^2), from 0.5 (1 + tanh y) = 1 / (1 + exp(-2y)), y = sqrt(2/pi) (x + 0.044715 x^3)
 _A, _B = np.float32(1.5957691216), np.float32(0.0713548162)
 _INFINITE, _LEAST_FINITE = 0x7F80, -0x7F81  # plus and minus infinity as `_ordered` counts
@@ -42,7 +42,7 @@ _INFINITE, _LEAST_FINITE = 0x7F80, -0x7F81  # plus and minus infinity as `_order
 def is_supported_by_loops(values: Tensor) -> bool:
     """Return whether the loops take a tensor: bfloat16 on the CPU, all of it in one piece."""
     is_held = values.dtype == torch.bfloat16 and values.device.type == "cpu" and values.is_contiguous()
-    return is_held and values.numel() >= _WORTH and not torch.compiler.is_compiling()
+    return is_held and values.numel() >= _MIN_SIZE and not torch.compiler.is_compiling()
 
 
 def gelu_new(values: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class _Gelu(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor) -> Tensor:
         ctx.save_for_backward(values)
         out = torch.empty_like(values)
-        _in_parts(partial(_gelu, _bits(values), _bits(out)), values.numel())
+        _run_in_threads(partial(_gelu, _bits(values), _bits(out)), values.numel())
         return out
 
     @staticmethod
@@ -63,18 +63,18 @@ class _Gelu(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (values,) = ctx.saved_tensors
         out = torch.empty_like(values)
-        _in_parts(partial(_gelu_gradient, _bits(values), _bits(grad.contiguous()), _bits(out)), values.numel())
+        _run_in_threads(partial(_gelu_gradient, _bits(values), _bits(grad.contiguous()), _bits(out)), values.numel())
         return out
 
 
 def exponentials_in_place(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Replace logits [P, V] by exp(logit - largest of its row), as `heads.exponentials_in_place` does."""
-    least, most = target.aminmax()
-    if least < 0 or most >= logits.shape[1]:  # a compiled loop would read what is not a logit
-        raise IndexError(f"labels go from {least} to {most}, there are {logits.shape[1]} logits")
+    lowest, highest = target.aminmax()
+    if lowest < 0 or highest >= logits.shape[1]:  # a compiled loop would read outside the row
+        raise IndexError(f"labels go from {lowest} to {highest}, there are {logits.shape[1]} logits")
     totals, losses, right = torch.empty(3, len(logits))
-    labels, found = target.contiguous().numpy(), (totals.numpy(), losses.numpy(), right.numpy())
-    _in_parts(partial(_exponentials, _rows(logits), labels, *found), len(logits))
+    labels, results = target.contiguous().numpy(), (totals.numpy(), losses.numpy(), right.numpy())
+    _run_in_threads(partial(_exponentials, _rows(logits), labels, *results), len(logits))
     return totals[:, None], losses.sum(), right.sum().long()
 
 
@@ -82,18 +82,18 @@ def short_attention(qkv: Tensor, lengths: Sequence[int], num_heads: int) -> Tens
     """Return the context [T, H] of short sequences, as `attention.packed_attention` does without dropout.
 
     Args:
-        qkv: bfloat16 [T, 3H], as `fits` wants it.
+        qkv: bfloat16 [T, 3H], supported by the loops.
         lengths: Of the sequences.
         num_heads: A; H is divisible by it.
     """
     starts = np.append(0, np.cumsum(lengths))
-    if starts[-1] != len(qkv):  # a compiled loop would read what is not a token
+    if starts[-1] != len(qkv):  # a compiled loop would read outside qkv
         raise ValueError(f"the sequences have {starts[-1]} tokens, qkv has {len(qkv)} rows")
     return _ShortAttention.apply(qkv, starts, num_heads)
 
 
 class _ShortAttention(torch.autograd.Function):
-    """Nothing is kept but the input: scores of short sequences are sooner computed than read."""
+    """Attention that saves only its input: scores of short sequences are computed faster than read."""
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, starts: np.ndarray, num_heads: int) -> Tensor:
@@ -101,7 +101,7 @@ class _ShortAttention(torch.autograd.Function):
         ctx.starts, ctx.num_heads = starts, num_heads
         context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
         units = (len(starts) - 1) * num_heads
-        _in_parts(partial(_attend, _rows(qkv), starts, num_heads, _rows(context)), units)
+        _run_in_threads(partial(_attend, _rows(qkv), starts, num_heads, _rows(context)), units)
         return context
 
     @staticmethod
@@ -109,8 +109,8 @@ class _ShortAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (qkv,), out = ctx.saved_tensors, torch.empty_like(ctx.saved_tensors[0])
         units = (len(ctx.starts) - 1) * ctx.num_heads
-        given = (_rows(qkv), ctx.starts, ctx.num_heads, _rows(grad.contiguous()), _rows(out))
-        _in_parts(partial(_attend_backward, *given), units)
+        arguments = (_rows(qkv), ctx.starts, ctx.num_heads, _rows(grad.contiguous()), _rows(out))
+        _run_in_threads(partial(_attend_backward, *arguments), units)
         return out, None, None
 
 
@@ -133,28 +133,28 @@ def _as_bfloat16(value):
 
 @_inline
 def _exp2(x):
-    """Two to the x, relative error 7.5e-8: a polynomial of what is above the whole number below."""
-    whole = np.floor(x)
-    above = x - whole
-    p = _f32(0.00187757667) * above + _f32(0.00898934009)
-    p = (p * above + _f32(0.0558263181)) * above + _f32(0.240153617)
-    p = (p * above + _f32(0.693153073)) * above + _f32(0.999999925)
-    return p * _i32(_i32(_i32(whole) + _i32(127)) << _i32(23)).view(_f32)
+    """Return two to the x, relative error 7.5e-8: a polynomial of the fraction, shifted by the exponent."""
+    exponent = np.floor(x)
+    fraction = x - exponent
+    p = _f32(0.00187757667) * fraction + _f32(0.00898934009)
+    p = (p * fraction + _f32(0.0558263181)) * fraction + _f32(0.240153617)
+    p = (p * fraction + _f32(0.693153073)) * fraction + _f32(0.999999925)
+    return p * _i32(_i32(_i32(exponent) + _i32(127)) << _i32(23)).view(_f32)
 
 
 @_inline
 def _sigmoid(x):
     """Return 1 / (1 + 2^z), so that x times it is gelu."""
     z = x * (-_A * _LOG2_E - _B * _LOG2_E * x * x)
-    return _f32(1) / (_f32(1) + _exp2(min(max(z, _LEAST), -_LEAST)))
+    return _f32(1) / (_f32(1) + _exp2(min(max(z, _MIN_POWER), -_MIN_POWER)))
 
 
 @_loops
 def _gelu(values, out, begin, end):
-    values, out = values[begin:end], out[begin:end]  # places from 0 on: LLVM makes no vectors of others
+    values, out = values[begin:end], out[begin:end]  # indices from 0 on: LLVM vectorises no others
     for n in range(len(values)):
         x = from_bfloat16(values[n])
-        x = -_FAR if x < -_FAR else x
+        x = -_GELU_LIMIT if x < -_GELU_LIMIT else x
         out[n] = _as_bfloat16(x * _sigmoid(x))
 
 
@@ -163,7 +163,8 @@ def _gelu_gradient(values, grad, out, begin, end):
     values, grad, out = values[begin:end], grad[begin:end], out[begin:end]
     for n in range(len(values)):
         x = from_bfloat16(values[n])
-        x = -_FAR if x < -_FAR else _FAR if x > _FAR else x
+        x = -_GELU_LIMIT if x < -_GELU_LIMIT else x  # no min and max: they would drop NaN
+        x = _GELU_LIMIT if x > _GELU_LIMIT else x
         s = _sigmoid(x)
         out[n] = _as_bfloat16(from_bfloat16(grad[n]) * (s + x * s * (_f32(1) - s) * (_A + _f32(3) * _B * x * x)))
 
@@ -182,34 +183,34 @@ def _exponentials(logits, labels, totals, losses, right, begin, end):
     """
     for r in range(begin, end):
         row, label = logits[r], labels[r]
-        signed, most, least = row.view(_i16), _i16(-32768), _i16(32767)
+        signed, max_key, min_key = row.view(_i16), _i16(-32768), _i16(32767)
         for c in range(len(row)):
             key = _ordered(signed[c])
-            most, least = max(most, key), min(least, key)
+            max_key, min_key = max(max_key, key), min(min_key, key)
         right[r] = 0
-        if most >= _INFINITE or least < _LEAST_FINITE:
+        if max_key >= _INFINITE or min_key < _LEAST_FINITE:
             totals[r] = losses[r] = np.nan
             continue
-        top, own = from_bfloat16(np.uint16(_ordered(most))), from_bfloat16(row[label])
-        if own == top:
+        top, label_logit = from_bfloat16(np.uint16(_ordered(max_key))), from_bfloat16(row[label])
+        if label_logit == top:
             first = 0
             while from_bfloat16(row[first]) != top:
                 first += 1
             right[r] = first == label
         total = _f32(0)
         for c in range(len(row)):
-            value = _exp2(max((from_bfloat16(row[c]) - top) * _LOG2_E, _LEAST))
+            value = _exp2(max((from_bfloat16(row[c]) - top) * _LOG2_E, _MIN_POWER))
             total += value
             row[c] = _as_bfloat16(value)
         totals[r] = total
-        losses[r] = np.log(total) + top - own
+        losses[r] = np.log(total) + top - label_logit
 
 
 @_within
-def _read(rows, start, length, left, size, factor, out):
-    """Write factor times the numbers left to left + size of some rows into out fp32 [length, size]."""
+def _read_scaled(rows, start, length, first_column, size, factor, out):
+    """Write factor times `size` columns of some rows into out fp32 [length, size]."""
     for i in range(length):
-        row = rows[start + i, left : left + size]
+        row = rows[start + i, first_column : first_column + size]
         for d in range(size):
             out[i, d] = from_bfloat16(row[d]) * factor
 
@@ -222,7 +223,7 @@ def _shares_of(query, keys, length, shares):
         shares[j] = _dot(query, keys[j])
         top = max(top, shares[j])
     for j in range(length):
-        shares[j] = _exp2(max((shares[j] - top) * _LOG2_E, _LEAST))  # in this order NaN stays
+        shares[j] = _exp2(max((shares[j] - top) * _LOG2_E, _MIN_POWER))  # in this order NaN stays
         total += shares[j]
     for j in range(length):
         shares[j] /= total
@@ -246,21 +247,25 @@ def _add(factor, values, out):
 def _attend(qkv, starts, num_heads, context, begin, end):
     """Write the context of heads of sequences: unit n is head n % A of sequence n // A."""
     width = qkv.shape[1] // 3
-    size, most = width // num_heads, np.max(starts[1:] - starts[:-1])
-    query, keys, values = np.empty((most, size), _f32), np.empty((most, size), _f32), np.empty((most, size), _f32)
-    shares, row = np.empty(most, _f32), np.empty(size, _f32)
+    size, max_length = width // num_heads, np.max(starts[1:] - starts[:-1])
+    query, keys, values = (
+        np.empty((max_length, size), _f32),
+        np.empty((max_length, size), _f32),
+        np.empty((max_length, size), _f32),
+    )
+    shares, row = np.empty(max_length, _f32), np.empty(size, _f32)
     for unit in range(begin, end):
-        sequence, left = unit // num_heads, unit % num_heads * size
+        sequence, first_column = unit // num_heads, unit % num_heads * size
         start, length = starts[sequence], starts[sequence + 1] - starts[sequence]
-        _read(qkv, start, length, left, size, _f32(1 / np.sqrt(size)), query)
-        _read(qkv, start, length, width + left, size, _f32(1), keys)
-        _read(qkv, start, length, 2 * width + left, size, _f32(1), values)
+        _read_scaled(qkv, start, length, first_column, size, _f32(1 / np.sqrt(size)), query)
+        _read_scaled(qkv, start, length, width + first_column, size, _f32(1), keys)
+        _read_scaled(qkv, start, length, 2 * width + first_column, size, _f32(1), values)
         for i in range(length):
             _shares_of(query[i], keys, length, shares)
             row[:] = 0
             for j in range(length):
                 _add(shares[j], values[j], row)
-            target = context[start + i, left : left + size]
+            target = context[start + i, first_column : first_column + size]
             for d in range(size):
                 target[d] = _as_bfloat16(row[d])
 
@@ -269,34 +274,38 @@ def _attend(qkv, starts, num_heads, context, begin, end):
 def _attend_backward(qkv, starts, num_heads, grad, out, begin, end):
     """Write the gradient of qkv from that of the context, for the same units."""
     width = qkv.shape[1] // 3
-    size, most = width // num_heads, np.max(starts[1:] - starts[:-1])
+    size, max_length = width // num_heads, np.max(starts[1:] - starts[:-1])
     factor = _f32(1 / np.sqrt(size))
-    query, keys, values = np.empty((most, size), _f32), np.empty((most, size), _f32), np.empty((most, size), _f32)
-    given, grads = np.empty((most, size), _f32), np.empty((3, most, size), _f32)
-    shares, slopes = np.empty(most, _f32), np.empty(most, _f32)
+    query, keys, values = (
+        np.empty((max_length, size), _f32),
+        np.empty((max_length, size), _f32),
+        np.empty((max_length, size), _f32),
+    )
+    grad_rows, grads = np.empty((max_length, size), _f32), np.empty((3, max_length, size), _f32)
+    shares, slopes = np.empty(max_length, _f32), np.empty(max_length, _f32)
     for unit in range(begin, end):
-        sequence, left = unit // num_heads, unit % num_heads * size
+        sequence, first_column = unit // num_heads, unit % num_heads * size
         start, length = starts[sequence], starts[sequence + 1] - starts[sequence]
-        _read(qkv, start, length, left, size, factor, query)
-        _read(qkv, start, length, width + left, size, _f32(1), keys)
-        _read(qkv, start, length, 2 * width + left, size, _f32(1), values)
-        _read(grad, start, length, left, size, _f32(1), given)
+        _read_scaled(qkv, start, length, first_column, size, factor, query)
+        _read_scaled(qkv, start, length, width + first_column, size, _f32(1), keys)
+        _read_scaled(qkv, start, length, 2 * width + first_column, size, _f32(1), values)
+        _read_scaled(grad, start, length, first_column, size, _f32(1), grad_rows)
         grads[:, :length] = 0
         for i in range(length):
             _shares_of(query[i], keys, length, shares)
             mean = _f32(0)
             for j in range(length):
-                slopes[j] = _dot(given[i], values[j])
+                slopes[j] = _dot(grad_rows[i], values[j])
                 mean += shares[j] * slopes[j]
             for j in range(length):
                 slope = shares[j] * (slopes[j] - mean)
                 _add(slope, keys[j], grads[0, i])
                 _add(slope, query[i], grads[1, j])
-                _add(shares[j], given[i], grads[2, j])
+                _add(shares[j], grad_rows[i], grads[2, j])
         for part in range(3):
             scale = factor if part == 0 else _f32(1)  # the queries in `query` have it already
             for i in range(length):
-                target = out[start + i, part * width + left : part * width + left + size]
+                target = out[start + i, part * width + first_column : part * width + first_column + size]
                 for d in range(size):
                     target[d] = _as_bfloat16(grads[part, i, d] * scale)
 
@@ -306,7 +315,7 @@ def _attend_backward(qkv, starts, num_heads, grad, out, begin, end):
 _HELPERS = Helpers("albertkit-loops")
 
 
-def _in_parts(work: Callable[[int, int], None], size: int) -> None:
+def _run_in_threads(work: Callable[[int, int], None], size: int) -> None:
     """Call work(begin, end) until 0 to size is done, in as many threads as torch uses; work releases the GIL."""
     threads = torch.get_num_threads()
     parts = min(size, _PARTS * threads if threads > 1 else 1)
@@ -316,10 +325,10 @@ def _in_parts(work: Callable[[int, int], None], size: int) -> None:
         while (n := next(numbers)) < parts:
             work(size * n // parts, size * (n + 1) // parts)
 
-    others: list[Future[None]] = []
+    futures: list[Future[None]] = []
     if threads > 1:
-        others = [_HELPERS.submit(threads - 1, take) for _ in range(threads - 1)]
+        futures = [_HELPERS.submit(threads - 1, take) for _ in range(threads - 1)]
     take()
-    for other in others:
-        if not other.cancel():  # it has begun: it may be at the last part
-            other.result()
+    for future in futures:
+        if not future.cancel():  # it has started, and may be at the last part
+            future.result()

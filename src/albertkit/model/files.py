@@ -19,12 +19,12 @@ from albertkit.weights_file import check_header, plain_names
 # Buffers that old files of transformers hold; they are counters, not weights.
 BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
 HEADS = ("predictions", "sop_classifier", "classifier", "qa_outputs", "start_logits", "end_logits", "answer_class")
-PREFIX = "albert."  # what classes with a head put before the encoder's names
+PREFIX = "albert."  # of the encoder's parameters in classes with a head
 
 
 @dataclass(frozen=True)
-class Matched:
-    """The outcome.
+class MatchedTensors:
+    """Tensors of a file, paired with the parameters of a model.
 
     Attributes:
         tensors: A tensor for each of the model's names.
@@ -37,117 +37,113 @@ class Matched:
     fresh: list[str]
 
 
-def match(
+def match_tensors(
     model: nn.Module,
     tied: Mapping[str, str],
     tensors: Mapping[str, Tensor],
     allow_missing: Collection[str],
     source: str,
-) -> Matched:
+) -> MatchedTensors:
     """Pair the tensors of a file with the parameters of a model."""
-    wanted = model.state_dict(keep_vars=True)
-    given = _with_prefix(tensors, any(name.startswith(PREFIX) for name in wanted))
+    parameters = model.state_dict(keep_vars=True)
+    renamed = _with_prefix(tensors, any(name.startswith(PREFIX) for name in parameters))
     differing = []
     for alias, name in tied.items():  # either name may carry the tensor
-        copy = given.pop(alias, None)
-        if copy is not None and not torch.equal(given.setdefault(name, copy), copy):
+        copy = renamed.pop(alias, None)
+        if copy is not None and not torch.equal(renamed.setdefault(name, copy), copy):
             differing.append(f"{alias} and {name}")
-    missing = [name for name in wanted if name not in given]
+    missing = [name for name in parameters if name not in renamed]
     fresh = [name for name in missing if name.split(".")[0] in allow_missing or name in allow_missing]
-    unmatched = [name for name in given if name not in wanted]
-    left_out = [name for name in unmatched if _is_unused_head(name, wanted)]
+    unmatched = [name for name in renamed if name not in parameters]
+    left_out = [name for name in unmatched if _is_unused_head(name, parameters)]
     shapes = [
-        f"{name} {list(given[name].shape)} in the file, {list(parameter.shape)} in the model"
-        for name, parameter in wanted.items()
-        if name in given and given[name].shape != parameter.shape
+        f"{name} {list(renamed[name].shape)} in the file, {list(parameter.shape)} in the model"
+        for name, parameter in parameters.items()
+        if name in renamed and renamed[name].shape != parameter.shape
     ]
     problems = [
-        _listed("missing", set(missing) - set(fresh)),
-        _listed("not in the model", set(unmatched) - set(left_out)),
-        _listed("other shapes", shapes),
+        _describe_names("missing", set(missing) - set(fresh)),
+        _describe_names("not in the model", set(unmatched) - set(left_out)),
+        _describe_names("other shapes", shapes),
     ]
     if not any(problems):
-        differing += _differing_copies(wanted, given)
-        problems = [_listed("shared in the model but different in the file", differing)]
+        differing += _differing_copies(parameters, renamed)
+        problems = [_describe_names("shared in the model but different in the file", differing)]
     if any(problems):
-        raise CheckpointError(
-            "weights-mismatch",
-            f"the weights in `{source}` do not fit {type(model).__name__}: {'; '.join(filter(None, problems))}",
-            "load them with the class and the config.json they were saved with"
-            + (
-                "; what lacks a head gets one by training: albertkit finetune, albertkit pretrain --continue"
-                if missing
-                else ""
-            ),
-        )
-    return Matched({name: given[name] for name in wanted if name in given}, left_out, fresh)
+        fact = f"the weights in `{source}` do not fit {type(model).__name__}: {'; '.join(filter(None, problems))}"
+        hint = "load them with the class and the config.json they were saved with"
+        if missing:
+            hint += "; what lacks a head gets one by training: albertkit finetune, albertkit pretrain --continue"
+        raise CheckpointError("weights-mismatch", fact, hint)
+    return MatchedTensors({name: renamed[name] for name in parameters if name in renamed}, left_out, fresh)
 
 
-def without_other_heads(
-    wanted: Mapping[str, Tensor], tied: Mapping[str, str], tensors: Mapping[str, Tensor], other_shapes: bool
+def leave_out_heads(
+    parameters: Mapping[str, Tensor], tied: Mapping[str, str], tensors: Mapping[str, Tensor], other_shapes: bool
 ) -> tuple[Mapping[str, Tensor], list[str]]:
     """Return the tensors to load, and the parameters of heads, or of the pooler, that the file lacks as a whole.
 
     A head of which only a part is there is damaged, and stays an error.
     """
-    given = _with_prefix(tensors, any(name.startswith(PREFIX) for name in wanted))
+    renamed = _with_prefix(tensors, any(name.startswith(PREFIX) for name in parameters))
     heads: dict[str, list[str]] = {}
-    for name in wanted:
+    for name in parameters:
         first = name.removeprefix(PREFIX).split(".")[0]
         if first in (*HEADS, "pooler"):
             heads.setdefault(first, []).append(name)
-    aliases = {alias.split(".")[0] for alias, name in tied.items() if alias in given}
+    aliases = {alias.split(".")[0] for alias, name in tied.items() if alias in renamed}
     fresh, dropped = [], set()
     for head, names in heads.items():
-        here = [name for name in names if name in given]
-        misfit = other_shapes and any(given[name].shape != wanted[name].shape for name in here)
-        if misfit or (not here and head not in aliases):
+        stored_names = [name for name in names if name in renamed]
+        misfit = other_shapes and any(renamed[name].shape != parameters[name].shape for name in stored_names)
+        if misfit or (not stored_names and head not in aliases):
             fresh += names
-            dropped.update(here)
+            dropped.update(stored_names)
     bare = {name.removeprefix(PREFIX) for name in dropped}
     return {name: tensor for name, tensor in tensors.items() if name.removeprefix(PREFIX) not in bare}, fresh
 
 
 def _with_prefix(tensors: Mapping[str, Tensor], prefixed: bool) -> dict[str, Tensor]:
     """Return the tensors under the names of a class with heads ("albert.encoder…") or of the encoder alone ("encoder…")."""
-    named = {}
+    renamed = {}
     for name, tensor in tensors.items():
         bare = name.removeprefix(PREFIX)
         if bare not in BUFFERS:
-            named[PREFIX + bare if prefixed and bare.split(".")[0] not in HEADS else bare] = tensor
-    return named
+            renamed[PREFIX + bare if prefixed and bare.split(".")[0] not in HEADS else bare] = tensor
+    return renamed
 
 
-def _is_unused_head(name: str, wanted: Mapping[str, Tensor]) -> bool:
+def _is_unused_head(name: str, parameters: Mapping[str, Tensor]) -> bool:
     first = name.removeprefix(PREFIX).split(".")[0]
-    there = {key.removeprefix(PREFIX).split(".")[0] for key in wanted}
-    return first in (*HEADS, "pooler") and first not in there
+    parts = {key.removeprefix(PREFIX).split(".")[0] for key in parameters}
+    return first in (*HEADS, "pooler") and first not in parts
 
 
-def _differing_copies(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
+def _differing_copies(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> list[str]:
     """List names that are one parameter in the model, but whose tensors in the file differ."""
     first_name: dict[int, str] = {}
     differing = []
-    for name, parameter in wanted.items():
+    for name, parameter in parameters.items():
         original = first_name.setdefault(id(parameter), name)
-        if name == original or name not in given or original not in given:
+        if name == original or name not in tensors or original not in tensors:
             continue
-        if not torch.equal(given[name], given[original]):
+        if not torch.equal(tensors[name], tensors[original]):
             differing.append(f"{name} and {original}")
     return differing
 
 
-def _listed(what: str, names: Iterable[str]) -> str:
-    """Return the names after a word; empty if there are none."""
-    return f"{what}: {format_list(names)}" if (names := sorted(names)) else ""
+def _describe_names(problem: str, names: Iterable[str]) -> str:
+    """Return a problem with its names, or an empty string without names."""
+    names = sorted(names)
+    return f"{problem}: {format_list(names)}" if names else ""
 
 
 WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
-PROVENANCE = "provenance.json"  # beside the weights: what they were made from, by whom they were trained on what
-NEW_ROWS_FROM = "new_rows_from"  # in it, of a grown model: the first row that was added and not trained
+PROVENANCE = "provenance.json"  # in the same folder: the data, settings and program of the training
+NEW_ROWS_FROM = "new_rows_from"  # a key in it: the first untrained row of a resized vocabulary
 
-# Training programs keep a best score beside the weights, often as a number of NumPy: these make numbers and run nothing.
+# Training programs store a best score with the weights, often as a NumPy number: these create numbers and run nothing.
 _SCALARS: list = [(np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
 _SCALARS += [(np.dtype, "numpy.dtype"), type(np.dtype(np.float64)), type(np.dtype(np.float32))]
 
@@ -159,18 +155,18 @@ def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
         try:
             save_file(tensors, stream.name, metadata={"format": "pt"})
         except SafetensorError as error:
-            found = re.search(r"os error (\d+)", str(error))
-            if found is None:
+            error_number = re.search(r"os error (\d+)", str(error))
+            if error_number is None:
                 raise
-            raise OSError(int(found[1]), os.strerror(int(found[1])), str(file)) from None
-        # safetensors 0.8 puts a file of its own in place of ours: readable by its owner only, and not flushed.
+            raise OSError(int(error_number[1]), os.strerror(int(error_number[1])), str(file)) from None
+        # safetensors 0.8 replaces our file by its own, which only the owner can read and which is not flushed.
         os.chmod(stream.name, mode)
-        with open(stream.name, "rb") as written:
-            os.fsync(written.fileno())
+        with open(stream.name, "rb") as new_file:
+            os.fsync(new_file.fileno())
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
-    """Return the tensors of a folder's weights, in one file or in those that an index names, by their `plain_names`."""
+    """Return the tensors of a folder's weights, in one file or in the files of an index, by their `plain_names`."""
     tensors = _read_stored(Path(folder))
     return {plain: tensors[name] for name, plain in plain_names(tensors).items()}
 
@@ -181,35 +177,34 @@ def _read_stored(path: Path) -> Mapping[str, Tensor]:
             return read_tensor_file(path / name)
         if (path / f"{name}.index.json").exists():
             return _read_shards(path / f"{name}.index.json")
-    there = sorted(p.name for p in path.iterdir())
+    entries = sorted(p.name for p in path.iterdir())
     if tensorflow := sorted(path.glob("*.ckpt*.index")):
         fact = f"`{path}` holds a TensorFlow checkpoint, `{tensorflow[0].name}`"
         raise CheckpointError(
             "missing-file", fact, f"convert it, then name the new folder: albertkit convert {path} MODEL"
         )
-    inside = sorted(
+    subfolders = sorted(
         str(file.parent) for file in path.glob(f"*/**/{WEIGHTS}") if file.parent.parent.name != "checkpoints"
     )
-    fact = f"neither {WEIGHTS} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(there) or 'nothing'})"
-    hint = (
-        "an exported model is read by albertkit.load_onnx, predict, evaluate and serve; all else needs the folder it was made of"
-        if "model.onnx" in there
-        else f"name a folder inside it: {inside[-1]}"
-        if inside
-        else "name the folder that holds the weights"
-    )
+    fact = f"neither {WEIGHTS} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(entries) or 'nothing'})"
+    hint = "name the folder that holds the weights"
+    if "model.onnx" in entries:
+        readers = "albertkit.load_onnx, predict, evaluate and serve"
+        hint = f"an exported model is read by {readers}; all else needs the folder it was made of"
+    elif subfolders:
+        hint = f"name a folder inside it: {subfolders[-1]}"
     raise CheckpointError("missing-file", fact, hint)
 
 
 @dataclass(frozen=True)
 class _Index:
-    """Index of weights in several files, as transformers writes it: in which file each tensor is."""
+    """Index of weights in several files, as transformers writes it: tensor to file."""
 
     weight_map: dict[str, str]
 
 
 def _read_shards(index: Path) -> Mapping[str, Tensor]:
-    """Return every tensor of an index, each from the file that it names."""
+    """Return every tensor of an index."""
     files = {
         name: Path(file).name for name, file in load_typed(index, _Index, "index", "copy it again").weight_map.items()
     }
@@ -224,7 +219,7 @@ def _read_shards(index: Path) -> Mapping[str, Tensor]:
     return tensors
 
 
-def read_tensor_file(file: Path, within: str = "") -> Mapping[str, Tensor]:
+def read_tensor_file(file: Path, key: str = "") -> Mapping[str, Tensor]:
     """Return the tensors by name of a safetensors file, or of a file of `torch.save`, read without unpickling objects."""
     plain_file(file, "file of weights")
     try:
@@ -233,7 +228,7 @@ def read_tensor_file(file: Path, within: str = "") -> Mapping[str, Tensor]:
             return load_file(file)
         with torch.serialization.safe_globals(_SCALARS):
             tensors = torch.load(file, map_location="cpu", weights_only=True)
-    except (PermissionError, MemoryError, AlbertKitError):  # the machine's word, not the file's
+    except (PermissionError, MemoryError, AlbertKitError):  # errors of the machine, not of the file
         raise
     except Exception as error:  # of a damaged pickle: KeyError, IndexError, OSError without a name, …
         if is_want_of_memory(error):
@@ -242,8 +237,8 @@ def read_tensor_file(file: Path, within: str = "") -> Mapping[str, Tensor]:
         fact = f"`{file}` cannot be read: {reason}"
         hint = "copy it again; of a pickled model, save `model.state_dict()` with the program that wrote it"
         raise CheckpointError("corrupt", fact, hint) from None
-    if within and isinstance(tensors, Mapping):
-        tensors = tensors.get(within, tensors)
+    if key and isinstance(tensors, Mapping):
+        tensors = tensors.get(key, tensors)
     if not isinstance(tensors, Mapping) or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise CheckpointError("corrupt", f"`{file}` does not hold a dictionary of tensors", "copy it again")
     return tensors

@@ -20,9 +20,9 @@ from albertkit.tables import IGNORED
 def class_loss(logits: Tensor, labels: Tensor) -> SummedLoss:
     """Return the cross-entropy of logits [M, C] where labels [M] are not -100."""
     logits = _exact(logits)
-    there = labels != IGNORED
+    has_label = labels != IGNORED
     loss_sum = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
-    return SummedLoss(loss_sum, ((logits.argmax(-1) == labels) & there).sum(), there.sum())
+    return SummedLoss(loss_sum, ((logits.argmax(-1) == labels) & has_label).sum(), has_label.sum())
 
 
 def regression_loss(values: Tensor, targets: Tensor) -> SummedLoss:
@@ -173,12 +173,12 @@ def exponentials_with_torch(logits: Tensor, target: Tensor) -> tuple[Tensor, Ten
     on_cpu = logits.device.type == "cpu"
     rows = max(1, _IN_CACHE // logits.shape[1] if on_cpu else len(logits))
     totals, losses, right = [], [], []
-    for some, labels in zip(logits.split(rows), target.split(rows), strict=True):
-        label_logits = some.gather(1, labels[:, None])
-        top, correct = (top_on_cpu if on_cpu else top_on_accelerator)(some, label_logits, labels)
-        exponentials = some.to(torch.promote_types(some.dtype, torch.float32)).sub_(top).exp_()
+    for chunk, labels in zip(logits.split(rows), target.split(rows), strict=True):
+        label_logits = chunk.gather(1, labels[:, None])
+        top, correct = (top_on_cpu if on_cpu else top_on_accelerator)(chunk, label_logits, labels)
+        exponentials = chunk.to(torch.promote_types(chunk.dtype, torch.float32)).sub_(top).exp_()
         total = exponentials.sum(1, keepdim=True)
-        some.copy_(exponentials)
+        chunk.copy_(exponentials)
         totals.append(total)
         losses.append((total.log() + top - label_logits).sum())
         right.append(correct)
@@ -194,11 +194,11 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        wanted = any(ctx.needs_input_grad)
+        needs_gradient = any(ctx.needs_input_grad)
         dtype = hidden.dtype
         exact = torch.promote_types(dtype, torch.float32)
         weight, offset = table.to(dtype), bias.to(dtype)
-        grads = [torch.empty_like(x, dtype=exact) for x in (hidden, table, bias)] if wanted else []
+        grads = [torch.empty_like(x, dtype=exact) for x in (hidden, table, bias)] if needs_gradient else []
         if not len(labels):
             for grad in grads:
                 grad.zero_()
@@ -212,7 +212,7 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
             total, chunk_loss, right = exponentials_with_torch(exponentials, target)
             loss += chunk_loss
             correct += right
-            if wanted:
+            if needs_gradient:
                 # The gradient of the logits is exponentials / total, less 1 at the label. Dividing the narrow factors of
                 # the products instead, and subtracting at the labels afterwards, saves reading rows x V numbers twice.
                 share = 1 / total

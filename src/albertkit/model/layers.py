@@ -43,8 +43,10 @@ def as_head_input(values: Tensor, head: nn.Module) -> Tensor:
     Logits rounded to bf16 tie: of 1,500 scores of STS-B two values were left. A head is small: for a text of 128 tokens it
     multiplies a thousandth of what base's layers do. In a model that is bf16 as a whole, it computes in bf16.
     """
-    own = next((parameter.dtype for parameter in head.parameters() if parameter.is_floating_point()), values.dtype)
-    return values.to(torch.promote_types(values.dtype, own))
+    head_dtype = next(
+        (parameter.dtype for parameter in head.parameters() if parameter.is_floating_point()), values.dtype
+    )
+    return values.to(torch.promote_types(values.dtype, head_dtype))
 
 
 def for_few_rows(projection: Projection) -> Projection:
@@ -59,11 +61,11 @@ def for_few_rows(projection: Projection) -> Projection:
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return projection
 
-    def few(values: Tensor) -> Tensor:
+    def multiply_transposed(values: Tensor) -> Tensor:
         rows = (weight @ values.flatten(0, -2).t()).t().unflatten(0, values.shape[:-1])
         return rows if bias is None else rows + bias
 
-    return few
+    return multiply_transposed
 
 
 def activated(projection: Projection, activation: Projection, values: Tensor) -> Tensor:
@@ -99,7 +101,7 @@ def reused(projection: Projection) -> Projection:
 
 
 class _Gathered(torch.autograd.Function):
-    """Hand weight and bias to their uses; their gradients are in `sums` when all uses are through."""
+    """Hand weight and bias to their uses, which collect the gradients in `sums`."""
 
     @staticmethod
     def forward(ctx: Any, sums: list[Tensor], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,9 +112,9 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *_: None) -> tuple[Tensor | None, ...]:
-        found = tuple(ctx.sums) or (None, None)
-        ctx.sums.clear()  # a second pass backward begins anew
-        return None, *found
+        gradients = tuple(ctx.sums) or (None, None)
+        ctx.sums.clear()  # a second backward pass starts at zero
+        return None, *gradients
 
 
 class _Use(torch.autograd.Function):
@@ -128,13 +130,13 @@ class _Use(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         values, weight = ctx.saved_tensors
-        if torch._C._will_engine_execute_node(ctx.gathered):  # not where only the gradient of values is asked for
-            rows, given = grad.flatten(0, -2), values.flatten(0, -2)
+        if torch._C._will_engine_execute_node(ctx.gathered):  # false if only the gradient of values is computed
+            rows, inputs = grad.flatten(0, -2), values.flatten(0, -2)
             if ctx.sums:
-                ctx.sums[0].addmm_(rows.t(), given)
+                ctx.sums[0].addmm_(rows.t(), inputs)
                 ctx.sums[1].add_(rows.sum(0))
             else:
-                ctx.sums += [rows.t() @ given, rows.sum(0)]
+                ctx.sums += [rows.t() @ inputs, rows.sum(0)]
         return None, None, None, grad @ weight if ctx.needs_input_grad[3] else None
 
 
@@ -190,8 +192,8 @@ class AlbertEmbeddings(nn.Module):
         """Raise the error that `forward` would: too-large, wrong-tokenizer."""
         self._check_length(batch)
         for _, ids, table in self._fields(batch):
-            least, most = ids.aminmax()
-            if least < 0 or most >= len(table.weight):  # of a resized model `num_embeddings` may be another number
+            lowest, highest = ids.aminmax()
+            if lowest < 0 or highest >= len(table.weight):  # of a resized model `num_embeddings` may be another number
                 raise self._out_of_range(batch)
 
     def _fields(self, batch: PackedBatch | PaddedBatch) -> tuple[tuple[str, Tensor, nn.Embedding], ...]:
@@ -202,19 +204,19 @@ class AlbertEmbeddings(nn.Module):
         )
 
     def _check_length(self, batch: PackedBatch | PaddedBatch) -> None:
-        most = self.position_embeddings.num_embeddings
-        if batch.longest > most:
-            fact = f"a sequence has {batch.longest} tokens, the model reads {most}"
+        max_length = self.position_embeddings.num_embeddings
+        if batch.longest > max_length:
+            fact = f"a sequence has {batch.longest} tokens, the model reads {max_length}"
             raise DataError("too-large", fact, "cut it, or split it in windows")
 
     def _out_of_range(self, batch: PackedBatch | PaddedBatch) -> DataError:
-        found = [
+        problems = [
             f"{name} go from {ids.min().item()} to {ids.max().item()}, the model knows 0 to {len(table.weight) - 1}"
             for name, ids, table in self._fields(batch)
             if ids.min() < 0 or ids.max() >= len(table.weight)
         ]
         return DataError(
-            "wrong-tokenizer", "; ".join(found), "encode the text with the tokenizer in the model's folder"
+            "wrong-tokenizer", "; ".join(problems), "encode the text with the tokenizer in the model's folder"
         )
 
 
@@ -262,13 +264,18 @@ class AlbertLayer(nn.Module):
 
     def weights(self, dtype: torch.dtype) -> BlockWeights:
         """Return the block's weights for one forward pass through the model."""
-        attention, often = self.attention, (lambda projection: projection) if self.compiled else reused
+        attention = self.attention
+
+        def prepare(*modules: nn.Module) -> Projection:
+            projection = linear(dtype, *modules)
+            return projection if self.compiled else reused(projection)
+
         return BlockWeights(
-            qkv=often(linear(dtype, attention.query, attention.key, attention.value)),
-            attention_output=often(linear(dtype, attention.dense)),
+            qkv=prepare(attention.query, attention.key, attention.value),
+            attention_output=prepare(attention.dense),
             attention_norm=layer_norm(dtype, attention.LayerNorm),
-            ffn=often(linear(dtype, self.ffn)),
-            ffn_output=often(linear(dtype, self.ffn_output)),
+            ffn=prepare(self.ffn),
+            ffn_output=prepare(self.ffn_output),
             ffn_norm=layer_norm(dtype, self.full_layer_layer_norm),
         )
 
@@ -280,11 +287,11 @@ class AlbertLayer(nn.Module):
         context = packed_attention(weights.qkv(hidden), batch, self.num_heads, dropout)
         if positions is not None:
             context, hidden = context.index_select(0, positions), hidden.index_select(0, positions)
-        rest = _compiled_rest if self.compiled else AlbertLayer.after_attention
-        return rest(self, context, hidden, weights)
+        after_attention = _compiled_after_attention if self.compiled else AlbertLayer.after_attention
+        return after_attention(self, context, hidden, weights)
 
     def after_attention(self, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
-        """Return the block's output from that of attention and the block's input: [..., H] both, to [..., H]."""
+        """Return the block's output, given the output of attention and the block's input, [..., H] each."""
         hidden = weights.attention_norm(hidden + self._drop(weights.attention_output(context)))
         inner = activated(weights.ffn, self.activation, hidden)
         return weights.ffn_norm(hidden + self._drop(weights.ffn_output(inner)))
@@ -293,7 +300,7 @@ class AlbertLayer(nn.Module):
         return F.dropout(update, self.hidden_dropout, self.training)
 
 
-def _compiled_rest(layer: AlbertLayer, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
+def _compiled_after_attention(layer: AlbertLayer, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
     """Return `AlbertLayer.after_attention`, compiled once for all layers, models and numbers of tokens.
 
     This is all of a layer that can be fused: biases, activation, dropout, residuals and norms around three matrix products.
@@ -326,7 +333,7 @@ class AlbertEncoder(nn.Module):
 
     Attributes:
         gradient_checkpointing: Keep only the input of each block for the backward pass and compute the rest again.
-        depth: Layers to compute, the first of all; None: all.
+        depth: Number of layers to compute; None: all.
     """
 
     def __init__(self, config: AlbertConfig) -> None:
@@ -344,11 +351,11 @@ class AlbertEncoder(nn.Module):
         _share(groups, config.parameter_sharing)
 
     def layers(self, dtype: torch.dtype) -> list[tuple[AlbertLayer, BlockWeights]]:
-        """Return the blocks in the order they are applied, each with its weights, made ready once a block."""
+        """Return the blocks in the order they are applied, each with its weights, prepared once a block."""
         groups: list[AlbertLayerGroup] = list(self.albert_layer_groups)  # type: ignore[arg-type]
         blocks = [block for group in self.group_of_layer[: self.depth] for block in groups[group].blocks()]
-        ready = {block: block.weights(dtype) for block in dict.fromkeys(blocks)}
-        return [(block, ready[block]) for block in blocks]
+        weights = {block: block.weights(dtype) for block in dict.fromkeys(blocks)}
+        return [(block, weights[block]) for block in blocks]
 
     def forward(
         self,
@@ -362,7 +369,7 @@ class AlbertEncoder(nn.Module):
 
         Args:
             embedded: [T, E], in the dtype to compute in.
-            batch: Where sequences begin.
+            batch: Delimits the sequences.
             positions: int64 [Q] into the T tokens; the last layer is computed there only. With 15 % of the tokens that
                 is 0.63 of a layer less to do: 5 % of a step with 12 layers, 10 % with 6. Default: everywhere.
             hidden_states: A list that receives the projected embedding and the output of every layer, [T, H] each.
@@ -376,13 +383,13 @@ class AlbertEncoder(nn.Module):
             hidden_states.append(hidden)
         layers = self.layers(embedded.dtype)
         for number, (layer, weights) in enumerate(layers, start=1):
-            wanted = positions if number == len(layers) else None
+            layer_positions = positions if number == len(layers) else None
             if attentions is not None:
                 attentions.append(attention_probabilities(weights.qkv(hidden), batch, layer.num_heads))
             if self.gradient_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(layer, hidden, weights, batch, wanted, use_reentrant=False)
+                hidden = checkpoint(layer, hidden, weights, batch, layer_positions, use_reentrant=False)
             else:
-                hidden = layer(hidden, weights, batch, wanted)
+                hidden = layer(hidden, weights, batch, layer_positions)
             if hidden_states is not None:
                 hidden_states.append(hidden)
         return hidden

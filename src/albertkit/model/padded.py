@@ -24,7 +24,7 @@ from albertkit.tables import IGNORED
 
 
 class ModelOutput(dict):
-    """A dictionary of the fields that are there, in order; also attributes by name, and `output[0]`.
+    """A dictionary of the computed fields, in order; also attributes by name, and `output[0]`.
 
     It is a dictionary because transformers' Trainer, accelerate and `DataParallel` take outputs apart as one, and rebuild
     them from one. Reading an attribute that was not computed gives None.
@@ -37,12 +37,12 @@ class ModelOutput(dict):
     hidden_states: tuple[Tensor, ...] | None
     attentions: tuple[Tensor, ...] | None
 
-    def __init__(self, values: Mapping[str, Any] | None = None, **named: Any) -> None:
-        given = {**(values or {}), **named}
+    def __init__(self, values: Mapping[str, Any] | None = None, **fields_by_name: Any) -> None:
+        all_values = {**(values or {}), **fields_by_name}
         fields = self.fields()
-        if unknown := set(given) - set(fields):
+        if unknown := set(all_values) - set(fields):
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
-        super().__init__({name: given[name] for name in fields if given.get(name) is not None})
+        super().__init__({name: all_values[name] for name in fields if all_values.get(name) is not None})
 
     def __init_subclass__(cls) -> None:
         register_pytree_node(
@@ -156,7 +156,7 @@ class PackedOutput(NamedTuple):
 
 
 class SummedLoss(NamedTuple):
-    """A loss over the labels that are there: sum (fp32), number of right predictions, number of labels; 0-d each."""
+    """A loss over the labels: sum (fp32), number of right predictions, number of labels; 0-d each."""
 
     loss_sum: Tensor
     correct: Any  # a Tensor; None where nothing is right or wrong: regression
@@ -213,7 +213,7 @@ class PaddedBatch:
 
     @property
     def starts(self) -> Tensor:
-        """int64 [B], where the first real token of each row is."""
+        """int64 [B], index of the first real token of each row."""
         rows, width = self.mask.shape
         return torch.arange(rows, device=self.mask.device) * width + self.mask.int().argmax(1)
 
@@ -224,7 +224,7 @@ class PassOptions(TypedDict, total=False):
     Attributes:
         output_hidden_states: Return the output of every layer. Default: no.
         output_attentions: Return the attention probabilities of every layer. Default: no.
-        return_dict: False returns a plain tuple of what there is. The default of these three stands in the configuration.
+        return_dict: False returns a plain tuple of the computed fields. The default of these three stands in the configuration.
         head_mask: None, which transformers 4's callers pass.
         num_items_in_batch: Labels in the whole batch of which this is a part; the loss is then the sum over this part
             divided by it, so that accumulated parts are one big batch. transformers' Trainer passes it.
@@ -238,7 +238,7 @@ class PassOptions(TypedDict, total=False):
 
 
 class Trace:
-    """Hidden states and attentions collected on the way, as far as they are asked for."""
+    """Lists that collect hidden states and attentions, each None unless requested."""
 
     def __init__(self, hidden_states: bool | None, attentions: bool | None) -> None:
         self.hidden_states: list[Tensor] | None = [] if hidden_states else None
@@ -255,15 +255,15 @@ class Encodes(Protocol):
 
 
 class PaddedPass:
-    """One forward pass over padded rows: what the encoder made of them, and the way back to rows.
+    """One forward pass over padded rows, and the conversion of its results to rows.
 
     Args:
-        model: Whose encoder is run.
+        model: The model whose encoder runs.
         input_ids: int64 [B, S].
         attention_mask: [B, S], 0 at padding. Default: no padding.
         token_type_ids: int64 [B, S]. Default: 0.
         position_ids: int64 [S] or [B, S]. Default: 0 to S-1.
-        inputs_embeds: [B, S, E], in place of `input_ids`: word embeddings made elsewhere.
+        inputs_embeds: [B, S, E], word embeddings in place of `input_ids`.
         keep_padding: Compute padding too.
 
     Attributes:
@@ -287,8 +287,8 @@ class PaddedPass:
         num_items_in_batch: Tensor | int | None = None,
     ) -> None:
         if (input_ids is None) == (inputs_embeds is None):
-            which = "neither" if input_ids is None else "both"
-            raise ConfigError("bad-value", f"{which} of input_ids and inputs_embeds given", "give one of the two")
+            subject = "neither" if input_ids is None else "both"
+            raise ConfigError("bad-value", f"{subject} of input_ids and inputs_embeds given", "give one of the two")
         if head_mask is not None:
             raise ConfigError("bad-value", "head_mask: heads cannot be switched off", "leave it out")
         if inputs_embeds is not None:
@@ -298,12 +298,12 @@ class PaddedPass:
             token_type_ids = token_type_ids.expand_as(input_ids)
         self.packed = not (keep_padding or torch.compiler.is_compiling() or torch.jit.is_tracing())
         self.mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask != 0
-        asked = {
+        outputs = {
             "output_hidden_states": output_hidden_states, "output_attentions": output_attentions, "return_dict": return_dict,
         }  # fmt: skip
-        asked = {name: model.config.foreign.get(name) if value is None else value for name, value in asked.items()}
-        self.return_dict, self.num_items = asked["return_dict"] is not False, num_items_in_batch
-        self.trace = Trace(asked["output_hidden_states"], asked["output_attentions"])
+        outputs = {name: model.config.foreign.get(name) if value is None else value for name, value in outputs.items()}
+        self.return_dict, self.num_items = outputs["return_dict"] is not False, num_items_in_batch
+        self.trace = Trace(outputs["output_hidden_states"], outputs["output_attentions"])
         batch: PackedBatch | PaddedBatch
         if self.packed:
             batch = PackedBatch.from_padded(input_ids, attention_mask, token_type_ids, position_ids)
@@ -317,10 +317,10 @@ class PaddedPass:
     ) -> PaddedBatch:
         if input_ids.dim() != 2:
             raise ConfigError("bad-value", f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]")
-        for name, given in (("attention_mask", self.mask), ("token_type_ids", token_type_ids)):
-            if given is not None and given.shape != input_ids.shape:
+        for name, tensor in (("attention_mask", self.mask), ("token_type_ids", token_type_ids)):
+            if tensor is not None and tensor.shape != input_ids.shape:
                 raise ConfigError(
-                    "bad-value", f"{name} has shape {list(given.shape)}, input_ids has {list(input_ids.shape)}"
+                    "bad-value", f"{name} has shape {list(tensor.shape)}, input_ids has {list(input_ids.shape)}"
                 )
         if not (torch.compiler.is_compiling() or torch.jit.is_tracing()) and not self.mask.any(1).all():
             raise DataError("empty", "a row is all padding", "leave empty rows out of the batch")
@@ -349,11 +349,11 @@ class PaddedPass:
         return rows.masked_fill(~self.mask.view(*self.mask.shape, *[1] * (values.dim() - 1)), 0)
 
     def mean(self, loss: SummedLoss) -> Tensor:
-        """Return the mean over the labels that are there, or this part's share of it: see `num_items_in_batch`."""
+        """Return the mean over the labels, or this part's share of it: see `num_items_in_batch`."""
         return loss.mean() if self.num_items is None else loss.loss_sum / self.num_items
 
     def output(self, kind: type[Output], **values: Any) -> Output:
-        """Return the output of a forward pass, with the hidden states and attentions that were asked for."""
+        """Return the output of a forward pass, with the requested hidden states and attentions."""
         hidden, attentions = self.trace.hidden_states, self.trace.attentions
         output = kind(
             **values,

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import FOREIGN_KEYS, AlbertConfig, make_config
 from albertkit.errors import ConfigError, near_miss
-from albertkit.model.files import WEIGHTS, Matched, match, read_tensors, without_other_heads, write_tensors
+from albertkit.model.files import WEIGHTS, MatchedTensors, leave_out_heads, match_tensors, read_tensors, write_tensors
 from albertkit.model.heads import MaskedLMHead
 from albertkit.model.layers import AlbertEmbeddings, AlbertEncoder, AlbertLayer, as_head_input, linear
 from albertkit.model.padded import BaseModelOutput, PackedOutput, PaddedBatch, PaddedPass, PassOptions, Trace
@@ -42,7 +42,7 @@ def without_torch_threads() -> Iterator[None]:
 
 
 def _count_threads() -> None:
-    """Note before a fork whether there are threads that Python did not start: OpenMP's, or another library's."""
+    """Record before a fork whether there are threads that Python did not start: OpenMP's, or another library's."""
     global _has_native_threads
     _has_native_threads = not _TASKS.is_dir() or len(os.listdir(_TASKS)) > threading.active_count()
 
@@ -58,7 +58,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_count_threads, after_in_child=_after_fork)
 
 
-# Accepted because what they ask for is so in any case: the values that change nothing.
+# Keywords that are accepted, and the values that change nothing here.
 HARMLESS: dict[str, tuple[Any, ...]] = {
     "attn_implementation": ("sdpa", "eager", None),  # one attention, with probabilities where they are asked for
     "low_cpu_mem_usage": (True, False, None),
@@ -99,7 +99,7 @@ REFUSED = {
     "proxies": ("the network library's own variables decide", "set the environment variable HTTPS_PROXY"),
     "mirror": ("the hub's own variables decide", "set the environment variable HF_ENDPOINT"),
 }  # fmt: skip
-# Keywords of `save_pretrained`, and the values that ask for what is written anyhow.
+# Keywords of `save_pretrained`, and the values that change nothing here.
 _SAVING: dict[str, tuple[Any, ...]] = {
     "safe_serialization": (True,), "push_to_hub": (False,), "variant": (), "token": (), "save_peft_format": (True,),
     "save_original_format": (True,),
@@ -109,7 +109,7 @@ _TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 @dataclass(frozen=True)
-class Placing:
+class Placement:
     """Device and dtype that a model is loaded to.
 
     Attributes:
@@ -121,22 +121,22 @@ class Placing:
     device: torch.device
 
 
-def placing(dtype: Any, torch_dtype: Any, device_map: Any) -> Placing:
-    """Read `dtype`, `torch_dtype` and `device_map` (a device, its number or name, "auto", {"": device}) as transformers does."""
-    if dtype is not None and torch_dtype is not None and _dtype(dtype) != _dtype(torch_dtype):
+def resolve_placement(dtype: Any, torch_dtype: Any, device_map: Any) -> Placement:
+    """Parse `dtype`, `torch_dtype` and `device_map` (a device, its number or name, "auto", {"": device}) as transformers does."""
+    if dtype is not None and torch_dtype is not None and _parse_dtype(dtype) != _parse_dtype(torch_dtype):
         raise ConfigError(
             "bad-value", f"dtype={dtype!r} and torch_dtype={torch_dtype!r} differ", "leave one of them out"
         )
-    wanted = dtype if dtype is not None else torch_dtype
-    return Placing(torch.float32 if wanted is None else _dtype(wanted), _device(device_map))
+    requested = dtype if dtype is not None else torch_dtype
+    return Placement(torch.float32 if requested is None else _parse_dtype(requested), _parse_device(device_map))
 
 
-def checked_changes(keywords: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration fields among the keywords of `from_pretrained`; what changes nothing is dropped."""
+def check_changes(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration fields among the keywords of `from_pretrained`, without harmless keywords."""
     changes = {}
     for name, value in keywords.items():
         harmless = HARMLESS.get(name, ())
-        if any(value is one or value == one for one in harmless):
+        if any(value is harmless_value or value == harmless_value for harmless_value in harmless):
             continue
         if name in REFUSED and value is not None:
             reason, hint = REFUSED[name]
@@ -145,14 +145,14 @@ def checked_changes(keywords: dict[str, Any]) -> dict[str, Any]:
             continue
         changes[name] = value
     if unknown := [name for name in changes if name not in _OWN_KEYS | FOREIGN_KEYS]:
-        own = {"num_labels", "dtype", "device_map", "config", "strict", "revision", "allow_missing"}
+        arguments = {"num_labels", "dtype", "device_map", "config", "strict", "revision", "allow_missing"}
         fact = f"from_pretrained has no keyword `{unknown[0]}`, and configurations no such field"
-        raise ConfigError("unknown-name", fact, near_miss(unknown[0], _OWN_KEYS | own | set(HARMLESS)))
+        raise ConfigError("unknown-name", fact, near_miss(unknown[0], _OWN_KEYS | arguments | set(HARMLESS)))
     return changes
 
 
-def own_config(config: Any) -> AlbertConfig:
-    """Return a configuration of ours: the one given, or transformers' read as ours."""
+def to_own_config(config: Any) -> AlbertConfig:
+    """Return an albertkit configuration; one of transformers is converted."""
     if isinstance(config, AlbertConfig):
         return config
     if not callable(getattr(config, "to_dict", None)):
@@ -161,17 +161,17 @@ def own_config(config: Any) -> AlbertConfig:
     return make_config(config.to_dict(), Path("config"))[0]
 
 
-def given_config(config: Any, folder: Path) -> AlbertConfig:
-    """Return the configuration given to `from_pretrained(config=…)`: ours, transformers', or a path; None: the folder's."""
+def read_config(config: Any, folder: Path) -> AlbertConfig:
+    """Return the configuration for `from_pretrained(config=…)`: ours, transformers', or a path; None: the folder's."""
     if config is None:
         return AlbertConfig.from_pretrained(folder)
     if isinstance(config, str | Path):
         return AlbertConfig.from_pretrained(config)
-    return own_config(config)
+    return to_own_config(config)
 
 
 def check_saving(options: dict[str, Any]) -> None:
-    """Refuse keywords of transformers' `save_pretrained` that ask for something else than one safetensors file."""
+    """Raise an error for keywords of `save_pretrained` that contradict one safetensors file."""
     for name, value in options.items():
         if name not in _SAVING:
             raise ConfigError("unknown-name", f"save_pretrained has no keyword `{name}`", near_miss(name, _SAVING))
@@ -180,33 +180,33 @@ def check_saving(options: dict[str, Any]) -> None:
             raise ConfigError("bad-value", fact, "leave it out")
 
 
-def _dtype(wanted: Any) -> torch.dtype | None:
-    if wanted == "auto":
+def _parse_dtype(name: Any) -> torch.dtype | None:
+    if name == "auto":
         return None
-    found = wanted if isinstance(wanted, torch.dtype) else _TYPES.get(str(wanted).removeprefix("torch."))
-    if found not in _TYPES.values():
-        raise ConfigError("bad-value", f"dtype={wanted!r}", near_miss(str(wanted), [*_TYPES, "auto"]))
-    return found
+    dtype = name if isinstance(name, torch.dtype) else _TYPES.get(str(name).removeprefix("torch."))
+    if dtype not in _TYPES.values():
+        raise ConfigError("bad-value", f"dtype={name!r}", near_miss(str(name), [*_TYPES, "auto"]))
+    return dtype
 
 
-def _device(wanted: Any) -> torch.device:
-    if isinstance(wanted, dict):
-        places = set(map(str, wanted.values()))
-        if len(places) != 1:
-            fact = f"device_map={wanted!r} names {len(places)} devices, a model lies on one"
+def _parse_device(device_map: Any) -> torch.device:
+    if isinstance(device_map, dict):
+        devices = set(map(str, device_map.values()))
+        if len(devices) != 1:
+            fact = f"device_map={device_map!r} names {len(devices)} devices, a model lies on one"
             raise ConfigError("bad-value", fact, "use device_map='cuda:0'")
-        wanted = next(iter(wanted.values()))
-    if wanted is None:
+        device_map = next(iter(device_map.values()))
+    if device_map is None:
         return torch.device("cpu")
-    if wanted in ("auto", "balanced", "balanced_low_0", "sequential"):
+    if device_map in ("auto", "balanced", "balanced_low_0", "sequential"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(wanted)
+        device = torch.device(device_map)
         if device.type != "meta":
-            torch.empty(0, device=device)  # a GPU that is not there is said now
+            torch.empty(0, device=device)  # raises if there is no such GPU
     except (RuntimeError, TypeError, AssertionError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError("no-device", f"device_map={wanted!r}: {reason}", "leave it out for the CPU") from None
+        raise ConfigError("no-device", f"device_map={device_map!r}: {reason}", "leave it out for the CPU") from None
     return device
 
 
@@ -255,7 +255,7 @@ class PretrainedAlbert(nn.Module):
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
-        self.config = own_config(config)
+        self.config = to_own_config(config)
 
     @property
     def encoder_model(self) -> "AlbertModel":
@@ -287,7 +287,7 @@ class PretrainedAlbert(nn.Module):
 
     @property
     def compiled(self) -> bool:
-        """Compile what can be fused in a layer: one small graph of `torch.compile`, made at first use, for all batches."""
+        """Compile the fusible part of a layer: one small graph of `torch.compile`, made at first use, for all batches."""
         return any(module.compiled for module in self.modules() if isinstance(module, AlbertLayer))
 
     @compiled.setter
@@ -306,7 +306,7 @@ class PretrainedAlbert(nn.Module):
         self.gradient_checkpointing = True
 
     def gradient_checkpointing_disable(self) -> None:
-        """Keep all activations again."""
+        """Unset `gradient_checkpointing`."""
         self.gradient_checkpointing = False
 
     def activation_checkpointing_enable(
@@ -315,14 +315,14 @@ class PretrainedAlbert(nn.Module):
         every_n_layers: int = 1,
         offload: bool = False,
     ) -> None:
-        """Set `gradient_checkpointing`, as transformers' Trainer asks for it.
+        """Set `gradient_checkpointing`, under the name that transformers' Trainer calls.
 
         Raises:
             ConfigError: bad-value for anything but every layer, on the device.
         """
         if every_n_layers != 1 or offload:
-            asked = f"every_n_layers={every_n_layers}, offload={offload}"
-            raise ConfigError("bad-value", f"{asked}: every layer is checkpointed, on the device", "leave both out")
+            arguments = f"every_n_layers={every_n_layers}, offload={offload}"
+            raise ConfigError("bad-value", f"{arguments}: every layer is checkpointed, on the device", "leave both out")
         self.gradient_checkpointing_enable(activation_checkpointing_kwargs)
 
     @property
@@ -409,23 +409,23 @@ class PretrainedAlbert(nn.Module):
                 module.config = config
         return words
 
-    def initialize(self, ready: Iterable[nn.Parameter] = ()) -> None:
+    def initialize(self, initialized: Iterable[nn.Parameter] = ()) -> None:
         """Initialise as the original: normal(0, initializer_range) cut at two deviations, zero biases, plain norms.
 
         Args:
-            ready: Parameters to leave as they are.
+            initialized: Parameters to leave as they are.
 
         Source: google-research/albert `modeling.create_initializer`; `nn.init` draws from torch's global generator.
         """
         if SkipInitialization.active:
             return
         std = self.config.initializer_range
-        done = set(ready)
+        skipped = set(initialized)
         for module in self.modules():
             for name, parameter in module.named_parameters(recurse=False):
-                if parameter in done:
+                if parameter in skipped:
                     continue
-                done.add(parameter)
+                skipped.add(parameter)
                 if name == "bias":
                     nn.init.zeros_(parameter)
                 elif isinstance(module, nn.LayerNorm):
@@ -438,8 +438,8 @@ class PretrainedAlbert(nn.Module):
     @classmethod
     def from_tensors(
         cls, config: AlbertConfig, tensors: Mapping[str, Tensor], allow_missing: Collection[str], source: str
-    ) -> tuple[Self, Matched]:
-        """Make a model of a file's tensors; only parameters that the file lacks are initialised.
+    ) -> tuple[Self, MatchedTensors]:
+        """Create a model from a file's tensors; only parameters missing in the file are initialised.
 
         Args:
             config: What to build.
@@ -448,17 +448,17 @@ class PretrainedAlbert(nn.Module):
             source: The file, for messages.
 
         Returns:
-            The model in evaluation mode, and what went where.
+            The model in evaluation mode, and the matched tensors.
         """
         with torch.device("meta"):  # the shapes of a broken configuration may ask for more memory than there is
-            matched = match(cls(config), cls.tied, tensors, allow_missing, source)
+            matched = match_tensors(cls(config), cls.tied, tensors, allow_missing, source)
         with SkipInitialization():
             model = cls(config)
         parameters = model.state_dict(keep_vars=True)
         with torch.no_grad():
             for name, tensor in matched.tensors.items():
                 parameters[name].copy_(tensor)
-        model.initialize(ready=[parameters[name] for name in matched.tensors])
+        model.initialize(initialized=[parameters[name] for name in matched.tensors])
         return model.eval(), matched
 
     @classmethod
@@ -506,30 +506,30 @@ class PretrainedAlbert(nn.Module):
             transformers that cannot be honoured; no-device. CheckpointError: missing-file, corrupt or weights-mismatch.
             MachineError: unreachable.
         """
-        place = placing(dtype, torch_dtype, device_map)
-        changes = checked_changes(changes)
+        placement = resolve_placement(dtype, torch_dtype, device_map)
+        changes = check_changes(changes)
         path = local_folder(pretrained_model_name_or_path if folder is None else folder, revision)  # type: ignore[arg-type]
-        made = given_config(config, path)
+        model_config = read_config(config, path)
         if changes:
-            made = made.with_changes(**changes)
+            model_config = model_config.with_changes(**changes)
         tensors = read_tensors(path)
         fresh: list[str] = []
         if not strict:
             other_labels = ignore_mismatched_sizes or not changes.keys().isdisjoint(("num_labels", "id2label"))
             with torch.device("meta"):
-                wanted = cls(made).state_dict()
-            tensors, fresh = without_other_heads(wanted, cls.tied, tensors, other_labels)
-        model, matched = cls.from_tensors(made, tensors, (*allow_missing, *fresh), str(path))
+                parameters = cls(model_config).state_dict()
+            tensors, fresh = leave_out_heads(parameters, cls.tied, tensors, other_labels)
+        model, matched = cls.from_tensors(model_config, tensors, (*allow_missing, *fresh), str(path))
         if matched.left_out:
             unused = ", ".join(matched.left_out)
             logger.info("%s has no use for these tensors of `%s`: %s", cls.__name__, path, unused)
         if new := ", ".join(name for name in matched.fresh if name in fresh):
             advice = "`%s` has no weights for %s: initialised afresh, train them before use: %s"
             logger.warning(advice, path, cls.__name__, new)
-        if others := ", ".join(name for name in matched.fresh if name not in fresh):
-            logger.info("not in `%s`, initialised afresh: %s", path, others)
+        if allowed := ", ".join(name for name in matched.fresh if name not in fresh):
+            logger.info("not in `%s`, initialised afresh: %s", path, allowed)
         stored = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
-        return model.to(place.device, place.dtype or stored)
+        return model.to(placement.device, placement.dtype or stored)
 
     def save_pretrained(
         self,
@@ -560,16 +560,16 @@ class PretrainedAlbert(nn.Module):
         check_saving(options)
         if not is_main_process:
             return
-        own = self.state_dict()
+        parameters = self.state_dict()
         if state_dict is not None:
-            own = dict(match(self, self.tied, state_dict, (), "state_dict").tensors)
+            parameters = dict(match_tensors(self, self.tied, state_dict, (), "state_dict").tensors)
         path, config = Path(folder), self.config
         if config.parameter_sharing in ("attention", "ffn"):
             advice = "`%s` holds the shared %s once for each of the %d layers, because transformers cannot share it"
             logger.info(advice, path, config.parameter_sharing, config.num_hidden_layers)
         tensors: dict[str, Tensor] = {}
         stored: set[int] = set()
-        for name, tensor in own.items():
+        for name, tensor in parameters.items():
             tensor = tensor.detach().to("cpu", torch.float32).contiguous()
             tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
             stored.add(tensor.data_ptr())
@@ -585,7 +585,7 @@ class PretrainedAlbert(nn.Module):
     def push_to_hub(
         self, repo_id: str, tokenizer: Any = None, private: bool | None = None, commit_message: str = "Upload model"
     ) -> str:
-        """Upload what `save_pretrained` writes to the Hugging Face hub, as the account that `hf auth login` knows.
+        """Upload the model to the Hugging Face hub, as the account that `hf auth login` knows.
 
         Args:
             repo_id: `org/name`; created if there is none.
@@ -613,11 +613,11 @@ class PretrainedAlbert(nn.Module):
 
 def _with_rows(parameter: Tensor, rows: int, std: float = 0.0) -> nn.Parameter:
     """Return the first `rows` rows of a table or a bias, and new ones where it has fewer: truncated normal, or 0."""
-    kept = parameter.detach()[:rows]
-    new = parameter.new_zeros(rows - len(kept), *parameter.shape[1:], requires_grad=False)
+    old_rows = parameter.detach()[:rows]
+    new_rows = parameter.new_zeros(rows - len(old_rows), *parameter.shape[1:], requires_grad=False)
     if std:
-        nn.init.trunc_normal_(new, std=std, a=-2 * std, b=2 * std)
-    return nn.Parameter(torch.cat([kept, new]), requires_grad=parameter.requires_grad)
+        nn.init.trunc_normal_(new_rows, std=std, a=-2 * std, b=2 * std)
+    return nn.Parameter(torch.cat([old_rows, new_rows]), requires_grad=parameter.requires_grad)
 
 
 class AlbertModel(PretrainedAlbert):
@@ -654,7 +654,7 @@ class AlbertModel(PretrainedAlbert):
         Args:
             batch: T tokens of N sequences, on the model's device.
             trace: Collects hidden states and attentions.
-            positions: int64 [Q] into the T tokens, when only these states are wanted; the last layer computes no others.
+            positions: int64 [Q] into the T tokens, if only these states are needed; the last layer computes no others.
             words: [T, E] in place of the word embeddings of the batch's ids.
 
         Returns:

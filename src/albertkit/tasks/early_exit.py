@@ -23,7 +23,7 @@ from albertkit.engines.early_exit import Exits
 from albertkit.engines.engine import Engine, pooler_output
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import AlbertForSequenceClassification
-from albertkit.model.files import match, read_tensor_file, write_tensors
+from albertkit.model.files import match_tensors, read_tensor_file, write_tensors
 from albertkit.model.padded import Trace
 from albertkit.output.sections import Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows
@@ -71,7 +71,7 @@ class ExitHeads(nn.Module):
             )
         heads = cls(num_layers(model), model.config.hidden_size, model.config.num_labels)
         tensors = read_tensor_file(folder / EXITS)
-        heads.load_state_dict(match(heads, {}, tensors, (), str(folder / EXITS)).tensors)
+        heads.load_state_dict(match_tensors(heads, {}, tensors, (), str(folder / EXITS)).tensors)
         return heads.eval()
 
 

@@ -6,7 +6,7 @@ it their first tokens' states go through pooler and classifiers, whose logits th
 member finds out by itself: that needs no meeting, and who lost its core can do it later, since logits are never overwritten.
 
 Source of the idea: Bae et al. 2025, Relaxed Recursive Transformers, section 3.8.
-N sequences, L layers, C classes, P rows at most, M members; else as in `fused_layers`.
+N sequences, L layers, C classes, P rows at most, M members; else as in `layers`.
 """
 
 from typing import NamedTuple
@@ -46,10 +46,10 @@ from albertkit.engines.cpu.tile_outputs import TANH
 from albertkit.engines.early_exit import is_sure
 
 
-class Own(NamedTuple):
-    """Memory of a member: the sequences, and the rows of this step and the one before, by turns [2, …]."""
+class MemberState(NamedTuple):
+    """Memory of a member: the sequences, and the rows of this step and the one before, in two slots [2, …]."""
 
-    who: np.ndarray  # int64 [2, P], the sequences that are in
+    active: np.ndarray  # int64 [2, P], the sequences that are in
     starts: np.ndarray  # int64 [2, P + 1], of them among the rows
     sequences: np.ndarray  # int64 [2, P], the place of a row's sequence among those that are in
     queries: np.ndarray  # int64 [2, P], rows of those that stay
@@ -58,7 +58,7 @@ class Own(NamedTuple):
     halves: np.ndarray  # int64 [2], see `Chunk.half_block`
     entered: np.ndarray  # int64 [1], sequences that have entered so far
     layers: np.ndarray  # int64 [N], how many each has had
-    said: np.ndarray  # int64 [N], see `is_sure`
+    labels: np.ndarray  # int64 [N], see `is_sure`
     agreed: np.ndarray  # int64 [N]
     pooled: np.ndarray  # fp32 [BLOCK_ROWS, H']
     logits: np.ndarray  # fp32 [N, C], the answers
@@ -68,8 +68,8 @@ class ExitStep(NamedTuple):
     """Sequences and rows of a step; first come those that have had a layer."""
 
     number: int
-    now: int  # which half of `Own`'s memory is this step's
-    inside: int  # sequences
+    now: int  # slot of `MemberState` that is this step's
+    num_sequences: int  # sequences
     old: int  # of which have had a layer
     rows: int
     old_rows: int
@@ -77,14 +77,14 @@ class ExitStep(NamedTuple):
     first_id: int  # the token of the batch that is the first new row
 
 
-def new_own(sequences: int, classes: int, rows: int, width: int) -> Own:
-    """Return the memory of a member at the beginning."""
+def new_member_state(sequences: int, classes: int, rows: int, width: int) -> MemberState:
+    """Return the memory of a member before the first step."""
 
     def numbers(*shape: int) -> np.ndarray:
         return np.zeros(shape, np.int64)
 
-    return Own(
-        who=numbers(2, rows),
+    return MemberState(
+        active=numbers(2, rows),
         starts=numbers(2, rows + 1),
         sequences=numbers(2, rows),
         queries=numbers(2, rows),
@@ -93,7 +93,7 @@ def new_own(sequences: int, classes: int, rows: int, width: int) -> Own:
         halves=numbers(2),
         entered=numbers(1),
         layers=numbers(sequences),
-        said=np.full(sequences, -1),
+        labels=np.full(sequences, -1),
         agreed=numbers(sequences),
         pooled=np.zeros((BLOCK_ROWS, width), np.float32),
         logits=np.zeros((sequences, classes), np.float32),
@@ -101,63 +101,63 @@ def new_own(sequences: int, classes: int, rows: int, width: int) -> Own:
 
 
 @within
-def next_step(own, starts, number, room, most_layers):
+def next_step(state, starts, number, room, most_layers):
     """Return the next step: sequences that stayed, and those that wait as far as there is room."""
     now, before = number % 2, (number + 1) % 2
     count = rows = last_rows = 0
-    for place in range(own.counts[before]):
-        length = own.query_starts[before, place + 1] - own.query_starts[before, place]
+    for index in range(state.counts[before]):
+        length = state.query_starts[before, index + 1] - state.query_starts[before, index]
         if length:
-            n = own.who[before, place]
-            enter(own, now, count, n, rows, length)
+            n = state.active[before, index]
+            enter(state, now, count, n, rows, length)
             count, rows = count + 1, rows + length
-            last_rows = rows if own.layers[n] + 1 == most_layers else last_rows
-    old, old_rows, n = count, rows, own.entered[0]
+            last_rows = rows if state.layers[n] + 1 == most_layers else last_rows
+    old, old_rows, n = count, rows, state.entered[0]
     first_id = starts[n]
     while n < len(starts) - 1 and rows + starts[n + 1] - starts[n] <= room:
         length = starts[n + 1] - starts[n]
-        enter(own, now, count, n, rows, length)
+        enter(state, now, count, n, rows, length)
         count, rows, n = count + 1, rows + length, n + 1
-    own.entered[0], own.counts[now] = n, count
+    state.entered[0], state.counts[now] = n, count
     return ExitStep(number, now, count, old, rows, old_rows, last_rows, first_id)
 
 
 @within
-def enter(own, now, place, n, row, length):
-    """Note that sequence n has rows from `row` on."""
-    own.who[now, place], own.starts[now, place], own.starts[now, place + 1] = n, row, row + length
+def enter(state, now, index, n, row, length):
+    """Record that sequence n has `length` rows from `row` on."""
+    state.active[now, index], state.starts[now, index], state.starts[now, index + 1] = n, row, row + length
     for r in range(row, row + length):
-        own.sequences[now, r] = place
+        state.sequences[now, r] = index
 
 
 @within
-def chunk_of(chunk, own, which, count, rows, group):
+def chunk_of(chunk, state, slot, count, rows, group):
     """Return the chunk of the sequences that are in."""
-    starts, sequences = own.starts[which, : count + 1], own.sequences[which, :rows]
+    starts, sequences = state.starts[slot, : count + 1], state.sequences[slot, :rows]
     return Chunk(
-        chunk.given,
+        chunk.input_states,
         chunk.hidden,
         chunk.qkv,
         chunk.context,
         starts,
         sequences,
         chunk.everyone,
-        chunk.wanted,
-        chunk.wanted_starts,
+        chunk.selected,
+        chunk.selected_starts,
         chunk.block,
-        chunk.wanted_block,
-        own.halves[which],
+        chunk.selected_block,
+        state.halves[slot],
         chunk.halves,
         group,
     )
 
 
 @within
-def do_step_rows(call, ids, tables, layer, step, chunk, own, progress, scratch):
-    """Compute the rows of a step and their queries, keys and values; see `fused_layers.do_rows`."""
-    before = chunk_of(chunk, own, 1 - step.now, own.counts[1 - step.now], own.sequences.shape[1], 1)
-    queries, block = own.queries[1 - step.now], rows_of_a_task(step.rows, call.members, False)
-    done, tasks = progress.done[KINDS * step.number + ROWS], tasks_of(step.rows, block)
+def do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch):
+    """Compute the rows of a step and their queries, keys and values; see `layers.do_rows`."""
+    before = chunk_of(chunk, state, 1 - step.now, state.counts[1 - step.now], state.sequences.shape[1], 1)
+    queries, block = state.queries[1 - step.now], rows_of_a_task(step.rows, call.members, False)
+    winners, tasks = progress.winners[KINDS * step.number + ROWS], tasks_of(step.rows, block)
     task = next_task(call, progress, step.number, ROWS, tasks, scratch)
     while task >= 0:
         began = cycles()
@@ -165,27 +165,27 @@ def do_step_rows(call, ids, tables, layer, step, chunk, own, progress, scratch):
         middle = max(top, min(bottom, step.old_rows))
         hidden = chunk.hidden[call.member, step.now, top:bottom]
         if top < middle:
-            some = hidden[: middle - top]
+            old_hidden = hidden[: middle - top]
             if before.half_block:
-                halves = progress.done[KINDS * (step.number - 1) + HALVES]
-                add_halves(layer, before, halves, top, middle, step.old_rows, scratch, some)
+                halves = progress.winners[KINDS * (step.number - 1) + HALVES]
+                add_halves(layer, before, halves, top, middle, step.old_rows, scratch, old_hidden)
             else:
-                attend_rows(layer, before, scratch, step.number - 1, queries, top, middle, some)
-                whole_feed_forward(layer, scratch, some, done, task)
+                attend_rows(layer, before, scratch, step.number - 1, queries, top, middle, old_hidden)
+                whole_feed_forward(layer, scratch, old_hidden, winners, task)
         if middle < bottom:
             first = step.first_id + middle - step.old_rows
             embed(ids, tables, first, first + bottom - middle, scratch, hidden[middle - top :])
             for t in range(middle - top, bottom - top):
                 prepare_row(hidden, t, scratch)
-        if bottom > step.last_rows and not is_done(done, task):
+        if bottom > step.last_rows and not is_done(winners, task):
             begin_layer(layer, scratch, chunk.qkv[call.member, top:bottom])
         end_task(call, progress, step.number, ROWS, task, began, scratch)
         task = next_task(call, progress, step.number, ROWS, tasks, scratch)
-    note_holders(done, block, scratch.holders[: step.rows])
+    note_holders(winners, block, scratch.holders[: step.rows])
 
 
 @within
-def do_logits(call, exits, pooler, step, chunk, logits, own, progress, scratch):
+def do_logits(call, exits, pooler, step, chunk, logits, state, progress, scratch):
     """Compute logits [M, N, L, C] of the sequences that have had a layer; return how many are a task."""
     size = min(BLOCK_ROWS, max(1, (step.old + call.members - 1) // call.members))
     tasks = tasks_of(step.old, size)
@@ -193,14 +193,14 @@ def do_logits(call, exits, pooler, step, chunk, logits, own, progress, scratch):
     while task >= 0:
         began = cycles()
         top, count = task * size, min(size, step.old - task * size)
-        first, pooled = scratch.second[:count], own.pooled[:count]
+        first, pooled = scratch.second[:count], state.pooled[:count]
         for i in range(count):
-            row = own.starts[step.now, top + i]
+            row = state.starts[step.now, top + i]
             copy(chunk.hidden[scratch.holders[row], step.now, row], first[i])
-        multiply(first, scratch.ones[:count], pooler, scratch.weighted, TANH, pooled)
+        multiply(first, scratch.unit_scale[:count], pooler, scratch.weighted, TANH, pooled)
         for i in range(count):
-            n = own.who[step.now, top + i]
-            classify(pooled[i], exits, own.layers[n], logits[call.member, n, own.layers[n]])
+            n = state.active[step.now, top + i]
+            classify(pooled[i], exits, state.layers[n], logits[call.member, n, state.layers[n]])
         end_task(call, progress, step.number, DECIDED, task, began, scratch)
         task = next_task(call, progress, step.number, DECIDED, tasks, scratch)
     return size
@@ -217,54 +217,54 @@ def classify(pooled, exits, layer, out):
 
 
 @within
-def leave(exits, step, size, done, logits, own):
-    """Let sequences leave that may; list the rows that the next layer has of the others, and return how many they are."""
+def leave(exits, step, size, winners, logits, state):
+    """Take out the sequences that may leave; list the rows of the others for the next layer, and return their number."""
     now, rows = step.now, 0
-    for place in range(step.inside):
-        own.query_starts[now, place] = rows
-        n, stays = own.who[now, place], True
-        if place < step.old:
-            found = logits[done[place // size] - 1, n, own.layers[n]]
-            own.layers[n] += 1
-            if is_sure(found, exits, n, own.said, own.agreed) or own.layers[n] == len(exits.bias):
+    for index in range(step.num_sequences):
+        state.query_starts[now, index] = rows
+        n, stays = state.active[now, index], True
+        if index < step.old:
+            sequence_logits = logits[winners[index // size] - 1, n, state.layers[n]]
+            state.layers[n] += 1
+            if is_sure(sequence_logits, exits, n, state.labels, state.agreed) or state.layers[n] == len(exits.bias):
                 stays = False
-                copy(found, own.logits[n])
+                copy(sequence_logits, state.logits[n])
         if stays:
-            start, end = own.starts[now, place], own.starts[now, place + 1]
-            if own.layers[n] + 1 == len(exits.bias):  # nothing reads other states of the last layer
+            start, end = state.starts[now, index], state.starts[now, index + 1]
+            if state.layers[n] + 1 == len(exits.bias):  # nothing reads other states of the last layer
                 end = start + 1
             for row in range(start, end):
-                own.queries[now, rows] = row
+                state.queries[now, rows] = row
                 rows += 1
-    own.query_starts[now, step.inside] = rows
+    state.query_starts[now, step.num_sequences] = rows
     return rows
 
 
 @loops
-def run_until_sure(call, starts, ids, tables, layer, chunk, exits, pooler, logits, own, progress, scratch):
+def run_until_sure(call, starts, ids, tables, layer, chunk, exits, pooler, logits, state, progress, scratch):
     """Run sequences, whose tokens' starts are int64 [N + 1], until they leave, as one of the members of a thread team.
 
-    All members call this with the same arguments but for `own` and `scratch`, and return when all is done; all know the answers
+    All members call this with the same arguments but for `state` and `scratch`, and return when all is done; all know the answers
     then. `call.repeats` is how many steps there are at most.
     """
     entered = cycles()
     matrix_tiles.configure()
     scratch.patience[:] = FIRST_PATIENCE
     for number in range(call.repeats):
-        step = next_step(own, starts, number, chunk.hidden.shape[2], len(exits.bias))
-        if not step.inside:
+        step = next_step(state, starts, number, chunk.hidden.shape[2], len(exits.bias))
+        if not step.num_sequences:
             break
-        do_step_rows(call, ids, tables, layer, step, chunk, own, progress, scratch)
-        size = do_logits(call, exits, pooler, step, chunk, logits, own, progress, scratch)
-        stay = leave(exits, step, size, progress.done[KINDS * number + DECIDED], logits, own)
-        own.halves[step.now] = rows_of_a_half(stay, call.members, layer)
-        group = max(1, step.inside * layer.num_heads // (call.members * SHARES))
-        here = chunk_of(chunk, own, step.now, step.inside, step.rows, group)
-        queries, query_starts = own.queries[step.now, :stay], own.query_starts[step.now, : step.inside + 1]
-        do_heads(call, layer, number, queries, query_starts, here, progress, scratch)
-        if here.half_block:
+        do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch)
+        size = do_logits(call, exits, pooler, step, chunk, logits, state, progress, scratch)
+        stay = leave(exits, step, size, progress.winners[KINDS * number + DECIDED], logits, state)
+        state.halves[step.now] = rows_of_a_half(stay, call.members, layer)
+        group = max(1, step.num_sequences * layer.num_heads // (call.members * SHARES))
+        step_chunk = chunk_of(chunk, state, step.now, step.num_sequences, step.rows, group)
+        queries, query_starts = state.queries[step.now, :stay], state.query_starts[step.now, : step.num_sequences + 1]
+        do_heads(call, layer, number, queries, query_starts, step_chunk, progress, scratch)
+        if step_chunk.half_block:
             block = rows_of_a_task(stay, call.members, False)
-            do_attended(call, layer, number, queries, block, here, progress, scratch)
-            do_halves(call, layer, number, stay, here, progress, scratch)
+            do_attended(call, layer, number, queries, block, step_chunk, progress, scratch)
+            do_halves(call, layer, number, stay, step_chunk, progress, scratch)
     progress.spent[call.member, 2] = cycles() - entered
     matrix_tiles.release()

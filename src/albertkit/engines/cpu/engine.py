@@ -27,7 +27,7 @@ from albertkit.engines import engine
 from albertkit.engines.arithmetic import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
 from albertkit.engines.cpu import layers as fused_layers
 from albertkit.engines.cpu import matrix_tiles, tile_outputs
-from albertkit.engines.cpu.early_exit import new_own, run_until_sure
+from albertkit.engines.cpu.early_exit import new_member_state, run_until_sure
 from albertkit.engines.cpu.layers import (
     BLOCK_ROWS,
     Call,
@@ -43,7 +43,7 @@ from albertkit.engines.cpu.layers import (
     rows_of_a_task,
 )
 from albertkit.engines.cpu.team import TaskProgress, ThreadTeam, new_progress
-from albertkit.engines.cpu.tiles import COLUMNS, MOST_ROWS, VECTOR, pack
+from albertkit.engines.cpu.tiles import COLUMNS, MAX_TILE_ROWS, VECTOR, pack
 from albertkit.engines.early_exit import Exited, Exits
 from albertkit.engines.engine import Engine, ModelEngine, PackedWeights, Precision, unpackable
 from albertkit.model.layers import AlbertAttention, AlbertLayer
@@ -51,10 +51,9 @@ from albertkit.model.padded import PackedOutput
 from albertkit.model.pretrained import AlbertModel, without_torch_threads
 
 CHUNK_TOKENS = 512  # a thread: base's activations of a layer are 7 MB then
-MOST_MEMBERS = (
-    16  # threads that share a chunk, each with states of its own: more would take memory that grows with their square
-)
-MOST_COPIES = 1 << 15  # tokens of a chunk times members: 600 MB for base in fp32
+# Threads that share a chunk. Each has its own copy of the states, so memory grows with the square of their number.
+MAX_MEMBERS = 16
+MAX_COPIED_TOKENS = 1 << 15  # tokens of a chunk times members: 600 MB for base in fp32
 
 _ACTIVATIONS = {"gelu_new": tile_outputs.GELU_TANH, "gelu": tile_outputs.GELU_ERF, "relu": tile_outputs.RELU}
 _NUMBERS: dict[str, np.dtype] = {"int8": np.dtype(np.uint8), "bf16": np.dtype(np.uint16), "fp32": np.dtype(np.float32)}
@@ -101,8 +100,8 @@ class FusedEngine(Engine):
         model, precision = self._model, self.precision
         activation = _ACTIVATIONS[model.config.hidden_act]
         layers = [layer for layer, _ in model.encoder.layers(torch.float32)]
-        ready = {layer: _ready(layer, activation, precision) for layer in dict.fromkeys(layers)}
-        self._layers = [(ready[layer], len(list(same))) for layer, same in groupby(layers)]
+        packed = {layer: _pack_layer(layer, activation, precision) for layer in dict.fromkeys(layers)}
+        self._layers = [(packed[layer], len(list(repeated))) for layer, repeated in groupby(layers)]
         self._tables = _tables(model)
         self._pooler = None if model.pooler is None else _linear(model.pooler.weight, model.pooler.bias, "fp32")
         self._weights = PackedWeights(model, (self._tables.words, self._tables.positions, self._tables.types))
@@ -135,8 +134,8 @@ class FusedEngine(Engine):
             hidden = self._run(batch, None)
             first = hidden.index_select(0, starts)
         else:
-            found = self._run(batch, torch.cat([starts, positions]))
-            first, hidden = found[: len(starts)], found[len(starts) :]
+            states = self._run(batch, torch.cat([starts, positions]))
+            first, hidden = states[: len(starts)], states[len(starts) :]
         return PackedOutput(hidden, None if self._pooler is None else self._pool(first, self._pooler))
 
     def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
@@ -147,7 +146,7 @@ class FusedEngine(Engine):
         ids, layer = self._ids(batch, None), self._layers[0][0]
         starts, longest = np.append(0, np.cumsum(batch.lengths)), max(batch.lengths)
         members, (most_layers, classes, _) = _members(), exits.weight.shape
-        room = min(batch.num_tokens, max(min(CHUNK_TOKENS * members, MOST_COPIES // members), 2 * longest))
+        room = min(batch.num_tokens, max(min(CHUNK_TOKENS * members, MAX_COPIED_TOKENS // members), 2 * longest))
         free, states = self._states(layer, members, room)
         chunk = self._chunk(layer, np.array([room]), None, ids, states)
         # While sequences wait, more than half of the room is taken; afterwards each has at most its layers to go.
@@ -155,21 +154,23 @@ class FusedEngine(Engine):
         tasks = max(2 * members * fused_layers.SHARES, -(-room // BLOCK_ROWS) + members)
         progress = new_progress(fused_layers.KINDS * steps, tasks, members)
         scratch = [self._scratch(layer, longest, room) for _ in range(members)]
-        own = [new_own(batch.num_sequences, classes, room, layer.outer.bias.size) for _ in range(members)]
+        member_states = [
+            new_member_state(batch.num_sequences, classes, room, layer.outer.bias.size) for _ in range(members)
+        ]
         logits = np.empty((members, batch.num_sequences, most_layers, classes), np.float32)
 
         def work(member: int, members: int) -> None:
             call = Call(member, members, steps, last=False)
             common = starts, ids, self._tables, layer, chunk, exits, self._pooler, logits
-            run_until_sure(call, *common, own[member], progress, scratch[member])
+            run_until_sure(call, *common, member_states[member], progress, scratch[member])
 
         _TEAM.run(work, members, partial(self._take_back, progress, scratch, free))
-        return Exited(torch.from_numpy(own[0].logits), torch.from_numpy(own[0].layers))
+        return Exited(torch.from_numpy(member_states[0].logits), torch.from_numpy(member_states[0].layers))
 
     def _ids(self, batch: PackedBatch, rows: Tensor | None) -> Ids:
         """Return a batch's ids, checked: copies, since a thread that lost its core may still read them after the call."""
         self._model.embeddings.check(batch)
-        _check_places(batch, rows)
+        _check_batch(batch, rows)
         return Ids(
             *(np.array(x.numpy(), np.int64) for x in (batch.input_ids, batch.position_ids, batch.token_type_ids))
         )
@@ -179,58 +180,67 @@ class FusedEngine(Engine):
         ids = self._ids(batch, rows)
         output = np.empty((batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size), np.float32)
         order = None if rows is None else rows.numpy().argsort()
-        wanted = None if rows is None else rows.numpy()[order]
+        sorted_rows = None if rows is None else rows.numpy()[order]
         members = _members()
-        for start, end, lengths in cut(batch.lengths, min(CHUNK_TOKENS * members, MOST_COPIES // members)):
-            own = slice(start, end) if wanted is None else slice(*wanted.searchsorted([start, end]))
-            asked = None if wanted is None else wanted[own] - start
-            found = self._advance(lengths, asked, Ids(*(part[start:end] for part in ids)), self._layers)
-            output[own if order is None else order[own]] = found
+        for start, end, lengths in split_batch(
+            batch.lengths, min(CHUNK_TOKENS * members, MAX_COPIED_TOKENS // members)
+        ):
+            output_rows = slice(start, end) if sorted_rows is None else slice(*sorted_rows.searchsorted([start, end]))
+            selected = None if sorted_rows is None else sorted_rows[output_rows] - start
+            states = self._advance(lengths, selected, Ids(*(part[start:end] for part in ids)), self._layers)
+            output[output_rows if order is None else order[output_rows]] = states
         return torch.from_numpy(output)
 
     def _advance(
-        self, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray, layers: list[tuple[Layer, int]]
+        self,
+        lengths: np.ndarray,
+        selected: np.ndarray | None,
+        inputs: Ids | np.ndarray,
+        layers: list[tuple[Layer, int]],
     ) -> np.ndarray:
-        """Run layers, each with its repeats, over ids or states fp32 [T, H]: fp32 [T, H], or the wanted tokens' [Q, H]."""
+        """Run layers, each with its repeats, over ids or states fp32 [T, H]: fp32 [T, H], or the selected tokens' [Q, H]."""
         for number, (layer, repeats) in enumerate(layers, start=1):
-            given = self._repeat(layer, repeats, lengths, wanted if number == len(layers) else None, given)
-        assert isinstance(given, np.ndarray)
-        return given[:, : self._model.config.hidden_size]
+            inputs = self._repeat(layer, repeats, lengths, selected if number == len(layers) else None, inputs)
+        assert isinstance(inputs, np.ndarray)
+        return inputs[:, : self._model.config.hidden_size]
 
     def _repeat(
-        self, layer: Layer, repeats: int, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray
+        self, layer: Layer, repeats: int, lengths: np.ndarray, selected: np.ndarray | None, inputs: Ids | np.ndarray
     ) -> np.ndarray:
         """Apply one layer several times: fp32 [T or Q, H']."""
         members = _members()
-        rows = max(int(lengths.sum()), 0 if wanted is None else len(wanted))
+        rows = max(int(lengths.sum()), 0 if selected is None else len(selected))
         free, states = self._states(layer, members, rows)
-        chunk = self._chunk(layer, lengths, wanted, given, states)
+        chunk = self._chunk(layer, lengths, selected, inputs, states)
         heads, tokens = len(lengths) * layer.num_heads, len(chunk.everyone)
-        most = max(-(-tokens // chunk.block), -(-len(chunk.wanted) // chunk.wanted_block), -(-heads // chunk.group))
+        max_tasks = max(
+            -(-tokens // chunk.block), -(-len(chunk.selected) // chunk.selected_block), -(-heads // chunk.group)
+        )
         if chunk.half_block:
-            most = max(most, 2 * -(-tokens // chunk.half_block))
-        progress = new_progress(fused_layers.KINDS * repeats + 1, most, members)
+            max_tasks = max(max_tasks, 2 * -(-tokens // chunk.half_block))
+        progress = new_progress(fused_layers.KINDS * repeats + 1, max_tasks, members)
         scratch = [self._scratch(layer, int(lengths.max()), tokens) for _ in range(members)]
-        ids, last = given if isinstance(given, Ids) else _NO_IDS, wanted is not None
-        rows, block = (len(chunk.wanted), chunk.wanted_block) if last else (tokens, chunk.block)
+        ids, last = inputs if isinstance(inputs, Ids) else _NO_IDS, selected is not None
+        rows, block = (len(chunk.selected), chunk.selected_block) if last else (tokens, chunk.block)
         output = np.empty((rows, chunk.hidden.shape[-1]), np.float32)
 
         def work(member: int, members: int) -> None:
-            own = scratch[member]
+            buffers = scratch[member]
             call = Call(member, members, repeats, last)
-            fused_layers.run(call, ids, self._tables, layer, chunk, progress, own)
+            fused_layers.run(call, ids, self._tables, layer, chunk, progress, buffers)
             if member == 0:  # before anybody else is given this memory
-                for task, holder in enumerate(progress.done[-1, : -(-rows // block)] - 1):
-                    here = slice(task * block, min((task + 1) * block, rows))
-                    output[here] = chunk.hidden[holder, repeats % 2, here]
+                for task, holder in enumerate(progress.winners[-1, : -(-rows // block)] - 1):
+                    task_rows = slice(task * block, min((task + 1) * block, rows))
+                    output[task_rows] = chunk.hidden[holder, repeats % 2, task_rows]
 
         _TEAM.run(work, members, partial(self._take_back, progress, scratch, free))
         return output
 
     def _take_back(self, progress: TaskProgress, scratch: list[Scratch], free: _States) -> None:
         """Note the profile of a call, and keep its memory for the next."""
-        rows, attention, entire = (progress.spent.sum(0)[:3] / max(1, progress.spent[:, 2].sum())).tolist()
-        self.profile = {"rows": rows, "attention": attention, "waiting": entire - rows - attention}
+        cycles = progress.spent.sum(0)[:3]
+        rows, attention, total = (cycles / max(1, cycles[2])).tolist()
+        self.profile = {"rows": rows, "attention": attention, "waiting": total - rows - attention}
         self._free_scratch += scratch
         self._free_states.append(free)
 
@@ -238,29 +248,32 @@ class FusedEngine(Engine):
         count, width = first.shape
         source, out = (_zeros(count, pooler.bias.size, np.float32) for _ in range(2))
         source[:, :width] = first.numpy()
-        sums = _zeros(MOST_ROWS, COLUMNS, np.float32)
+        sums = _zeros(MAX_TILE_ROWS, COLUMNS, np.float32)
         multiply_once(source, source, np.ones(count, np.float32), pooler, sums, out)
         return torch.from_numpy(np.tanh(out[:, :width]))  # torch's tanh wakes its threads, see `_zeros`
 
     def _chunk(
-        self, layer: Layer, lengths: np.ndarray, wanted: np.ndarray | None, given: Ids | np.ndarray, states: _States
+        self, layer: Layer, lengths: np.ndarray, selected: np.ndarray | None, inputs: Ids | np.ndarray, states: _States
     ) -> Chunk:
         members, tokens, width = len(states.hidden), int(lengths.sum()), states.hidden.shape[-1]
         spare = self.precision == "fp32" or not matrix_tiles.compiled_for()
-        starts, where = np.append(0, np.cumsum(lengths)), np.zeros(0, np.int64) if wanted is None else wanted
-        if isinstance(given, np.ndarray) and given.shape[1] < width:
-            given = np.pad(given, ((0, 0), (0, width - given.shape[1])))
+        starts, selected_tokens = (
+            np.append(0, np.cumsum(lengths)),
+            np.zeros(0, np.int64) if selected is None else selected,
+        )
+        if isinstance(inputs, np.ndarray) and inputs.shape[1] < width:
+            inputs = np.pad(inputs, ((0, 0), (0, width - inputs.shape[1])))
         return Chunk(
-            given=np.zeros((0, width), np.float32) if isinstance(given, Ids) else given,
+            input_states=np.zeros((0, width), np.float32) if isinstance(inputs, Ids) else inputs,
             **states._asdict(),
             starts=starts,
             sequences=np.repeat(np.arange(len(lengths)), lengths),
             everyone=np.arange(tokens),
-            wanted=where,
-            wanted_starts=np.searchsorted(where, starts),
+            selected=selected_tokens,
+            selected_starts=np.searchsorted(selected_tokens, starts),
             block=rows_of_a_task.py_func(tokens, members, spare),
-            wanted_block=rows_of_a_task.py_func(len(where), members, spare),
-            half_block=rows_of_a_half.py_func(max(tokens, len(where)), members, layer),
+            selected_block=rows_of_a_task.py_func(len(selected_tokens), members, spare),
+            half_block=rows_of_a_half.py_func(max(tokens, len(selected_tokens)), members, layer),
             group=max(1, len(lengths) * layer.num_heads // (members * fused_layers.SHARES)),
         )
 
@@ -278,27 +291,26 @@ class FusedEngine(Engine):
                 free = self._free_states.pop()
         except IndexError:
             free = _States(*(_zeros(1, prod(shape), kind)[0] for shape, kind in zip(shapes, kinds, strict=True)))
-        found = (part[:size].reshape(shape) for part, size, shape in zip(free, sizes, shapes, strict=True))
-        return free, _States(*found)
+        views = (part[:size].reshape(shape) for part, size, shape in zip(free, sizes, shapes, strict=True))
+        return free, _States(*views)
 
     def _scratch(self, layer: Layer, longest: int, tokens: int) -> Scratch:
         try:
-            while (free := self._free_scratch.pop()).scores.shape[1] - _LINE // 4 < longest or len(
-                free.holders
-            ) < tokens:
-                pass
-            return free
+            while True:
+                free = self._free_scratch.pop()
+                if free.scores.shape[1] - _LINE // 4 >= longest and len(free.holders) >= tokens:
+                    return free
         except IndexError:  # none is left: asking first would be a race with other callers
             pass
         quantized, attention = self._numbers == np.uint8, self._attention_numbers
         part, size = layer.part, len(layer.attention_norm.weight) // layer.num_heads
-        places = -(-longest // COLUMNS) * COLUMNS
-        held = np.dtype(np.float32) if quantized else self._numbers
-        inner = _zeros(BLOCK_ROWS, part + _LINE // held.itemsize, held)
+        padded_length = -(-longest // COLUMNS) * COLUMNS
+        inner_dtype = np.dtype(np.float32) if quantized else self._numbers
+        inner = _zeros(BLOCK_ROWS, part + _LINE // inner_dtype.itemsize, inner_dtype)
         return Scratch(
-            sums=_zeros(MOST_ROWS, COLUMNS, np.int32 if quantized else np.float32),
+            sums=_zeros(MAX_TILE_ROWS, COLUMNS, np.int32 if quantized else np.float32),
             embedded=_zeros(BLOCK_ROWS, _width(self._tables.mapping), np.float32),
-            ones=np.ones(BLOCK_ROWS, np.float32),
+            unit_scale=np.ones(BLOCK_ROWS, np.float32),
             context=_zeros(1, layer.outer.bias.size, np.float32),
             holders=np.zeros(tokens, np.int64),
             head_holders=np.zeros(tokens * layer.num_heads, np.int64),
@@ -307,16 +319,16 @@ class FusedEngine(Engine):
             inner=inner,
             inner_rows=_zeros(BLOCK_ROWS, part + _LINE, np.uint8) if quantized else inner,
             inner_scale=np.ones(BLOCK_ROWS, np.float32),
-            places=np.zeros(part, np.int32),
+            outlier_columns=np.zeros(part, np.int32),
             excess=np.zeros(part, np.float32),
             peaks=np.zeros(part // TABLE_ROWS, np.float32),
-            query=_zeros(MOST_ROWS, -(-size // COLUMNS) * COLUMNS, attention),
-            keys=_zeros(1, places * -(-size // COLUMNS) * COLUMNS * attention.itemsize // 4, np.uint32)[0],
-            values=_zeros(1, places * -(-size // VECTOR) * VECTOR * attention.itemsize // 4, np.uint32)[0],
-            scores=_zeros(MOST_ROWS, places + _LINE // 4, np.float32),
-            shares=_zeros(MOST_ROWS, places + _LINE // attention.itemsize, attention),
-            weighted=_zeros(MOST_ROWS, COLUMNS, np.float32),
-            factors=np.zeros(MOST_ROWS, np.float32),
+            query=_zeros(MAX_TILE_ROWS, -(-size // COLUMNS) * COLUMNS, attention),
+            keys=_zeros(1, padded_length * -(-size // COLUMNS) * COLUMNS * attention.itemsize // 4, np.uint32)[0],
+            values=_zeros(1, padded_length * -(-size // VECTOR) * VECTOR * attention.itemsize // 4, np.uint32)[0],
+            scores=_zeros(MAX_TILE_ROWS, padded_length + _LINE // 4, np.float32),
+            shares=_zeros(MAX_TILE_ROWS, padded_length + _LINE // attention.itemsize, attention),
+            weighted=_zeros(MAX_TILE_ROWS, COLUMNS, np.float32),
+            factors=np.zeros(MAX_TILE_ROWS, np.float32),
             second=_zeros(BLOCK_ROWS, layer.outer.bias.size, np.float32),
             patience=np.zeros(fused_layers.KINDS, np.int64),
         )
@@ -324,20 +336,20 @@ class FusedEngine(Engine):
 
 def _members() -> int:
     """Return how many threads share a chunk."""
-    return min(torch.get_num_threads(), MOST_MEMBERS)
+    return min(torch.get_num_threads(), MAX_MEMBERS)
 
 
-def _check_places(batch: PackedBatch, rows: Tensor | None) -> None:
-    """Check what compiled loops would not."""
+def _check_batch(batch: PackedBatch, rows: Tensor | None) -> None:
+    """Raise an error for lengths and positions that would make the compiled loops read outside the batch."""
     tokens = len(batch.input_ids)
     if min(batch.lengths, default=0) < 1:
         raise ValueError("the batch has a sequence without tokens, or no sequence")
     if not (sum(batch.lengths) == len(batch.position_ids) == len(batch.token_type_ids) == tokens):
         raise ValueError(f"the batch has {tokens} ids, and lengths, positions or types of another number of tokens")
     if rows is not None and len(rows):
-        least, most = (int(place) for place in rows.aminmax())
-        if least < 0 or most >= tokens:
-            raise IndexError(f"positions go from {least} to {most}, the batch has {tokens} tokens")
+        first, last = (int(position) for position in rows.aminmax())
+        if first < 0 or last >= tokens:
+            raise IndexError(f"positions go from {first} to {last}, the batch has {tokens} tokens")
 
 
 def _zeros(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
@@ -352,13 +364,13 @@ def _zeros(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
     return memory[start : start + size].view(dtype).reshape(rows, columns)
 
 
-def cut(lengths: tuple[int, ...], most: int) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Cut into chunks of whole sequences, of at most so many tokens or one sequence: first token, end, lengths."""
+def split_batch(lengths: tuple[int, ...], max_tokens: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Yield first token, end and lengths of chunks: whole sequences of at most `max_tokens` together, or a single one."""
     ends = list(accumulate(lengths))
     first = start = 0
     for number, end in enumerate(ends):
         last = number + 1 == len(ends)
-        if last or end + lengths[number + 1] - start > most:
+        if last or end + lengths[number + 1] - start > max_tokens:
             yield start, end, np.array(lengths[first : number + 1], dtype=np.int64)
             first, start = number + 1, end
 
@@ -366,7 +378,7 @@ def cut(lengths: tuple[int, ...], most: int) -> Iterator[tuple[int, int, np.ndar
 # --- packed weights ---------------------------------------------------------------------------------------------------
 
 
-def _ready(layer: AlbertLayer, activation: int, precision: str) -> Layer:
+def _pack_layer(layer: AlbertLayer, activation: int, precision: str) -> Layer:
     attention, outer = layer.attention, layer.ffn_output
     quantized = precision == "int8"
     # Activations are stored from gelu's minimum up: what that adds to every output is a constant.
@@ -449,7 +461,7 @@ def _norm(norm: nn.LayerNorm) -> Norm:
 
 
 def unfit(model: AlbertModel, precision: str) -> str:
-    """Say why a model cannot run in a precision; empty if it can."""
+    """Return the reason why a model cannot run in a precision, or an empty string."""
     size = model.config.hidden_size // model.config.num_attention_heads
     if size % 2 and precision != "fp32":
         return f"its heads have the odd size {size}"
@@ -461,7 +473,7 @@ def unfit(model: AlbertModel, precision: str) -> str:
 
 
 def lacking(precision: str) -> str:
-    """Say what is missing for "fp32", "bf16" or "int8" on this machine; empty if nothing is."""
+    """Return what is missing for "fp32", "bf16" or "int8" on this machine, or an empty string."""
     compiled_for = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
     for name in engine.FUSED_INSTRUCTIONS[precision]:
         if not engine.has(name):
@@ -475,7 +487,7 @@ def lacking(precision: str) -> str:
 
 @cache
 def _tried(precision: str) -> str:
-    """Say what is wrong with what numba compiles here; empty if nothing is."""
+    """Return what is wrong with the code that numba compiles here, or an empty string."""
     try:
         worst = _trial(precision)
     except (NumbaError, RuntimeError) as error:  # LLVM's own are RuntimeErrors
@@ -487,8 +499,8 @@ def _tried(precision: str) -> str:
 def _trial(precision: str) -> float:
     """Return the largest error of a linear layer with small random numbers."""
     random = torch.Generator().manual_seed(0)
-    given, weight, bias = (torch.rand(*shape, generator=random) - 0.5 for shape in ((7, 64), (64, 64), (64,)))
-    rows, out = _zeros(MOST_ROWS, 64, _NUMBERS[precision])[:7], _zeros(7, 64, np.float32)
-    sums = _zeros(MOST_ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
-    multiply_once(given.numpy(), rows, np.ones(7, np.float32), _linear(weight, bias, precision), sums, out)
-    return float((torch.from_numpy(out) - F.linear(given, weight, bias)).abs().max())
+    inputs, weight, bias = (torch.rand(*shape, generator=random) - 0.5 for shape in ((7, 64), (64, 64), (64,)))
+    rows, out = _zeros(MAX_TILE_ROWS, 64, _NUMBERS[precision])[:7], _zeros(7, 64, np.float32)
+    sums = _zeros(MAX_TILE_ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
+    multiply_once(inputs.numpy(), rows, np.ones(7, np.float32), _linear(weight, bias, precision), sums, out)
+    return float((torch.from_numpy(out) - F.linear(inputs, weight, bias)).abs().max())

@@ -4,12 +4,12 @@ What a layer does between its four matrix products is done on rows that are stil
 rows from the attention of one layer to the queries, keys and values of the next; a layer has two phases, since attention alone
 reads rows of others. With few rows it has four: each thread then computes half of the feed-forward block for all of them, and
 fetches half of its weights. Every member of a team writes to a copy of the states that is its own, and reads a block from the
-copy of the member whose result counts: `thread_team` says why.
+copy of the member whose result counts: `team` says why.
 
 Milliseconds of 32 for one text of 128 tokens, base in int8, one Zen 5 core: products with what finishes them 27 (23 at the
 tile's full rate), attention 2.6, quantizing of inner activations 1.4, everything else 0.5.
 
-T tokens of N sequences, H hidden, I feed-forward, A heads of width D, Q tokens wanted of the last layer, M members. In memory
+T tokens of N sequences, H hidden, I feed-forward, A heads of width D, Q tokens selected of the last layer, M members. In memory
 rows are H', I' and 3H' wide: rounded up to COLUMNS, zeros in between. Numbers are multiplied as uint8 (by int8), as bfloat16
 (uint16, its bits) or as float32; sums are int32 or float32, everything else is fp32.
 """
@@ -24,7 +24,7 @@ from albertkit.engines.arithmetic import (
     TABLE_ROWS,
     WITHIN,
     activated_to_uint8,
-    as_held,
+    cast_like,
     f32,
     i32,
     loops,
@@ -33,7 +33,7 @@ from albertkit.engines.arithmetic import (
     within,
 )
 from albertkit.engines.cpu import matrix_tiles
-from albertkit.engines.cpu.team import FIRST_PATIENCE, PATIENCE, cycles, finish, is_done, take
+from albertkit.engines.cpu.team import FIRST_PATIENCE, PATIENCE, cycles, finish_task, is_done, take_task
 from albertkit.engines.cpu.tile_outputs import (
     ADD,
     STORE,
@@ -124,17 +124,17 @@ class Ids(NamedTuple):
 class Chunk(NamedTuple):
     """Sequences that run through all layers together, and the members' copies of their states."""
 
-    given: np.ndarray  # fp32 [T, H'], the first layer's input; not read where there are ids
+    input_states: np.ndarray  # fp32 [T, H'], the first layer's input; not read where there are ids
     hidden: np.ndarray  # fp32 [M, 2, T or Q, H'], of every second layer
     qkv: np.ndarray  # [M, T, 3H'], numbers as attention multiplies them
     context: np.ndarray  # fp32 [M, T or Q, H']
     starts: np.ndarray  # int64 [N + 1], of sequences
     sequences: np.ndarray  # int64 [T], the sequence of a token
     everyone: np.ndarray  # int64 [T], 0 to T - 1
-    wanted: np.ndarray  # int64 [Q], ascending
-    wanted_starts: np.ndarray  # int64 [N + 1], of sequences among the wanted
+    selected: np.ndarray  # int64 [Q], tokens whose last states are needed, ascending
+    selected_starts: np.ndarray  # int64 [N + 1], of sequences among the selected tokens
     block: int  # rows that are a task
-    wanted_block: int  # the same of the last states, where some are wanted
+    selected_block: int  # the same of the last layer, where tokens are selected
     half_block: int  # rows that are a task of a half of the feed-forward block; 0: it is part of the task of rows
     halves: (
         np.ndarray
@@ -148,7 +148,7 @@ class Call(NamedTuple):
     member: int  # who computes
     members: int  # of the team
     repeats: int  # layers
-    last: bool  # whether the last layer's output is that of the wanted tokens
+    last: bool  # whether the last layer's output is that of the selected tokens
 
 
 class Scratch(NamedTuple):
@@ -156,7 +156,7 @@ class Scratch(NamedTuple):
 
     sums: np.ndarray  # int32 or fp32 [MOST_ROWS, COLUMNS]
     embedded: np.ndarray  # fp32 [BLOCK_ROWS, E'], zeros
-    ones: np.ndarray  # fp32 [BLOCK_ROWS]
+    unit_scale: np.ndarray  # fp32 [BLOCK_ROWS]
     context: np.ndarray  # fp32 [1, H'], zeros
     holders: np.ndarray  # int64 [T], the member in whose copy a token's states are
     head_holders: np.ndarray  # int64 [N · A], the same of heads' contexts
@@ -167,7 +167,7 @@ class Scratch(NamedTuple):
     inner_scale: np.ndarray  # fp32 [BLOCK_ROWS]
     second: np.ndarray  # fp32 [BLOCK_ROWS, H'], sums of the second half of the feed-forward block, or first tokens
     patience: np.ndarray  # int64 [KINDS]
-    places: np.ndarray  # int32 [part], of a row's outliers
+    outlier_columns: np.ndarray  # int32 [part], of a row's outliers
     excess: np.ndarray  # fp32 [part]
     peaks: np.ndarray  # fp32 [part / TABLE_ROWS]
     query: np.ndarray  # [MOST_ROWS, D rounded up to COLUMNS], zeros, as `Chunk.qkv`
@@ -193,7 +193,7 @@ def embed(ids, tables, top, bottom, scratch, hidden):
         for c in range(len(word)):
             row[c] = word[c] + position[c] + kind[c]
         layer_norm_row(row, norm)
-    multiply(embedded, scratch.ones[: bottom - top], mapping, scratch.weighted, STORE, hidden)
+    multiply(embedded, scratch.unit_scale[: bottom - top], mapping, scratch.weighted, STORE, hidden)
 
 
 # --- linear layers ----------------------------------------------------------------------------------------------------
@@ -201,29 +201,29 @@ def embed(ids, tables, top, bottom, scratch, hidden):
 
 @within
 def multiply(rows, scale, linear, sums, finishing, out):
-    """Apply a linear layer to rows [t, I'] with scale [t]; out [t, O'] is finished as one of `finishing`'s constants says."""
+    """Apply a linear layer to rows [t, I'] with scale [t]; out [t, O'] is finished by one of the constants of `tile_outputs`."""
     multiply_part(rows, scale, linear.weight, (linear.scale, linear.shift, linear.bias), sums, finishing, out)
 
 
 @within
 def multiply_part(rows, scale, weight, columns, sums, finishing, out):
-    """Apply a part of a linear layer, given scale, shift and bias of its outputs.
+    """Apply a part of a linear layer, with scale, shift and bias of its outputs in `columns`.
 
     A panel of the weight stays in the cache for all rows, while the next one is fetched.
     """
-    vectors, most = vectors_of(rows), rows_of(rows)
+    vectors, tile_rows = vectors_of(rows), rows_of(rows)
     panels = len(columns[0]) // (vectors * VECTOR)
     size = len(weight) // panels
     steps = size * weight.itemsize // (4 * vectors * VECTOR)
-    tiles = (len(rows) + most - 1) // most
+    tiles = (len(rows) + tile_rows - 1) // tile_rows
     fetched, share = fetching(rows, tiles, size)
     for p in range(panels):
-        left = p * vectors * VECTOR
-        for top in range(0, len(rows), most):
-            count = min(most, len(rows) - top)
-            ahead = (p + 1) * size + top // most * share
+        first_column = p * vectors * VECTOR
+        for top in range(0, len(rows), tile_rows):
+            count = min(tile_rows, len(rows) - top)
+            ahead = (p + 1) * size + top // tile_rows * share
             tile(rows, top, count, weight, p * size, vectors, steps, ahead, fetched, sums)
-            finish_rows(sums, count, columns, left, vectors, scale, top, finishing, out)
+            finish_rows(sums, count, columns, first_column, vectors, scale, top, finishing, out)
 
 
 @loops
@@ -243,15 +243,15 @@ def quantize_rows(source: Any, rows: Any, scale: Any) -> None:
 
 
 @overload(quantize_rows, jit_options=WITHIN)
-def _overload_prepare(source, rows, scale):
+def _overload_quantize_rows(source, rows, scale):
     if rows.dtype == types.uint8:
         return lambda source, rows, scale: rows_to_uint8(source, rows, scale)
 
     def prepare_rows(source, rows, scale):
         for t in range(len(rows)):
-            given, row = source[t], rows[t]
+            source_row, row = source[t], rows[t]
             for c in range(len(row)):
-                row[c] = as_held(row, given[c])
+                row[c] = cast_like(row, source_row[c])
 
     return prepare_rows
 
@@ -273,10 +273,10 @@ def _overload_prepare_inner(scratch, width, outer_rows, hidden):
                 top = max(top, f32(values[c]).view(i32))  # negative ones are negative integers
             peaks, out = scratch.peaks[: width // TABLE_ROWS], scratch.inner_rows[t, :width]
             outliers, scratch.inner_scale[t] = activated_to_uint8(
-                values, top, squares, peaks, scratch.places, scratch.excess, out
+                values, top, squares, peaks, scratch.outlier_columns, scratch.excess, out
             )
             for n in range(outliers):
-                factor, weights = scratch.excess[n], outer_rows[scratch.places[n]]
+                factor, weights = scratch.excess[n], outer_rows[scratch.outlier_columns[n]]
                 for c in range(len(weights)):
                     row[c] += factor * from_bfloat16(weights[c])
 
@@ -312,18 +312,22 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
     """Compute the context rows of one head of one sequence: row q for queries[q]."""
     if query_starts[sequence] == query_starts[sequence + 1]:
         return
-    start, length, left = chunk.starts[sequence], chunk.starts[sequence + 1] - chunk.starts[sequence], head * size
-    holders, most = scratch.holders, rows_of(scratch.query)
-    lay_keys_out(chunk.qkv, holders, start, length, width + left, size, scratch.keys)
-    lay_values_out(chunk.qkv, holders, start, length, 2 * width + left, size, scratch.values)
+    start, length, first_column = (
+        chunk.starts[sequence],
+        chunk.starts[sequence + 1] - chunk.starts[sequence],
+        head * size,
+    )
+    holders, tile_rows = scratch.holders, rows_of(scratch.query)
+    pack_keys(chunk.qkv, holders, start, length, width + first_column, size, scratch.keys)
+    pack_values(chunk.qkv, holders, start, length, 2 * width + first_column, size, scratch.values)
     words = whole_steps(scratch.query, size * scratch.query.itemsize // 4)
     token_words = whole_steps(scratch.shares, (length * scratch.shares.itemsize + 3) // 4)
     end = query_starts[sequence + 1]
-    for top in range(query_starts[sequence], end, most):
-        count = min(most, end - top)
+    for top in range(query_starts[sequence], end, tile_rows):
+        count = min(tile_rows, end - top)
         for i in range(count):
             token = queries[top + i]
-            copy(chunk.qkv[holders[token], token, left : left + size], scratch.query[i, :size])
+            copy(chunk.qkv[holders[token], token, first_column : first_column + size], scratch.query[i, :size])
         for panel in range(0, length, panel_of(scratch.query)):
             vectors = (min(panel_of(scratch.query), length - panel) + VECTOR - 1) // VECTOR
             begin = panel * words
@@ -333,30 +337,32 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
             vectors, begin = min(VECTORS, (size - panel + VECTOR - 1) // VECTOR), panel * token_words
             tile(scratch.shares, 0, count, scratch.values, begin, vectors, token_words, begin, 0, scratch.weighted)
             columns = min(COLUMNS, size - panel)
-            write_scaled(scratch.weighted, count, scratch.factors, columns, context, top, left + panel)
+            write_scaled(scratch.weighted, count, scratch.factors, columns, context, top, first_column + panel)
 
 
 @within
-def lay_keys_out(qkv, holders, start, length, left, size, out):
+def pack_keys(qkv, holders, start, length, first_column, size, out):
     """Transpose keys, of copies qkv [M, T, 3H'], into columns: panels, the last of as many registers as it needs."""
-    given, per = qkv.view(u32), 4 // qkv.itemsize
+    qkv_words, per = qkv.view(u32), 4 // qkv.itemsize
     words = size // per
     steps = whole_steps(qkv, words)
     for panel in range(0, length, panel_of(qkv)):
         columns = min(panel_of(qkv), (length - panel + VECTOR - 1) // VECTOR * VECTOR)
         target = out[panel * steps : (panel + columns) * steps]
         for register in range(columns // VECTOR):
-            first, between = start + panel + register * VECTOR, panel_offset(qkv, steps, columns, 0, 1)
+            first, stride = start + panel + register * VECTOR, panel_offset(qkv, steps, columns, 0, 1)
             for w in range(0, words, VECTOR):
                 at, count = panel_offset(qkv, steps, columns, register, w), min(VECTOR, words - w)
-                transpose(given, holders, first, start + length - 1, left // per + w, count, target, at, between)
+                transpose(
+                    qkv_words, holders, first, start + length - 1, first_column // per + w, count, target, at, stride
+                )
             for w in range(words, steps):
                 at = panel_offset(qkv, steps, columns, register, w)
                 target[at : at + VECTOR] = u32(0)
 
 
 @within
-def lay_values_out(qkv, holders, start, length, left, size, out):
+def pack_values(qkv, holders, start, length, first_column, size, out):
     """Lay values out in words that share a step, two tokens' in bfloat16, in panels of COLUMNS."""
     per = 4 // qkv.itemsize
     words = (length + per - 1) // per
@@ -369,7 +375,7 @@ def lay_values_out(qkv, holders, start, length, left, size, out):
             even, odd = start + w * per, min(start + w * per + 1, start + length - 1)  # an odd one's share is zero
             first, second = qkv[holders[even], even], qkv[holders[odd], odd]
             for register in range(columns // VECTOR):
-                at, begin = panel_offset(qkv, steps, columns, register, w), left + panel + register * VECTOR
+                at, begin = panel_offset(qkv, steps, columns, register, w), first_column + panel + register * VECTOR
                 words_of(first, second, begin, min(VECTOR, real - register * VECTOR), target, at)
         for w in range(words, steps):
             for register in range(columns // VECTOR):
@@ -409,7 +415,7 @@ def softmax(scores, count, length, shares, factors):
     for i in range(count):
         factors[i] = f32(1) / exponentials(scores, i, length, shares)
         for j in range(length, end):
-            shares[i, j] = as_held(shares, f32(0))
+            shares[i, j] = cast_like(shares, f32(0))
 
 
 # --- layers ---------------------------------------------------------------------------------------------------------
@@ -423,24 +429,28 @@ def begin_layer(layer, scratch, qkv):
 
 
 @within
-def feed_forward(layer, scratch, start, end, out, done, task):
+def feed_forward(layer, scratch, start, end, out, winners, task):
     """Add to out [t, H'] what the inner activations from `start` to `end` of the rows in scratch.rows contribute.
 
     Stops where another member has done the task in the meantime.
     """
     inner, outer, count = layer.inner, layer.outer, len(out)
-    whole = len(inner.bias)
-    size, outer_size = len(inner.weight) // whole, len(outer.weight) // whole
-    for left in range(start, end, layer.part):  # as many as stay in the cache
-        if is_done(done, task):
+    width = len(inner.bias)
+    size, outer_size = len(inner.weight) // width, len(outer.weight) // width
+    for part_start in range(start, end, layer.part):  # as many as stay in the cache
+        if is_done(winners, task):
             return
-        right = min(left + layer.part, whole)
-        columns = (inner.scale[left:right], inner.shift[left:right], inner.bias[left:right])
-        rows, scale, weight = scratch.rows[:count], scratch.scale[:count], inner.weight[left * size : right * size]
+        part_end = min(part_start + layer.part, width)
+        columns = (inner.scale[part_start:part_end], inner.shift[part_start:part_end], inner.bias[part_start:part_end])
+        rows, scale, weight = (
+            scratch.rows[:count],
+            scratch.scale[:count],
+            inner.weight[part_start * size : part_end * size],
+        )
         multiply_part(rows, scale, weight, columns, scratch.sums, layer.activation, scratch.inner[:count])
-        prepare_inner(scratch, right - left, layer.outer_rows[left:], out)
-        columns = (outer.scale, outer.shift, outer.bias if left == 0 else layer.no_bias)
-        weight, inner_rows = outer.weight[left * outer_size : right * outer_size], scratch.inner_rows[:count]
+        prepare_inner(scratch, part_end - part_start, layer.outer_rows[part_start:], out)
+        columns = (outer.scale, outer.shift, outer.bias if part_start == 0 else layer.no_bias)
+        weight, inner_rows = outer.weight[part_start * outer_size : part_end * outer_size], scratch.inner_rows[:count]
         multiply_part(inner_rows, scratch.inner_scale[:count], weight, columns, scratch.sums, ADD, out)
 
 
@@ -450,8 +460,8 @@ def gather_context(chunk, scratch, queries, top, bottom, num_heads, size):
     for q in range(top, bottom):
         first, row = chunk.sequences[queries[q]] * num_heads, scratch.context[0]
         for head in range(num_heads):
-            left, right = head * size, (head + 1) * size
-            copy(chunk.context[scratch.head_holders[first + head], q, left:right], row[left:right])
+            start, end = head * size, (head + 1) * size
+            copy(chunk.context[scratch.head_holders[first + head], q, start:end], row[start:end])
         quantize_rows(scratch.context, scratch.rows[q - top : q - top + 1], scratch.scale[q - top : q - top + 1])
 
 
@@ -480,11 +490,11 @@ def rows_of_a_half(rows: int, members: int, layer: Layer) -> int:
 
 
 @within
-def note_holders(done, size, holders):
-    """Write out who has each row or head, where `done` tells it of tasks with `size` of them."""
+def note_holders(winners, size, holders):
+    """Write into `holders` the member that has each row or head, given the winners of tasks of `size` rows or heads."""
     for task in range(tasks_of(len(holders), size)):
         for n in range(task * size, min((task + 1) * size, len(holders))):
-            holders[n] = done[task] - 1
+            holders[n] = winners[task] - 1
 
 
 @within
@@ -505,37 +515,37 @@ def copy(source, target):
 
 @within
 def next_task(call, progress, number, kind, tasks, scratch):
-    """Return a task of a layer's phase for this member, or -1; see `thread_team.take`."""
-    return take(progress, KINDS * number + kind, tasks, call.member, call.members, scratch.patience[kind])
+    """Return a task of a layer's phase for this member, or -1; see `team.take_task`."""
+    return take_task(progress, KINDS * number + kind, tasks, call.member, call.members, scratch.patience[kind])
 
 
 @within
 def end_task(call, progress, number, kind, task, began, scratch):
-    """Say that a task of a layer's phase is done; see `thread_team.finish`."""
-    taken = finish(progress, KINDS * number + kind, task, call.member, began, np.int64(kind == HEADS))
-    scratch.patience[kind] = min(scratch.patience[kind], taken // PATIENCE)
+    """Mark as done a task of a layer's phase; see `team.finish_task`."""
+    duration = finish_task(progress, KINDS * number + kind, task, call.member, began, np.int64(kind == HEADS))
+    scratch.patience[kind] = min(scratch.patience[kind], duration // PATIENCE)
 
 
 @within
 def do_rows(call, ids, tables, layer, number, chunk, progress, scratch):
     """Compute a layer's input, out of the layer before or of embeddings, and the queries, keys and values of it."""
-    last, own = call.last and number == call.repeats, chunk.hidden[call.member]
-    queries, block = (chunk.wanted, chunk.wanted_block) if last else (chunk.everyone, chunk.block)
-    done, tasks = progress.done[KINDS * number + ROWS], tasks_of(len(queries), block)
+    last, member_hidden = call.last and number == call.repeats, chunk.hidden[call.member]
+    queries, block = (chunk.selected, chunk.selected_block) if last else (chunk.everyone, chunk.block)
+    winners, tasks = progress.winners[KINDS * number + ROWS], tasks_of(len(queries), block)
     task = next_task(call, progress, number, ROWS, tasks, scratch)
     while task >= 0:
         began = cycles()
         top, bottom = task * block, min((task + 1) * block, len(queries))
-        hidden = own[number % 2, top:bottom]
+        hidden = member_hidden[number % 2, top:bottom]
         if number == 0:
             begin_chunk(ids, tables, chunk, top, bottom, scratch, hidden)
         elif chunk.half_block:
-            halves = progress.done[KINDS * (number - 1) + HALVES]
+            halves = progress.winners[KINDS * (number - 1) + HALVES]
             add_halves(layer, chunk, halves, top, bottom, len(queries), scratch, hidden)
         else:
             attend_rows(layer, chunk, scratch, number - 1, queries, top, bottom, hidden)
-            whole_feed_forward(layer, scratch, hidden, done, task)
-        if number < call.repeats and not is_done(done, task):
+            whole_feed_forward(layer, scratch, hidden, winners, task)
+        if number < call.repeats and not is_done(winners, task):
             begin_layer(layer, scratch, chunk.qkv[call.member, top:bottom])
         end_task(call, progress, number, ROWS, task, began, scratch)
         task = next_task(call, progress, number, ROWS, tasks, scratch)
@@ -548,7 +558,7 @@ def begin_chunk(ids, tables, chunk, top, bottom, scratch, hidden):
         embed(ids, tables, top, bottom, scratch, hidden)
     for t in range(len(hidden)):
         if not len(ids.words):
-            copy(chunk.given[top + t], hidden[t])
+            copy(chunk.input_states[top + t], hidden[t])
         prepare_row(hidden, t, scratch)
 
 
@@ -566,7 +576,7 @@ def do_heads(call, layer, number, queries, query_starts, chunk, progress, scratc
             attend(chunk, scratch, sequence, head, width, size, queries, query_starts, chunk.context[call.member])
         end_task(call, progress, number, HEADS, task, began, scratch)
         task = next_task(call, progress, number, HEADS, tasks, scratch)
-    note_holders(progress.done[KINDS * number + HEADS], chunk.group, scratch.head_holders[:heads])
+    note_holders(progress.winners[KINDS * number + HEADS], chunk.group, scratch.head_holders[:heads])
 
 
 @within
@@ -580,13 +590,13 @@ def do_attended(call, layer, number, queries, block, chunk, progress, scratch):
         attend_rows(layer, chunk, scratch, number, queries, top, bottom, chunk.halves[call.member, 0, top:bottom])
         end_task(call, progress, number, ATTENDED, task, began, scratch)
         task = next_task(call, progress, number, ATTENDED, tasks, scratch)
-    note_holders(progress.done[KINDS * number + ATTENDED], block, scratch.holders[: len(queries)])
+    note_holders(progress.winners[KINDS * number + ATTENDED], block, scratch.holders[: len(queries)])
 
 
 @within
 def do_halves(call, layer, number, count, chunk, progress, scratch):
     """Compute the halves of the feed-forward block for `count` rows: the first adds to its input."""
-    done, block = progress.done[KINDS * number + HALVES], chunk.half_block
+    winners, block = progress.winners[KINDS * number + HALVES], chunk.half_block
     tasks = 2 * tasks_of(count, block)
     task = next_task(call, progress, number, HALVES, tasks, scratch)
     while task >= 0:
@@ -599,9 +609,9 @@ def do_halves(call, layer, number, count, chunk, progress, scratch):
         quantize_rows(out, scratch.rows[: bottom - top], scratch.scale[: bottom - top])
         if half:
             clear(out)
-            feed_forward(layer, scratch, layer.middle, len(layer.inner.bias), out, done, task)
+            feed_forward(layer, scratch, layer.middle, len(layer.inner.bias), out, winners, task)
         else:
-            feed_forward(layer, scratch, 0, layer.middle, out, done, task)
+            feed_forward(layer, scratch, 0, layer.middle, out, winners, task)
         end_task(call, progress, number, HALVES, task, began, scratch)
         task = next_task(call, progress, number, HALVES, tasks, scratch)
 
@@ -610,7 +620,7 @@ def do_halves(call, layer, number, count, chunk, progress, scratch):
 def attend_rows(layer, chunk, scratch, number, queries, top, bottom, hidden):
     """Write the input of a layer's feed-forward block, of queries[top:bottom], to hidden, and as it is multiplied.
 
-    It consists of what attention found, from the members who have its parts, and the layer's input.
+    It is the output of attention, gathered from the members that have its parts, plus the layer's input.
     """
     count, width = len(hidden), len(layer.attention_norm.weight)
     gather_context(chunk, scratch, queries, top, bottom, layer.num_heads, width // layer.num_heads)
@@ -624,14 +634,14 @@ def attend_rows(layer, chunk, scratch, number, queries, top, bottom, hidden):
 
 
 @within
-def whole_feed_forward(layer, scratch, hidden, done, task):
+def whole_feed_forward(layer, scratch, hidden, winners, task):
     """Apply both halves of the feed-forward block to hidden [t, H'], in place, prepared before and after."""
     count, end = len(hidden), len(layer.inner.bias)
     second, divided = scratch.second[:count], layer.middle < end
-    feed_forward(layer, scratch, 0, layer.middle, hidden, done, task)
+    feed_forward(layer, scratch, 0, layer.middle, hidden, winners, task)
     if divided:
         clear(second)
-        feed_forward(layer, scratch, layer.middle, end, second, done, task)
+        feed_forward(layer, scratch, layer.middle, end, second, winners, task)
     for t in range(count):
         if divided:
             add(second[t], hidden[t])
@@ -640,14 +650,14 @@ def whole_feed_forward(layer, scratch, hidden, done, task):
 
 
 @within
-def add_halves(layer, chunk, done, top, bottom, count, scratch, hidden):
+def add_halves(layer, chunk, winners, top, bottom, count, scratch, hidden):
     """Write rows top to bottom, of `count`, to hidden, the layer's output, from the members who have its halves."""
     tasks = tasks_of(count, chunk.half_block)
     for q in range(top, bottom):
-        first, second = done[q // chunk.half_block] - 1, done[tasks + q // chunk.half_block] - 1
-        one, other, row = chunk.halves[first, 1, q], chunk.halves[second, 2, q], hidden[q - top]
+        first, second = winners[q // chunk.half_block] - 1, winners[tasks + q // chunk.half_block] - 1
+        first_sums, second_sums, row = chunk.halves[first, 1, q], chunk.halves[second, 2, q], hidden[q - top]
         for c in range(len(row)):
-            row[c] = one[c] + other[c]
+            row[c] = first_sums[c] + second_sums[c]
         layer_norm_row(row, layer.ffn_norm)
         prepare_row(hidden, q - top, scratch)
 
@@ -673,17 +683,18 @@ def run(call, ids, tables, layer, chunk, progress, scratch):
     """Apply one layer to a chunk as many times as `call.repeats` says, as one of the members of a thread team.
 
     All members call this with the same chunk and progress, and return when all is done. The output is in the members' copies
-    `hidden[:, repeats % 2]`; progress.done[-1] says in whose. With `call.last`, it is the states of the wanted tokens only.
+    `hidden[:, repeats % 2]`; progress.winners[-1] has their numbers. With `call.last`, only
+    selected tokens have output.
     """
     entered = cycles()
     matrix_tiles.configure()
     scratch.patience[:] = FIRST_PATIENCE
     for number in range(call.repeats):
         do_rows(call, ids, tables, layer, number, chunk, progress, scratch)
-        note_holders(progress.done[KINDS * number + ROWS], chunk.block, scratch.holders[: len(chunk.everyone)])
+        note_holders(progress.winners[KINDS * number + ROWS], chunk.block, scratch.holders[: len(chunk.everyone)])
         queries, query_starts, block = chunk.everyone, chunk.starts, chunk.block
         if call.last and number == call.repeats - 1:
-            queries, query_starts, block = chunk.wanted, chunk.wanted_starts, chunk.wanted_block
+            queries, query_starts, block = chunk.selected, chunk.selected_starts, chunk.selected_block
         do_heads(call, layer, number, queries, query_starts, chunk, progress, scratch)
         if chunk.half_block:
             do_attended(call, layer, number, queries, block, chunk, progress, scratch)

@@ -70,14 +70,14 @@ def release(context):
     return types.void(), generate
 
 
-def emit(numbers: str, builder: Any, *given: Any) -> None:
+def emit(numbers: str, builder: Any, *arguments: Any) -> None:
     """Emit the tile: see `tiles.tile`."""
-    rows, stride, count, vectors, weight, steps, following, fetched, sums, between = given
-    kernel = _Kernel(builder, numbers, rows, stride, steps, following, fetched, between)
-    both = builder.icmp_signed(">", count, ir.Constant(_I64, SIDE))
+    rows, stride, count, vectors, weight, steps, following, fetched, sums, sums_stride = arguments
+    kernel = _Kernel(builder, numbers, rows, stride, steps, following, fetched, sums_stride)
+    is_tall = builder.icmp_signed(">", count, ir.Constant(_I64, SIDE))
     pairs = builder.lshr(vectors, ir.Constant(_I64, 1))
     pair_size = builder.shl(steps, ir.Constant(_I64, 7))
-    for tall, likely in ((2, both), (1, builder.not_(both))):
+    for tall, likely in ((2, is_tall), (1, builder.not_(is_tall))):
         with builder.if_then(likely):
             with cgutils.for_range(builder, pairs) as loop:
                 right = builder.gep(weight, [builder.mul(loop.index, pair_size)])
@@ -92,10 +92,18 @@ class _Kernel:
     """Emits sums of 16 or 32 rows and 16 or 32 columns over all steps, 16 words at a time."""
 
     def __init__(
-        self, builder: Any, numbers: str, rows: Any, stride: Any, steps: Any, following: Any, fetched: Any, between: Any
+        self,
+        builder: Any,
+        numbers: str,
+        rows: Any,
+        stride: Any,
+        steps: Any,
+        following: Any,
+        fetched: Any,
+        sums_stride: Any,
     ) -> None:
         self.builder, self.product, self.following, self.fetched = builder, _PRODUCT[numbers], following, fetched
-        self.stride, self.steps, self.between = stride, builder.lshr(steps, ir.Constant(_I64, 4)), between
+        self.stride, self.steps, self.sums_stride = stride, builder.lshr(steps, ir.Constant(_I64, 4)), sums_stride
         self.rows = (rows, builder.gep(rows, [builder.shl(stride, ir.Constant(_I64, 4))]))
 
     def emit(self, tall: int, wide: int, weight: Any, sums: Any) -> None:
@@ -119,12 +127,12 @@ class _Kernel:
                         self._fetch(loop.index)
         for i in range(tall):
             for j in range(wide):
-                below = builder.mul(self.between, ir.Constant(_I64, SIDE * i))
+                below = builder.mul(self.sums_stride, ir.Constant(_I64, SIDE * i))
                 at = builder.gep(sums, [builder.add(below, ir.Constant(_I64, 64 * j))])
-                call_llvm(builder, "llvm.x86.tilestored64", [register(2 * i + j), at, self.between])
+                call_llvm(builder, "llvm.x86.tilestored64", [register(2 * i + j), at, self.sums_stride])
 
     def _fetch(self, step: Any) -> None:
-        """Emit the fetching of what a step fetches of the weight that follows."""
+        """Emit a step's prefetches of the weight's next panel."""
         builder, lines = self.builder, [ir.Constant(_I64, 64 * line) for line in range(LINES)]
         first = builder.mul(step, self.fetched)
         with cgutils.for_range(builder, self.fetched) as loop:
@@ -140,9 +148,9 @@ def _shapes(module: Any) -> Any:
     shapes[16:32:2] = 64  # bytes of a row
     shapes[48:56] = SIDE
     data = cgutils.create_constant_array(_BYTE, bytearray(shapes.tobytes()))
-    found = cgutils.global_constant(module, "albertkit_matrix_shapes", data)
-    found.align = 64
-    return found.bitcast(_BYTES)
+    constant = cgutils.global_constant(module, "albertkit_matrix_shapes", data)
+    constant.align = 64
+    return constant.bitcast(_BYTES)
 
 
 def _register(number: int) -> Any:

@@ -28,49 +28,51 @@ PATIENCE = 4
 class TaskProgress(NamedTuple):
     """How far the tasks of all phases are; the threads of a team share it."""
 
-    taken: np.ndarray  # int64 [phases, tasks]: how many threads took it without being asked to help
-    done: np.ndarray  # int64 [phases, tasks]: the member whose result counts, from 1; 0: none yet
+    claims: np.ndarray  # int64 [phases, tasks]: how many threads took it without being asked to help
+    winners: np.ndarray  # int64 [phases, tasks]: the member whose result counts, from 1; 0: none yet
     finished: np.ndarray  # int64 [phases]: how many tasks are done
     spent: np.ndarray  # int64 [M, 8]: cycles of each member in tasks of kinds 0 and 1, and in all; a cache line each
 
 
 def new_progress(phases: int, tasks: int, members: int) -> TaskProgress:
     """Return the progress of phases with at most so many tasks each."""
-    taken, done = np.zeros((2, phases, tasks), np.int64)
-    return TaskProgress(taken, done, np.zeros(phases, np.int64), np.zeros((members, 8), np.int64))
+    claims, winners = np.zeros((2, phases, tasks), np.int64)
+    return TaskProgress(claims, winners, np.zeros(phases, np.int64), np.zeros((members, 8), np.int64))
 
 
 # --- in compiled code -------------------------------------------------------------------------------------------------
 
 
 @intrinsic
-def _add(context, array, place, value):
-    """Add to array[place], int64, whatever other threads do, and return what was there."""
+def _add(context, array, index, value):
+    """Add to array[index], int64, whatever other threads do, and return the number before."""
 
     def generate(context, builder, signature, arguments):
-        return builder.atomic_rmw("add", _place(context, builder, signature, arguments), arguments[2], "seq_cst")
+        return builder.atomic_rmw(
+            "add", _element_pointer(context, builder, signature, arguments), arguments[2], "seq_cst"
+        )
 
     return types.int64(array, types.int64, types.int64), generate
 
 
 @intrinsic
-def _set_first(context, array, place, value):
-    """Set array[place], int64, where it is 0, and return whether it was; what this thread wrote before becomes visible."""
+def _set_first(context, array, index, value):
+    """Set array[index], int64, where it is 0, and return whether it was; what this thread wrote before becomes visible."""
 
     def generate(context, builder, signature, arguments):
-        where, nothing = _place(context, builder, signature, arguments), ir.Constant(ir.IntType(64), 0)
-        found = builder.cmpxchg(where, nothing, arguments[2], "seq_cst", "seq_cst")
-        return builder.extract_value(found, 1)
+        pointer, nothing = _element_pointer(context, builder, signature, arguments), ir.Constant(ir.IntType(64), 0)
+        exchange = builder.cmpxchg(pointer, nothing, arguments[2], "seq_cst", "seq_cst")
+        return builder.extract_value(exchange, 1)
 
     return types.boolean(array, types.int64, types.int64), generate
 
 
 @intrinsic
-def _read(context, array, place):
-    """Return array[place], int64, as other threads left it; everything that they wrote before is visible."""
+def _load_shared(context, array, index):
+    """Return array[index], int64, as other threads left it; everything that they wrote before is visible."""
 
     def generate(context, builder, signature, arguments):
-        return builder.load_atomic(_place(context, builder, signature, arguments), "acquire", 8)
+        return builder.load_atomic(_element_pointer(context, builder, signature, arguments), "acquire", 8)
 
     return types.int64(array, types.int64), generate
 
@@ -96,52 +98,52 @@ def cycles(context):
     return types.int64(), generate
 
 
-def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _element_pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     array = context.make_array(signature.args[0])(context, builder, arguments[0])
     return builder.gep(array.data, [arguments[1]])
 
 
 @within
-def take(progress, phase, tasks, member, members, patience):
+def take_task(progress, phase, tasks, member, members, patience):
     """Return a task of a phase for this member to do, or -1 when all are done and the next phase may begin.
 
     Members begin with a share each, and go on with what others have left. When all are taken, wait for those that others are
     at, so many cycles long, and then do one of them, too.
     """
     first = tasks * member // members
-    taken, done = progress.taken[phase], progress.done[phase]
+    claims, winners = progress.claims[phase], progress.winners[phase]
     for n in range(first, first + tasks):
         task = n if n < tasks else n - tasks
-        if _read(taken, task) == 0 and _add(taken, task, 1) == 0:
+        if _load_shared(claims, task) == 0 and _add(claims, task, 1) == 0:
             return task
     began = cycles()
-    while _read(progress.finished, phase) < tasks:
+    while _load_shared(progress.finished, phase) < tasks:
         if cycles() - began > patience:
             for n in range(first, first + tasks):
                 task = n if n < tasks else n - tasks
-                if _read(done, task) == 0:
+                if _load_shared(winners, task) == 0:
                     return task
         _pause()
     return -1
 
 
 @within
-def is_done(done, task):
-    """Return whether somebody has done a task, given its phase's progress.done."""
-    return _read(done, task) > 0
+def is_done(winners, task):
+    """Return whether a member has done a task, given its phase's progress.winners."""
+    return _load_shared(winners, task) > 0
 
 
 @within
-def finish(progress, phase, task, member, began, kind):
-    """Say that a task is done and this member's result counts, unless another was first; return the cycles since `began`.
+def finish_task(progress, phase, task, member, began, kind):
+    """Mark a task as done by this member, unless another was first; return the cycles since `began`.
 
-    They are added to the member's `progress.spent` of the kind.
+    The cycles are added to the member's `progress.spent` of the kind.
     """
-    if _set_first(progress.done[phase], task, member + 1):
+    if _set_first(progress.winners[phase], task, member + 1):
         _add(progress.finished, phase, 1)
-    taken = cycles() - began
-    progress.spent[member, kind] += taken
-    return taken
+    duration = cycles() - began
+    progress.spent[member, kind] += duration
+    return duration
 
 
 # --- in Python --------------------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ class ThreadTeam:
     def __init__(self) -> None:
         self._helpers = Helpers("albertkit-team")
 
-    def run(self, work: Callable[[int, int], None], members: int, left: Callable[[], None]) -> None:
+    def run(self, work: Callable[[int, int], None], members: int, on_finish: Callable[[], None]) -> None:
         """Call work(member, members) for every member, this thread being the first; alone if the others are busy.
 
         Returns when this thread's call does, and all is done then: another may still be in its own, or not have begun.
@@ -161,22 +163,22 @@ class ThreadTeam:
         Args:
             work: Releases the GIL, and returns when all of it is done, by whichever members.
             members: How many at most.
-            left: Called once, when no member is in `work` any more.
+            on_finish: Called once, when no member is in `work` any more.
         """
         if members > 1 and not self._helpers.free.acquire(blocking=False):
             members = 1
-        inside, counting = members, Lock()
+        num_active, counting = members, Lock()
 
         def enter(member: int) -> None:
-            nonlocal inside
+            nonlocal num_active
             try:
                 work(member, members)
             finally:
                 with counting:
-                    inside -= 1
-                    last = not inside
+                    num_active -= 1
+                    last = not num_active
                 if last:
-                    left()
+                    on_finish()
 
         try:
             for member in range(1, members):
@@ -184,7 +186,7 @@ class ThreadTeam:
                     self._helpers.submit(members - 1, enter, member)
                 except RuntimeError:  # no thread can be started, or the main thread has ended: those who came do all
                     with counting:
-                        inside -= members - member
+                        num_active -= members - member
                     break
             enter(0)
         finally:

@@ -19,11 +19,11 @@ from albertkit.jit import call_llvm, call_shared
 
 
 @intrinsic
-def transpose(context, given, holders, first, last, column, words, out, at, between):
-    """Write words of 16 tokens, from `column` on, as columns: out[at + w * between + t] is word w of token first + t.
+def transpose(context, source, holders, first, last, column, words, out, at, stride):
+    """Write words of 16 tokens, from `column` on, as columns: out[at + w * stride + t] is word w of token first + t.
 
     Args:
-        given: uint32 [M, T, 3H' in words], the members' copies.
+        source: uint32 [M, T, 3H' in words], the members' copies.
         holders: int64 [T], the member in whose copy a token's words are.
         first: The first token, int64.
         last: The last there is, int64: it is read for those beyond it, too.
@@ -31,10 +31,10 @@ def transpose(context, given, holders, first, last, column, words, out, at, betw
         words: How many, int64: 1 to 16 are written.
         out: uint32, one-dimensional.
         at: int64.
-        between: int64.
+        stride: int64.
     """
-    whole = types.int64
-    signature = types.void(given, holders, whole, whole, whole, whole, out, whole, whole)
+    int64 = types.int64
+    signature = types.void(source, holders, int64, int64, int64, int64, out, int64, int64)
 
     def generate(context, builder, signature, arguments):
         copies, members, target = (
@@ -62,7 +62,7 @@ def _emit_transposed(
     last: Any,
     words: Any,
     out: Any,
-    between: Any,
+    stride: Any,
 ) -> None:
     """Emit `transpose`: squares of 8, 4, 2 and 1 change places, as in a transposition by hand."""
     registers = []
@@ -75,14 +75,14 @@ def _emit_transposed(
     for size in (8, 4, 2, 1):
         for n in (n for n in range(VECTOR) if not n & size):
             upper, lower = registers[n], registers[n + size]
-            left = [lane if not lane & size else VECTOR + lane - size for lane in range(VECTOR)]
-            right = [lane + size if not lane & size else VECTOR + lane for lane in range(VECTOR)]
+            upper_lanes = [lane if not lane & size else VECTOR + lane - size for lane in range(VECTOR)]
+            lower_lanes = [lane + size if not lane & size else VECTOR + lane for lane in range(VECTOR)]
             registers[n], registers[n + size] = (
-                builder.shuffle_vector(upper, lower, ir.Constant(_WORDS, lanes)) for lanes in (left, right)
+                builder.shuffle_vector(upper, lower, ir.Constant(_WORDS, lanes)) for lanes in (upper_lanes, lower_lanes)
             )
     for w, register in enumerate(registers):
         with builder.if_then(builder.icmp_signed("<", ir.Constant(_I64, w), words), likely=True):
-            store(builder, register, builder.gep(out, [builder.mul(between, ir.Constant(_I64, w))]))
+            store(builder, register, builder.gep(out, [builder.mul(stride, ir.Constant(_I64, w))]))
 
 
 @intrinsic
@@ -91,13 +91,13 @@ def interleave_tokens(context, first, second, begin, out, at):
     signature = types.void(first, second, types.int64, out, types.int64)
 
     def generate(context, builder, signature, arguments):
-        def there(position: int, place: int) -> Any:
-            array = context.make_array(signature.args[position])(context, builder, arguments[position])
-            return builder.bitcast(builder.gep(array.data, [arguments[place]]), _BYTES)
+        def pointer(array_argument: int, index_argument: int) -> Any:
+            array = context.make_array(signature.args[array_argument])(context, builder, arguments[array_argument])
+            return builder.bitcast(builder.gep(array.data, [arguments[index_argument]]), _BYTES)
 
-        lower, upper = (builder.zext(load_register(builder, there(n, 2), _HALVES), _WORDS) for n in (0, 1))
+        lower, upper = (builder.zext(load_register(builder, pointer(n, 2), _HALVES), _WORDS) for n in (0, 1))
         sixteen = ir.Constant(_WORDS, [16] * VECTOR)
-        store(builder, builder.or_(lower, builder.shl(upper, sixteen)), there(3, 4))
+        store(builder, builder.or_(lower, builder.shl(upper, sixteen)), pointer(3, 4))
         return context.get_dummy_value()
 
     return signature, generate
@@ -114,7 +114,9 @@ _LOG2_E = 1.442695040888963
 # Two to the x for 0 <= x < 1, from the highest power down: relative error 7.5e-8, and 7.5e-5 for what is rounded to 8 bits later.
 _EXACT = (0.00187757667, 0.00898934009, 0.0558263181, 0.240153617, 0.693153073, 0.999999925)
 _ROUGH = (0.0780245227, 0.226067155, 0.695833541, 0.999925219)
-_LEAST = 100.0  # powers of two below minus this count as it: products with numbers below 2^-126 are ten times as slow
+_MAX_POWER = (
+    100.0  # powers of two below minus this count as it: products with numbers below 2^-126 are ten times as slow
+)
 _WHOLE_DOWN, _AS_IT_IS = 9, 4  # rounding: towards minus infinity without exceptions; as the processor is set
 
 
@@ -126,17 +128,17 @@ class Lanes:
     def __init__(self, builder: ir.IRBuilder, value: Any) -> None:
         self.builder, self.value = builder, value
 
-    def __add__(self, other: "Number") -> "Lanes":
-        return self._of(self.builder.fadd(self.value, self._lanes(other), flags=_FAST))
+    def __add__(self, operand: "Number") -> "Lanes":
+        return self._of(self.builder.fadd(self.value, self._lanes(operand), flags=_FAST))
 
-    def __sub__(self, other: "Number") -> "Lanes":
-        return self._of(self.builder.fsub(self.value, self._lanes(other), flags=_FAST))
+    def __sub__(self, operand: "Number") -> "Lanes":
+        return self._of(self.builder.fsub(self.value, self._lanes(operand), flags=_FAST))
 
-    def __mul__(self, other: "Number") -> "Lanes":
-        return self._of(self.builder.fmul(self.value, self._lanes(other), flags=_FAST))
+    def __mul__(self, operand: "Number") -> "Lanes":
+        return self._of(self.builder.fmul(self.value, self._lanes(operand), flags=_FAST))
 
-    def __rsub__(self, other: "Number") -> "Lanes":
-        return self._of(self.builder.fsub(self._lanes(other), self.value, flags=_FAST))
+    def __rsub__(self, operand: "Number") -> "Lanes":
+        return self._of(self.builder.fsub(self._lanes(operand), self.value, flags=_FAST))
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -145,17 +147,17 @@ class Lanes:
         """Return one number in all lanes."""
         return cls(builder, ir.Constant(_FLOATS, [float(np.float32(number))] * VECTOR))
 
-    def call(self, name: str, *others: "Number") -> "Lanes":
+    def call(self, name: str, *operands: "Number") -> "Lanes":
         """Emit a function of LLVM that takes and returns such registers.
 
         Without the flags a maximum looks for NaN each time: three instructions in place of one, and one lane after another.
         """
-        given = [self.value, *map(self._lanes, others)]
-        return self._of(call_llvm(self.builder, name, given, _FLOATS, fastmath=_FAST))
+        arguments = [self.value, *map(self._lanes, operands)]
+        return self._of(call_llvm(self.builder, name, arguments, _FLOATS, fastmath=_FAST))
 
-    def special(self, name: str, *others: Any) -> "Lanes":
+    def special(self, name: str, *operands: Any) -> "Lanes":
         """Emit one of AVX-512's own, which take a result for lanes that a mask leaves out, here none, the mask, and more."""
-        return self._of(call_llvm(self.builder, f"llvm.x86.avx512.{name}.ps.512", [self.value, *others], _FLOATS))
+        return self._of(call_llvm(self.builder, f"llvm.x86.avx512.{name}.ps.512", [self.value, *operands], _FLOATS))
 
     def _of(self, value: Any) -> "Lanes":
         return Lanes(self.builder, value)
@@ -170,11 +172,11 @@ Number = Lanes | float
 # --- formulas ---------------------------------------------------------------------------------------------------------
 
 
-def _least(x: Lanes, y: Number) -> Lanes:
+def _minimum(x: Lanes, y: Number) -> Lanes:
     return x.call("llvm.minnum.v16f32", y)
 
 
-def _most(x: Lanes, y: Number) -> Lanes:
+def _maximum(x: Lanes, y: Number) -> Lanes:
     return x.call("llvm.maxnum.v16f32", y)
 
 
@@ -197,7 +199,7 @@ def _reciprocal(x: Lanes, exact: bool) -> Lanes:
 def _gelu_tanh(x: Lanes, exact: bool) -> Lanes:
     """Gelu by tanh, as Google does."""
     z = x * (_LOG2_E * -1.5957691216 + _LOG2_E * -0.0713548162 * x * x)  # -2·sqrt(2/pi)·(x + 0.044715·x³)
-    return x * _reciprocal(1.0 + _exp2(_least(_most(z, -_LEAST), _LEAST), exact), exact)
+    return x * _reciprocal(1.0 + _exp2(_minimum(_maximum(z, -_MAX_POWER), _MAX_POWER), exact), exact)
 
 
 def _gelu_erf(x: Lanes, exact: bool) -> Lanes:
@@ -207,19 +209,19 @@ def _gelu_erf(x: Lanes, exact: bool) -> Lanes:
     p = 0.5307027 * r - 0.72657603  # their coefficients, halved
     p = (p * r + 0.71070687) * r - 0.14224837
     p = (p * r + 0.12741479) * r
-    return _most(x, 0.0) - y * p * _exp2(_most(x * x * (_LOG2_E * -0.5), -_LEAST), exact)
+    return _maximum(x, 0.0) - y * p * _exp2(_maximum(x * x * (_LOG2_E * -0.5), -_MAX_POWER), exact)
 
 
 def _tanh(x: Lanes, exact: bool) -> Lanes:
     """Tanh, error 2e-7."""
-    z = _least(_most(x * (2 * _LOG2_E), -_LEAST), _LEAST)
+    z = _minimum(_maximum(x * (2 * _LOG2_E), -_MAX_POWER), _MAX_POWER)
     return 1.0 - 2.0 * _reciprocal(1.0 + _exp2(z, exact), exact)
 
 
 _FINISH: dict[int, Callable[[Lanes, bool], Lanes]] = {
     GELU_TANH: _gelu_tanh,
     GELU_ERF: _gelu_erf,
-    RELU: lambda x, exact: _most(x, 0.0),
+    RELU: lambda x, exact: _maximum(x, 0.0),
     STORE: lambda x, exact: x,
     ADD: lambda x, exact: x,
     TANH: _tanh,
@@ -230,14 +232,14 @@ _FINISH: dict[int, Callable[[Lanes, bool], Lanes]] = {
 
 
 @intrinsic
-def finish_rows(context, sums, count, columns, left, vectors, scale, top, how, out):
-    """Write row scale · (column scale · (sums - shift)) + bias, finished, into out[top : top + count, left : left + 16·vectors].
+def finish_rows(context, sums, count, columns, first_column, vectors, scale, top, how, out):
+    """Write row scale · (column scale · (sums - shift)) + bias, finished, into out[top:, first_column:].
 
     Args:
         sums: int32 or float32 [count or more, at least 16·vectors].
         count: How many rows, int64.
         columns: Scale fp32, shift as sums, and bias fp32 of each output: a tuple of arrays [O'].
-        left: The first output, int64.
+        first_column: The first output, int64.
         vectors: Registers of outputs, int64.
         scale: Of rows, fp32 [t].
         top: The first row, int64.
@@ -245,7 +247,7 @@ def finish_rows(context, sums, count, columns, left, vectors, scale, top, how, o
         out: float32, or uint16 (bfloat16's bits), [t, O'].
     """
     signature = types.void(sums, types.int64, columns, types.int64, types.int64, scale, types.int64, types.int64, out)
-    is_int8, held = sums.dtype == types.int32, out.dtype
+    is_int8, out_dtype = sums.dtype == types.int32, out.dtype
 
     def generate(context, builder, signature, arguments):
         def data(position: int) -> tuple[Any, Any]:
@@ -257,27 +259,27 @@ def finish_rows(context, sums, count, columns, left, vectors, scale, top, how, o
             start = context.make_array(signature.args[2][position])(context, builder, array).data
             return builder.bitcast(builder.gep(start, [arguments[3]]), _BYTES)
 
-        (found, between), (scales, step), (target, stride) = data(0), data(5), data(8)
-        size = ir.Constant(_I64, 4 if held == types.float32 else 2)
+        (sums_data, sums_stride), (scales, step), (target, stride) = data(0), data(5), data(8)
+        size = ir.Constant(_I64, 4 if out_dtype == types.float32 else 2)
         start = builder.add(builder.mul(arguments[6], stride), builder.mul(arguments[3], size))
-        given = [
-            *(found, between, *(of_column(position) for position in range(3))),
+        values = [
+            *(sums_data, sums_stride, *(of_column(position) for position in range(3))),
             *(builder.gep(scales, [builder.mul(arguments[6], step)]), builder.gep(target, [start]), stride),
             *(arguments[1], arguments[4], arguments[7]),
         ]
-        name = f"albertkit_finish_{'int32' if is_int8 else 'fp32'}_{held}"
-        call_shared(builder, name, partial(_emit_kinds, is_int8, held), given)
+        name = f"albertkit_finish_{'int32' if is_int8 else 'fp32'}_{out_dtype}"
+        call_shared(builder, name, partial(_emit_kinds, is_int8, out_dtype), values)
         return context.get_dummy_value()
 
     return signature, generate
 
 
-def _emit_kinds(is_int8: bool, held: types.Type, builder: Any, *given: Any) -> None:
+def _emit_kinds(is_int8: bool, out_dtype: types.Type, builder: Any, *arguments: Any) -> None:
     """Emit `finish_rows` for every way to finish and every count of registers."""
-    for argument in given:
+    for argument in arguments:
         if argument.type == _BYTES:
             argument.add_attribute("noalias")
-    count, vectors, how = given[8:]
+    count, vectors, how = arguments[8:]
     after = builder.append_basic_block("finished")
     kinds = builder.switch(builder.add(builder.mul(how, ir.Constant(_I64, VECTORS)), vectors), after)
     for number in _FINISH:
@@ -285,9 +287,9 @@ def _emit_kinds(is_int8: bool, held: types.Type, builder: Any, *given: Any) -> N
             block = builder.append_basic_block(f"finish_{number}_{registers}")
             kinds.add_case(ir.Constant(_I64, number * VECTORS + registers), block)
             builder.position_at_end(block)
-            columns = [_Column(builder, given, register, is_int8) for register in range(registers)]
+            columns = [_Column(builder, arguments, register, is_int8) for register in range(registers)]
             with cgutils.for_range(builder, count) as loop:
-                _emit_row(builder, given, loop.index, columns, number, held)
+                _emit_row(builder, arguments, loop.index, columns, number, out_dtype)
             builder.branch(after)
     builder.position_at_end(after)
 
@@ -295,11 +297,11 @@ def _emit_kinds(is_int8: bool, held: types.Type, builder: Any, *given: Any) -> N
 class _Column:
     """Sixteen columns' scales, shifts and biases, which stay in registers for all rows of a tile."""
 
-    def __init__(self, builder: Any, given: Any, register: int, is_int8: bool) -> None:
+    def __init__(self, builder: Any, arguments: Any, register: int, is_int8: bool) -> None:
         def of(pointer: Any, kind: Any = _FLOATS) -> Any:
             return load_register(builder, _register_at(builder, pointer, ir.Constant(_I64, register), 4), kind)
 
-        _, _, scales, shifts, biases = given[:5]
+        _, _, scales, shifts, biases = arguments[:5]
         self.at, self.is_int8 = ir.Constant(_I64, register), is_int8
         self.scale, self.bias = Lanes(builder, of(scales)), Lanes(builder, of(biases))
         self.shift = of(shifts, _WORDS) if is_int8 else None
@@ -312,21 +314,23 @@ class _Column:
         return Lanes(builder, sums) * (self.scale * row_scale) + self.bias
 
 
-def _emit_row(builder: Any, given: Any, row: Any, columns: list[_Column], number: int, held: types.Type) -> None:
-    """Emit what makes outputs of one row of sums."""
-    sums, between, _, _, _, row_scales, out, stride = given[:8]
-    row_sums = builder.gep(sums, [builder.mul(row, between)])
+def _emit_row(
+    builder: Any, arguments: Any, row: Any, columns: list[_Column], number: int, out_dtype: types.Type
+) -> None:
+    """Emit the outputs of one row of sums."""
+    sums, sums_stride, _, _, _, row_scales, out, stride = arguments[:8]
+    row_sums = builder.gep(sums, [builder.mul(row, sums_stride)])
     target = builder.gep(out, [builder.mul(row, stride)])
-    one = load_register(builder, builder.gep(row_scales, [builder.shl(row, ir.Constant(_I64, 2))]), _FLOAT)
-    row_scale = Lanes(builder, everywhere(builder, one))
-    size = 4 if held == types.float32 else 2
+    scale = load_register(builder, builder.gep(row_scales, [builder.shl(row, ir.Constant(_I64, 2))]), _FLOAT)
+    row_scale = Lanes(builder, everywhere(builder, scale))
+    size = 4 if out_dtype == types.float32 else 2
     for column in columns:
-        value, there = column.value(builder, row_sums, row_scale), _register_at(builder, target, column.at, size)
+        value, pointer = column.value(builder, row_sums, row_scale), _register_at(builder, target, column.at, size)
         if number == ADD:
-            before = load_register(builder, there, _FLOATS if held == types.float32 else _HALVES)
+            before = load_register(builder, pointer, _FLOATS if out_dtype == types.float32 else _HALVES)
             value += Lanes(builder, _as_floats(builder, before))
-        exact = not column.is_int8 and held == types.float32
-        store(builder, _as_held(builder, _FINISH[number](value, exact).value, held), there)
+        exact = not column.is_int8 and out_dtype == types.float32
+        store(builder, _cast_to(builder, _FINISH[number](value, exact).value, out_dtype), pointer)
 
 
 def _register_at(builder: Any, pointer: Any, register: Any, size: int) -> Any:
@@ -341,9 +345,9 @@ def _as_floats(builder: Any, value: Any) -> Any:
     return builder.bitcast(builder.shl(builder.zext(value, _WORDS), sixteen), _FLOATS)
 
 
-def _as_held(builder: Any, value: Any, held: types.Type) -> Any:
+def _cast_to(builder: Any, value: Any, dtype: types.Type) -> Any:
     """Convert like `arithmetic.as_held`."""
-    if held == types.float32:
+    if dtype == types.float32:
         return value
     return call_llvm(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", [value], _HALVES)
 
@@ -362,7 +366,7 @@ def exponentials(context, scores, row, length, shares):
         shares: float32, or uint16 (bfloat16's bits), as wide.
     """
     signature = types.float32(scores, types.int64, types.int64, shares)
-    held = shares.dtype
+    share_dtype = shares.dtype
 
     def generate(context, builder, signature, arguments):
         def row_of(position: int) -> Any:
@@ -370,37 +374,41 @@ def exponentials(context, scores, row, length, shares):
             start = builder.mul(arguments[1], builder.extract_value(array.strides, 0))
             return builder.gep(builder.bitcast(array.data, _BYTES), [start])
 
-        given = [row_of(0), arguments[2], row_of(3)]
+        values = [row_of(0), arguments[2], row_of(3)]
         return call_shared(
-            builder, f"albertkit_exponentials_{held}", partial(_emit_exponentials, held), given, ir.FloatType
+            builder,
+            f"albertkit_exponentials_{share_dtype}",
+            partial(_emit_exponentials, share_dtype),
+            values,
+            ir.FloatType,
         )
 
     return signature, generate
 
 
-def _emit_exponentials(held: types.Type, builder: Any, scores: Any, length: Any, shares: Any) -> Any:
+def _emit_exponentials(share_dtype: types.Type, builder: Any, scores: Any, length: Any, shares: Any) -> Any:
     """Emit `exponentials`; return the sum."""
     lowest, nothing = (ir.Constant(_FLOATS, [number] * VECTOR) for number in (float("-inf"), 0.0))
     total = cgutils.alloca_once_value(builder, nothing)
-    size, one = 4 if held == types.float32 else 2, ir.Constant(_I64, 1)
+    size = 4 if share_dtype == types.float32 else 2
     registers = builder.udiv(builder.add(length, ir.Constant(_I64, VECTOR - 1)), ir.Constant(_I64, VECTOR))
-    last = builder.sub(registers, one)
+    last = builder.sub(registers, ir.Constant(_I64, 1))
     filled = builder.trunc(builder.sub(length, builder.shl(last, ir.Constant(_I64, 4))), _WORD)
-    there = builder.icmp_signed("<", ir.Constant(_WORDS, list(range(VECTOR))), everywhere(builder, filled))
+    is_valid = builder.icmp_signed("<", ir.Constant(_WORDS, list(range(VECTOR))), everywhere(builder, filled))
 
-    end = _register_at(builder, scores, last, 4)  # what is beyond the length is left there by others
-    store(builder, builder.select(there, load_register(builder, end, _FLOATS), lowest), end)
+    end = _register_at(builder, scores, last, 4)  # numbers beyond the length come from earlier rows
+    store(builder, builder.select(is_valid, load_register(builder, end, _FLOATS), lowest), end)
     highest = _largest(builder, scores, registers)
     with cgutils.for_range(builder, registers) as loop:
         score = Lanes(builder, load_register(builder, _register_at(builder, scores, loop.index, 4), _FLOATS))
-        value = _exp2(_most((score - highest) * _LOG2_E, -_LEAST), held == types.float32)
+        value = _exp2(_maximum((score - highest) * _LOG2_E, -_MAX_POWER), share_dtype == types.float32)
         builder.store((Lanes(builder, builder.load(total)) + value).value, total)
-        store(builder, _as_held(builder, value.value, held), _register_at(builder, shares, loop.index, size))
+        store(builder, _cast_to(builder, value.value, share_dtype), _register_at(builder, shares, loop.index, size))
     end = _register_at(builder, shares, last, size)
-    share = load_register(builder, end, _FLOATS if held == types.float32 else _HALVES)
-    store(builder, builder.select(there, share, ir.Constant(share.type, None)), end)
-    given = [ir.Constant(_FLOAT, 0.0), builder.load(total)]
-    return call_llvm(builder, "llvm.vector.reduce.fadd.v16f32", given, _FLOAT, fastmath=("reassoc",))
+    share = load_register(builder, end, _FLOATS if share_dtype == types.float32 else _HALVES)
+    store(builder, builder.select(is_valid, share, ir.Constant(share.type, None)), end)
+    arguments = [ir.Constant(_FLOAT, 0.0), builder.load(total)]
+    return call_llvm(builder, "llvm.vector.reduce.fadd.v16f32", arguments, _FLOAT, fastmath=("reassoc",))
 
 
 def _largest(builder: Any, scores: Any, registers: Any) -> Lanes:
@@ -410,7 +418,7 @@ def _largest(builder: Any, scores: Any, registers: Any) -> Lanes:
 
     def note(register: Any, top: Any) -> None:
         score = Lanes(builder, load_register(builder, _register_at(builder, scores, register, 4), _FLOATS))
-        builder.store(_most(score, Lanes(builder, builder.load(top))).value, top)
+        builder.store(_maximum(score, Lanes(builder, builder.load(top))).value, top)
 
     fours = builder.udiv(registers, four)
     with builder.if_then(builder.icmp_signed(">", fours, ir.Constant(_I64, 0))):
@@ -418,48 +426,49 @@ def _largest(builder: Any, scores: Any, registers: Any) -> Lanes:
             first = builder.mul(loop.index, four)
             for number, top in enumerate(tops):
                 note(builder.add(first, ir.Constant(_I64, number)), top)
-        one, two, three, last = (Lanes(builder, builder.load(top)) for top in tops)
-        builder.store(_most(_most(one, two), _most(three, last)).value, tops[0])
+        lanes = [Lanes(builder, builder.load(top)) for top in tops]
+        largest = _maximum(_maximum(lanes[0], lanes[1]), _maximum(lanes[2], lanes[3]))
+        builder.store(largest.value, tops[0])
     with cgutils.for_range_slice(builder, builder.mul(fours, four), registers, ir.Constant(_I64, 1)) as (register, _):
         note(register, tops[0])
-    most = builder.load(tops[0])
-    largest = call_llvm(builder, "llvm.vector.reduce.fmax.v16f32", [most], _FLOAT, fastmath=_FAST)
-    return Lanes(builder, everywhere(builder, largest))
+    maxima = builder.load(tops[0])
+    number = call_llvm(builder, "llvm.vector.reduce.fmax.v16f32", [maxima], _FLOAT, fastmath=_FAST)
+    return Lanes(builder, everywhere(builder, number))
 
 
 @intrinsic
-def write_scaled(context, found, count, factors, columns, out, top, left):
-    """Write found[i, :columns] times factors[i] into out[top + i, left : left + columns] for so many rows, all fp32."""
-    signature = types.void(found, types.int64, factors, types.int64, out, types.int64, types.int64)
+def write_scaled(context, sums, count, factors, columns, out, top, first_column):
+    """Write sums[i, :columns] times factors[i] into out[top + i, first_column :] for `count` rows, all fp32."""
+    signature = types.void(sums, types.int64, factors, types.int64, out, types.int64, types.int64)
 
     def generate(context, builder, signature, arguments):
-        def array(position: int) -> tuple[Any, Any]:
-            made = context.make_array(signature.args[position])(context, builder, arguments[position])
-            return builder.bitcast(made.data, _BYTES), builder.extract_value(made.strides, 0)
+        def data(position: int) -> tuple[Any, Any]:
+            values = context.make_array(signature.args[position])(context, builder, arguments[position])
+            return builder.bitcast(values.data, _BYTES), builder.extract_value(values.strides, 0)
 
-        (rows, between), (scales, _), (target, stride) = array(0), array(2), array(4)
+        (rows, sums_stride), (scales, _), (target, stride) = data(0), data(2), data(4)
         start = builder.add(builder.mul(arguments[5], stride), builder.shl(arguments[6], ir.Constant(_I64, 2)))
-        given = [rows, between, scales, arguments[1], arguments[3], builder.gep(target, [start]), stride]
-        call_shared(builder, "albertkit_write_scaled", _emit_scaled, given)
+        addresses = [rows, sums_stride, scales, arguments[1], arguments[3], builder.gep(target, [start]), stride]
+        call_shared(builder, "albertkit_write_scaled", _emit_scaled, addresses)
         return context.get_dummy_value()
 
     return signature, generate
 
 
 def _emit_scaled(
-    builder: Any, found: Any, between: Any, factors: Any, count: Any, columns: Any, out: Any, stride: Any
+    builder: Any, sums: Any, sums_stride: Any, factors: Any, count: Any, columns: Any, out: Any, stride: Any
 ) -> None:
     """Emit `write_scaled`, register by register: of the last one a mask stores the part that belongs to the row."""
     lanes, sixteen = ir.Constant(_WORDS, list(range(VECTOR))), ir.Constant(_I64, VECTOR)
     registers = builder.udiv(builder.add(columns, ir.Constant(_I64, VECTOR - 1)), sixteen)
     with cgutils.for_range(builder, count) as row:
-        source = builder.gep(found, [builder.mul(row.index, between)])
+        source = builder.gep(sums, [builder.mul(row.index, sums_stride)])
         target = builder.gep(out, [builder.mul(row.index, stride)])
         factor = load_register(builder, builder.gep(factors, [builder.shl(row.index, ir.Constant(_I64, 2))]), _FLOAT)
         with cgutils.for_range(builder, registers) as loop:
             value = load_register(builder, _register_at(builder, source, loop.index, 4), _FLOATS)
             scaled = builder.fmul(value, everywhere(builder, factor))
-            rest = builder.trunc(builder.sub(columns, builder.mul(loop.index, sixteen)), _WORD)
-            there = builder.icmp_signed("<", lanes, everywhere(builder, rest))
-            given = [scaled, _register_at(builder, target, loop.index, 4), ir.Constant(_WORD, 1), there]
-            call_llvm(builder, "llvm.masked.store.v16f32.p0", given)
+            num_remaining = builder.trunc(builder.sub(columns, builder.mul(loop.index, sixteen)), _WORD)
+            is_valid = builder.icmp_signed("<", lanes, everywhere(builder, num_remaining))
+            arguments = [scaled, _register_at(builder, target, loop.index, 4), ir.Constant(_WORD, 1), is_valid]
+            call_llvm(builder, "llvm.masked.store.v16f32.p0", arguments)

@@ -26,7 +26,7 @@ from albertkit.engines.cpu import matrix_tiles
 from albertkit.jit import call_llvm, call_shared, prefetch
 
 ROWS, VECTORS = 6, 4  # of a full tile; `rows_of` says how many it has where it is matrix_tiles'
-MOST_ROWS = matrix_tiles.ROWS
+MAX_TILE_ROWS = matrix_tiles.ROWS
 VECTOR = 16  # 32-bit numbers of a register
 COLUMNS = VECTORS * VECTOR
 
@@ -65,16 +65,16 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, fetched
         weight = builder.bitcast(builder.gep(weights.data, [start]), _BYTES)
         following = builder.bitcast(builder.gep(weights.data, [arguments[7]]), _BYTES)
         corner = builder.bitcast(sums.data, _BYTES)
-        between = builder.extract_value(sums.strides, 0)
+        sums_stride = builder.extract_value(sums.strides, 0)
         if _in_matrices(left):
-            given, emit = (
-                [first, stride, count, vectors, weight, steps, following, arguments[8], corner, between],
+            values, emit = (
+                [first, stride, count, vectors, weight, steps, following, arguments[8], corner, sums_stride],
                 matrix_tiles.emit,
             )
         else:
             shape = builder.add(builder.shl(count, ir.Constant(_I64, 2)), vectors)
-            given, emit = [first, stride, shape, weight, steps, following, corner, between], _emit
-        call_shared(builder, f"albertkit_tile_{numbers}", partial(emit, numbers), given)
+            values, emit = [first, stride, shape, weight, steps, following, corner, sums_stride], _emit
+        call_shared(builder, f"albertkit_tile_{numbers}", partial(emit, numbers), values)
         return context.get_dummy_value()
 
     return signature, generate
@@ -90,8 +90,8 @@ def rows_of(rows: Any) -> Any:
 
 @overload(rows_of, jit_options=WITHIN)
 def _overload_rows_of(rows):
-    most = matrix_tiles.ROWS if _in_matrices(rows) else ROWS
-    return lambda rows: most
+    num_rows = matrix_tiles.ROWS if _in_matrices(rows) else ROWS
+    return lambda rows: num_rows
 
 
 def vectors_of(rows: Any) -> Any:
@@ -100,8 +100,8 @@ def vectors_of(rows: Any) -> Any:
 
 @overload(vectors_of, jit_options=WITHIN)
 def _overload_vectors_of(rows):
-    most = 2 if _in_matrices(rows) else VECTORS
-    return lambda rows: most
+    num_vectors = 2 if _in_matrices(rows) else VECTORS
+    return lambda rows: num_vectors
 
 
 def fetching(rows: Any, tiles: Any, size: Any) -> Any:
@@ -146,23 +146,23 @@ def panel_offset(rows: Any, steps: Any, columns: Any, register: Any, step: Any) 
 
 
 @overload(panel_offset, jit_options=WITHIN)
-def _overload_place(rows, steps, columns, register, step):
+def _overload_panel_offset(rows, steps, columns, register, step):
     if not _in_matrices(rows):
         return lambda rows, steps, columns, register, step: step * columns + register * VECTOR
     side = matrix_tiles.SIDE
 
-    def place_in_matrices(rows, steps, columns, register, step):
+    def offset_in_matrices(rows, steps, columns, register, step):
         pair = register // 2
-        wide = min(2, columns // VECTOR - 2 * pair)
-        matrix = step // side * wide + register % 2
+        width = min(2, columns // VECTOR - 2 * pair)
+        matrix = step // side * width + register % 2
         return (2 * pair * steps + matrix * side + step % side) * VECTOR
 
-    return place_in_matrices
+    return offset_in_matrices
 
 
-def _emit(numbers: str, builder: Any, *given: Any) -> None:
+def _emit(numbers: str, builder: Any, *arguments: Any) -> None:
     """Emit all shapes of a tile."""
-    rows, stride, shape, weight, steps, ahead, sums, between = given
+    rows, stride, shape, weight, steps, ahead, sums, sums_stride = arguments
     after = builder.append_basic_block("tiled")
     shapes = builder.switch(shape, after)
     for count in range(1, ROWS + 1):
@@ -173,7 +173,7 @@ def _emit(numbers: str, builder: Any, *given: Any) -> None:
             at = [builder.gep(rows, [builder.mul(stride, ir.Constant(_I64, i))]) for i in range(count)]
             for i, registers in enumerate(_emit_loop(builder, numbers, at, weight, steps, ahead, vectors)):
                 for j, register in enumerate(registers):
-                    offset = builder.add(builder.mul(between, ir.Constant(_I64, i)), ir.Constant(_I64, 64 * j))
+                    offset = builder.add(builder.mul(sums_stride, ir.Constant(_I64, i)), ir.Constant(_I64, 64 * j))
                     store(builder, register, builder.gep(sums, [offset]))
             builder.branch(after)
     builder.position_at_end(after)
@@ -210,13 +210,13 @@ def _emit_loop(
     return following
 
 
-def _multiply(builder: Any, numbers: str, left: Any, right: Any, old: Any) -> Any:
+def _multiply(builder: Any, numbers: str, word: Any, register: Any, old: Any) -> Any:
     if numbers == "fp32":
-        factors = [builder.bitcast(factor, _FLOATS) for factor in (left, right)]
+        factors = [builder.bitcast(factor, _FLOATS) for factor in (word, register)]
         return call_llvm(builder, "llvm.fmuladd.v16f32", [*factors, old], _FLOATS)
     # LLVM knows both under the types they once had, and brings them up to date itself.
     name = {"int8": "llvm.x86.avx512.vpdpbusd.512", "bf16": "llvm.x86.avx512bf16.dpbf16ps.512"}[numbers]
-    return call_llvm(builder, name, [old, left, right], old.type)
+    return call_llvm(builder, name, [old, word, register], old.type)
 
 
 def everywhere(builder: Any, number: Any) -> Any:
@@ -227,9 +227,9 @@ def everywhere(builder: Any, number: Any) -> Any:
 
 def load_register(builder: Any, pointer: Any, kind: Any) -> Any:
     """Load a number or a register from bytes that begin anywhere."""
-    found = builder.load(builder.bitcast(pointer, kind.as_pointer()))
-    found.align = 1
-    return found
+    value = builder.load(builder.bitcast(pointer, kind.as_pointer()))
+    value.align = 1
+    return value
 
 
 def store(builder: Any, value: Any, pointer: Any) -> None:

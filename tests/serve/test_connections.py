@@ -15,7 +15,7 @@ import uvicorn
 
 from albertkit.serve import connection as module
 from albertkit.serve.connection import Connection, Server
-from albertkit.serve.server import _ending_well, _listening
+from albertkit.serve.server import _graceful_signals, _listening
 
 
 async def app(scope, receive, send):
@@ -179,7 +179,7 @@ def test_answers_come_before_the_refusal_of_what_follows():
 
 
 def test_who_takes_nothing_of_an_answer_is_let_go(monkeypatch):
-    monkeypatch.setattr(module, "TAKING_SECONDS", 0.2)
+    monkeypatch.setattr(module, "READ_SECONDS", 0.2)
 
     async def large(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"50000000")]})
@@ -219,7 +219,7 @@ def test_a_terminal_that_closes_lets_the_server_drain(before, drains):
     server = Server(uvicorn.Config(app, log_config=None), 1000.0)
     original = signal.signal(signal.SIGHUP, before)
     try:
-        with _ending_well(server):
+        with _graceful_signals(server):
             for _ in range(2):
                 signal.raise_signal(signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) == before

@@ -14,7 +14,7 @@ from albertkit.errors import CheckpointError, ConfigError
 from albertkit.serve import bounds
 from albertkit.serve.logs import REQUESTS, JsonFormatter, PlainFormatter, log_to_stderr
 from albertkit.serve.options import ServeOptions
-from albertkit.serve.processes import named_folders
+from albertkit.serve.processes import parse_folders
 from albertkit.serve.reading import check_shape, read_body
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.schemas import ClassifyRequest, EmbeddingsRequest
@@ -178,14 +178,14 @@ def test_colons_within_texts_are_no_keys():
 
 
 def test_the_largest_requests_that_are_allowed_are_read():
-    rows = [[7] * 270] * bounds.MOST_TEXTS
+    rows = [[7] * 270] * bounds.MAX_TEXTS
     body = json.dumps({"model": "m", "input": rows}, separators=(",", ":")).encode()
     assert read_body(body, EmbeddingsRequest).input == rows
-    pairs = [["a", "b"]] * bounds.MOST_TEXTS
+    pairs = [["a", "b"]] * bounds.MAX_TEXTS
     assert read_body(json.dumps({"texts": pairs}).encode(), ClassifyRequest).texts == pairs
-    bounds.check_numbers(bounds.MOST_NUMBERS)
+    bounds.check_numbers(bounds.MAX_NUMBERS)
     with pytest.raises(ServiceError, match="at most 2,000,000 are sent"):
-        bounds.check_numbers(bounds.MOST_NUMBERS + 1)
+        bounds.check_numbers(bounds.MAX_NUMBERS + 1)
 
 
 # --- options, models, logs --------------------------------------------------------------------------------------------
@@ -229,11 +229,11 @@ def test_keys(tmp_path, monkeypatch):
 
 def test_names_of_models(tmp_path):
     (tmp_path / "a=b").mkdir()
-    found = named_folders([f"mine={tmp_path}", str(tmp_path / "a=b"), "runs/sst2/best"])
+    found = parse_folders([f"mine={tmp_path}", str(tmp_path / "a=b"), "runs/sst2/best"])
     assert found == {"mine": str(tmp_path), "a=b": str(tmp_path / "a=b"), "best": "runs/sst2/best"}
     for wrong in ([], ["=x"], ["x="], ["m/x", "n/x"]):
         with pytest.raises(ConfigError, match=r"\[bad-value\]"):
-            named_folders(wrong)
+            parse_folders(wrong)
 
 
 def test_early_exit_of_models_without_exits_is_refused(folders, tmp_path):

@@ -93,7 +93,7 @@ def test_want_of_descriptors_or_memory_is_named(code, monkeypatch):
 
 
 def test_the_sum_of_uploads_is_bounded(monkeypatch):
-    monkeypatch.setattr(gate, "MOST_UPLOADS", 0.1)
+    monkeypatch.setattr(gate, "MAX_UPLOADS", 0.1)
     with make_client(max_upload_megabytes=10) as client:
         answer = client.post("/caption", files=VIDEO)
         assert slug_of(answer) == (429, "busy")

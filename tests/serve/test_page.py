@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 import albertkit.serve
-from albertkit.serve.service import _too_long
+from albertkit.serve.service import _too_long_error
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -321,7 +321,7 @@ def test_layers_promise_words_only_of_models_that_have_them(opened, stub, kinds,
 
 def test_a_text_that_is_too_long_can_be_cut(complaining, opened, stub):
     features = SimpleNamespace(sequences_of=lambda count: np.arange(count + 1), lengths=np.array([24]))
-    error = _too_long(np.array([7]), features)
+    error = _too_long_error(np.array([7]), features)
     answer = stub.answers["classify"]
     cut = {**answer, "results": [{**answer["results"][0], "tokens": 31, "truncated": 7}]}
 

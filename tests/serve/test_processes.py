@@ -13,7 +13,7 @@ import uvloop
 
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.processes import WorkerProcess
-from albertkit.serve.protocol import Alive, StartMessage, packed
+from albertkit.serve.protocol import Alive, StartMessage, pack_message
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 
@@ -51,7 +51,7 @@ def test_a_worker_does_not_know_the_key(start, monkeypatch):
     assert options.api_key == "a-secret"
     WorkerProcess(StartMessage({}, options)).kill()
     assert "a-secret" not in started["env"].values()
-    assert b"a-secret" not in packed(StartMessage({}, options))
+    assert b"a-secret" not in pack_message(StartMessage({}, options))
     assert pickle.loads(pickle.dumps(options)) == options
 
 

@@ -61,7 +61,7 @@ def one_after_the_other():
     return app
 
 
-@pytest.mark.parametrize("bound", [{"MOST_REQUESTS": 20}, {"MOST_HELD": 10}], ids=["requests", "bodies"])
+@pytest.mark.parametrize("bound", [{"MAX_REQUESTS": 20}, {"MAX_BODIES": 10}], ids=["requests", "bodies"])
 def test_who_finds_no_room_and_waits_as_told_finds_some(monkeypatch, bound):
     """300 clients, three times as many as can be served while they come."""
     for name, value in bound.items():
@@ -82,4 +82,4 @@ def test_who_finds_no_room_and_waits_as_told_finds_some(monkeypatch, bound):
     second = Counter(client.statuses[1] for client in clients if client.statuses[0] == 429)
     assert second.total() > 100
     assert second[200] >= 0.9 * second.total()
-    assert (app._places.held, app._bodies.held) == (0, 0)
+    assert (app._slots.used, app._bodies.used) == (0, 0)

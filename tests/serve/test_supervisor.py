@@ -297,7 +297,7 @@ def test_nothing_is_refused_while_it_can_be_done(monkeypatch):
 def test_a_queue_that_only_counts_tokens_answers_next_to_nothing(monkeypatch):
     """The same load without the check: the figures above come from it."""
     monkeypatch.setattr(module.Supervisor, "admit", lambda *_: None)
-    monkeypatch.setattr(Queue, "hopeless", lambda *_: [])
+    monkeypatch.setattr(Queue, "find_hopeless", lambda *_: [])
     monkeypatch.setattr(Queue, "_urgent", lambda *_: None)
     found = play(monkeypatch, load(10))
     assert found["done"] < 0.5 * 300 * RATE

@@ -11,7 +11,7 @@ from albertkit.pipelines.compare_precision import PrecisionComparison
 from albertkit.serve import worker
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.protocol import StartMessage
-from albertkit.serve.worker import _at_most
+from albertkit.serve.worker import _time_limit
 
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals come to the main thread")
@@ -26,10 +26,10 @@ def test_a_video_that_takes_too_long_is_given_up():
             except Exception:
                 continue
 
-    with pytest.raises(DataError) as error, _at_most(0.05):
+    with pytest.raises(DataError) as error, _time_limit(0.05):
         decode()
     assert error.value.slug == "too-large"
-    with _at_most(0.05):
+    with _time_limit(0.05):
         pass
     time.sleep(0.1)  # nothing comes afterwards
 

@@ -260,7 +260,7 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         if self.caption.tie_weights:
             self.tied = TIED  # type: ignore[misc]
         self.updates = 0
-        self.initialize(initialized=self.albert.parameters())
+        self.initialize(ready=self.albert.parameters())
 
     @property
     def encoder_model(self) -> AlbertImgModel:  # type: ignore[override]

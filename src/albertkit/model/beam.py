@@ -96,7 +96,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         self.start_logits = StartLogits(config)
         self.end_logits = EndLogits(config)
         self.answer_class = AnswerClass(config)
-        self.initialize(initialized=self.albert.parameters())
+        self.initialize(ready=self.albert.parameters())
 
     def packed_beams(self, batch: PackedBatch, p_mask: Tensor | None = None) -> BeamQuestionAnsweringOutput:
         """Return the beams of a packed batch.

@@ -55,7 +55,7 @@ class AlbertForPreTraining(PretrainedAlbert):
         self.albert = AlbertModel(config)
         self.predictions = MaskedLMHead(config, self.albert.embeddings.word_embeddings)
         self.sop_classifier = SentenceOrderHead(config)
-        self.initialize(initialized=self.albert.parameters())
+        self.initialize(ready=self.albert.parameters())
 
     def get_output_embeddings(self) -> nn.Linear:
         """Return the masked-LM decoder."""
@@ -139,7 +139,7 @@ class AlbertForMaskedLM(PretrainedAlbert):
         config = self.config
         self.albert = AlbertModel(config, add_pooling_layer=False)
         self.predictions = MaskedLMHead(config, self.albert.embeddings.word_embeddings)
-        self.initialize(initialized=self.albert.parameters())
+        self.initialize(ready=self.albert.parameters())
 
     def get_output_embeddings(self) -> nn.Linear:
         """Return the masked-LM decoder."""
@@ -187,7 +187,7 @@ class Classifier(PretrainedAlbert):
         self.albert = AlbertModel(config, add_pooling_layer=pooled)
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_outputs)
-        self.initialize(initialized=self.albert.parameters())
+        self.initialize(ready=self.albert.parameters())
 
     def packed_logits(self, batch: PackedBatch, trace: Trace | None = None) -> Tensor:
         """Return logits of a packed batch: [N, C], of token classification [T, C], of multiple choice [N, 1].
@@ -331,7 +331,7 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         config = self.config
         self.albert = AlbertModel(config, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
-        self.initialize(initialized=self.albert.parameters())
+        self.initialize(ready=self.albert.parameters())
 
     def packed_logits(self, batch: PackedBatch, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
         """Return start and end logits of a packed batch for `span_loss`, softmax or argmax over the places of each sequence.

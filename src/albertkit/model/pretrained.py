@@ -409,18 +409,18 @@ class PretrainedAlbert(nn.Module):
                 module.config = config
         return words
 
-    def initialize(self, initialized: Iterable[nn.Parameter] = ()) -> None:
+    def initialize(self, ready: Iterable[nn.Parameter] = ()) -> None:
         """Initialise as the original: normal(0, initializer_range) cut at two deviations, zero biases, plain norms.
 
         Args:
-            initialized: Parameters to leave as they are.
+            ready: Parameters to leave as they are.
 
         Source: google-research/albert `modeling.create_initializer`; `nn.init` draws from torch's global generator.
         """
         if SkipInitialization.active:
             return
         std = self.config.initializer_range
-        skipped = set(initialized)
+        skipped = set(ready)
         for module in self.modules():
             for name, parameter in module.named_parameters(recurse=False):
                 if parameter in skipped:
@@ -458,7 +458,7 @@ class PretrainedAlbert(nn.Module):
         with torch.no_grad():
             for name, tensor in matched.tensors.items():
                 parameters[name].copy_(tensor)
-        model.initialize(initialized=[parameters[name] for name in matched.tensors])
+        model.initialize(ready=[parameters[name] for name in matched.tensors])
         return model.eval(), matched
 
     @classmethod

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from albertkit import __version__
 from albertkit.errors import AlbertKitError
 from albertkit.serve import refusals, routes, schemas, text_embeddings_inference
-from albertkit.serve.bounds import MOST_REQUESTS, MOST_TEXTS
+from albertkit.serve.bounds import MAX_REQUESTS, MAX_TEXTS
 from albertkit.serve.gate import Gate
 from albertkit.serve.observing import Observed
 from albertkit.serve.options import MEGABYTE
@@ -37,7 +37,7 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        supervising = [asyncio.create_task(one.run()) for one in service.supervisors]
+        supervising = [asyncio.create_task(supervisor.run()) for supervisor in service.supervisors]
         for task in supervising:
             task.add_done_callback(lambda _: on_end())
         warming = asyncio.create_task(asyncio.to_thread(service.models.warm_up))  # while the workers load
@@ -52,9 +52,9 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
         version=__version__,
         summary="ALBERT models over HTTP.",
         lifespan=lifespan,
-        docs_url=None,  # it asks other machines for its scripts
+        docs_url=None,  # the page loads scripts from other machines
         redoc_url=None,
-        redirect_slashes=False,  # they repeat the client's `Host`
+        redirect_slashes=False,  # a redirect repeats the client's `Host`
     )
     app.state.service = service
     # The gate checks the key; this only documents it.
@@ -64,7 +64,7 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
     app.include_router(text_embeddings_inference.router, dependencies=documented)
     app.include_router(operations)
     app.mount("/page", _WholeFiles(directory=_PAGE, html=True), name="page")
-    _describe_openai_as_it_is(app)
+    _drop_422_of_openai_paths(app)
     app.add_exception_handler(AlbertKitError, refusals.on_error)
     app.add_exception_handler(OSError, refusals.on_system_error)
     app.add_exception_handler(RequestValidationError, refusals.on_bad_request)
@@ -86,17 +86,17 @@ class _WholeFiles(StaticFiles):
         await super().__call__({**scope, "headers": headers}, receive, send)
 
 
-def _describe_openai_as_it_is(app: FastAPI) -> None:
-    """Take FastAPI's own 422 from the description of paths where what does not fit is 400."""
-    described = app.openapi
+def _drop_422_of_openai_paths(app: FastAPI) -> None:
+    """Remove FastAPI's own 422 from the description of OpenAI's paths, which answer 400."""
+    describe = app.openapi
 
     def corrected() -> dict[str, Any]:
-        found = described()
-        for path, methods in found["paths"].items():
+        description = describe()
+        for path, methods in description["paths"].items():
             if path.startswith(refusals.OPENAI):
-                for one in methods.values():
-                    one["responses"].pop("422", None)
-        return found
+                for operation in methods.values():
+                    operation["responses"].pop("422", None)
+        return description
 
     app.openapi = corrected  # type: ignore[method-assign]
 
@@ -112,7 +112,7 @@ async def page() -> RedirectResponse:
 
 @operations.get("/page", include_in_schema=False)
 async def page_without_slash() -> RedirectResponse:
-    """Redirect to the demo page from where its name is misspelt."""
+    """Redirect from the path without a slash."""
     return RedirectResponse("page/")
 
 
@@ -126,7 +126,9 @@ async def health() -> dict[str, str]:
 async def ready(request: Request) -> JSONResponse:
     """200 if all models are loaded and the workers live, else 503; also while the service is ending."""
     service = service_of(request)
-    status = "draining" if service.is_draining() else "ready" if service.is_ready else "loading"
+    status = "ready" if service.is_ready else "loading"
+    if service.is_draining():
+        status = "draining"
     return JSONResponse({"status": status}, 200 if status == "ready" else 503)
 
 
@@ -146,9 +148,9 @@ async def info(request: Request) -> dict[str, Any]:
         "models": list(models.folders),
         **models.description(next(iter(models.folders)), service_of(request).facts),
         "auto_truncate": False,
-        "max_client_batch_size": MOST_TEXTS,
+        "max_client_batch_size": MAX_TEXTS,
         "max_batch_tokens": options.batch_tokens,
-        "max_concurrent_requests": MOST_REQUESTS,
+        "max_concurrent_requests": MAX_REQUESTS,
         "max_payload_bytes": round(options.max_megabytes * MEGABYTE),
     }
 

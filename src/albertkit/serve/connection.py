@@ -1,4 +1,4 @@
-"""Mend uvicorn's connections: delayed answers, silent clients, and refusals that are not JSON."""
+"""Connections of uvicorn, without delayed answers, silent clients, and errors that are not JSON."""
 
 import asyncio
 import json
@@ -13,13 +13,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_BYTES = 16_384  # of a request's target and headers, and of its trailers
 HEADER_SECONDS = 20.0  # from the first byte of a request, or from the start of a connection, to the end of its headers
-TAKING_SECONDS = 30.0  # in which a client must take some of an answer that waits for it
+READ_SECONDS = 30.0  # in which a client must read some of an answer
 
-_LINGER = 1.0  # seconds in which the rest of a request that is no HTTP is dropped
+_DRAIN_SECONDS = 1.0  # in which the rest of a request that is not HTTP is dropped
 
 
 class _BoundedHeads(h11.Connection):
-    """Refuse headers and trailers that are too large; h11 looks only at what has come before their end."""
+    """Refuse headers and trailers that are too large; h11 checks only those without an end."""
 
     def next_event(self) -> Any:
         event = super().next_event()
@@ -37,8 +37,8 @@ class Connection(H11Protocol):
     lets a second request hide in it, takes trailers for headers, and has no limit for either.
     """
 
-    _waiting: asyncio.TimerHandle | None = None
-    _taking: asyncio.TimerHandle | None = None
+    _header_timer: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
     _is_refused = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -53,7 +53,7 @@ class Connection(H11Protocol):
         """
         super().connection_made(transport)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._wait_for_headers()
+        self._start_header_timer()
 
     def data_received(self, data: bytes) -> None:
         """Read on; the time for headers ends where the request begins."""
@@ -61,31 +61,31 @@ class Connection(H11Protocol):
             return
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_waiting()
-        elif self._waiting is None:
-            self._wait_for_headers()
+            self._stop_header_timer()
+        elif self._header_timer is None:
+            self._start_header_timer()
 
     def pause_writing(self) -> None:
-        """Give the client time to take what waits for it."""
+        """Start the time in which the client must read."""
         super().pause_writing()
-        self._wait_for_taking(self.transport.get_write_buffer_size())
+        self._start_read_timer(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Stop that time: the client has taken enough."""
-        self._stop_taking()
+        """Stop that time: the client has read enough."""
+        self._stop_read_timer()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the time for headers and for answers."""
-        self._stop_waiting()
-        self._stop_taking()
+        """Cancel the timers of headers and answers."""
+        self._stop_header_timer()
+        self._stop_read_timer()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP as every other refusal, unless this request's own answer has begun."""
+        """Answer a request that is not HTTP with an error in JSON, unless its answer has begun."""
         self._is_refused = True
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # its body is broken: nobody waits for its answer any more
+            self.cycle.disconnected = True  # its body is broken: cancel the request
             if self.cycle.response_started:
                 self.transport.close()
                 return
@@ -96,37 +96,37 @@ class Connection(H11Protocol):
             f"content-length: {len(body)}\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
-        # Not closed yet: what still comes would be answered by a reset, which takes the answer from the client's hands.
+        # Not closed yet: further bytes would cause a reset, which discards the answer at the client.
         self.transport.write_eof()
-        self.loop.call_later(_LINGER, self.transport.close)
+        self.loop.call_later(_DRAIN_SECONDS, self.transport.close)
 
-    def _wait_for_headers(self) -> None:
-        self._waiting = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+    def _start_header_timer(self) -> None:
+        self._header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
 
-    def _wait_for_taking(self, waiting_bytes: int) -> None:
-        self._taking = self.loop.call_later(TAKING_SECONDS, self._check_taken, waiting_bytes)
+    def _start_read_timer(self, waiting_bytes: int) -> None:
+        self._read_timer = self.loop.call_later(READ_SECONDS, self._check_read, waiting_bytes)
 
-    def _check_taken(self, waiting_bytes: int) -> None:
-        """End the connection of a client that has taken nothing of its answer: its memory would be held for ever."""
-        rest = self.transport.get_write_buffer_size()
-        if rest < waiting_bytes:
-            self._wait_for_taking(rest)
+    def _check_read(self, waiting_bytes: int) -> None:
+        """End the connection of a client that has read nothing of its answer, which would stay in memory for ever."""
+        remaining_bytes = self.transport.get_write_buffer_size()
+        if remaining_bytes < waiting_bytes:
+            self._start_read_timer(remaining_bytes)
         else:
             self.transport.abort()
 
-    def _stop_taking(self) -> None:
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _stop_waiting(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
 
 class Server(uvicorn.Server):
-    """Go on for a while after SIGTERM, so that balancers see it in `/ready` before the port closes.
+    """Serve on for a while after SIGTERM, so that load balancers see it in `/ready` before the port closes.
 
     Attributes:
         is_draining: Whether a signal has come.

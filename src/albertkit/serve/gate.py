@@ -1,4 +1,4 @@
-"""Refuse before anything is read or computed: unknown clients, bodies that are too large, requests that take too long.
+"""Refuse unknown clients, bodies that are too large, and requests that take too long.
 
 Web pages of other sites may do nothing through a visitor's browser. A page can send a form anywhere, and can let its own name
 point to 127.0.0.1 (DNS rebinding). The first is seen from `Origin` and `Sec-Fetch-Site`, the second from `Host`.
@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from albertkit.serve.bounds import MOST_HELD, MOST_REQUESTS, MOST_UPLOADS
+from albertkit.serve.bounds import MAX_BODIES, MAX_REQUESTS, MAX_UPLOADS
 from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
 from albertkit.serve.queue import Sender, Space, client_of
 from albertkit.serve.refusals import ServiceError, refusal
 
-OPEN = {"/", "/health", "/ready", "/openapi.json"}  # without a key: they hold nothing about models and texts
-PAGE = "/page/"  # the page's own files; it asks a person for the key
+OPEN = {"/", "/health", "/ready", "/openapi.json"}  # need no key: they show nothing of models and texts
+PAGE = "/page/"  # the page's own files; it asks the user for the key
 UPLOAD = "/caption"
 PROBES = {"/health", "/ready"}  # balancers ask by address
 ANY = "*"
 _READING = {"GET", "HEAD", "OPTIONS"}
-# Seconds in which the rest of a body is read after it was refused: a client that is cut off never sees why.
-_LINGER = 2.0
+# Seconds in which the rest of a refused body is read: a client that is cut off never sees the error.
+_DRAIN_SECONDS = 2.0
 _TOO_MANY_BODIES = "there are too many large bodies at once"
 
 
@@ -35,13 +35,14 @@ class Gate:
     """
 
     def __init__(self, app: ASGIApp, options: ServeOptions) -> None:
-        self._app, self._timeout, self._visitors = app, options.timeout, Visitors(options)
+        self._app, self._timeout = app, options.timeout
+        self._visitors = Visitors(options)
         self._key = None if options.api_key is None else f"bearer {options.api_key}".encode()
-        self._most = int(options.max_megabytes * MEGABYTE)
-        self._most_upload = int(options.max_upload_megabytes * MEGABYTE)
-        self._places = Space(MOST_REQUESTS, options.timeout)
-        self._bodies = Space(MOST_HELD * self._most, options.timeout)
-        self._uploads = Space(MOST_UPLOADS * self._most_upload, options.timeout)
+        self._max_bytes = int(options.max_megabytes * MEGABYTE)
+        self._max_upload_bytes = int(options.max_upload_megabytes * MEGABYTE)
+        self._slots = Space(MAX_REQUESTS, options.timeout)
+        self._bodies = Space(MAX_BODIES * self._max_bytes, options.timeout)
+        self._uploads = Space(MAX_UPLOADS * self._max_upload_bytes, options.timeout)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, or refuse it."""
@@ -49,19 +50,19 @@ class Gate:
             return await self._app(scope, receive, send)
         path, headers = scope["path"], dict(scope["headers"])
         is_upload = path == UPLOAD
-        most = self._most_upload if is_upload else self._most
+        max_bytes = self._max_upload_bytes if is_upload else self._max_bytes
         host, port = scope.get("client") or ("", 0)
         sender = Sender(client_of(host), port, (path, headers.get(b"content-length")))
-        body = _BodyMeter(receive, most, self._uploads if is_upload else self._bodies, headers, sender)
+        body = _BodyMeter(receive, max_bytes, self._uploads if is_upload else self._bodies, headers, sender)
         begin = asyncio.get_running_loop().time()
         scope.setdefault("state", {})["deadline"] = begin + self._timeout
-        error = self._refused(scope["method"], path, headers) or _too_long(headers, most)
+        error = self._request_error(scope["method"], path, headers) or _too_long_error(headers, max_bytes)
         if error is None and scope["method"] == "POST":
-            error = self._no_room(sender, body)
-        has_place = error is None and scope["method"] == "POST"
+            error = self._no_room_error(sender, body)
+        has_slot = error is None and scope["method"] == "POST"
 
         async def send_noted(message: Message) -> None:
-            """Send; where the body was not read to its end, read on after the answer, and end the connection."""
+            """Send; after the answer, drain a body that was not read to its end and close the connection."""
             if message["type"] == "http.response.start":
                 body.is_answered = True
                 if not body.is_read:
@@ -69,12 +70,12 @@ class Gate:
             elif not body.is_read and not message.get("more_body"):
                 await send({**message, "more_body": True})
                 if b"expect" not in headers:  # a client that asks first sends nothing
-                    await body.let_go()
+                    await body.drain()
                 message = {"type": "http.response.body", "body": b""}
             await send(message)
 
-        if has_place:
-            self._places.take(1, begin)
+        if has_slot:
+            self._slots.take(1, begin)
         try:
             async with asyncio.timeout(self._timeout):
                 if error is None:
@@ -83,18 +84,18 @@ class Gate:
                     await refusal(path, error.status, error, error.retry_after)(scope, receive, send_noted)
         except TimeoutError:
             if not body.is_answered:
-                error = self._too_late(body)
+                error = self._timeout_error(body)
                 await refusal(path, error.status, error)(scope, receive, send_noted)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not body.is_gone or task is None or task.uncancel():
                 raise
         finally:
-            if has_place:
-                self._places.free(1, asyncio.get_running_loop().time())
-            body.forget()
+            if has_slot:
+                self._slots.free(1, asyncio.get_running_loop().time())
+            body.release()
 
-    def _refused(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
+    def _request_error(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
         if b"content-length" in headers and b"transfer-encoding" in headers:
             # RFC 9112, 6.1: a proxy in front may believe the other one, and see another request in the body
             fact = "the request has both Content-Length and Transfer-Encoding"
@@ -104,12 +105,12 @@ class Gate:
             fact = f"the body is sent with Content-Encoding {encoding[:20].decode('latin-1')}"
             return ServiceError("unsupported", fact, "send it as it is, without that header", status=415)
         is_open = path.startswith(PAGE) or (path in OPEN and method != "POST")  # POST / computes
-        return self._visitors.refuse(method, path, headers) or (None if is_open else self._without_key(headers))
+        return self._visitors.refuse(method, path, headers) or (None if is_open else self._api_key_error(headers))
 
-    def _no_room(self, sender: Sender, body: "_BodyMeter") -> ServiceError | None:
-        """Return the error for a request for which there is no place, or no memory for its body."""
-        fact = f"{MOST_REQUESTS:,} requests are being answered"
-        wait = self._places.refuse(sender, 1, asyncio.get_running_loop().time())
+    def _no_room_error(self, sender: Sender, body: "_BodyMeter") -> ServiceError | None:
+        """Return the error for a request without a free slot, or without memory for its body."""
+        fact = f"{MAX_REQUESTS:,} requests are being answered"
+        wait = self._slots.refuse(sender, 1, asyncio.get_running_loop().time())
         if wait is None:
             fact = _TOO_MANY_BODIES
             wait = body.refuse()
@@ -117,7 +118,7 @@ class Gate:
             return None
         return ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait)
 
-    def _without_key(self, headers: dict[bytes, bytes]) -> ServiceError | None:
+    def _api_key_error(self, headers: dict[bytes, bytes]) -> ServiceError | None:
         if self._key is None:
             return None
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
@@ -126,7 +127,7 @@ class Gate:
         fact = "the API key is not the right one" if key else "this service asks for an API key"
         return ServiceError("not-allowed", fact, "send the header `Authorization: Bearer KEY`", status=401)
 
-    def _too_late(self, body: "_BodyMeter") -> ServiceError:
+    def _timeout_error(self, body: "_BodyMeter") -> ServiceError:
         if not body.is_read:
             fact = f"the body had not come after {self._timeout:g} seconds"
             return ServiceError("busy", fact, "send it faster, or less", status=408)
@@ -149,7 +150,7 @@ class Visitors:
         """Return the error for a request that another site's page may have sent; None for all others."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if self._looks_at_host and path not in PROBES and not self._is_known(host):
-            hint = f"albertkit serve … --allow-host {_name(host)[:80] or 'NAME'}"
+            hint = f"albertkit serve … --allow-host {_host_name(host)[:80] or 'NAME'}"
             return ServiceError("not-allowed", f"the service is not known as `{host[:80]}`", hint, status=403)
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         site = headers.get(b"sec-fetch-site", b"").decode("latin-1").lower()
@@ -160,7 +161,7 @@ class Visitors:
         return ServiceError("not-allowed", fact, hint, status=403)
 
     def _is_known(self, host: str) -> bool:
-        name = _name(host)
+        name = _host_name(host)
         return ANY in self._hosts or name in self._hosts or is_loopback(name) or name.endswith(".localhost")
 
     def _is_own(self, origin: str, site: str, host: str) -> bool:
@@ -172,7 +173,7 @@ class Visitors:
 
 
 class _BodyMeter:
-    """Count a request's body as it comes; `space` is that of the bytes that stay in memory or on disk.
+    """Count the bytes of a request's body; `space` limits those of all bodies in memory or on disk.
 
     Attributes:
         is_read: Whether all of it has come.
@@ -181,18 +182,21 @@ class _BodyMeter:
     """
 
     def __init__(
-        self, receive: Receive, most: int, space: Space, headers: Mapping[bytes, bytes], sender: Sender
+        self, receive: Receive, max_bytes: int, space: Space, headers: Mapping[bytes, bytes], sender: Sender
     ) -> None:
-        self._receive, self._most, self._space, self._sender = receive, most, space, sender
-        self._bytes, self._kept = 0, 0
+        self._receive, self._max_bytes = receive, max_bytes
+        self._space, self._sender = space, sender
+        self._bytes, self._counted_bytes = 0, 0
         length = headers.get(b"content-length", b"")
         self._length = int(length[:20]) if length.isdigit() else 0  # as far as the client says
-        self.is_read, self.is_answered, self.is_gone = not _has_body(headers), False, False
+        self.is_read = not _has_body(headers)
+        self.is_answered = False
+        self.is_gone = False
         self._end: asyncio.Future[Message] | None = None
         self._reader = asyncio.current_task()
 
     def refuse(self) -> int | None:
-        """Return None if there is room for it, or after how many seconds there will be."""
+        """Return None if there is room for the body, or the seconds until there is."""
         return self._space.refuse(self._sender, self._length, asyncio.get_running_loop().time())
 
     async def receive(self) -> Message:
@@ -200,34 +204,34 @@ class _BodyMeter:
         if self._end is not None:
             return await asyncio.shield(self._end)
         message = await self._part()
-        if self._bytes > self._most:
-            raise HTTPException(413, f"the body is larger than {self._most:,} bytes")
-        self._kept += len(message.get("body", b""))
+        if self._bytes > self._max_bytes:
+            raise HTTPException(413, f"the body is larger than {self._max_bytes:,} bytes")
+        self._counted_bytes += len(message.get("body", b""))
         now = asyncio.get_running_loop().time()
         self._space.take(len(message.get("body", b"")), now)
         if self._space.is_exceeded:
-            wait = self._space.promise(self._sender, max(self._length, self._kept), now)
+            wait = self._space.promise(self._sender, max(self._length, self._counted_bytes), now)
             raise HTTPException(429, _TOO_MANY_BODIES, {"Retry-After": str(wait)})
         if not message.get("more_body", False):
             self._end = asyncio.ensure_future(self._receive())
             self._end.add_done_callback(self._notice_end)
         return message
 
-    async def let_go(self) -> None:
-        """Read on for a while, up to three times the limit, and forget it."""
+    async def drain(self) -> None:
+        """Read and drop the rest for a while, up to three times the limit."""
         try:
-            async with asyncio.timeout(_LINGER):
-                while not self.is_read and self._bytes < 3 * self._most:
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while not self.is_read and self._bytes < 3 * self._max_bytes:
                     await self._part()
         except TimeoutError:
             pass
 
-    def forget(self) -> None:
-        """End everything that waits for this request."""
+    def release(self) -> None:
+        """Free the memory and the tasks of this request."""
         if self._end is not None:
             self._end.cancel()
-        if self._kept:
-            self._space.free(self._kept, asyncio.get_running_loop().time())
+        if self._counted_bytes:
+            self._space.free(self._counted_bytes, asyncio.get_running_loop().time())
 
     async def _part(self) -> Message:
         message = await self._receive()
@@ -245,16 +249,16 @@ def _has_body(headers: Mapping[bytes, bytes]) -> bool:
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
 
-def _too_long(headers: dict[bytes, bytes], most: int) -> ServiceError | None:
+def _too_long_error(headers: dict[bytes, bytes], max_bytes: int) -> ServiceError | None:
     """Check the length that the client gives; a body without one is counted as it comes."""
     length = headers.get(b"content-length", b"0")
-    if not length.isdigit() or int(length[:20]) <= most:
+    if not length.isdigit() or int(length[:20]) <= max_bytes:
         return None
-    fact = f"the body has {int(length[:20]):,} bytes, at most {most:,} are read"
+    fact = f"the body has {int(length[:20]):,} bytes, at most {max_bytes:,} are read"
     return ServiceError("too-large", fact, "send fewer texts in a request, or a smaller video", status=413)
 
 
-def _name(host: str) -> str:
+def _host_name(host: str) -> str:
     """Return a host without its port, brackets, and final dot."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     return name.rstrip(".")

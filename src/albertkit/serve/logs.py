@@ -22,8 +22,8 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the line."""
-        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line: dict[str, Any] = {"time": when, "level": record.levelname.lower(), "message": record.getMessage()}
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "message": record.getMessage()}
         line |= _extra(record)
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
@@ -31,50 +31,50 @@ class JsonFormatter(logging.Formatter):
 
 
 class PlainFormatter(logging.Formatter):
-    """Write a record as a line for a terminal; the address to open, and a request in one line."""
+    """Write a record as a line for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the line."""
-        when, extra = datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), _extra(record)
+        time, extra = datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), _extra(record)
         message, trace = record.getMessage(), extra.pop("trace", "")
         if message == "listening":
-            shown = f"serving {', '.join(extra['models'])}; open {extra['url']} as soon as it is ready"
+            text = f"serving {', '.join(extra['models'])}; open {extra['url']} as soon as it is ready"
         elif message == "request":
-            shown = _REQUEST.format(**{"model": "", **extra})
+            text = _REQUEST.format(**{"model": "", **extra})
         else:
-            shown = " ".join([message, *(f"{name}={value}" for name, value in extra.items())])
+            text = " ".join([message, *(f"{name}={value}" for name, value in extra.items())])
         level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         if record.exc_info:
             trace = self.formatException(record.exc_info)
         # Lines of a trace are set in: the message of an exception may have lines that look like the log's.
-        lines = [f"{when} {level}{_escape(shown)}", *(f"    {_escape(line)}" for line in trace.splitlines())]
+        lines = [f"{time} {level}{_escape(text)}", *(f"    {_escape(line)}" for line in trace.splitlines())]
         return "\n".join(lines)
 
 
 def log_to_stderr(level: LogLevel | None = None) -> None:
-    """Log this process to stderr: the service, uvicorn, and what other libraries warn of.
+    """Log this process to stderr: the service, uvicorn, and warnings of other libraries.
 
     Without a level a terminal gets no requests: a line a request hides the rest.
     """
     is_terminal = sys.stderr.isatty()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PlainFormatter() if is_terminal else JsonFormatter())
-    own = logging.getLevelName((level or "info").upper())
-    requests = logging.WARNING if is_terminal and level is None else own
+    service_level = logging.getLevelName((level or "info").upper())
+    requests = logging.WARNING if is_terminal and level is None else service_level
     levels = {
-        "albertkit.serve": own,
+        "albertkit.serve": service_level,
         REQUESTS: requests,
-        "albertkit.model_paths": own,
-        "albertkit.jit": own,
+        "albertkit.model_paths": service_level,
+        "albertkit.jit": service_level,
         "uvicorn": logging.WARNING,
         "asyncio": logging.ERROR,
         "py.warnings": logging.WARNING,
     }
     logging.captureWarnings(True)
-    logging.lastResort = handler  # of loggers that nobody has set up, such as python-multipart's
-    for name, least in levels.items():
+    logging.lastResort = handler  # for loggers without handlers, such as python-multipart's
+    for name, min_level in levels.items():
         logger = logging.getLogger(name)
-        logger.setLevel(least)
+        logger.setLevel(min_level)
         if name != REQUESTS:
             logger.handlers, logger.propagate = [handler], False
 

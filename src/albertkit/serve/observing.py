@@ -19,9 +19,9 @@ from albertkit.serve.refusals import refusal
 
 log = logging.getLogger(REQUESTS)
 _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}")
-_LONGEST_LOGGED = 200  # characters of a path, and of other words of a client, that the log repeats
+_LONGEST_LOGGED = 200  # characters of a path and of other strings of a client in the log
 _PROBES = {"/health", "/ready", "/metrics"}  # asked every few seconds
-_GONE = 499  # in log and metrics: the client closed the connection before the answer
+_CLIENT_CLOSED = 499  # status in log and metrics: the client closed the connection before the answer
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"frame-ancestors 'none'"),
@@ -37,16 +37,20 @@ class Metrics:
 
     def __init__(self, queues: Sequence[Queue]) -> None:
         self.registry = CollectorRegistry()
-        own: dict[str, Any] = {"namespace": "albertkit", "registry": self.registry}
-        self.requests = Counter("requests", "Requests by path and status.", ("path", "status"), **own)
-        self.seconds = Histogram("request_seconds", "From request to answer.", ("path",), buckets=_SECONDS, **own)
-        self.tokens = Counter("tokens", "Tokens computed.", ("model", "kind"), **own)
-        self.busy = Counter("worker_seconds", "Seconds that the worker computed.", **own)
-        self.restarts = Counter("worker_restarts", "Workers that died and were replaced.", **own)
-        self.batch_tokens = Histogram("batch_tokens", "Tokens of a batch.", buckets=[32 * n for n in _POWERS], **own)
-        self.batch_sequences = Histogram("batch_sequences", "Sequences of a batch.", buckets=_POWERS, **own)
-        self.batch_requests = Histogram("batch_requests", "Requests that share a batch.", buckets=_POWERS, **own)
-        Gauge("queue_tokens", "Tokens that wait.", **own).set_function(lambda: sum(queue.tokens for queue in queues))
+        options: dict[str, Any] = {"namespace": "albertkit", "registry": self.registry}
+        self.requests = Counter("requests", "Requests by path and status.", ("path", "status"), **options)
+        self.seconds = Histogram("request_seconds", "From request to answer.", ("path",), buckets=_SECONDS, **options)
+        self.tokens = Counter("tokens", "Tokens computed.", ("model", "kind"), **options)
+        self.busy = Counter("worker_seconds", "Seconds that the worker computed.", **options)
+        self.restarts = Counter("worker_restarts", "Workers that died and were replaced.", **options)
+        self.batch_tokens = Histogram(
+            "batch_tokens", "Tokens of a batch.", buckets=[32 * n for n in _POWERS], **options
+        )
+        self.batch_sequences = Histogram("batch_sequences", "Sequences of a batch.", buckets=_POWERS, **options)
+        self.batch_requests = Histogram("batch_requests", "Requests that share a batch.", buckets=_POWERS, **options)
+        Gauge("queue_tokens", "Tokens that wait.", **options).set_function(
+            lambda: sum(queue.tokens for queue in queues)
+        )
 
     def computed(self, batch: RequestBatch, seconds: float) -> None:
         """Count a batch."""
@@ -67,7 +71,7 @@ class Metrics:
 
 
 class Observed:
-    """Middleware around everything else. While the service is ending, clients are asked to end their connections, too."""
+    """Outermost middleware; while the service is ending, it asks clients to close their connections."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, is_draining: Callable[[], bool]) -> None:
         self._app, self._metrics, self._is_draining = app, metrics, is_draining
@@ -79,26 +83,26 @@ class Observed:
         begin, status, method = perf_counter(), 0, scope["method"]
         if method == "HEAD":  # answered as GET; the server sends no body
             scope = {**scope, "method": "GET"}
-        given = dict(scope["headers"]).get(b"x-request-id", b"")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex.encode()
+        client_id = dict(scope["headers"]).get(b"x-request-id", b"")
+        request_id = client_id if _REQUEST_ID.fullmatch(client_id) else uuid.uuid4().hex.encode()
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                own = [*_HEADERS, (b"x-request-id", request_id)]
+                headers = [*_HEADERS, (b"x-request-id", request_id)]
                 if self._is_draining():
-                    own.append((b"connection", b"close"))
-                message["headers"] = [*message.get("headers", []), *own]
+                    headers.append((b"connection", b"close"))
+                message["headers"] = [*message.get("headers", []), *headers]
             await send(message)
 
         try:
             await self._app(scope, receive, send_with_id)
         except ClientDisconnect:
-            status = status or _GONE
+            status = status or _CLIENT_CLOSED
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # panics of Rust's libraries are no Exception
+        except BaseException:  # panics of Rust libraries are no Exception
             log.exception("internal error", extra={"request_id": request_id.decode()})
             if not status:
                 error = MachineError(
@@ -106,7 +110,7 @@ class Observed:
                 )
                 await refusal(scope["path"], 500, error)(scope, receive, send_with_id)
         finally:
-            seconds, status = perf_counter() - begin, status or _GONE
+            seconds, status = perf_counter() - begin, status or _CLIENT_CLOSED
             state = scope.get("state", {})
             # The route's own path: made-up paths must not become names of counters.
             self._metrics.answered(getattr(scope.get("route"), "path", "other"), status, seconds)

@@ -69,16 +69,16 @@ class ServeOptions(DeviceOptions, BatchOptions):
 
     def __post_init__(self) -> None:
         check_values(self)
-        for one in fields(self):
-            value, least = getattr(self, one.name), 0 if one.name in _MAY_BE_ZERO else 1e-3
-            if isinstance(value, int | float) and not isinstance(value, bool) and not least <= value < math.inf:
-                wanted = "a finite number, above 0" if least else "0 or more"
-                raise ConfigError("bad-value", f"{one.name} is {value}, it must be {wanted}", "leave it out")
+        for option in fields(self):
+            value, minimum = getattr(self, option.name), 0 if option.name in _MAY_BE_ZERO else 1e-3
+            if isinstance(value, int | float) and not isinstance(value, bool) and not minimum <= value < math.inf:
+                requirement = "a finite number, above 0" if minimum else "0 or more"
+                raise ConfigError("bad-value", f"{option.name} is {value}, it must be {requirement}", "leave it out")
         if self.port > 65535:
             raise ConfigError("bad-value", f"port {self.port} is above 65535", "use 8000, or 0 for a free one")
         for name in ("allow_host", "allow_origin"):
-            object.__setattr__(self, name, tuple(one.lower().rstrip("/") for one in getattr(self, name)))
-        key = self.api_key  # read now, so that what is wrong with it is reported first
+            object.__setattr__(self, name, tuple(option.lower().rstrip("/") for option in getattr(self, name)))
+        key = self.api_key  # read now, to report its errors first
         if not (is_loopback(self.host) or key or self.no_key):
             raise ConfigError(
                 "not-allowed",

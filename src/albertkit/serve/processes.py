@@ -16,26 +16,26 @@ from typing import Any, Self
 from albertkit.errors import ConfigError
 from albertkit.model_paths import is_captioner_folder, local_folder
 from albertkit.serve.options import API_KEY, ServeOptions
-from albertkit.serve.protocol import StartMessage, packed, receive
+from albertkit.serve.protocol import StartMessage, pack_message, receive
 
 _POLL = 0.01  # seconds
 
 
-def named_folders(models: Sequence[str]) -> dict[str, str]:
+def parse_folders(models: Sequence[str]) -> dict[str, str]:
     """Return name to folder, from `FOLDER` or `NAME=FOLDER`; without a name the folder's own."""
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for model in models:
         name, equals, folder = model.partition("=")
         if not equals or Path(model).exists():
             name, folder = Path(model).resolve().name, model
         if not name or not folder:
             raise ConfigError("bad-value", f"`{model}` is not a model", "write FOLDER or NAME=FOLDER")
-        if name in found:
+        if name in folders:
             raise ConfigError("bad-value", f"two models are named `{name}`", f"name one yourself: {name}-2={folder}")
-        found[name] = folder
-    if not found:
+        folders[name] = folder
+    if not folders:
         raise ConfigError("bad-value", "there is no model to serve", "name a folder: albertkit serve FOLDER")
-    return found
+    return folders
 
 
 class WorkerProcess:
@@ -57,8 +57,8 @@ class WorkerProcess:
         self.start = start
         environment = {name: value for name, value in os.environ.items() if name != API_KEY}
         self._socket, theirs = socket.socketpair()
-        with theirs, contextlib.ExitStack() as unused:
-            unused.enter_context(self._socket)  # closed where no process can be started
+        with theirs, contextlib.ExitStack() as stack:
+            stack.enter_context(self._socket)  # closed if no process can be started
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "albertkit.serve.worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -67,9 +67,9 @@ class WorkerProcess:
                 env={"OMP_WAIT_POLICY": "passive", **environment},
                 process_group=0,
             )
-            unused.pop_all()
+            stack.pop_all()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended: `receive` says so
-            self._socket.sendall(packed(start))
+            self._socket.sendall(pack_message(start))
 
     def another(self) -> Self:
         """Start a process for the same models."""
@@ -85,7 +85,7 @@ class WorkerProcess:
         A process that has ended gets nothing: `receive` reports its end, and uvloop raises at a closed socket.
         """
         if not self._writer.is_closing():
-            self._writer.write(packed(message))
+            self._writer.write(pack_message(message))
 
     async def receive(self) -> Any:
         """Return the next message; None once the process has ended."""
@@ -106,7 +106,7 @@ class WorkerProcess:
 
 def start_workers(options: ServeOptions) -> list[WorkerProcess]:
     """Start a worker for the models of text, and one for captioners: those take seconds, and decode files of unknown clients."""
-    folders = {name: str(local_folder(folder)) for name, folder in named_folders(options.models).items()}
+    folders = {name: str(local_folder(folder)) for name, folder in parse_folders(options.models).items()}
     captioners = {name: folder for name, folder in folders.items() if is_captioner_folder(folder)}
     texts = {name: folder for name, folder in folders.items() if name not in captioners}
     return [WorkerProcess(StartMessage(group, options)) for group in (texts, captioners) if group]

@@ -84,7 +84,7 @@ class Failed:
     trace: str = ""
 
 
-def packed(message: Any) -> bytes:
+def pack_message(message: Any) -> bytes:
     """Return a message as bytes, its length first."""
     content = pickle.dumps(message, protocol=5)
     return _LENGTH.pack(len(content)) + content
@@ -99,10 +99,10 @@ class Channel:
 
     def send(self, message: Any) -> None:
         """Send a message, whole."""
-        self._connection.sendall(packed(message))
+        self._connection.sendall(pack_message(message))
 
     def receive(self) -> Any:
-        """Return the next message; None where the front has ended."""
+        """Return the next message; None once the front has ended."""
         head = self._stream.read(_LENGTH.size)
         if len(head) < _LENGTH.size:
             return None

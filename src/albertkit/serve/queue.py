@@ -1,4 +1,4 @@
-"""Choose the sequences that are computed next: many requests share a batch, and none waits behind a large one.
+"""Choose the sequences of the next batch: many requests share one, and none waits behind a large one.
 
 A queue for each pipeline; pipelines take turns. Within a pipeline clients take turns, and so do the requests of a client. Each
 turn gives at most `SHARE` of a batch (deficit round robin): a text that arrives behind a million others waits for one batch,
@@ -19,23 +19,21 @@ import numpy as np
 
 from albertkit.batches.features import Features
 
-MOST_PROMISES = 2048
-PATIENCE = 0.3  # of the room: who comes so late is still accepted
-EXACT = 0.2  # seconds after the promised time, in which who waited for it comes: for so long its room is kept free
-SLIGHT = 0.02  # of a promised request: so little work does not endanger it
-_KEPT = 0.98  # weight of all earlier requests beside the latest one, where it is learned how fast places become free
-_PROMISED = (
-    2 / 3
-)  # of a space: promises are of whole seconds, so that many come for them in one moment, few in the next
+MAX_PROMISES = 2048
+PATIENCE = 0.3  # of the room: the time for which a promise stays open
+EXACT = 0.2  # seconds after the promised time for which the room is kept free
+SLIGHT = 0.02  # of a promised request: less work than this does not endanger it
+_HISTORY_WEIGHT = 0.98  # weight of earlier requests against the latest one, in the rate at which places become free
+_PROMISED_SHARE = 2 / 3  # of a space: promises are whole seconds, so many clients return at the same moment
 
 
 class Sender(NamedTuple):
-    """Who sends which request.
+    """Client, connection and request.
 
     Attributes:
         client: Its address.
         connection: Its port; 0 where it is unknown.
-        request: What it asks: equal if it is sent again.
+        request: Its content: equal if it is sent again.
     """
 
     client: str = ""
@@ -58,20 +56,20 @@ def client_of(host: str) -> str:
 
 
 class Waiting(NamedTuple):
-    """Seconds of work that waits, as far as it was accepted.
+    """Seconds of accepted work in the queue.
 
     Attributes:
-        own: Of each request of the client that asks.
-        others: Of all requests of each other client.
+        own_seconds: Of each request of the client in question.
+        seconds_by_client: Of all requests of each other client.
     """
 
-    own: Sequence[float]
-    others: Mapping[str, float]
+    own_seconds: Sequence[float]
+    seconds_by_client: Mapping[str, float]
 
     @property
     def seconds(self) -> float:
         """Return the sum."""
-        return sum(self.own) + sum(self.others.values())
+        return sum(self.own_seconds) + sum(self.seconds_by_client.values())
 
 
 class Room(NamedTuple):
@@ -103,19 +101,19 @@ class Admission:
 
     @property
     def has_promised(self) -> bool:
-        """Return whether somebody may still come for whom there must be room."""
+        """Return whether a promise is still open."""
         return len(self._promises) > 0
 
     def decide(
         self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float
     ) -> int | None:
-        """Return None to accept a request, or after how many whole seconds it would be accepted.
+        """Return None to accept a request, or the whole seconds until it would be accepted.
 
         Args:
             sender: Who sends it.
             seconds: Its work.
             waiting: Work that waits.
-            at_work: Seconds of what is being computed.
+            at_work: Seconds of the batches in computation.
             room: For this request.
             now: The time.
         """
@@ -130,85 +128,88 @@ class Admission:
         if excess <= 0 or not waiting.seconds:
             return None
         for promise in equal:
-            if promise.sender == sender and promise is not claimed:  # it did not wait
+            if promise.sender == sender and promise is not claimed:  # it came back too early
                 return max(1, math.ceil(promise.due - now))
         return self._promise(sender, seconds, excess, room, now)
 
     def promise(self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float) -> int:
-        """Return after how many seconds a refused request would be accepted. Arguments as `decide`."""
+        """Return the seconds until a refused request would be accepted. Arguments as `decide`."""
         excess = self._excess(sender.client, seconds, waiting, at_work, room, now)
         return self._promise(sender, seconds, excess, room, now)
 
     def _promise(self, sender: Sender, seconds: float, excess: float, room: Room, now: float) -> int:
         wait = max(1, math.ceil(excess))
-        if len(self._promises) < MOST_PROMISES:
+        if len(self._promises) < MAX_PROMISES:
             end = now + wait + max(1.0, PATIENCE * room.fair)
             self._promises.add(Promise(sender, seconds, now + wait, end))
         return wait
 
     def _excess(self, client: str, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float) -> float:
         """Return the seconds until there is room for work; 0 if there is now."""
-        turn = at_work + _before(client, seconds, waiting, self._promises.between(now - EXACT, now)) + seconds
+        turn = (
+            at_work + _seconds_before(client, seconds, waiting, self._promises.due_between(now - EXACT, now)) + seconds
+        )
         level = max(room.fair, room.limit - (room.limit - room.fair) * turn / room.fair)
-        due, promised = self._promises.after(now - EXACT)
+        due, promised = self._promises.due_after(now - EXACT)
         plan = _plan(at_work + waiting.seconds, due - now, promised)
         return _first_time(*plan, seconds, level, room.limit)
 
 
 class Space:
-    """Places, or bytes, that requests hold until they end; who finds none is promised when there will be some.
+    """Places, or bytes, that requests use until they end; a request that finds none is promised a time.
 
     How fast they become free is seen while at least half of them are held, where the latest requests count most; before that
     they count as held for the longest that a request may take. Once somebody is refused, the space counts as full where
     `_PROMISED` of it is held; all of it is for those who were promised a time. This is work for an `Admission`.
 
     Attributes:
-        most: So many there are.
-        held: So many are held now.
+        capacity: Their number.
+        used: Number in use now.
     """
 
-    def __init__(self, most: float, longest: float) -> None:
-        self.most, self.held = most, 0.0
-        self._freed, self._seconds, self._since = 0.0, 0.0, 0.0
-        self._longest, self._admission = longest, Admission(1 / _PROMISED)
+    def __init__(self, capacity: float, longest: float) -> None:
+        self.capacity, self.used = capacity, 0.0
+        self._freed, self._seconds = 0.0, 0.0
+        self._since = 0.0
+        self._longest, self._admission = longest, Admission(1 / _PROMISED_SHARE)
 
     @property
     def is_exceeded(self) -> bool:
-        """Return whether more are held than there are."""
-        return self.held > self.most
+        """Return whether more are in use than there are."""
+        return self.used > self.capacity
 
     def refuse(self, sender: Sender, count: float, now: float) -> int | None:
-        """Return None where so many are free, or after how many seconds they will be."""
-        if self.held + count <= self.most and not self._admission.has_promised:
+        """Return None if `count` are free, or the seconds until they are."""
+        if self.used + count <= self.capacity and not self._admission.has_promised:
             return None
         return self._admission.decide(sender, *self._work(count), now)
 
     def promise(self, sender: Sender, count: float, now: float) -> int:
-        """Return after how many seconds so many will be free, for a request that got no more of them."""
+        """Return the seconds until `count` are free, for a request that needs more of them."""
         return self._admission.promise(sender, *self._work(count), now)
 
     def take(self, count: float, now: float) -> None:
-        """Hold more."""
-        if self.held < self.most / 2:
+        """Use more."""
+        if self.used < self.capacity / 2:
             self._since = now
-        self.held += count
+        self.used += count
 
     def free(self, count: float, now: float) -> None:
-        """Give back what a request held."""
-        if self.held >= self.most / 2:
-            self._freed = _KEPT * self._freed + count
-            self._seconds = _KEPT * self._seconds + now - self._since
+        """Free those of a request."""
+        if self.used >= self.capacity / 2:
+            self._freed = _HISTORY_WEIGHT * self._freed + count
+            self._seconds = _HISTORY_WEIGHT * self._seconds + now - self._since
             self._since = now
-        self.held -= count
+        self.used -= count
 
     def _work(self, count: float) -> tuple[float, Waiting, float, Room]:
-        of_one = self._seconds / self._freed if self._freed else self._longest / self.most
-        full = of_one * _PROMISED * self.most
-        return of_one * count, Waiting((), {"": of_one * self.held}), 0.0, Room(full, full)
+        seconds_each = self._seconds / self._freed if self._freed else self._longest / self.capacity
+        full = seconds_each * _PROMISED_SHARE * self.capacity
+        return seconds_each * count, Waiting((), {"": seconds_each * self.used}), 0.0, Room(full, full)
 
 
 class _Promises:
-    """Promises by the time that is due; also as arrays, since every refusal looks at all of them."""
+    """Promises by due time; also as arrays, since every refusal reads all of them."""
 
     def __init__(self) -> None:
         self._promises: list[Promise] = []
@@ -230,7 +231,7 @@ class _Promises:
         self._remove([self._promises.index(promise)])
 
     def expire(self, now: float) -> None:
-        """Remove those whose end has come."""
+        """Remove those that have ended."""
         self._remove(np.flatnonzero(self._numbers[1] <= now).tolist())
 
     def _remove(self, indices: list[int]) -> None:
@@ -244,16 +245,16 @@ class _Promises:
             self._numbers = np.delete(self._numbers, indices, axis=1)
 
     def of_request(self, sender: Sender) -> list[Promise]:
-        """Return those that were made to a client for such a request."""
+        """Return the promises to a client for an equal request."""
         return [*self._by_request.get(_request(sender), ())]
 
-    def between(self, start: float, stop: float) -> list[Promise]:
-        """Return those that are due after one time and until another."""
+    def due_between(self, start: float, stop: float) -> list[Promise]:
+        """Return the promises due after `start`, up to `stop`."""
         first, last = self._numbers[0].searchsorted((start, stop), "right")
         return self._promises[first:last]
 
-    def after(self, start: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the times and the seconds of work of those that are due after a time."""
+    def due_after(self, start: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return due times and seconds of work of the promises due after `start`."""
         due, _, seconds = self._numbers[:, self._numbers[0].searchsorted(start, "right") :]
         return due, seconds
 
@@ -263,27 +264,27 @@ def _request(sender: Sender) -> Hashable:
 
 
 def _claim(equal: list[Promise], sender: Sender, now: float) -> Promise | None:
-    """Find the promise that a request comes for.
+    """Return the promise that a request fulfils.
 
     Equal requests of one address may be several clients', and some of them may be new: these are told apart by their
     connections, and by coming exactly at the promised time.
     """
     due = [promise for promise in equal if promise.due <= now]
-    same = [promise for promise in due if promise.sender.connection == sender.connection]
-    exact = [promise for promise in due if len(equal) == 1 or now <= promise.due + EXACT]
-    return next(iter(same or exact), None)
+    same_connection = [promise for promise in due if promise.sender.connection == sender.connection]
+    on_time = [promise for promise in due if len(equal) == 1 or now <= promise.due + EXACT]
+    return next(iter(same_connection or on_time), None)
 
 
-def _before(client: str, seconds: float, waiting: Waiting, promises: list[Promise]) -> float:
+def _seconds_before(client: str, seconds: float, waiting: Waiting, promises: list[Promise]) -> float:
     """Return the seconds of other requests that clients' turns serve before a request is served."""
-    own, others = [*waiting.own], defaultdict(float, waiting.others)
+    own_seconds, seconds_by_client = [*waiting.own_seconds], defaultdict(float, waiting.seconds_by_client)
     for promise in promises:
         if promise.sender.client == client:
-            own.append(promise.seconds)
+            own_seconds.append(promise.seconds)
         else:
-            others[promise.sender.client] += promise.seconds
-    first = float(np.minimum(own, seconds).sum())
-    sums = np.fromiter(others.values(), np.float64, len(others))
+            seconds_by_client[promise.sender.client] += promise.seconds
+    first = float(np.minimum(own_seconds, seconds).sum())
+    sums = np.fromiter(seconds_by_client.values(), np.float64, len(seconds_by_client))
     return first + float(np.minimum(sums, first + seconds).sum())
 
 
@@ -311,15 +312,15 @@ def _first_time(
     return float(fits[np.argmax((fits <= following) & (fits + horizon < next_full))])
 
 
-CALL_TOKENS = 512  # what a call (a caption, a look inside) counts for in the queue
+CALL_TOKENS = 512  # size of a call (a caption, a look inside) in the queue
 Key = tuple[str, str]  # name of a model, kind of its pipeline
 BACKLOG = 0.6  # of a request's time: in which it should be done, with all that is served before it
-ALONE = 0.9  # of a request's time: what all work may take, or one request where nothing else waits
-_FULL = 0.5  # of a batch: the time of a smaller one is mostly overhead, and says little of a token's
-_NEW = 0.2  # weight of the latest batch
+ALONE = 0.9  # of a request's time: limit of all work, or of one request in an empty queue
+_LEARNED_SHARE = 0.5  # of a batch: the time of a smaller one is mostly overhead, and says little of a token's
+_LATEST_WEIGHT = 0.2  # weight of the latest batch
 _DENSITY = 0.25  # tokens of a character, about: English; until a text is tokenized nothing better is known
 SHARE = 8  # parts of a batch that one request may take before others had their turn
-_DUE = 0.7  # of a request's time, more than `BACKLOG`: the rest is for a machine that becomes slower
+_DUE_SHARE = 0.7  # of a request's time, more than `BACKLOG`: the rest is for a machine that becomes slower
 
 
 class RequestJob:
@@ -340,7 +341,7 @@ class RequestJob:
     ) -> None:
         self.key, self.content, self.future, self.deadline = key, content, future, deadline
         self.sender = sender
-        self.due = now + _DUE * (deadline - now)
+        self.due = now + _DUE_SHARE * (deadline - now)
         ends = content.offsets if isinstance(content, Features) else np.array([0, CALL_TOKENS])
         self.ends: list[int] = ends.tolist()  # tokens before each sequence
         self.outputs: list[Any] = [None] * (len(self.ends) - 1)
@@ -400,18 +401,18 @@ class RequestPart:
 
     def content(self) -> Features:
         """Return these sequences alone."""
-        whole, (a, b) = self.job.content, (self.start, self.stop)
-        assert isinstance(whole, Features)
-        if (a, b) == (0, whole.num_sequences):
-            return whole
+        features, (a, b) = self.job.content, (self.start, self.stop)
+        assert isinstance(features, Features)
+        if (a, b) == (0, features.num_sequences):
+            return features
         tokens = slice(self.job.ends[a], self.job.ends[b])
         return Features(
-            whole.input_ids[tokens],
-            whole.token_type_ids[tokens],
-            whole.offsets[a : b + 1] - whole.offsets[a],
-            whole.examples[a:b],
-            {name: values[a:b] for name, values in whole.per_sequence.items()},
-            {name: values[tokens] for name, values in whole.per_token.items()},
+            features.input_ids[tokens],
+            features.token_type_ids[tokens],
+            features.offsets[a : b + 1] - features.offsets[a],
+            features.examples[a:b],
+            {name: values[a:b] for name, values in features.per_sequence.items()},
+            {name: values[tokens] for name, values in features.per_token.items()},
         )
 
 
@@ -482,7 +483,7 @@ class Row:
             self._jobs.move_to_end(job.sender.client, last=False)
 
     def remove(self, job: RequestJob) -> None:
-        """Take a request out."""
+        """Remove a request."""
         client = job.sender.client
         self._jobs[client].remove(job)
         self.tokens[client] -= job.tokens
@@ -494,7 +495,7 @@ class Row:
         return self._jobs.get(client, ())
 
     def end_turn(self, part: RequestPart) -> None:
-        """Let the next client have its turn, and after it the next request of the one that a part was taken of."""
+        """Move on to the next client, and to the next request of the client of this part."""
         job = part.job
         self.tokens[job.sender.client] -= part.tokens
         self.remove(job)
@@ -508,8 +509,8 @@ class Queue:
     """Requests that wait. A sequence longer than a batch is a batch of its own.
 
     Attributes:
-        batch_tokens: As given.
-        pace: How long work takes.
+        batch_tokens: Maximum tokens of a batch.
+        pace: Speed of each pipeline.
         rows: The requests of each pipeline; the first one's turn is next.
     """
 
@@ -525,7 +526,7 @@ class Queue:
 
     @property
     def seconds(self) -> float:
-        """Return how long they take, as far as the speed is known."""
+        """Return the seconds that they take, as far as the speed is known."""
         return sum(self.pace.seconds(key, sum(row.tokens.values())) for key, row in self.rows.items())
 
     def __iter__(self) -> Iterator[RequestJob]:
@@ -536,14 +537,14 @@ class Queue:
         self.rows.setdefault(job.key, Row()).add(job, first)
 
     def discard(self, job: RequestJob) -> None:
-        """Forget what is left of a request."""
+        """Remove the sequences of a request that still wait."""
         row = self.rows.get(job.key)
         if row is not None and job in row:
             row.remove(job)
             self._drop_if_empty(job.key)
 
     def put_back(self, batch: RequestBatch) -> None:
-        """Let a batch that got no answer wait again, before all others."""
+        """Put an unanswered batch back, before all others."""
         for part in reversed(batch.parts):
             job = part.job
             self.discard(job)
@@ -551,16 +552,16 @@ class Queue:
             job.tokens += part.tokens
             self.add(job, first=True)
 
-    def hopeless(self, now: float, ahead: float) -> list[RequestJob]:
+    def find_hopeless(self, now: float, ahead: float) -> list[RequestJob]:
         """Return the requests that cannot be finished in time, even if the one that is due first is always next."""
-        found = []
+        jobs = []
         for job in self._by_deadline():
-            own = self.pace.seconds(job.key, job.tokens)
-            if now + ahead + own > job.deadline:
-                found.append(job)
+            seconds = self.pace.seconds(job.key, job.tokens)
+            if now + ahead + seconds > job.deadline:
+                jobs.append(job)
             else:
-                ahead += own
-        return found
+                ahead += seconds
+        return jobs
 
     def next_batch(self, now: float = 0.0, ahead: float = 0.0) -> RequestBatch | None:
         """Return the batch of the pipeline whose turn it is, or of the one that must not wait; None if nothing waits."""
@@ -608,7 +609,7 @@ def _deadline(job: RequestJob) -> float:
     return job.deadline
 
 
-# --- how long work takes ------------------------------------------------------------------------------------------------
+# --- speed of the pipelines ------------------------------------------------------------------------------------------------
 
 
 class PipelineSpeed:
@@ -619,18 +620,20 @@ class PipelineSpeed:
     """
 
     def __init__(self, batch_tokens: int) -> None:
-        self._least = _FULL * batch_tokens
+        self._min_tokens = _LEARNED_SHARE * batch_tokens
         self._rates: dict[Key, float] = {}
         self._densities: dict[Key, float] = {}  # tokens of a character
 
     def learn(self, key: Key, tokens: int, seconds: float, is_call: bool = False) -> None:
         """Take the time of a batch into account."""
-        if is_call or tokens >= self._least:
+        if is_call or tokens >= self._min_tokens:
             rate = tokens / max(seconds, 1e-6)
-            self._rates[key] = rate if key not in self._rates else (1 - _NEW) * self._rates[key] + _NEW * rate
+            self._rates[key] = (
+                rate if key not in self._rates else (1 - _LATEST_WEIGHT) * self._rates[key] + _LATEST_WEIGHT * rate
+            )
 
     def seconds(self, key: Key, tokens: int) -> float:
-        """Return how long tokens take; 0 while the speed is unknown."""
+        """Return the seconds that tokens take; 0 while the speed is unknown."""
         return tokens / self._rates[key] if key in self._rates else 0.0
 
     def knows(self, key: Key) -> bool:
@@ -640,8 +643,10 @@ class PipelineSpeed:
     def learn_density(self, key: Key, size: int, tokens: int) -> None:
         """Take the tokens of a request of some size, in characters or ids, into account."""
         if size:
-            self._densities[key] = (1 - _NEW) * self._densities.get(key, _DENSITY) + _NEW * tokens / size
+            self._densities[key] = (1 - _LATEST_WEIGHT) * self._densities.get(
+                key, _DENSITY
+            ) + _LATEST_WEIGHT * tokens / size
 
     def tokens(self, key: Key, size: int) -> int:
-        """Return about the number of tokens of a request of this size."""
+        """Estimate the number of tokens of a request of this size."""
         return math.ceil(self._densities.get(key, _DENSITY) * size)

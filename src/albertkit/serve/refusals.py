@@ -28,11 +28,9 @@ _HINTS = {
 }  # fmt: skip
 _OPENAI_CODES = {(404, "unknown-name"): "model_not_found"}  # where OpenAI has another word
 _OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
-_SHOWN = 3  # errors of a body
-_SHORT = 10  # seconds after which others may have ended that hold the disk, descriptors or memory
-_TYPE = re.compile(
-    r"(list|dict|tuple|union)\[|constrained-|form:"
-)  # types in places, as pydantic and `schemas` name them
+_MAX_ERRORS = 3  # of a body, in one message
+_RETRY_SECONDS = 10  # after which disk, descriptors or memory may be free again
+_TYPE = re.compile(r"(list|dict|tuple|union)\[|constrained-|form:")  # names of types in a location of pydantic
 _LONGEST_QUOTE = 80  # characters of a path or a method that an answer repeats
 
 
@@ -44,19 +42,19 @@ class ServiceError(AlbertKitError):
         self.status, self.retry_after = status, retry_after
 
     def __reduce__(self) -> tuple:
-        again = partial(ServiceError, status=self.status, retry_after=self.retry_after)
-        return again, (self.slug, self.message, self.hint)
+        rebuild = partial(ServiceError, status=self.status, retry_after=self.retry_after)
+        return rebuild, (self.slug, self.message, self.hint)
 
 
 def status_of(error: AlbertKitError) -> int:
-    """Return the HTTP status of an error: input that does not fit is the client's, the rest is ours."""
+    """Return the HTTP status of an error: 422 for bad input, else 500."""
     if isinstance(error, ServiceError):
         return error.status
     return 422 if isinstance(error, DataError | ConfigError | CheckpointError) else 500
 
 
 def refusal(path: str, status: int, error: AlbertKitError, retry_after: int | None = None) -> JSONResponse:
-    """Return an error as an answer: in OpenAI's form below `/v1/`, where input that does not fit is 400; else in ours."""
+    """Return an error as an answer: in OpenAI's form below `/v1/`, where bad input is 400; else in ours."""
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -80,14 +78,14 @@ def on_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def on_system_error(request: Request, error: Exception) -> JSONResponse:
-    """Answer where the disk of uploads is full, or descriptors or memory are short; other errors of the system are bugs."""
+    """Answer if the disk of uploads is full, or descriptors or memory are short; other errors are bugs."""
     assert isinstance(error, OSError)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         fact, hint = "the service has no space left for uploads", "send it again later"
-        refused = ServiceError("disk-full", fact, hint, status=507, retry_after=_SHORT)
+        refused = ServiceError("disk-full", fact, hint, status=507, retry_after=_RETRY_SECONDS)
     elif error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN):
         fact = f"the service is short of something: {os.strerror(error.errno)}"
-        refused = ServiceError("busy", fact, "send it again later", status=503, retry_after=_SHORT)
+        refused = ServiceError("busy", fact, "send it again later", status=503, retry_after=_RETRY_SECONDS)
     else:
         raise error
     log.error(refused.message, extra={"slug": refused.slug, "folder": tempfile.gettempdir()})
@@ -95,41 +93,39 @@ def on_system_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def on_bad_request(request: Request, error: Exception) -> JSONResponse:
-    """Answer a body that is not JSON (400) or not what the endpoint takes (422): say where, without repeating the body."""
+    """Answer a body that is not JSON (400) or does not fit the schema (422), with the paths of the errors."""
     assert isinstance(error, RequestValidationError)
     errors: list[Mapping[str, Any]] = list(error.errors())
-    if any(one["type"] == "json_invalid" for one in errors):
+    if any(details["type"] == "json_invalid" for details in errors):
         reason = errors[0].get("ctx", {}).get("error", "")
         fact, hint = f"the body is not JSON: {reason}", "send one JSON object"
         return on_error(request, ServiceError("bad-input", fact, hint, status=400))
-    is_text = any(one["loc"] == ("body",) and one["type"] != "missing" for one in errors)
-    if is_text and "json" not in (kind := _content_type(request)):
-        fact, hint = f"the body is sent as {kind}", "send `Content-Type: application/json`"
+    is_text = any(details["loc"] == ("body",) and details["type"] != "missing" for details in errors)
+    content_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if is_text and "json" not in content_type:
+        fact = f"the body is sent as {content_type or 'nothing that is named'}"
+        hint = "send `Content-Type: application/json`"
         return on_error(request, ServiceError("bad-input", fact, hint, status=400))
-    shown = "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in errors[:_SHOWN])
-    more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
+    messages = "; ".join(f"{_field_path(details['loc'])}: {details['msg']}" for details in errors[:_MAX_ERRORS])
+    more_errors = f"; and {len(errors) - _MAX_ERRORS} more" if len(errors) > _MAX_ERRORS else ""
     hint = "GET /openapi.json says what each endpoint takes"
-    return on_error(request, ServiceError("bad-input", f"{shown}{more}", hint, status=422))
+    return on_error(request, ServiceError("bad-input", f"{messages}{more_errors}", hint, status=422))
 
 
-def _place(parts: Sequence[str | int]) -> str:
-    """Return a place in the body, without the names of types, which pydantic adds where a field may be of several."""
+def _field_path(parts: Sequence[str | int]) -> str:
+    """Return the path of a field in the body, without the names of types that pydantic adds for unions."""
     return ".".join(str(part) for part in parts if isinstance(part, int) or not _TYPE.match(part))
 
 
-def _content_type(request: Request) -> str:
-    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower() or "nothing that is named"
-
-
 def on_http_error(request: Request, error: Exception) -> JSONResponse:
-    """Answer what the framework refuses: unknown paths and methods, forms that cannot be read."""
+    """Answer errors of the framework: unknown paths and methods, forms that cannot be read."""
     assert isinstance(error, HTTPException)
     slug = _SLUGS.get(error.status_code, "bad-input")
     subject = " ".join(
         text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
         for text in (request.method, request.url.path)
     )
-    shown = AlbertKitError(slug, f"{subject}: {error.detail}", _HINTS.get(error.status_code, ""))
-    answer = refusal(request.url.path, error.status_code, shown)
+    explained = AlbertKitError(slug, f"{subject}: {error.detail}", _HINTS.get(error.status_code, ""))
+    answer = refusal(request.url.path, error.status_code, explained)
     answer.headers.update(error.headers or {})
     return answer

@@ -18,7 +18,7 @@ from albertkit.errors import AlbertKitError, DataError
 from albertkit.serve import schemas
 from albertkit.serve.bounds import check_ids, check_numbers
 from albertkit.serve.reading import StrictRoute
-from albertkit.serve.service import PASSES, Proceed, Service, answer_of, encoded, features_in_parts
+from albertkit.serve.service import PASSES, Proceed, Service, encode_json, features_in_parts, make_answer
 
 router = APIRouter(route_class=StrictRoute, responses=schemas.refusals(), tags=["models"])
 
@@ -33,7 +33,7 @@ def _texts(body: Any) -> list[Any]:
 
 
 def _questions(body: Any) -> list[dict[str, Any]]:
-    return [one.model_dump() for one in body.questions]
+    return [question.model_dump() for question in body.questions]
 
 
 def _add(kind: str, body: type, result: type, values: Callable[[Any], list[Any]], summary: str) -> None:
@@ -68,8 +68,8 @@ _add("choose", schemas.ChooseRequest, schemas.Chosen, _questions, "One of severa
 @router.post("/passes", response_model=schemas.PassesAnswer)
 async def passes(body: schemas.PassesRequest, request: Request) -> Response:
     """Show each layer of a text: attention, movement of the states, guesses after every layer."""
-    name, found = await service_of(request).call(request, PASSES, body.model, {"text": body.text})
-    return Response(encoded({"model": name})[:-1] + b"," + found[1:], media_type="application/json")
+    name, states = await service_of(request).call(request, PASSES, body.model, {"text": body.text})
+    return Response(encode_json({"model": name})[:-1] + b"," + states[1:], media_type="application/json")
 
 
 @router.post("/caption", response_model=schemas.AnswerResponse[schemas.Captioned])
@@ -82,22 +82,22 @@ async def caption(
 ) -> Response:
     """Caption a video."""
     suffix = Path(file.filename or "").suffix
-    with NamedTemporaryFile(suffix=suffix if suffix[1:].isalnum() and len(suffix) < 8 else "") as kept:
-        await run_in_threadpool(_keep, file, kept)
-        arguments: dict[str, Any] = {"videos": kept.name, "sheet": sheet}
+    with NamedTemporaryFile(suffix=suffix if suffix[1:].isalnum() and len(suffix) < 8 else "") as video:
+        await run_in_threadpool(_store_upload, file, video)
+        arguments: dict[str, Any] = {"videos": video.name, "sheet": sheet}
         if num_captions > 1:
             arguments |= {"num_captions": num_captions, "num_beams": max(4, num_captions)}
         try:
-            name, found = await service_of(request).call(request, "caption", model, arguments)
+            name, captions = await service_of(request).call(request, "caption", model, arguments)
         except AlbertKitError as error:
-            error.message = error.message.replace(kept.name, file.filename or "the video")
+            error.message = error.message.replace(video.name, file.filename or "the video")
             raise
-    return Response(encoded(answer_of(name, [found])), media_type="application/json")
+    return Response(encode_json(make_answer(name, [captions])), media_type="application/json")
 
 
-def _keep(file: UploadFile, kept: Any) -> None:
-    shutil.copyfileobj(file.file, kept, 1 << 20)
-    kept.flush()
+def _store_upload(file: UploadFile, video: Any) -> None:
+    shutil.copyfileobj(file.file, video, 1 << 20)
+    video.flush()
 
 
 # --- OpenAI's embeddings API ----------------------------------------------------------------------------------------------

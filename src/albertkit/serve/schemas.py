@@ -4,7 +4,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, StrictInt, Tag
 
-from albertkit.serve.bounds import MOST_CHARACTERS, MOST_CHOICES, MOST_IDS, MOST_TEXTS, MOST_WORDS
+from albertkit.serve.bounds import MAX_CHARACTERS, MAX_CHOICES, MAX_IDS, MAX_TEXTS, MAX_WORDS
 
 ResultT = TypeVar("ResultT")
 
@@ -12,16 +12,16 @@ ResultT = TypeVar("ResultT")
 
 # A list is given up at its first error, and a value is read as the one form that it has: an answer then has few errors, and
 # they name the form that was meant.
-Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 # Patterns only describe: the pipelines check them, and their errors show an example.
-FilledText = Annotated[str, Field(max_length=MOST_CHARACTERS, json_schema_extra={"pattern": r"\S"})]
-MaskedText = Annotated[str, Field(max_length=MOST_CHARACTERS, json_schema_extra={"pattern": r"\[MASK\]"})]
+FilledText = Annotated[str, Field(max_length=MAX_CHARACTERS, json_schema_extra={"pattern": r"\S"})]
+MaskedText = Annotated[str, Field(max_length=MAX_CHARACTERS, json_schema_extra={"pattern": r"\[MASK\]"})]
 Pair = Annotated[list[Text], Field(fail_fast=True, min_length=2, max_length=2)]
 FilledPair = Annotated[list[FilledText], Field(fail_fast=True, min_length=2, max_length=2)]
 Word = Annotated[str, Field(max_length=1000, json_schema_extra={"pattern": r"^\S+$"})]
-Words = Annotated[list[Word], Field(fail_fast=True, min_length=1, max_length=MOST_WORDS)]
-Ids = Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(fail_fast=True, min_length=1, max_length=MOST_IDS)]
-Several = Field(fail_fast=True, min_length=1, max_length=MOST_TEXTS)
+Words = Annotated[list[Word], Field(fail_fast=True, min_length=1, max_length=MAX_WORDS)]
+Ids = Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(fail_fast=True, min_length=1, max_length=MAX_IDS)]
+Several = Field(fail_fast=True, min_length=1, max_length=MAX_TEXTS)
 
 
 def _form(value: Any) -> str:
@@ -129,7 +129,7 @@ class Choices(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    choices: list[FilledText] = Field(fail_fast=True, min_length=2, max_length=MOST_CHOICES)
+    choices: list[FilledText] = Field(fail_fast=True, min_length=2, max_length=MAX_CHOICES)
     question: Text = ""
     context: Text = ""
 

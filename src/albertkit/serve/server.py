@@ -1,4 +1,4 @@
-"""`albertkit serve`: from folders to a service that listens."""
+"""The command `albertkit serve`."""
 
 import errno
 import gc
@@ -29,27 +29,27 @@ _PACKAGES = {
     "python_multipart": "python-multipart",
     "prometheus_client": "prometheus-client",
 }
-_GIVE_WAY = 0.0005  # seconds after which a thread lets others have Python's lock
+_SWITCH_SECONDS = 0.0005  # after which a thread releases Python's lock
 _BACKLOG = 65_535  # connections that wait to be accepted; the kernel's own limit, most often 4,096, is lower
 _GRACE = 5  # seconds beyond the timeout of requests, in which the last answers are sent
 
 
 @takes(ServeOptions)
 def serve(options: ServeOptions) -> None:
-    """Serve models until SIGTERM or Ctrl-C; then every request that was accepted is answered. See `ServeOptions`."""
+    """Serve models until SIGTERM or Ctrl-C, then answer every accepted request. See `ServeOptions`."""
     for module, package in _PACKAGES.items():
         if importlib.util.find_spec(module) is None:
             raise MissingExtraError.of(package, "serve", "albertkit serve")
     if os.name == "nt":
         fact = "albertkit serve hands a socket to the process of its models, which Windows cannot"
         raise ConfigError("unsupported", fact, "run it in the Windows Subsystem for Linux: wsl --install")
-    with ExitStack() as held:
-        listener = held.enter_context(_listening(options.host, options.port))
-        log_to_stderr(options.log_level)  # first: it says which model a run stands for
+    with ExitStack() as resources:
+        listener = resources.enter_context(_listening(options.host, options.port))
+        log_to_stderr(options.log_level)  # first, as it reports the model of a run
         # They load the models while this process imports what it needs: 4.8 s in place of 9.1 until the first answer.
         workers = start_workers(options)
         for worker in workers:
-            held.callback(worker.kill)
+            resources.callback(worker.kill)
         _run(options, listener, workers)
 
 
@@ -92,10 +92,10 @@ def _run(options: ServeOptions, listener: socket.socket, workers: Sequence[Worke
     torch.set_num_threads(1)  # this process only tokenizes
     # Its threads make and read large answers while the loop must go on: they give way ten times as often as by default,
     # and a full collection of garbage no longer walks over the million objects of what is imported (0.2 s).
-    sys.setswitchinterval(_GIVE_WAY)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
-    with _ending_well(server):
+    with _graceful_signals(server):
         server.run(sockets=[listener])
     if service.failure is not None:
         raise service.failure
@@ -104,7 +104,7 @@ def _run(options: ServeOptions, listener: socket.socket, workers: Sequence[Worke
 
 @contextmanager
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Bind a socket, so that what is wrong with the address is reported before the models are loaded."""
+    """Bind a socket, so that errors of the address are reported before the models are loaded."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -120,10 +120,10 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _ending_well(server: "Server") -> Iterator[None]:
+def _graceful_signals(server: "Server") -> Iterator[None]:
     """End gracefully at SIGTERM, Ctrl-C, and SIGHUP of a terminal that closes, which uvicorn does not know.
 
-    uvicorn raises the first two again when it has ended: here that changes nothing any more.
+    uvicorn raises the first two again when it has ended; here they are ignored then.
     """
     before: dict[signal.Signals, Any] = {
         number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""From a request's values to its answer: tokenized and put together here, computed in the worker."""
+"""Answer requests: tokenize values, let the worker compute, and build the results."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from albertkit.model_paths import is_captioner_folder, loading_digest
 from albertkit.pipelines.captions import CaptionPipeline
 from albertkit.pipelines.load import load_pipelines
 from albertkit.pipelines.pipeline import Pipeline, check_finite
-from albertkit.serve.bounds import MOST_TAGGED, check_expansion, check_ids, check_request, check_results
+from albertkit.serve.bounds import MAX_SPLIT_CHARACTERS, check_expansion, check_ids, check_request, check_results
 from albertkit.serve.observing import Metrics
 from albertkit.serve.options import MEGABYTE, ServeOptions
 from albertkit.serve.processes import WorkerProcess
@@ -46,7 +46,7 @@ class Models:
         self.folders = folders
         self._without_exits: set[str] = set()
         if exits is not None:
-            self._without_exits = {name for name, one in self.folders.items() if not (Path(one) / EXITS).exists()}
+            self._without_exits = {name for name, path in folders.items() if not (Path(path) / EXITS).exists()}
             if len(self._without_exits) == len(folders):
                 fact = f"{', '.join(f'`{folder}`' for folder in folders.values())}: trained without exits"
                 hint = "leave out --exits, or train with them: albertkit finetune … --exits"
@@ -59,11 +59,11 @@ class Models:
             else:
                 with loading_digest(folder) as self.digests[name]:
                     pipelines = load_pipelines(folder, device="meta")
-                exported = is_onnx_folder(Path(folder))  # it runs as a whole: it shows no states
+                exported = is_onnx_folder(Path(folder))  # it returns no states
                 self._pipelines[name] = {**pipelines, **({} if exported else {PASSES: None})}
 
     def warm_up(self) -> None:
-        """Load what tokenizes: loops are compiled when they are first called, engines loaded after ten million characters."""
+        """Load the tokenizers: loops are compiled at the first call, engines loaded after ten million characters."""
         for pipelines in self._pipelines.values():
             for pipeline in filter(None, pipelines.values()):
                 pipeline.tokenizer.start_engine()
@@ -75,32 +75,36 @@ class Models:
         name = self._chosen(self.names(kind), kind, name)
         return name, self._pipelines[name][kind]
 
-    def _chosen(self, able: list[str], kind: str, name: str | None) -> str:
-        if name is None and able:
-            return able[0]
-        if name is not None and name in able:
+    def _chosen(self, candidates: list[str], kind: str, name: str | None) -> str:
+        if name is None and candidates:
+            return candidates[0]
+        if name is not None and name in candidates:
             return name
         fact = f"no model here can {kind}" if name is None else f"there is no model `{name[:80]}` that can {kind}"
-        listed = ", ".join(able) if able else f"none; models here: {', '.join(self.folders)}"
-        raise ServiceError("unknown-name", fact, f"these can: {listed}", status=404)
+        alternatives = ", ".join(candidates) if candidates else f"none; models here: {', '.join(self.folders)}"
+        raise ServiceError("unknown-name", fact, f"these can: {alternatives}", status=404)
 
     def tokenizer(self, name: str | None) -> tuple[str, Any]:
         """Find the model of that name, or the first one that reads text, and its tokenizer."""
-        found = {name: [one for one in pipelines.values() if one] for name, pipelines in self._pipelines.items()}
-        name = self._chosen([name for name, pipelines in found.items() if pipelines], "tokenize", name)
-        return name, found[name][0].tokenizer
+        readers = {}
+        for model, pipelines in self._pipelines.items():
+            loaded = [pipeline for pipeline in pipelines.values() if pipeline]
+            if loaded:
+                readers[model] = loaded[0]
+        name = self._chosen([*readers], "tokenize", name)
+        return name, readers[name].tokenizer
 
     def names(self, kind: str) -> list[str]:
         """Return the names of the models that have a kind."""
         return [name for name, pipelines in self._pipelines.items() if kind in pipelines]
 
     def _notes(self, name: str, facts: Mapping[str, LoadedModel]) -> list[str]:
-        own = ["trained without exits: all layers are run"] if name in self._without_exits else []
-        return [*(facts[name].notes if name in facts else ()), *own]
+        exit_notes = ["trained without exits: all layers are run"] if name in self._without_exits else []
+        return [*(facts[name].notes if name in facts else ()), *exit_notes]
 
     def description(self, name: str, facts: Mapping[str, LoadedModel]) -> dict[str, Any]:
-        """Return what `/info` answers of a model, in the words of text-embeddings-inference."""
-        pipelines: dict[str, Any] = {kind: one for kind, one in self._pipelines[name].items() if one is not None}
+        """Return the fields of a model in `/info`, named as in text-embeddings-inference."""
+        pipelines: dict[str, Any] = {kind: loaded for kind, loaded in self._pipelines[name].items() if loaded}
         model_type: dict[str, Any] = {}
         length = None
         if (embed := pipelines.get("embed")) is not None:
@@ -114,28 +118,26 @@ class Models:
         return {"model_id": name, "model_type": model_type, "model_dtype": precision, "max_input_length": length}
 
     def listing(self, facts: Mapping[str, LoadedModel]) -> list[dict[str, Any]]:
-        """Return what `/models` answers of each model. `precision` is None while it is being loaded."""
+        """Return the entry of each model in `/models`. `precision` is None while it is being loaded."""
         return [
             {
                 "name": name,
                 "kinds": list(pipelines),
                 "precision": facts[name].precision if name in facts else None,
                 "notes": self._notes(name, facts),
-                "examples": {kind: one.example for kind, one in pipelines.items() if one is not None},
+                "examples": {kind: pipeline.example for kind, pipeline in pipelines.items() if pipeline is not None},
             }
             for name, pipelines in self._pipelines.items()
         ]
 
 
 T = TypeVar("T")
-Proceed = Callable[
-    [], None
-]  # called between the texts of a request; it raises where nobody waits for the answer any more
+Proceed = Callable[[], None]  # called between the texts of a request; it raises once the request has ended
 Prepared = Callable[[Pipeline[Any], Proceed], tuple[list[Any], Features]]
-SMALL = 4_000  # characters or tokens: handled in less than a millisecond, and a thread would cost as much
+SMALL = 4_000  # characters or tokens: handled in a millisecond, the cost of a thread
 _THREADS = 2
-_CHARACTERS_A_PART = 100_000  # tokenized between two looks at whether anybody waits; 0.1 s
-_PATIENCE = 1.5  # of a request's time: a worker that answers nothing for so long is stuck
+_CHARACTERS_A_PART = 100_000  # tokenized between two calls of `Proceed`; 0.1 s
+_PATIENCE = 1.5  # of a request's time, after which a silent worker counts as stuck
 
 
 class Service:
@@ -154,7 +156,9 @@ class Service:
             for worker, queue in zip(workers, queues, strict=True)
         ]
         self._supervisors = {
-            name: one for worker, one in zip(workers, self.supervisors, strict=True) for name in worker.start.folders
+            name: supervisor
+            for worker, supervisor in zip(workers, self.supervisors, strict=True)
+            for name in worker.start.folders
         }
         self._threads = ThreadPoolExecutor(_THREADS, "answers")
         self.is_draining: Callable[[], bool] = lambda: False
@@ -162,17 +166,17 @@ class Service:
     @property
     def is_ready(self) -> bool:
         """Return whether all models are loaded, and their workers live."""
-        return all(one.is_ready for one in self.supervisors)
+        return all(supervisor.is_ready for supervisor in self.supervisors)
 
     @property
     def facts(self) -> dict[str, LoadedModel]:
         """Return the facts of each model that is loaded, by name."""
-        return {name: facts for one in self.supervisors for name, facts in (one.facts or {}).items()}
+        return {name: facts for supervisor in self.supervisors for name, facts in (supervisor.facts or {}).items()}
 
     @property
     def failure(self) -> AlbertKitError | None:
-        """Return why models could not be loaded; None if they could."""
-        return next((one.failure for one in self.supervisors if one.failure is not None), None)
+        """Return the error of loading the models; None if they were loaded."""
+        return next((supervisor.failure for supervisor in self.supervisors if supervisor.failure is not None), None)
 
     async def answer(
         self,
@@ -183,10 +187,10 @@ class Service:
         shaped: Callable[[str, list[Any]], Any] | None = None,
         *,
         truncate: bool | None = None,
-        read: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]] | None = None,
+        read_results: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]] | None = None,
         **options: Any,
     ) -> Response:
-        """Answer values with a pipeline: `model` and `results`, or what `shaped` makes of them.
+        """Answer values with a pipeline: `model` and `results`, or the value of `shaped`.
 
         Without `truncate` texts that are too long are refused; with it results say of how many `tokens` how many were
         `truncated`. None where nothing is cut.
@@ -204,8 +208,10 @@ class Service:
 
         size = _characters(values)
         check_request(kind, values, size, options)
-        shaped = shaped or answer_of
-        return await self.run(request, kind, model, size, prepared, shaped, truncate=truncate, read=read, **options)
+        shaped = shaped or make_answer
+        return await self.run(
+            request, kind, model, size, prepared, shaped, truncate=truncate, read_results=read_results, **options
+        )
 
     async def run(
         self,
@@ -217,17 +223,17 @@ class Service:
         shaped: Callable[[str, list[Any]], Any],
         *,
         truncate: bool | None = None,
-        read: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]] | None = None,
+        read_results: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]] | None = None,
         work: str | None = None,
         **options: Any,
     ) -> Response:
-        """Answer as `answer` does, given a function that makes inputs and features.
+        """Answer as `answer` does, with a function that returns inputs and features.
 
         Args:
             size: About the number of characters to tokenize.
-            read: Makes results of inputs, features and outputs. Default: the pipeline's own; their dictionaries then say
-                how many tokens were read and cut.
-            work: What the worker computes. Default: `kind`.
+            read_results: Returns results for inputs, features and outputs. Default: the pipeline's own, with the numbers of
+                tokens that were read and cut.
+            work: Kind of the outputs that the worker computes. Default: `kind`.
         """
         name, pipeline = self.models.find(kind, model)
         key, state = (name, work or kind), request.state
@@ -237,7 +243,7 @@ class Service:
             inputs, features = await self._off_the_loop(size, lambda proceed: prepared(pipeline, proceed))
         left_out = features.left_out
         if left_out is not None and not truncate and left_out.any():
-            raise _too_long(left_out, features)
+            raise _too_long_error(left_out, features)
         tokens = int(features.offsets[-1])
         supervisor.queue.pace.learn_density(key, size, tokens)
         check_results(pipeline, inputs, options)
@@ -245,16 +251,16 @@ class Service:
 
         def finished(_: Proceed) -> bytes:
             check_finite(outputs)
-            if read is not None:
-                return encoded(shaped(name, read(pipeline, inputs, features, outputs)))
+            if read_results is not None:
+                return encode_json(shaped(name, read_results(pipeline, inputs, features, outputs)))
             results = pipeline.results(inputs, features, outputs, **options)
             if left_out is not None and truncate is not None:
                 lengths = np.add.reduceat(features.lengths, features.sequences_of(len(inputs))[:-1])
                 results = [
-                    {**one, "tokens": int(count), "truncated": int(cut)}
-                    for one, count, cut in zip(results, lengths, left_out, strict=True)
+                    {**result, "tokens": int(count), "truncated": int(num_left_out)}
+                    for result, count, num_left_out in zip(results, lengths, left_out, strict=True)
                 ]
-            return encoded(shaped(name, results))
+            return encode_json(shaped(name, results))
 
         return Response(await self._off_the_loop(tokens, finished), media_type="application/json")
 
@@ -266,22 +272,22 @@ class Service:
         check_request("tokenize", texts, size, {})
 
         def split(text: str) -> list[dict[str, Any]]:
-            ids, places = tokenizer.encode_with_offsets(text)
-            found = [
+            ids, spans = tokenizer.encode_with_offsets(text)
+            tokens = [
                 {"id": int(i), "text": tokenizer.id_to_piece(int(i)), "special": False, "start": int(a), "stop": int(b)}
-                for i, (a, b) in zip(ids, places, strict=True)
+                for i, (a, b) in zip(ids, spans, strict=True)
             ]
             if not special:
-                return found
+                return tokens
             cls, sep = (
                 {"id": i, "text": tokenizer.id_to_piece(i), "special": True, "start": None, "stop": None}
                 for i in (tokenizer.cls_id, tokenizer.sep_id)
             )
-            return [cls, *found, sep]
+            return [cls, *tokens, sep]
 
         def split_all(proceed: Proceed) -> bytes:
-            check_expansion(texts, MOST_TAGGED)
-            return encoded([split(text) for text in _while_awaited(texts, proceed)])
+            check_expansion(texts, MAX_SPLIT_CHARACTERS)
+            return encode_json([split(text) for text in _while_awaited(texts, proceed)])
 
         body = await self._off_the_loop(size, split_all)
         return Response(body, media_type="application/json")
@@ -293,13 +299,13 @@ class Service:
 
         def decode_all(proceed: Proceed) -> bytes:
             check_ids(rows, tokenizer.vocab_size)
-            return encoded([tokenizer.decode(row, skip_special) for row in _while_awaited(rows, proceed)])
+            return encode_json([tokenizer.decode(row, skip_special) for row in _while_awaited(rows, proceed)])
 
         body = await self._off_the_loop(sum(map(len, rows)), decode_all)
         return Response(body, media_type="application/json")
 
     async def call(self, request: Request, kind: str, model: str | None, arguments: dict[str, Any]) -> tuple[str, Any]:
-        """Return the name of the model and what a call returns: a caption, or the states of all layers."""
+        """Return the name of the model and the result of a call: a caption, or the states of all layers."""
         name, _ = self.models.find(kind, model)
         request.state.model = name
         supervisor = self._ready_supervisor(name)
@@ -308,7 +314,7 @@ class Service:
         return name, outputs[0]
 
     def check_expansion(self, values: Any) -> None:
-        """Refuse texts that stand for more characters than the largest body has bytes."""
+        """Raise an error for texts of more characters after NFKC than the largest body has bytes."""
         check_expansion(values, int(self.options.max_megabytes * MEGABYTE))
 
     def _ready_supervisor(self, name: str) -> Supervisor:
@@ -342,7 +348,7 @@ class Service:
         return outputs
 
     async def _off_the_loop(self, size: int, work: Callable[[Proceed], T]) -> T:
-        """Do small work at once, larger work in a thread, which ends soon after its request has ended."""
+        """Run small work at once, larger work in a thread, which ends soon after its request has ended."""
         if size <= SMALL:
             return work(lambda: None)
         has_ended = threading.Event()
@@ -358,7 +364,7 @@ class Service:
 
 
 def sender_of(request: Request) -> Sender:
-    """Return who sends a request."""
+    """Return the sender of a request."""
     host, port = (request.client.host, request.client.port) if request.client else ("", 0)
     return Sender(client_of(host), port, (request.url.path, hash(getattr(request, "_body", b""))))
 
@@ -366,7 +372,7 @@ def sender_of(request: Request) -> Sender:
 def features_in_parts(
     features: Callable[[Any], Features], inputs: Sequence[Any], values: Sequence[Any], proceed: Proceed
 ) -> Features:
-    """Make the features of inputs, which were read from as many values, some at a time, as long as the answer is awaited."""
+    """Return the features of inputs, parsed from as many values, part by part while the answer is awaited."""
     parts = [features(inputs[start:stop]) for start, stop in _while_awaited(_parts(values), proceed)]
     if len(parts) == 1:
         return parts[0]
@@ -390,29 +396,29 @@ def _while_awaited(values: Iterable[T], proceed: Proceed) -> Iterator[T]:
         yield value
 
 
-def answer_of(model: str, results: Any) -> dict[str, Any]:
+def make_answer(model: str, results: Any) -> dict[str, Any]:
     """Return the shape of most answers."""
     return {"model": model, "results": results}
 
 
-def encoded(value: Any) -> bytes:
-    """Encode plain values and arrays as JSON; a number that JSON does not have is null.
+def encode_json(value: Any) -> bytes:
+    """Encode plain values and arrays as JSON; NaN and infinity become null.
 
     Long lists are encoded item by item, so that other threads have their turn: a million cosines at once take 0.1 s.
     """
     if isinstance(value, dict):
-        return b"{" + b",".join(to_json(name) + b":" + encoded(one) for name, one in value.items()) + b"}"
+        return b"{" + b",".join(to_json(name) + b":" + encode_json(item) for name, item in value.items()) + b"}"
     if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim > 1):
-        return b"[" + b",".join(map(_encoded_whole, value)) + b"]"
-    return _encoded_whole(value)
+        return b"[" + b",".join(map(_encode_item, value)) + b"]"
+    return _encode_item(value)
 
 
-def _encoded_whole(value: Any) -> bytes:
+def _encode_item(value: Any) -> bytes:
     return to_json(value, inf_nan_mode="null", fallback=_plain)
 
 
 def shorten_floats(values: np.ndarray) -> np.ndarray:
-    """Return fp32 as fp64 that JSON writes with the nine digits that tell one fp32 from another, in place of 17."""
+    """Return fp32 as fp64 that JSON writes with the nine digits that identify an fp32, in place of 17."""
     wide = values.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         digits = 8 - np.floor(np.log10(np.abs(wide)))
@@ -422,12 +428,12 @@ def shorten_floats(values: np.ndarray) -> np.ndarray:
     return np.where(exact, short, wide)
 
 
-def _too_long(left_out: np.ndarray, features: Features) -> DataError:
+def _too_long_error(left_out: np.ndarray, features: Features) -> DataError:
     worst = int(left_out.argmax())
-    mine = features.sequences_of(len(left_out))[worst : worst + 2]
-    read = int(features.lengths[mine[0] : mine[1]].max())
-    several = f"{np.count_nonzero(left_out):,} of {len(left_out):,} texts are too long: " if len(left_out) > 1 else ""
-    fact = f"{several}text {worst} has {read + int(left_out[worst]):,} tokens, {read:,} of them are read"
+    sequences = features.sequences_of(len(left_out))[worst : worst + 2]
+    num_read = int(features.lengths[sequences[0] : sequences[1]].max())
+    prefix = f"{np.count_nonzero(left_out):,} of {len(left_out):,} texts are too long: " if len(left_out) > 1 else ""
+    fact = f"{prefix}text {worst} has {num_read + int(left_out[worst]):,} tokens, {num_read:,} of them are read"
     return DataError("too-large", fact, 'send it in parts, or say "truncate": true')
 
 
@@ -442,5 +448,6 @@ def _plain(value: Any) -> Any:
 def _characters(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return sum(map(_characters, parts))
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return sum(map(_characters, value)) if isinstance(value, list | tuple) else 0

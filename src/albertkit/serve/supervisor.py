@@ -16,7 +16,7 @@ from albertkit.serve.refusals import ServiceError
 
 log = logging.getLogger(__name__)
 AHEAD = 2  # batches at the worker: the second one lies ready when the first is done
-_SHORTEST_DELAY, _LONGEST_DELAY = 1.0, 30.0  # seconds to the next start, after a worker that answered nothing
+_SHORTEST_DELAY, _LONGEST_DELAY = 1.0, 30.0  # seconds until the next start, after a worker that computed nothing
 _CALL_SECONDS = 30.0  # that a call may take: one video of 4.7 million tiny frames decodes for minutes
 _BEAT = 10.0  # seconds after which a worker without work is asked whether it lives
 
@@ -28,7 +28,7 @@ class Supervisor:
     waits for company. A second batch goes ahead only if it is full.
 
     Attributes:
-        queue: As given.
+        queue: The requests for this worker.
         facts: Of each model by name; None while no worker is ready.
         failure: Why the models could not be loaded when the service began; nothing can be served then.
         changed: Names of models whose files are not those that the service loaded when it began.
@@ -46,8 +46,9 @@ class Supervisor:
         self.facts: dict[str, LoadedModel] | None = None
         self.failure: AlbertKitError | None = None
         self.changed: list[str] = []
-        self._digests = {**(digests or {})}  # of what the tokenizers and labels at this end were loaded from
-        self._worker, self.queue, self._metrics, self._patience = worker, queue, metrics, patience
+        self._digests = {**(digests or {})}  # of the files from which the front loaded tokenizers and labels
+        self._worker, self.queue = worker, queue
+        self._metrics, self._patience = metrics, patience
         self._at_work: dict[int, RequestBatch] = {}
         self._numbers = count()
         self._queue_tokens, self._admission = queue_tokens, Admission()
@@ -62,13 +63,13 @@ class Supervisor:
         return self.facts is not None
 
     def changed_error(self) -> ServiceError:
-        """Return what requests are answered while the files are not those that the service loaded."""
+        """Return the error for requests while the files differ from those that the service loaded."""
         fact = f"the files of {', '.join(self.changed)} have changed since the service started"
         return ServiceError("changed", fact, "restart the service", status=503, retry_after=30)
 
     @contextlib.contextmanager
     def announced(self, sender: Sender, key: Key, size: int, deadline: float) -> Iterator[None]:
-        """Accept or refuse a request of some size, and count it while it is prepared: it takes time that others cannot have."""
+        """Accept or refuse a request of some size, and count it while it is prepared."""
         tokens = self.queue.pace.tokens(key, size)
         self.admit(sender, key, tokens, deadline)
         coming = sender, key, tokens
@@ -79,7 +80,7 @@ class Supervisor:
             self._coming.remove(coming)
 
     def admit(self, sender: Sender, key: Key, tokens: int, deadline: float) -> None:
-        """Refuse a request whose turn would come too late."""
+        """Raise an error for a request whose turn would come too late."""
         now = asyncio.get_running_loop().time()
         seconds, room = self._seconds(key, tokens, deadline - now), self._room(key, deadline - now)
         waiting = self._waiting(sender.client, deadline - now)
@@ -88,44 +89,44 @@ class Supervisor:
             raise self._busy(wait)
 
     def check_time(self, sender: Sender, key: Key, tokens: int, deadline: float) -> None:
-        """Refuse a request that was accepted and, as its tokens show, cannot be finished in its time."""
+        """Raise an error for an accepted request that, by its tokens, cannot be finished in its time."""
         now = asyncio.get_running_loop().time()
-        left = deadline - now
+        seconds_left = deadline - now
         seconds = self.queue.pace.seconds(key, tokens)
-        if seconds > ALONE * left:
-            fact = f"the request takes about {seconds:.0f} seconds, {left:.0f} are left for it"
+        if seconds > ALONE * seconds_left:
+            fact = f"the request takes about {seconds:.0f} seconds, {seconds_left:.0f} are left for it"
             raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
-        seconds, room = self._seconds(key, tokens, left), self._room(key, left)
-        waiting, at_work = self._waiting(sender.client, left), self._at_work_seconds()
+        seconds, room = self._seconds(key, tokens, seconds_left), self._room(key, seconds_left)
+        waiting, at_work = self._waiting(sender.client, seconds_left), self._at_work_seconds()
         if waiting.seconds and at_work + waiting.seconds + seconds > room.limit:
             raise self._busy(self._admission.promise(sender, seconds, waiting, at_work, room, now))
 
-    def _seconds(self, key: Key, tokens: int, left: float) -> float:
-        """Return how long tokens take. While the speed is unknown, as many as may wait take all the time there is."""
+    def _seconds(self, key: Key, tokens: int, seconds_left: float) -> float:
+        """Return the seconds that tokens take. While the speed is unknown, a full queue takes all the time of a request."""
         pace = self.queue.pace
-        return pace.seconds(key, tokens) if pace.knows(key) else tokens * ALONE * left / self._queue_tokens
+        return pace.seconds(key, tokens) if pace.knows(key) else tokens * ALONE * seconds_left / self._queue_tokens
 
-    def _room(self, key: Key, left: float) -> Room:
-        """Return the room for a request: so much of the time that is left for it, and of the tokens that may wait."""
-        limit = min(ALONE * left, self._seconds(key, self._queue_tokens, left))
+    def _room(self, key: Key, seconds_left: float) -> Room:
+        """Return the room for a request: a share of its remaining time, and of a full queue."""
+        limit = min(ALONE * seconds_left, self._seconds(key, self._queue_tokens, seconds_left))
         return Room(BACKLOG / ALONE * limit, limit)
 
-    def _waiting(self, client: str, left: float) -> Waiting:
-        """Return all work that waits, as a client sees it."""
-        own, others = list[float](), defaultdict[str, float](float)
+    def _waiting(self, client: str, seconds_left: float) -> Waiting:
+        """Return the waiting work of a client and of the others."""
+        own_seconds, seconds_by_client = list[float](), defaultdict[str, float](float)
         for key, row in self.queue.rows.items():
-            of_a_token = self._seconds(key, 1, left)
-            own += [of_a_token * job.tokens for job in row.of_client(client)]
-            for other, tokens in row.tokens.items():
-                others[other] += of_a_token * tokens
-        others.pop(client, None)
+            of_a_token = self._seconds(key, 1, seconds_left)
+            own_seconds += [of_a_token * job.tokens for job in row.of_client(client)]
+            for other_client, tokens in row.tokens.items():
+                seconds_by_client[other_client] += of_a_token * tokens
+        seconds_by_client.pop(client, None)
         for sender, key, tokens in self._coming:
-            seconds = self._seconds(key, tokens, left)
+            seconds = self._seconds(key, tokens, seconds_left)
             if sender.client == client:
-                own.append(seconds)
+                own_seconds.append(seconds)
             else:
-                others[sender.client] += seconds
-        return Waiting(own, others)
+                seconds_by_client[sender.client] += seconds
+        return Waiting(own_seconds, seconds_by_client)
 
     def _busy(self, wait: int) -> ServiceError:
         seconds = self._at_work_seconds() + self.queue.seconds
@@ -184,7 +185,7 @@ class Supervisor:
                 return delay
 
     async def _attend(self, worker: WorkerProcess) -> bool:
-        """Handle what a worker says until it ends. Whether it answered anything."""
+        """Handle the messages of a worker until it ends; return whether it computed anything."""
         answered = False
         try:
             async with asyncio.timeout(None) as self._watchdog:
@@ -209,7 +210,7 @@ class Supervisor:
                 self._watch()
 
     def _watch(self) -> None:
-        """From now on the worker has its patience's time for the next message, if one is to come."""
+        """Restart the time in which the worker must send its next message, if one is due."""
         if self._watchdog is not None:
             end = asyncio.get_running_loop().time() + self._patience
             self._watchdog.reschedule(end if self._at_work or self._is_asked else None)
@@ -232,7 +233,7 @@ class Supervisor:
         self._watch()
 
     def _welcome(self, models: dict[str, LoadedModel]) -> None:
-        """Use a worker that has loaded the files that this end has, too: ids of another tokenizer give wrong answers silently."""
+        """Use a worker that has loaded the same files: ids of another tokenizer would give wrong answers silently."""
         self._digests = {name: facts.digest for name, facts in models.items()} | self._digests
         self.changed = [name for name, facts in models.items() if facts.digest != self._digests[name]]
         if self.changed:
@@ -269,24 +270,24 @@ class Supervisor:
                 break
             number = next(self._numbers)
             self._at_work[number] = batch
-            left = min(_CALL_SECONDS, batch.parts[0].job.deadline - now) if batch.is_call else 0.0
-            self._worker.send(WorkMessage(number, *batch.key, batch.content(), left))
-        if was_idle:  # else requests that come would put off the end of a stuck worker for ever
+            call_seconds = min(_CALL_SECONDS, batch.parts[0].job.deadline - now) if batch.is_call else 0.0
+            self._worker.send(WorkMessage(number, *batch.key, batch.content(), call_seconds))
+        if was_idle:  # otherwise new requests would postpone the end of a stuck worker for ever
             self._watch()
 
     def _refuse_hopeless(self, now: float) -> None:
-        """Compute nothing of requests that were accepted and cannot be finished any more: the machine has become slower."""
-        for job in self.queue.hopeless(now, self._at_work_seconds()):
+        """Refuse accepted requests that cannot be finished any more: the machine has become slower."""
+        for job in self.queue.find_hopeless(now, self._at_work_seconds()):
             self.queue.discard(job)
-            left = job.deadline - now
-            own, room = self._seconds(job.key, job.tokens, left), self._room(job.key, left)
-            waiting = self._waiting(job.sender.client, left)
-            wait = self._admission.promise(job.sender, own, waiting, self._at_work_seconds(), room, now)
+            seconds_left = job.deadline - now
+            seconds, room = self._seconds(job.key, job.tokens, seconds_left), self._room(job.key, seconds_left)
+            waiting = self._waiting(job.sender.client, seconds_left)
+            wait = self._admission.promise(job.sender, seconds, waiting, self._at_work_seconds(), room, now)
             fact = "the work that waits takes longer than expected, and this request's time is over before"
             job.fail(ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait))
 
     def _take_back(self) -> None:
-        """Batches that a dead worker had wait again. The requests of the one it was at, the oldest, get no third try."""
+        """Put the batches of a dead worker back. Requests of the oldest one, which it was computing, get no third try."""
         batches, self._at_work = list(self._at_work.values()), {}
         self._is_asked = False
         fact, hint = "the worker died twice while it computed this request", "send it again later, or a smaller one"

@@ -16,11 +16,11 @@ from albertkit.batches.features import Features
 from albertkit.embeddings.folder import similarity_matrix
 from albertkit.pipelines.pipeline import Pipeline
 from albertkit.serve import schemas
-from albertkit.serve.bounds import MOST_COSINES, check_numbers, check_size
+from albertkit.serve.bounds import MAX_COSINES, check_numbers, check_size
 from albertkit.serve.protocol import TOKEN_STATES
 from albertkit.serve.reading import StrictRoute, validate
 from albertkit.serve.routes import embedding_features, input_size, service_of
-from albertkit.serve.service import Proceed, answer_of
+from albertkit.serve.service import Proceed, make_answer
 from albertkit.tasks.texts import TextClassification
 
 router = APIRouter(route_class=StrictRoute, responses=schemas.refusals(), tags=["text-embeddings-inference"])
@@ -64,7 +64,7 @@ async def embed_all(body: schemas.EmbedAllRequest, request: Request) -> Response
         prepared,
         lambda _, states: states,
         truncate=body.truncate,
-        read=lambda pipeline, inputs, features, outputs: outputs,
+        read_results=lambda pipeline, inputs, features, outputs: outputs,
         work=TOKEN_STATES,
     )
 
@@ -83,12 +83,12 @@ async def similarity(body: schemas.SimilarityRequest, request: Request) -> Respo
         truncate = question.parameters.truncate if question.parameters else None
         prompt_name = question.parameters.prompt_name if question.parameters else None
     hint = "compare fewer texts, or take their vectors from /v1/embeddings"
-    check_size(len(first) * len(second or first), MOST_COSINES, "cosines", hint)
+    check_size(len(first) * len(second or first), MAX_COSINES, "cosines", hint)
 
     def shaped(model: str, results: list[Any]) -> Any:
         vectors = np.stack([result["embedding"] for result in results])
         cosines = similarity_matrix(vectors[: len(first)], vectors[len(first) :] if second else vectors)
-        return answer_of(model, cosines) if is_pairwise else cosines[0]
+        return make_answer(model, cosines) if is_pairwise else cosines[0]
 
     texts = [*first, *second]
     return await service_of(request).run(
@@ -126,7 +126,7 @@ async def predict(body: schemas.PredictRequest, request: Request) -> Response:
 
     kind = _first_kind(request, body.model, ("classify", "score"))
     return await service_of(request).answer(
-        request, kind, body.model, values, shaped, truncate=body.truncate, read=labelled
+        request, kind, body.model, values, shaped, truncate=body.truncate, read_results=labelled
     )
 
 
@@ -143,7 +143,7 @@ async def rerank(body: schemas.RerankRequest, request: Request) -> Response:
 
     pairs = [(body.query, text) for text in body.texts]
     return await service_of(request).answer(
-        request, "score", body.model, pairs, lambda _, ranks: ranks, truncate=body.truncate, read=ranked
+        request, "score", body.model, pairs, lambda _, ranks: ranks, truncate=body.truncate, read_results=ranked
     )
 
 

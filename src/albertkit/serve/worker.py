@@ -1,4 +1,4 @@
-"""Run the models in a process of their own, which the front starts, and starts again if it dies.
+"""Run the models in a separate process, which the front starts, and restarts if it dies.
 
 Run as `python -m albertkit.serve.worker DESCRIPTOR`, with the number of a socket that it inherits.
 """
@@ -41,7 +41,7 @@ Models = dict[str, dict[str, Any]]  # name to kind to pipeline
 
 
 def main(descriptor: int) -> None:
-    """Load the models, answer batches until the front ends. Signals are the front's to hear: it may still want answers.
+    """Load the models and answer batches until the front ends. Signals are ignored: the front may still need answers.
 
     Ctrl-C and most supervisors (systemd, timeout) send theirs to the whole process group.
     """
@@ -82,7 +82,7 @@ def _load(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
         _warm_up(models[name])
         for pipeline in models[name].values():
             if isinstance(pipeline, Pipeline):
-                pipeline.engine.follows_weights = False  # nobody else has the model
+                pipeline.engine.follows_weights = False  # no other code changes the model
     return models, facts
 
 
@@ -109,22 +109,22 @@ def _outputs(pipelines: dict[str, Any], work: WorkMessage, batch_tokens: int) ->
         outputs = pipeline.token_states if work.kind == TOKEN_STATES else pipeline.outputs
         return run_batches(outputs, work.content, batch_tokens, pipeline.device)
     if work.kind == "caption":
-        with _at_most(work.seconds):
+        with _time_limit(work.seconds):
             return [pipelines["caption"](**work.content)]
     from albertkit.pipelines.layers import trace_layers
 
     pipeline = next(iter(pipelines.values()))
-    found = trace_layers(pipeline.model, pipeline.tokenizer, **work.content)
-    return [to_json(found)]  # half a million numbers, which must not be put into words where others wait
+    layers = trace_layers(pipeline.model, pipeline.tokenizer, **work.content)
+    return [to_json(layers)]  # half a million numbers: encoded here, not on the front's event loop
 
 
-class _OutOfTimeError(BaseException):  # no Exception: decoders take those for a broken frame, and go on
+class _OutOfTimeError(BaseException):  # not an Exception: decoders would take it for a broken frame
     pass
 
 
 @contextlib.contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Give work up after a time."""
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise an error if the block takes longer."""
 
     def end(*_: object) -> None:
         raise _OutOfTimeError
@@ -141,7 +141,7 @@ def _at_most(seconds: float) -> Iterator[None]:
 
 
 def _failed(number: int | None, error: Exception) -> Failed:
-    """Return an error as one that can be sent to the front; one that is not ours has its traceback, for the log."""
+    """Return an error for the front; a bug has its traceback, for the log."""
     if isinstance(error, AlbertKitError):
         return Failed(number, error)
     if isinstance(error, OSError) and (explained := explain_os_error(error)):

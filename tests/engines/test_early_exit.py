@@ -181,8 +181,8 @@ def test_shapes_that_are_not_round(make_model: MakeModel, batch: PackedBatch, ki
 def test_a_feed_forward_block_in_halves(make_model: MakeModel, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With few rows, two threads divide the block; the bits are those of one thread."""
     model, halves = make_model(intermediate_size=1600), []
-    plan = fused.new_own
-    monkeypatch.setattr(fused, "new_own", lambda *sizes: halves.append(plan(*sizes)) or halves[-1])
+    plan = fused.new_member_state
+    monkeypatch.setattr(fused, "new_member_state", lambda *sizes: halves.append(plan(*sizes)) or halves[-1])
     engine, exits, batch = load_engine(model, kind), some_exits(model, patience=1), packed((17, 5, 2, 30, 9, 12))
     single, shared = (with_threads(n, lambda: engine.exit_early(batch, exits)) for n in (1, 2))
     assert all(map(torch.equal, single, shared))

@@ -13,15 +13,15 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.registry import find_task
 
 TASKS = Path(albertkit.tasks.__file__).parent
-DATA = TASKS.parent / "data"
+TABLES = TASKS.parent / "tables"
 # What every command that reads a table runs.
 READERS = (
-    DATA / "tables.py",
-    DATA / "lines.py",
-    DATA / "layouts.py",
-    DATA / "bad_rows.py",
-    DATA / "columns.py",
-    TASKS / "texts" / "task.py",
+    TABLES / "table.py",
+    TABLES / "text_lines.py",
+    TABLES / "layouts.py",
+    TABLES / "bad_rows.py",
+    TABLES / "columns.py",
+    TASKS / "texts.py",
     TASKS / "data.py",
 )
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+\b")
@@ -67,7 +67,7 @@ def test_a_table_of_text_and_label_needs_no_options(tmp_path, name, label):
 def test_every_option_that_is_named_exists():
     options = set().union(*map(options_of, ("finetune", "predict", "evaluate", "score", "early-exit")))
     options_in_files = {
-        (file.name, option) for room in (TASKS, DATA) for file in room.rglob("*.py") for option in named_in(file)
+        (file.name, option) for room in (TASKS, TABLES) for file in room.rglob("*.py") for option in named_in(file)
     }
     assert len(options_in_files) > 30
     assert {(file, option) for file, option in options_in_files if option not in options} == set()

@@ -72,7 +72,7 @@ def test_overlapping_morphemes_are_one() -> None:
 def test_a_missing_analyser_is_named(monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "mecab", None)
     with pytest.raises(MissingExtraError, match=r"python-mecab-ko|Python 3\.13"):
-        morphemes._mecab()
+        morphemes._load_mecab()
     with pytest.raises(AlbertKitError, match=r"(?s)\[bad-value\].*hint: known: kiwi, mecab"):
         find_analyser("komoran")
 

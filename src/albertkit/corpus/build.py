@@ -323,7 +323,7 @@ class _Build:
         return _fill(report, read_json(out / MANIFEST))
 
     def at_address(self, url: str) -> BuildReport:
-        """Build the store in a folder below the cache, bring it to an address and remove the folder."""
+        """Build the store in a folder below the cache, upload it to an address and remove the folder."""
         manifest_bytes = remote_manifest(url)
         if manifest_bytes is not None and not self.options.overwrite:
             manifest = json.loads(manifest_bytes)

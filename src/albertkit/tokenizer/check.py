@@ -52,7 +52,8 @@ def fix_tokenizer(source: Any) -> Any:
         raise MissingExtraError.of("transformers", "embed", "a tokenizer of transformers") from None
     folder = _model_folder(source)
     # Flags of the text rules that the tokenizer was loaded with, where they are not the folder's.
-    settings, loaded_flags = read_settings(folder), getattr(source, "init_kwargs", {})
+    settings = read_settings(folder)
+    loaded_flags = getattr(source, "init_kwargs", {})
     flags = {
         flag: loaded_flags[flag]
         for flag, default in _DEFAULT_FLAGS.items()

@@ -182,7 +182,7 @@ def extend_tokenizer(
 
 
 def _missing_characters(lines: Sequence[str], vocabulary: set[str], coverage: float) -> list[str]:
-    """Return characters that are no tokens, the most frequent first, among those that the coverage takes."""
+    """Return the characters within the coverage that are no tokens, the most frequent first."""
     counts = Counter(character for line in lines for character in line if character != " ")
     missing: list[str] = []
     covered = 0
@@ -235,7 +235,7 @@ def piece_candidates(
     runs: Counter[str] = Counter()
     for line in lines:
         boundaries = set(analyser.boundaries(line)) if analyser else set()
-        runs.update(_runs(line, alphabet, boundaries))
+        runs.update(_split_runs(line, alphabet, boundaries))
     merges = Tokenizer(models.BPE())  # without a pre-tokenizer: a run is a word
     trainer = trainers.BpeTrainer(
         vocab_size=max_pieces, min_frequency=min_count, max_token_length=_MAX_CANDIDATE_LENGTH, show_progress=False
@@ -248,7 +248,7 @@ def piece_candidates(
     return counts
 
 
-def _runs(line: str, alphabet: set[str], boundaries: set[int]) -> Iterator[str]:
+def _split_runs(line: str, alphabet: set[str], boundaries: set[int]) -> Iterator[str]:
     """Cut a line into stretches of letters or digits of one script, within words and morphemes; mark those that begin a word."""
     start = 0
     for end in range(1, len(line) + 1):

@@ -64,7 +64,7 @@ class TokenizedTexts(dict[str, Any]):
     def word_ids(self, row: int = 0) -> list[int | None]:
         """Return the number of the word that each token of a row is from, None for special tokens.
 
-        With `is_split_into_words`, words are those that were given; with `return_offsets_mapping`, what spaces divide.
+        With `is_split_into_words`, words are those of the input; with `return_offsets_mapping`, spaces divide words.
         """
         words = self._rows[row].words
         if len(words) != len(self._rows[row].ids):
@@ -116,7 +116,7 @@ class InputSettings:
 
 @dataclass(frozen=True, slots=True)
 class _TokenizedText:
-    """Tokens of a text. Spans and words are empty where they were not asked for."""
+    """Tokens of a text. Spans and words are empty if they were not requested."""
 
     ids: list[int]
     spans: list[Span]
@@ -249,7 +249,7 @@ def pad_inputs(tokenizer: InputEncoder, encoded: Any, settings: InputSettings) -
 
 
 def _typed(columns: dict[str, list[Any]], kind: str | None, is_single: bool) -> dict[str, Any]:
-    """Return lists, of a single text those of its row; or arrays; or tensors."""
+    """Return lists (for a single text those of its row), arrays or tensors."""
     if kind is None:
         return {name: rows[0] for name, rows in columns.items()} if is_single else dict(columns)
     lengths = {len(row) for row in columns["input_ids"]}
@@ -296,7 +296,7 @@ def _tokenize(tokenizer: InputEncoder, texts: Sequence[Any], split: bool, with_s
 
 
 def _encode_together(tokenizer: InputEncoder, texts: Sequence[str]) -> Iterator[list[int]]:
-    """Return the ids of texts, all encoded together."""
+    """Yield the ids of each text; all are encoded in one call."""
     mask = tokenizer.id_to_piece(tokenizer.mask_id)
     parts = [text.split(mask) for text in texts]
     encoded = tokenizer.encode_batch(list(chain.from_iterable(parts))).texts()

@@ -59,7 +59,7 @@ class BatchEncoder:
         self._characters = 0
         self._engine: WordEngine | None = None
         self._has_tried_engine = False
-        self._without_engine = 0  # chunks to come
+        self._chunks_without_engine = 0  # remaining ones
 
     def encode(self, texts: Sequence[str], num_threads: int) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
@@ -87,8 +87,8 @@ class BatchEncoder:
         return self._engine is not None
 
     def _encode_chunk(self, texts: Sequence[str]) -> RaggedIds:
-        if self._without_engine > 0:
-            self._without_engine -= 1
+        if self._chunks_without_engine > 0:
+            self._chunks_without_engine -= 1
             return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], 1)
         assert self._engine is not None
         # The engine handles white space and case of ASCII; Python handles all other characters.
@@ -108,7 +108,7 @@ class BatchEncoder:
         if not len(refused_indices):
             return encoded
         if len(refused_indices) > _REFUSED_SHARE * len(texts):
-            self._without_engine = _CHUNKS_WITHOUT_ENGINE
+            self._chunks_without_engine = _CHUNKS_WITHOUT_ENGINE
         refused_texts = [rules.apply(self._rules, texts[n]) for n in refused_indices.tolist()]
         return fill_missing(encoded, refused_indices, self._by_sentencepiece(refused_texts, 1))
 
@@ -208,7 +208,8 @@ class SentencePieceTokenizer(AlbertTokenizer):
         model = None if only_json else find_model(folder)
         if model is None:
             return None
-        chosen = text_rules if text_rules is not None else rules.named_by(settings)
+        if text_rules is None:
+            text_rules = rules.named_by(settings)
         analyser = settings.get(ANALYSER_KEY)
         if analyser is not None and analyser not in ANALYSERS:
             raise CheckpointError(
@@ -216,7 +217,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
                 f"`{ANALYSER_KEY}` of {CONFIG_NAME} in `{folder}` is {analyser!r}",
                 f"known: {', '.join(ANALYSERS)}",
             )
-        return cls(plain_file(model).read_bytes(), chosen, source=model, analyser=analyser)
+        return cls(plain_file(model).read_bytes(), text_rules, source=model, analyser=analyser)
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         """Return `spiece.model`, and `tokenizer.json` if it can express the model; warn where it gives other ids."""

@@ -7,7 +7,7 @@ bring that package, and its `sentencepiece_model_pb2` cannot live in one process
 
 import itertools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -49,7 +49,7 @@ class ModelFacts:
     escape_spaces: bool = True
 
 
-@lru_cache(maxsize=1)  # 0.1 s for 30,000 pieces; whoever loads a tokenizer reads its model two to four times
+@lru_cache(maxsize=1)  # 0.1 s for 30,000 pieces; loading a tokenizer reads its model two to four times
 def read_facts(model: bytes) -> ModelFacts:
     """Read a model file. It must be one that SentencePiece has accepted; nothing is checked again."""
     facts = ModelFacts()
@@ -72,7 +72,7 @@ def read_facts(model: bytes) -> ModelFacts:
 
 
 def _read_piece(message: bytes) -> tuple[str, float, int]:
-    """Return text, score and type. As SentencePiece writes them, in three fields, they are read three times as fast."""
+    """Return text, score and type. The three fields in SentencePiece's own order are read three times as fast."""
     end = 2 + message[1] if len(message) > 1 else 0
     if message[:1] == b"\n" and end < 0x82 and message[end : end + 1] == b"\x15" and len(message) in (end + 5, end + 7):
         (score,) = struct.unpack_from("<f", message, end + 1)
@@ -199,9 +199,12 @@ def rebuild_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
         if kind != NORMAL:
             piece += _setting(3, kind)
         parts.append(_field(_PIECES, piece))
+    removed = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}  # paths of the training, and the settings that change
     for number, content, span in fields(model):
         if number == _TRAINER:
-            parts.append(_field(_TRAINER, _with_settings(content, settings)))
+            trainer = [content[field_span] for setting, _, field_span in fields(content) if setting not in removed]
+            trainer += [_setting(setting, value) for setting, value in settings.items()]
+            parts.append(_field(_TRAINER, b"".join(trainer)))
         elif number != _PIECES:
             parts.append(model[span])
     return b"".join(parts)
@@ -222,13 +225,6 @@ def add_unused(model: bytes, number: int) -> bytes:
     vocabulary = {piece for piece, _, _ in pieces}
     names = (name for name in map("[unused{}]".format, itertools.count()) if name not in vocabulary)
     return rebuild_model(model, [*pieces, *((name, 0.0, UNUSED) for name in itertools.islice(names, number))])
-
-
-def _with_settings(trainer: bytes, settings: Mapping[int, int | str]) -> bytes:
-    """Return the trainer's section with other settings, and without paths."""
-    removed = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}
-    parts = [trainer[span] for number, _, span in fields(trainer) if number not in removed]
-    return b"".join([*parts, *(_setting(number, value) for number, value in settings.items())])
 
 
 def _setting(number: int, value: int | str) -> bytes:

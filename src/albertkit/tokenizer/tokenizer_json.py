@@ -188,7 +188,7 @@ def _scored_merges(facts: ModelFacts) -> list[tuple[tuple[str, str], float]]:
 
 
 def _has_ordered_merges(facts: ModelFacts) -> bool:
-    """Return True if a list of merges says all that a BPE model does.
+    """Return True if a list of merges gives the same ids as the BPE model.
 
     SentencePiece also joins characters that are no tokens, goes from left to right where two tokens have one score, and
     takes unused tokens apart again.
@@ -356,7 +356,8 @@ class JsonTokenizer(AlbertTokenizer):
             source: Path of the file, for messages.
         """
         self.text_rules = text_rules
-        self._content, self._source = content, str(source)
+        self._content = content
+        self._source = str(source)
         parts = self._read_parts()
         self._kind: str = parts["model"]["type"]
         self._full_tokenizer = self._build_tokenizer(parts)
@@ -367,7 +368,7 @@ class JsonTokenizer(AlbertTokenizer):
             raise self._broken_file_error(f"its largest id is {self.vocab_size - 1:,}")
         self._names = self._find_special_names(vocabulary, names or {})
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (vocabulary[n] for n in self._names.values())
-        self._backend = self._build_tokenizer(_without_specials(parts, set(self._names.values())))
+        self._backend = self._build_tokenizer(_remove_special_names(parts, set(self._names.values())))
         try:
             self._backend.encode(_UNKNOWN, add_special_tokens=False)
         except Exception as error:  # the unknown token is missing; the library says it at the first such text
@@ -545,7 +546,7 @@ def _with_added_tokens(content: str, added: Sequence[AddedToken], folder: Path) 
     return tokenizer.to_str()
 
 
-def _without_specials(parts: dict[str, Any], names: set[str]) -> dict[str, Any]:
+def _remove_special_names(parts: dict[str, Any], names: set[str]) -> dict[str, Any]:
     """Return the parts of a tokenizer for which the names of its special tokens are plain text."""
     model = dict(parts["model"])
     if model["type"] == "Unigram":

@@ -130,7 +130,7 @@ def _build_trie(pieces: Mapping[str, int]) -> Trie:
     slots = 1 << (2 * len(nodes)).bit_length()
     trie = Trie(np.zeros(slots, np.int64), np.zeros(slots, np.int32), np.array(ids, np.int32))
     steps = np.array([node << 21 | ord(c) for node, c in nodes], np.int64)
-    _fill(trie, steps, np.fromiter(nodes.values(), np.int32, len(nodes)))
+    _fill_trie(trie, steps, np.fromiter(nodes.values(), np.int32, len(nodes)))
     return trie
 
 
@@ -147,7 +147,7 @@ def _find_slot(keys, step):
 
 
 @compiled
-def _fill(trie, steps, children):
+def _fill_trie(trie, steps, children):
     for number in range(len(steps)):
         slot = _find_slot(trie.keys, steps[number])
         trie.keys[slot] = steps[number] + 1

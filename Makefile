@@ -40,12 +40,13 @@ fuzz: $(VENV)/.installed-dev ## Damaged files for every reader, for SECONDS (600
 	ALBERTKIT_FUZZ_SECONDS=$$(($(SECONDS) * 3 / 4)) $(BIN)/python -m pytest tests/fuzz -rN --tb=short
 	$(BIN)/python tests/fuzz/guided.py $$(($(SECONDS) / 4))
 
-lint: $(VENV)/.installed-dev ## Style, formatting, types, the order of the packages, circles of imports
+lint: $(VENV)/.installed-dev ## Style, formatting, types, the order of the packages, circles of imports, names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_imports.py
+	$(BIN)/python tools/check_words.py
 
 docs: $(VENV)/.installed-dev ## The guides and the reference as pages, into build/docs
 	$(BIN)/python tools/pages.py

@@ -615,11 +615,11 @@ def test_rows_of_snli_without_gold_label_can_be_skipped(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "snli.csv", index=False)
     columns = Columns(text="premise", pair="hypothesis", label="label")
     bad_rows = BadRows("skip")
-    examples = _ExampleReader("nli", "nli", columns, bad_rows).read(tmp_path / "snli.csv", "train")
+    examples = _ExampleReader("nli", "nli", columns, bad_rows).read_examples(tmp_path / "snli.csv", "train")
     assert list(examples.texts) == [row[:2] for row in rows if row[2] != "-"]
     assert [(row.line, row.reason) for row in bad_rows.found] == [(3, "label `-`: there is no gold label")]
     with pytest.raises(DataError, match="line 3"):
-        _ExampleReader("nli", "nli", columns, BadRows()).read(tmp_path / "snli.csv", "train")
+        _ExampleReader("nli", "nli", columns, BadRows()).read_examples(tmp_path / "snli.csv", "train")
 
 
 # --- public sets: their shapes, read to the rows of an independent reader ------------------------------------------------

@@ -21,11 +21,17 @@ VAGUE = frozenset(
     "when read held asked meant done gone named called written drawn placed passed put got let stands standing beside anew again "
     "beyond apart inside within behind between".split()
 )
-PRODUCT_TOKENS = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
-MEASURES = ("vague names", "private functions used once", "class names that stand twice", "assignments of three values", "tokens a line")
+CODE_TOKENS = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
+MEASURES = (
+    "vague names",
+    "private functions used once",
+    "class names that stand twice",
+    "assignments of three values",
+    "tokens a line",
+)
 LIMITS = {
-    "src": {},
-    "tests": {},
+    "src": dict(zip(MEASURES, (225, 720, 4, 235, 10.4), strict=True)),
+    "tests": dict(zip(MEASURES, (870, 34, 7, 190, 12.5), strict=True)),
 }
 Finding = tuple[str, str]  # place, name
 
@@ -67,15 +73,23 @@ class Source:
             if isinstance(node, ast.ClassDef) and node in tree.body:
                 self._classes[node.name.lstrip("_")].append(f"{relative_path}:{node.lineno}")
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Tuple) and len(t.elts) > 2 for t in node.targets):
-                self.findings["assignments of three values"].append((f"{relative_path}:{node.lineno}", ast.unparse(node.targets[0])))
+                self.findings["assignments of three values"].append(
+                    (f"{relative_path}:{node.lineno}", ast.unparse(node.targets[0]))
+                )
         self.findings["private functions used once"] += [
-            (f"{relative_path}:{function.lineno}", function.name) for function in private_functions if uses[function.name] == 1
+            (f"{relative_path}:{function.lineno}", function.name)
+            for function in private_functions
+            if uses[function.name] == 1
         ]
         self._count_tokens(text, tree)
 
     def _count_tokens(self, text: str, tree: ast.Module) -> None:
         """Count the tokens and the lines of code: neither blank, nor comments, docstrings or imports."""
-        skipped = {number for number, line in enumerate(text.splitlines(), 1) if not line.strip() or line.strip().startswith("#")}
+        skipped = {
+            number
+            for number, line in enumerate(text.splitlines(), 1)
+            if not line.strip() or line.strip().startswith("#")
+        }
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 skipped.update(range(node.lineno, node.end_lineno + 1))
@@ -84,7 +98,7 @@ class Source:
                 skipped.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
         self.lines += len(text.splitlines()) - len(skipped)
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            self.tokens += token.type in PRODUCT_TOKENS and token.start[0] not in skipped
+            self.tokens += token.type in CODE_TOKENS and token.start[0] not in skipped
 
 
 def names_bound_by(node: ast.AST) -> Iterator[str]:

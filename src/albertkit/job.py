@@ -97,7 +97,7 @@ class Job:
         key: What the work is made from, as JSON: anything that decides the bytes. Its names are shown where they differ.
         into: Where `publish` moves the files.
         overwrite: Begin again where the folder holds other or damaged work.
-        title, total, unit, progress: As `Progress`, which `job.progress` is.
+        title, total, unit, progress: As of `ProgressBar`, which `job.progress` is.
         rank: Number of this process among several that share the parts. Process 0 opens the job before the others.
 
     Attributes:

@@ -57,7 +57,7 @@ class BuildReport(Result):
         empty_documents: Left out: no text, or no token.
         duplicate_documents: Left out: the same text as an earlier document.
         single_sentence_documents: In the store, but no sentence-order pair comes from them alone.
-        cut_documents: Made by cutting a document longer than `readers.DOCUMENT_CHARACTERS`.
+        cut_documents: Made by cutting a document longer than `documents.DOCUMENT_CHARACTERS`.
         unknown_tokens: Tokens that are the unknown token.
         bad_bytes: Bytes that are not UTF-8 (with errors="replace").
         faulty_lines: Lines of pairs that were passed over: no separator, or nothing on one of its sides.
@@ -275,7 +275,7 @@ def build_store(options: BuildOptions) -> BuildReport:
     Raises:
         ConfigError: bad-value, unknown-name.
         MissingExtraError: not-installed, without Ray.
-        DataError: bad input (`readers.DocumentFile`), doubtful, empty, changed.
+        DataError: bad input (`documents.DocumentFile`), doubtful, empty, changed.
         MachineError: disk-full, worker-died, in-use, unreachable, machines-differ. CheckpointError: corrupt, exists.
     """
     tokenizer = options.tokenizer

@@ -1,4 +1,4 @@
-"""Build every class of model as an ONNX graph: transformers' inputs and outputs, the arithmetic of `model/encoder.py`.
+"""Build every class of model as an ONNX graph: transformers' inputs and outputs, the arithmetic of `model/layers.py`.
 
 B rows of S places, T = B·S tokens, E embedding, H hidden, A heads of width D, C labels, V vocabulary; K starts, M ends of each.
 Tokens stay [T, H] all the way, and are laid out in rows only where they attend to each other.

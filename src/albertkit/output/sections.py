@@ -1,4 +1,4 @@
-"""Results of commands: plain values for programs, sections for readers."""
+"""Results of commands: plain values for programs, sections for readers; the kinds of sections, and how values are formatted."""
 
 import dataclasses
 import math
@@ -205,7 +205,7 @@ class TableSection:
     """Rows under headings. The first column names the row; columns of numbers stand to the right.
 
     Attributes:
-        columns: Headings; those that end with a unit's name give the unit, as in `Facts`.
+        columns: Headings; those that end with a unit's name give the unit, as in `FactList`.
         rows: As many cells each; plain values or `Cell`. None is an empty cell.
         title: Heading; may be empty.
         note: A line below.
@@ -287,7 +287,7 @@ class Figure:
     """A picture.
 
     Attributes:
-        svg: Trusted SVG of our own making, made for a page by `report.plots.for_page`.
+        svg: Trusted SVG of our own making, made for a page by `output.plots`.
         title: Heading; may be empty.
         caption: A line below; all that a terminal and a card show.
         narrow: The same picture for a telephone.

@@ -109,7 +109,7 @@ def with_added_columns(
     Args:
         given: The data as the caller gave them. A DataFrame or a `datasets.Dataset` comes back as one; of other data, such as
             a generator or a stream, which can be read only once, the result is a list.
-        rows: Its rows, as `listed` returns them.
+        rows: Its rows, as `rows_of` returns them.
         kept: Numbers of the rows to return.
         added: The further columns of each of these rows.
     """

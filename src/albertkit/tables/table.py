@@ -1,6 +1,6 @@
 """Read rows of any table, by column name: CSV, TSV, JSON lines, a JSON array, Parquet; gzip, xz and zstandard. Streaming.
 
-A reader is opened for the kind of file: it returns a `_Source`, which yields records as lists of fields or as dictionaries.
+A reader is opened for the kind of file: it returns a `_TableSource`, which yields records as lists of fields or as dictionaries.
 """
 
 import csv

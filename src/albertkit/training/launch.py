@@ -81,7 +81,7 @@ def resumes(run: Path, resume: bool) -> bool:
 
 
 def name_start(name: str) -> None:
-    """Remember what the processes of this start call it (see `meeting`)."""
+    """Remember the name of this start, which all its processes share."""
     global _start
     _start = name
 

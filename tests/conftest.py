@@ -48,6 +48,7 @@ def loggers_restored() -> Iterator[None]:
     """Restore the levels and handlers of all loggers: a handler that a test leaves writes to a closed stream."""
     before = {one: (one.level, list(one.handlers), one.propagate) for one in _loggers()}
     yield
+    logging.captureWarnings(False)  # else the next test's call changes nothing: pytest has replaced `showwarning` since
     for one in _loggers():
         if one in before or one.name.startswith("albertkit"):
             level, one.handlers, one.propagate = before.get(one, (logging.NOTSET, [], True))

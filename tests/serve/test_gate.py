@@ -291,11 +291,8 @@ def test_what_libraries_warn_of_is_logged_as_everything_else(monkeypatch):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr("sys.stderr", stream := io.StringIO())
     log_to_stderr()
-    try:
-        logging.getLogger("python_multipart.multipart").warning("Did not find %r", "\x1b\n")
-        warnings.warn("strange", stacklevel=1)
-    finally:
-        logging.captureWarnings(False)
+    logging.getLogger("python_multipart.multipart").warning("Did not find %r", "\x1b\n")
+    warnings.warn("strange", stacklevel=1)
     messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
     assert messages[0] == "Did not find '\\x1b\\n'"
     assert "strange" in messages[1]

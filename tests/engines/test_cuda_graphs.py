@@ -130,10 +130,13 @@ def test_several_threads_and_more_shapes_than_are_kept(on_cuda: AlbertModel) -> 
 
 @pytest.mark.gpu
 def test_what_cannot_be_recorded_is_launched_one_by_one(on_cuda: AlbertModel, caplog: pytest.LogCaptureFixture) -> None:
-    def wait(module: torch.nn.Module, args: tuple, output: torch.Tensor) -> None:
-        output.sum().item()
+    class Waiting(torch.nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            output = super().forward(input.to(self.weight.dtype)).to(input.dtype)
+            output.sum().item()
+            return output
 
-    on_cuda.encoder.albert_layer_groups[0].albert_layers[0].ffn.register_forward_hook(wait)
+    on_cuda.encoder.albert_layer_groups[0].albert_layers[0].ffn.__class__ = Waiting
     engine, plain = load_engine(on_cuda, "bf16"), ModelEngine(on_cuda, "bf16")
     for _ in range(3):
         check(engine, plain, (30, 40))

@@ -17,29 +17,29 @@ from benchmarks.moving_shapes import COLOURS, make_clips
 @pytest.fixture(scope="session")
 def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty clips of moving shapes, their frames prepared."""
-    place = tmp_path_factory.mktemp("shapes")
-    make_clips(place / "clips", 40)
-    clips = {split: read_clips(place / "clips", split) for split in ("train", "dev", "test")}
-    prepare_clips(clips, place / "prepared", load_backbone("conv3d", {"width": 64}), SAMPLING)
-    return place / "prepared"
+    folder = tmp_path_factory.mktemp("shapes")
+    make_clips(folder / "clips", 40)
+    clips = {split: read_clips(folder / "clips", split) for split in ("train", "dev", "test")}
+    prepare_clips(clips, folder / "prepared", load_backbone("conv3d", {"width": 64}), SAMPLING)
+    return folder / "prepared"
 
 
 @pytest.fixture(scope="session")
 def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Thirty clips as features of unlike length, whose first numbers say what the caption is."""
-    place = tmp_path_factory.mktemp("features")
+    folder = tmp_path_factory.mktemp("features")
     generator = np.random.default_rng(0)
     lines: dict[str, list[str]] = {"train": [], "dev": []}
     for number in range(30):
         colour = list(COLOURS)[number % 8]
         values = generator.normal(0, 0.1, (3 + number % 4, 12)).astype(np.float32)
         values[:, number % 8] += 2
-        np.save(place / f"{number}.npy", values)
+        np.save(folder / f"{number}.npy", values)
         captions = [f"a {colour} circle", f"the {colour} circle moves"][: 1 + number % 2]
         split = "dev" if number >= 22 else "train"
         lines[split].append(json.dumps({"key": f"c{number}", "features": f"{number}.npy", "captions": captions}))
     for split, of_split in lines.items():
-        (place / f"{split}.jsonl").write_text("\n".join(of_split) + "\n")
-    clips = {split: read_clips(place, split) for split in lines}
-    prepare_clips(clips, place / "prepared", None)
-    return place / "prepared"
+        (folder / f"{split}.jsonl").write_text("\n".join(of_split) + "\n")
+    clips = {split: read_clips(folder, split) for split in lines}
+    prepare_clips(clips, folder / "prepared", None)
+    return folder / "prepared"

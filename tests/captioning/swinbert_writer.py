@@ -48,9 +48,9 @@ def write_swinbert(clips: Iterable[Clip], folder: Path, split: str, sampling: Fr
         records = []
         for clip in members:
             is_named = clip.key == (name if len(members) == 1 else clip_key(name, clip.start, clip.end))
-            beside = {"start": clip.start, "end": clip.end, "key": None if is_named else clip.key}
-            known = {name: value for name, value in beside.items() if value is not None}
-            records += [{"caption": text, **known} for text in clip.captions]
+            fields = {"start": clip.start, "end": clip.end, "key": None if is_named else clip.key}
+            present_fields = {name: value for name, value in fields.items() if value is not None}
+            records += [{"caption": text, **present_fields} for text in clip.captions]
         captions.append([name, json.dumps(records)])
         linelist += [f"{number}\t{caption}" for caption in range(len(records))]
     write_tsv(folder / f"{split}.img.tsv", images)

@@ -22,70 +22,72 @@ SETTINGS = CaptionSettings(length=16, steps=1, batch_size=8, lr=1e-3, eval_every
 
 
 @pytest.fixture(scope="module")
-def made(shell: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_folder(shell: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a CLIP (`bb/clip`), clips, prepared features and a run, made from relative paths as a user types them."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
     from albertkit.captioning.backbones import load_backbone
 
-    place = tmp_path_factory.mktemp("made")
+    folder = tmp_path_factory.mktemp("made")
     torch.manual_seed(0)
     vision = CLIPVisionConfig(
         hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16
     )
-    CLIPVisionModel(vision).save_pretrained(place / "bb" / "clip")
-    make_clips(place / "clips", 20)
+    CLIPVisionModel(vision).save_pretrained(folder / "bb" / "clip")
+    make_clips(folder / "clips", 20)
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
+        patch.chdir(folder)
         clips = {split: read_clips(Path("clips"), split) for split in ("train", "dev")}
         prepare_clips(clips, "prepared", load_backbone("hf:bb/clip"), FrameSampling(num_frames=2, size=32))
         train_captioner(shell, "prepared", "run", SETTINGS)
-    return place
+    return folder
 
 
-def test_a_captioner_works_from_any_folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_captioner_works_from_any_folder(
+    trained_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    captioner = VideoCaptioner.from_pretrained(made / "run")
+    captioner = VideoCaptioner.from_pretrained(trained_folder / "run")
     assert captioner.backbone is not None
-    assert captioner.backbone.name == f"hf:{(made / 'bb' / 'clip').resolve()}"
-    assert evaluate_captioner(captioner, made / "prepared", split="dev").clips > 0
+    assert captioner.backbone.name == f"hf:{(trained_folder / 'bb' / 'clip').resolve()}"
+    assert evaluate_captioner(captioner, trained_folder / "prepared", split="dev").clips > 0
 
 
-def test_moved_together_they_find_each_other(made: Path, tmp_path: Path, shell: Path) -> None:
-    moved = Path(shutil.copytree(made, tmp_path / "moved"))
-    gone = tmp_path / "gone"
-    made.rename(gone)
+def test_moved_together_they_find_each_other(trained_folder: Path, tmp_path: Path, shell: Path) -> None:
+    moved = Path(shutil.copytree(trained_folder, tmp_path / "moved"))
+    hidden = tmp_path / "gone"
+    trained_folder.rename(hidden)
     try:
         captioner = VideoCaptioner.from_pretrained(moved / "run")
         assert captioner.backbone is not None
         assert captioner.backbone.name == f"hf:{(moved / 'bb' / 'clip').resolve()}"
     finally:
-        gone.rename(made)
+        hidden.rename(trained_folder)
 
 
-def test_clips_stay_prepared_when_the_backbone_is_moved(made: Path, tmp_path: Path) -> None:
+def test_clips_stay_prepared_when_the_backbone_is_moved(trained_folder: Path, tmp_path: Path) -> None:
     from albertkit.captioning.backbones import load_backbone
 
-    prepared = Path(shutil.copytree(made / "prepared", tmp_path / "prepared"))
-    elsewhere = Path(shutil.copytree(made / "bb" / "clip", tmp_path / "elsewhere"))
-    clips = {split: read_clips(made / "clips", split) for split in ("train", "dev")}
-    again = prepare_clips(clips, prepared, load_backbone(f"hf:{elsewhere}"), FrameSampling(num_frames=2, size=32))
-    assert again.computed == 0
+    prepared = Path(shutil.copytree(trained_folder / "prepared", tmp_path / "prepared"))
+    elsewhere = Path(shutil.copytree(trained_folder / "bb" / "clip", tmp_path / "elsewhere"))
+    clips = {split: read_clips(trained_folder / "clips", split) for split in ("train", "dev")}
+    report = prepare_clips(clips, prepared, load_backbone(f"hf:{elsewhere}"), FrameSampling(num_frames=2, size=32))
+    assert report.computed == 0
 
 
-def test_a_moved_backbone_is_named(made: Path, tmp_path: Path, shell: Path) -> None:
+def test_a_moved_backbone_is_named(trained_folder: Path, tmp_path: Path, shell: Path) -> None:
     alone = tmp_path / "alone"
-    shutil.copytree(made / "run", alone / "run")
-    shutil.copytree(made / "prepared", alone / "prepared")
-    shutil.copytree(made / "bb" / "clip", alone / "elsewhere")
-    gone = made.with_name("gone")
-    video = next((made / "clips").rglob("*.mp4"))
+    shutil.copytree(trained_folder / "run", alone / "run")
+    shutil.copytree(trained_folder / "prepared", alone / "prepared")
+    shutil.copytree(trained_folder / "bb" / "clip", alone / "elsewhere")
+    hidden = trained_folder.with_name("gone")
+    video = next((trained_folder / "clips").rglob("*.mp4"))
     shutil.copy(video, alone / "video.mp4")
-    made.rename(gone)
+    trained_folder.rename(hidden)
     try:
         with pytest.raises(CheckpointError, match="not-found") as raised:
             VideoCaptioner.from_pretrained(alone / "run")
-        assert f"hf:{(made / 'bb' / 'clip').resolve()}" in str(raised.value)
+        assert f"hf:{(trained_folder / 'bb' / 'clip').resolve()}" in str(raised.value)
         assert "--backbone hf:" in raised.value.hint
         with pytest.raises(CheckpointError, match="not-found"):
             train_captioner(shell, alone / "prepared", tmp_path / "a", SETTINGS)
@@ -97,26 +99,26 @@ def test_a_moved_backbone_is_named(made: Path, tmp_path: Path, shell: Path) -> N
         train_captioner(shell, alone / "prepared", tmp_path / "b", SETTINGS, backbone=name)
         assert VideoCaptioner.from_pretrained(tmp_path / "b").backbone is not None
     finally:
-        gone.rename(made)
+        hidden.rename(trained_folder)
 
 
-def test_another_backbone_is_refused(made: Path, frames: Path, shell: Path, tmp_path: Path) -> None:
+def test_another_backbone_is_refused(trained_folder: Path, frames: Path, shell: Path, tmp_path: Path) -> None:
     from transformers import CLIPVisionModel
 
-    other = Path(shutil.copytree(made / "bb" / "clip", tmp_path / "other"))
-    model = CLIPVisionModel.from_pretrained(other)
+    changed = Path(shutil.copytree(trained_folder / "bb" / "clip", tmp_path / "other"))
+    model = CLIPVisionModel.from_pretrained(changed)
     with torch.no_grad():
         next(model.parameters()).add_(1)
-    model.save_pretrained(other)
+    model.save_pretrained(changed)
     for load in (
-        lambda: VideoCaptioner.from_pretrained(made / "run", backbone=f"hf:{other}"),
-        lambda: train_captioner(shell, made / "prepared", tmp_path / "a", SETTINGS, backbone=f"hf:{other}"),
+        lambda: VideoCaptioner.from_pretrained(trained_folder / "run", backbone=f"hf:{changed}"),
+        lambda: train_captioner(shell, trained_folder / "prepared", tmp_path / "a", SETTINGS, backbone=f"hf:{changed}"),
     ):
         with pytest.raises(CheckpointError, match=r"\[changed\]"):
             load()
     train_captioner(shell, frames, tmp_path / "own", dataclasses.replace(SETTINGS, length=12))
     with pytest.raises(ConfigError, match="keeps the weights of its backbone"):
-        VideoCaptioner.from_pretrained(tmp_path / "own", backbone=f"hf:{other}")
+        VideoCaptioner.from_pretrained(tmp_path / "own", backbone=f"hf:{changed}")
 
 
 def test_the_hub_is_asked_for_the_weights_of_the_backbone(frames: Path, shell: Path, tmp_path: Path) -> None:
@@ -126,13 +128,15 @@ def test_the_hub_is_asked_for_the_weights_of_the_backbone(frames: Path, shell: P
 
     train_captioner(shell, frames, tmp_path / "own", SETTINGS)
     names = [file.name for file in (tmp_path / "own" / "best").iterdir()]
-    wanted = list(filter_repo_objects(names, allow_patterns=model_paths._FILES))
-    assert {"backbone.safetensors", "model.safetensors", "captioner.json"} <= set(wanted)
+    requested = list(filter_repo_objects(names, allow_patterns=model_paths._FILES))
+    assert {"backbone.safetensors", "model.safetensors", "captioner.json"} <= set(requested)
 
 
-def test_frames_fit_any_backbone_and_features_their_own(made: Path, frames: Path, shell: Path, tmp_path: Path) -> None:
+def test_frames_fit_any_backbone_and_features_their_own(
+    trained_folder: Path, frames: Path, shell: Path, tmp_path: Path
+) -> None:
     train_captioner(shell, frames, tmp_path / "own", SETTINGS)
     captioner = VideoCaptioner.from_pretrained(tmp_path / "own")
     assert evaluate_captioner(captioner, frames, split="test").clips > 0
     with pytest.raises(AlbertKitError, match=r"\[changed\]"):
-        evaluate_captioner(captioner, made / "prepared", split="dev")
+        evaluate_captioner(captioner, trained_folder / "prepared", split="dev")

@@ -28,16 +28,16 @@ def test_everything_lies_within_white_margins(total, words):
 def test_frames_are_shown_in_their_order():
     frames = frames_of(12)
     pixels = np.asarray(contact_sheet(frames, np.arange(12.0), "twelve frames"))
-    found = []
+    frame_tops = []
     for number in range(12):
         inner = frames[number, 1:-1, 1:-1]  # within its frame's outline
         for top in range(24, pixels.shape[0] - 144):
             left = 24 + number % 6 * 152  # two rows of six
             if (pixels[top + 1 : top + 143, left + 1 : left + 143] == inner).all():
-                found.append((number, top))
+                frame_tops.append((number, top))
                 break
-    assert [number for number, _ in found] == list(range(12))
-    tops = [top for _, top in found]
+    assert [number for number, _ in frame_tops] == list(range(12))
+    tops = [top for _, top in frame_tops]
     assert tops[:6] == [24] * 6
     assert tops[6:] == [tops[6]] * 6
     assert tops[6] > 24 + 144
@@ -60,7 +60,10 @@ def test_lines_fit_and_lose_nothing():
 
 
 def test_a_longer_caption_takes_more_lines():
-    heights = [contact_sheet(frames_of(2), np.zeros(2), " ".join(["paper"] * many)).height for many in (1, 8, 80, 800)]
+    heights = [
+        contact_sheet(frames_of(2), np.zeros(2), " ".join(["paper"] * num_words)).height
+        for num_words in (1, 8, 80, 800)
+    ]
     assert heights[0] == heights[1] < heights[2] < heights[3]
 
 
@@ -68,11 +71,11 @@ def test_hangul_is_drawn_where_a_font_has_it_and_named_where_none_has(monkeypatc
     korean = "한 소년이 종이비행기를 접는다"
     missing = find_font(korean)[1]
     if not missing:
-        drawn = find_font(korean)[0]
-        assert bytes(drawn.getmask("한")) != bytes(drawn.getmask("소"))
+        font = find_font(korean)[0]
+        assert bytes(font.getmask("한")) != bytes(font.getmask("소"))
     monkeypatch.setattr(sheet_text, "FONTS", ())
-    own, missing = find_font(korean)
-    assert own.getname() == ImageFont.load_default(16).getname()
+    fallback, missing = find_font(korean)
+    assert fallback.getname() == ImageFont.load_default(16).getname()
     assert missing == sorted(set(korean.replace(" ", "")))
     assert find_font("plain letters")[1] == []
     noted = contact_sheet(frames_of(2), np.zeros(2), korean)

@@ -55,8 +55,8 @@ def test_real_clips_are_captioned_and_drawn(captioner, data, tmp_path):
         with Image.open(clip.sheet) as sheet:
             assert sheet.width > 8 * 60
             assert sheet.height > 100
-        (same,) = loaded.caption(clips[[c.stem for c in clips].index(clip.key)])
-        assert same[0].text == clip.captions[0].text
+        (captions,) = loaded.caption(clips[[c.stem for c in clips].index(clip.key)])
+        assert captions[0].text == clip.captions[0].text
 
 
 def test_what_cannot_be_read_is_skipped_by_name(captioner, frames, tmp_path):
@@ -105,10 +105,10 @@ def test_a_backbone_with_other_weights_is_noticed(captioner, tmp_path):
     loaded.backbone.requires_grad_(False)  # as a frozen one: its weights stay where they are
     loaded.backbone.saves_weights = False
     loaded.save_pretrained(tmp_path)
-    known = json.loads((tmp_path / "captioner.json").read_text())
-    assert known["backbone"]["fingerprint"] == loaded.backbone.fingerprint()
-    known["backbone"]["settings"] = {"width": 128}
-    (tmp_path / "captioner.json").write_text(json.dumps(known))
+    content = json.loads((tmp_path / "captioner.json").read_text())
+    assert content["backbone"]["fingerprint"] == loaded.backbone.fingerprint()
+    content["backbone"]["settings"] = {"width": 128}
+    (tmp_path / "captioner.json").write_text(json.dumps(content))
     from albertkit.errors import CheckpointError
 
     with pytest.raises(CheckpointError, match="other weights than the captioner in"):
@@ -134,9 +134,9 @@ def test_generation_settings_of_a_captioner_are_kept(captioner, tmp_path):
 
 
 def test_names_of_sheets():
-    taken: set[str] = set()
+    used_names: set[str] = set()
     keys = ["가", "나", "a b", "a_b", "../x/v.mp4", "...", "a b"]
-    assert [sheet_name(key, taken) for key in keys] == ["가", "나", "a_b", "a_b-2", "x_v.mp4", "clip", "a_b-3"]
+    assert [sheet_name(key, used_names) for key in keys] == ["가", "나", "a_b", "a_b-2", "x_v.mp4", "clip", "a_b-3"]
 
 
 def test_what_predict_writes_is_scored(captioner, frames, tmp_path):
@@ -155,8 +155,8 @@ def test_what_predict_writes_is_scored(captioner, frames, tmp_path):
     assert "gone.mp4" in partly.skipped[0][1].message
     references = tmp_path / "references.jsonl"
     lines = [line for split in ("train", "dev", "test") for line in (clips / f"{split}.jsonl").read_text().splitlines()]
-    written = {json.loads(line)["key"] for line in (tmp_path / "out.jsonl").read_text().splitlines()}
-    assert written == {json.loads(line)["key"] for line in lines}
+    keys = {json.loads(line)["key"] for line in (tmp_path / "out.jsonl").read_text().splitlines()}
+    assert keys == {json.loads(line)["key"] for line in lines}
     references.write_text("\n".join(lines) + "\n")
     scores = score_caption_files(tmp_path / "out.jsonl", [references])
     assert scores.num_captions == 40

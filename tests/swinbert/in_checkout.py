@@ -61,16 +61,16 @@ def compute(model, checkpoint, caption, out, *videos):
     assert not unused, unused
     transformer.float().eval()
     clips = [task._transforms(args, task._online_video_decode(args, video)) for video in videos]
-    frames, found = clips[0], {"frames": torch.stack(clips).numpy()}
+    frames, arrays = clips[0], {"frames": torch.stack(clips).numpy()}
     torch.manual_seed(5)
     np.random.seed(5)
     with torch.no_grad():
         learning = build_tensorizer(args, tokenizer, is_train=True).tensorize_example_e2e(caption, frames)
         names = ("input_ids", "attention_mask", "token_type_ids", "img_feats", "masked_pos", "masked_ids")
         inputs = {name: tensor[None] for name, tensor in zip(names, learning, strict=True)}
-        found |= {name: inputs[name].numpy().copy() for name in names if name != "img_feats"}
+        arrays |= {name: inputs[name].numpy().copy() for name in names if name != "img_feats"}
         loss, logits = transformer(**inputs)[:2]
-        found |= {"loss": loss.numpy(), "logits": logits.numpy()}
+        arrays |= {"loss": loss.numpy(), "logits": logits.numpy()}
         writing = build_tensorizer(args, tokenizer, is_train=False).tensorize_example_e2e("", frames)
         special = (tokenizer.cls_token, tokenizer.sep_token, tokenizer.pad_token, tokenizer.mask_token)
         start, end, padding, mask = tokenizer.convert_tokens_to_ids(list(special))
@@ -84,16 +84,16 @@ def compute(model, checkpoint, caption, out, *videos):
                 max_length=args.max_gen_length, num_beams=beams, temperature=1, top_k=0, top_p=1, repetition_penalty=1,
                 length_penalty=1, num_return_sequences=1, num_keep_best=1, **inputs,
             )  # fmt: skip
-            found |= {f"seconds_{beams}": np.array(time.perf_counter() - begun)}
-            found |= {f"ids_{beams}": ids.numpy(), f"scores_{beams}": scores.numpy()}
+            arrays |= {f"seconds_{beams}": np.array(time.perf_counter() - begun)}
+            arrays |= {f"ids_{beams}": ids.numpy(), f"scores_{beams}": scores.numpy()}
             text = tokenizer.decode(ids[0, 0].tolist(), skip_special_tokens=True)
-            found |= {f"text_{beams}": np.array(text)}
-    np.savez(out, **found)
+            arrays |= {f"text_{beams}": np.array(text)}
+    np.savez(out, **arrays)
 
 
 if __name__ == "__main__":
-    what, model, *rest = sys.argv[1:]
-    if what == "train":
-        train(model, rest[1:])
+    action, model, *arguments = sys.argv[1:]
+    if action == "train":
+        train(model, arguments[1:])
     else:
-        compute(model, *rest)
+        compute(model, *arguments)

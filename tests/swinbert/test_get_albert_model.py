@@ -90,10 +90,10 @@ print(f"Model loaded successfully! Total parameters: {sum(p.numel() for p in mod
 """
     names = {}
     exec(script, names)
-    said = capsys.readouterr()
-    assert said.out == f"Model loaded successfully! Total parameters: {names['model'].num_parameters()}\n"
-    assert f"{names['model'].num_parameters():,} parameters" in said.err
-    assert "warning: initialised_from: scratch" in said.err
+    printed = capsys.readouterr()
+    assert printed.out == f"Model loaded successfully! Total parameters: {names['model'].num_parameters()}\n"
+    assert f"{names['model'].num_parameters():,} parameters" in printed.err
+    assert "warning: initialised_from: scratch" in printed.err
     assert names["args"].initialised_from == "scratch"
     config = names["config"]
     assert (config.vocab_size, config.embedding_size, config.hidden_dropout_prob) == (30_522, 128, 0.1)
@@ -110,17 +110,17 @@ def test_pretrained_weights_are_kept_whatever_the_visual_width(pretrained, capsy
     for width in (512, 7):
         args = Namespace(model_name_or_path=str(pretrained), img_feature_dim=width, drop_out=0.2)
         model, config, _ = get_albert_model(args)
-        kept = model.state_dict()
-        shared = kept.keys() & original.keys()
+        state = model.state_dict()
+        shared = state.keys() & original.keys()
         assert len(shared) == len(original) - 2  # all but the sentence-order head
-        assert all(torch.equal(kept[name], original[name]) for name in shared)
-        assert torch.equal(kept["predictions.decoder.weight"], original["albert.embeddings.word_embeddings.weight"])
-        assert model.caption.img_feature_dim == kept["albert.img_embedding.projection.weight"].shape[1] == width
+        assert all(torch.equal(state[name], original[name]) for name in shared)
+        assert torch.equal(state["predictions.decoder.weight"], original["albert.embeddings.word_embeddings.weight"])
+        assert model.caption.img_feature_dim == state["albert.img_embedding.projection.weight"].shape[1] == width
         assert (args.initialised_from, config.hidden_dropout_prob) == (str(pretrained), 0.2)
-    said = capsys.readouterr().err
-    assert "sop_classifier.classifier.weight" in said
-    assert "initialised afresh: albert.img_embedding" in said
-    assert f"{model.num_parameters():,} parameters" in said
+    messages = capsys.readouterr().err
+    assert "sop_classifier.classifier.weight" in messages
+    assert "initialised afresh: albert.img_embedding" in messages
+    assert f"{model.num_parameters():,} parameters" in messages
     scratch, _, _ = get_albert_model({"model_name_or_path": str(pretrained), "init": "scratch"})
     assert not torch.equal(scratch.state_dict()["predictions.dense.weight"], original["predictions.dense.weight"])
 
@@ -133,11 +133,11 @@ def test_an_encoder_alone_and_a_captioner(pretrained, tmp_path, capsys):
     assert "predictions.dense.weight" in capsys.readouterr().err
     assert args["initialised_from"] == str(tmp_path / "encoder")
     model.save_pretrained(tmp_path / "captioner")
-    again, _, _ = get_albert_model({**args, "model_name_or_path": str(tmp_path / "captioner")})
-    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
+    reloaded, _, _ = get_albert_model({**args, "model_name_or_path": str(tmp_path / "captioner")})
+    assert all(torch.equal(tensor, reloaded.state_dict()[name]) for name, tensor in model.state_dict().items())
     assert "initialised afresh: nothing" in capsys.readouterr().err
-    other, _, _ = get_albert_model({**args, "model_name_or_path": str(tmp_path / "captioner"), "img_feature_dim": 9})
-    assert other.albert.img_embedding.projection.in_features == 9
+    narrow, _, _ = get_albert_model({**args, "model_name_or_path": str(tmp_path / "captioner"), "img_feature_dim": 9})
+    assert narrow.albert.img_embedding.projection.in_features == 9
 
 
 def test_the_number_of_layers_is_free_and_widths_are_not(pretrained):
@@ -201,12 +201,12 @@ def test_the_text_model_in_the_migrated_video_transformer(migrated, pretrained):
     mask = torch.zeros(2, length + tokens, length + tokens, dtype=torch.long)
     mask[:, : len(words), : len(words)] = torch.tril(torch.ones(len(words), len(words)))
     mask[:, : len(words), length:] = mask[:, length:, length:] = 1
-    places = torch.zeros(2, length, dtype=torch.int)
-    places[:, [1, 3]] = 1
+    masked_pos = torch.zeros(2, length, dtype=torch.int)
+    masked_pos[:, [1, 3]] = 1
     labels = torch.full((2, 5), -1)
     labels[:, :2] = ids[:, [1, 3]]
     inputs = dict(token_type_ids=torch.zeros_like(ids), img_feats=torch.randn(2, tokens, 6))
-    loss, logits = video(input_ids=ids, attention_mask=mask, masked_pos=places, masked_ids=labels, **inputs)
+    loss, logits = video(input_ids=ids, attention_mask=mask, masked_pos=masked_pos, masked_ids=labels, **inputs)
     assert logits.shape == (4, len(WORDS))
     loss.backward()
     assert video.fc.weight.grad.abs().sum() > 0
@@ -218,7 +218,7 @@ def test_the_text_model_in_the_migrated_video_transformer(migrated, pretrained):
     mask[:, :length, length:] = 1
     with torch.no_grad():
         captions, scores = video.eval()(
-            is_decode=True, input_ids=torch.full_like(ids, mask_id), attention_mask=mask, masked_pos=torch.ones_like(places),
+            is_decode=True, input_ids=torch.full_like(ids, mask_id), attention_mask=mask, masked_pos=torch.ones_like(masked_pos),
             do_sample=False, bos_token_id=cls_id, pad_token_id=pad_id, eos_token_ids=[sep_id], mask_token_id=mask_id,
             add_od_labels=False, od_labels_start_posid=length, max_length=length, num_beams=2, temperature=1, top_k=0,
             top_p=1, repetition_penalty=1, length_penalty=1, num_return_sequences=1, num_keep_best=1, **inputs,
@@ -250,13 +250,15 @@ def trained_run(migrated, pretrained):
     return folder
 
 
-def evaluation(run, **named):
+def evaluation(run, **changes):
     """The arguments of an evaluation, as `update_existing_config_for_inference` of the migrated script makes them."""
     from src.tasks.run_caption_VidSwinBert import update_existing_config_for_inference
 
     trained = Namespace(**json.loads((run / "log" / "args.json").read_text()))
     folder = f"{run}/checkpoint-1-2/"
-    args = update_existing_config_for_inference(Namespace(of_training=trained, **{"model_name_or_path": None, **named}))
+    args = update_existing_config_for_inference(
+        Namespace(of_training=trained, **{"model_name_or_path": None, **changes})
+    )
     vars(args).update(
         eval_model_dir=folder, resume_checkpoint=folder + "model.bin", do_train=False, do_eval=True, do_test=True
     )
@@ -269,8 +271,8 @@ def test_evaluation_takes_the_albert_and_the_tokenizer_that_were_trained_with(tr
 
     default = trained_run.parent / "models/captioning/albert-base-v2"
     write_vocabulary(default, [*SPECIAL, *reversed(WORDS[5:])])
-    for named in (None, "models/captioning/albert-base-v2/"):  # not named, or by a --config
-        args = evaluation(trained_run, model_name_or_path=named)
+    for name in (None, "models/captioning/albert-base-v2/"):  # not named, or by a --config
+        args = evaluation(trained_run, model_name_or_path=name)
         assert args.model_name_or_path == str(pretrained)
         _, _, tokenizer = get_albert_model(args)
         assert tokenizer.tokens == WORDS
@@ -279,10 +281,10 @@ def test_evaluation_takes_the_albert_and_the_tokenizer_that_were_trained_with(tr
     pretrained.rename(pretrained.with_name("elsewhere"))
     args = evaluation(trained_run, model_name_or_path=str(default))
     _, _, tokenizer = get_albert_model(args)
-    said = capsys.readouterr().err
+    messages = capsys.readouterr().err
     assert tokenizer.tokens == WORDS
-    assert "which is gone" in said
-    assert "the run's own, in" in said
+    assert "which is gone" in messages
+    assert "the run's own, in" in messages
     (trained_run / "tokenizer" / "vocab.txt").write_text("\n".join([*WORDS, "one more"]))
     with pytest.raises(CheckpointError, match="wrong-tokenizer"):
         get_albert_model(args)

@@ -118,9 +118,9 @@ def test_git_alone_takes_it_back(checkout, files_of):
     undo = ["git", "apply", "-R", ".albertkit-migration.patch"]
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(checkout.parent)}
     assert subprocess.run(undo, cwd=checkout, env=environment, capture_output=True, check=False).returncode == 0
-    found = {path: content for path, content in files_of(checkout).items() if not path.startswith(".albertkit")}
-    assert found == original
-    (checkout / TRAIN).write_bytes(found[TRAIN] + b" ")
+    files = {path: content for path, content in files_of(checkout).items() if not path.startswith(".albertkit")}
+    assert files == original
+    (checkout / TRAIN).write_bytes(files[TRAIN] + b" ")
     assert files_of(checkout)[TRAIN] != original[TRAIN]
 
 
@@ -176,8 +176,10 @@ def killed_after(writes, checkout, action):
     """Run an action in a process of its own, which ends without any cleaning up after so many files were written."""
     process = os.fork()
     if process == 0:
-        real, left = os.replace, iter(range(writes))
-        os.replace = lambda source, target: real(source, target) if next(left, None) is not None else os._exit(9)
+        real, remaining_writes = os.replace, iter(range(writes))
+        os.replace = lambda source, target: (
+            real(source, target) if next(remaining_writes, None) is not None else os._exit(9)
+        )
         try:
             migrate(checkout, **{action: True}, portable=True)
         finally:
@@ -191,14 +193,14 @@ def test_killed_anywhere_it_goes_on_or_back(checkout, files_of, tmp_path):
 
     original, finished = files(checkout), Path(shutil.copytree(checkout, tmp_path / "finished"))
     migrate(finished, apply=True, portable=True)
-    wanted = {"apply": files(finished), "revert": original}
+    expected = {"apply": files(finished), "revert": original}
     for writes in (0, 4, 5, 8, 13):
         for then in ("apply", "revert"):
             copy = tmp_path / f"{then}-{writes}"
             shutil.copytree(checkout, copy)
             assert killed_after(writes, copy, "apply")
             migrate(copy, **{then: True}, portable=True)
-            assert files(copy) == wanted[then]
+            assert files(copy) == expected[then]
             assert (copy / "src" / "layers" / "albert").exists() == (then == "apply")
     assert not killed_after(99, finished, "apply")
     assert killed_after(1, finished, "revert")

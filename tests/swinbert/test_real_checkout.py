@@ -41,13 +41,13 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout, migrated, with a small Video Swin, small text models and a small data set."""
-    given = os.environ.get("ALBERTKIT_SWINBERT")
-    if not given:
+    source = os.environ.get("ALBERTKIT_SWINBERT")
+    if not source:
         pytest.skip("ALBERTKIT_SWINBERT is not set")
     if absent := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
         pytest.skip(f"SwinBERT needs {', '.join(absent)}")
     root = tmp_path_factory.mktemp("real") / "SwinBERT"
-    shutil.copytree(given, root, ignore=shutil.ignore_patterns(".git", "*.mp4"))
+    shutil.copytree(source, root, ignore=shutil.ignore_patterns(".git", "*.mp4"))
     migrate(root, apply=True, portable=True)
     name = "swin_mini_patch244_window877_kinetics600_22k"
     (root / f"src/modeling/video_swin/{name}.py").write_text(_SWIN_CONFIG)
@@ -79,12 +79,12 @@ def run(tree: Path, *arguments: object) -> str:
     """Run `in_checkout.py` in the tree; its output."""
     script = Path(__file__).with_name("in_checkout.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(script), *map(str, arguments)], cwd=tree, env=environment, capture_output=True, text=True,
         timeout=280,
     )  # fmt: skip
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    return done.stdout + done.stderr
+    assert process.returncode == 0, (process.stdout + process.stderr)[-4000:]
+    return process.stdout + process.stderr
 
 
 def train(tree: Path, model: str, out: str, *flags: object) -> Path:
@@ -97,7 +97,7 @@ def train(tree: Path, model: str, out: str, *flags: object) -> Path:
         "learning_rate": 1e-3, "device": "cpu",
     }))  # fmt: skip
     run(tree, "train", model, "--", "--config", "mini.json", "--do_train", "true", *flags)
-    return sorted((tree / out).glob("checkpoint-*"), key=lambda place: int(place.name.split("-")[-1]))[-1]
+    return sorted((tree / out).glob("checkpoint-*"), key=lambda folder: int(folder.name.split("-")[-1]))[-1]
 
 
 def predictions(tree: Path, model: str, checkpoint: Path, out: Path) -> dict[str, str]:
@@ -110,7 +110,7 @@ def predictions(tree: Path, model: str, checkpoint: Path, out: Path) -> dict[str
     )  # fmt: skip
     (file,) = checkpoint.glob("pred.*.tsv")
     rows = [line.split("\t") for line in file.read_text().splitlines()]
-    return {Path(key).stem: json.loads(found)[0]["caption"] for key, found in rows}
+    return {Path(key).stem: json.loads(records)[0]["caption"] for key, records in rows}
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_trained_there_it_comes_home(tree: Path, tmp_path: Path, model: str, fla
     if captioner.model.caption.learned:
         tokens = visual.shape[1]
         mask[:, -tokens:, -tokens:] = gate_values(captioner.model.albert.video_gate, captioner.model.caption.hard_gate)
-    given = {
+    inputs = {
         name: torch.from_numpy(theirs[name]) for name in ("input_ids", "masked_pos", "masked_ids", "token_type_ids")
     }
     with torch.no_grad():
-        loss, logits = captioner.model(img_feats=visual, attention_mask=mask, **given)
+        loss, logits = captioner.model(img_feats=visual, attention_mask=mask, **inputs)
     differences = {
         "loss": abs(float(loss) - float(theirs["loss"])), "logits": float(np.abs(logits.numpy() - theirs["logits"]).max())
     }  # fmt: skip
@@ -178,8 +178,10 @@ def test_trained_there_it_comes_home(tree: Path, tmp_path: Path, model: str, fla
     captions = captioner.describe(captioner.context(every))
     assert {entry["key"]: of_clip[0].text for entry, of_clip in zip(manifest, captions, strict=True)} == expected
     from_files = captioner.caption(videos)
-    same = sum(one[0].text == other[0].text for one, other in zip(captions, from_files, strict=True))
+    num_equal = sum(
+        of_features[0].text == of_file[0].text for of_features, of_file in zip(captions, from_files, strict=True)
+    )
     table = {"loss there": float(theirs["loss"]), "loss here": float(loss), **differences}
     times = {f"decoding with {beams} beams": seconds for beams, seconds in seconds_of.items()}
     table |= {"updates": checkpoint.name, "training": trained - begun, "all": time.perf_counter() - begun, **times}
-    print(json.dumps({"model": model, "flags": flags, "same from files": f"{same} of {len(videos)}", **table}))
+    print(json.dumps({"model": model, "flags": flags, "same from files": f"{num_equal} of {len(videos)}", **table}))

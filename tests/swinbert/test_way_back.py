@@ -60,13 +60,13 @@ def run(request: pytest.FixtureRequest, shell: Path, tmp_path: Path) -> dict[str
     state = {f"trans_encoder.{name}": tensor for name, tensor in text.state_dict().items()}
     state |= {f"fc.{name}": tensor for name, tensor in fc.state_dict().items()} | published_state(swin)
     state |= {"learn_vid_att.weight": gate.weight.detach()} if request.param else {}
-    place = checkout / "output" / "checkpoint-1-2"
-    place.mkdir(parents=True)
-    torch.save(state, place / "model.bin")
+    checkpoint = checkout / "output" / "checkpoint-1-2"
+    checkpoint.mkdir(parents=True)
+    torch.save(state, checkpoint / "model.bin")
     (checkout / "output" / "log").mkdir()
     (checkout / "output" / "log" / "args.json").write_text(json.dumps(arguments))
     tokenizer.save_pretrained(checkout / "output" / "tokenizer")
-    return dict(place=place, text=text, swin=swin, fc=fc, gate=gate if request.param else None, tokens=tokens)
+    return dict(place=checkpoint, text=text, swin=swin, fc=fc, gate=gate if request.param else None, tokens=tokens)
 
 
 def captions_of_the_checkout(
@@ -96,7 +96,7 @@ def test_a_run_of_a_migrated_checkout_comes_home(run: dict[str, Any], tmp_path: 
     assert captioner.sampling == FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
     pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, FRAMES, SIZE, SIZE, 3), dtype=np.uint8))
     run["tokenizer"] = captioner.tokenizer
-    found = set()
+    captions = set()
     for beams in (1, 3):
         ids, scores = captions_of_the_checkout(run, pixels, beams)
         settings = dataclasses.replace(captioner.generation, num_beams=beams)
@@ -104,13 +104,13 @@ def test_a_run_of_a_migrated_checkout_comes_home(run: dict[str, Any], tmp_path: 
             end = ids[number, 0].tolist().index(captioner.tokenizer.sep_id)
             assert list(caption.ids) == ids[number, 0, 1:end].tolist()
             assert abs(caption.score - float(scores[number, 0])) < 1e-5
-            found.add(caption.ids)
-    assert len(found) > 1
+            captions.add(caption.ids)
+    assert len(captions) > 1
     stored = torch.load(run["place"] / "model.bin", weights_only=True)
-    kept = {name.removeprefix("trans_encoder."): tensor for name, tensor in stored.items()}
+    checkpoint_state = {name.removeprefix("trans_encoder."): tensor for name, tensor in stored.items()}
     ours = {"fc": "albert.img_embedding.fc", "learn_vid_att.weight": "albert.video_gate"}
     model, backbone = captioner.model.state_dict(), published_state(captioner.backbone)
-    for name, tensor in kept.items():
+    for name, tensor in checkpoint_state.items():
         if not (name == "predictions.decoder.weight" and report.tied) and name != "predictions.decoder.bias":
             renamed = name.replace("fc.", f"{ours['fc']}.", 1) if name.startswith("fc.") else ours.get(name, name)
             assert torch.equal(backbone[name] if name.startswith("swin.") else model[renamed], tensor), name

@@ -58,11 +58,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tiny]:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    made: dict[str, Tiny] = {}
+    saved_models: dict[str, Tiny] = {}
 
     def make(model_type: str, **changes: Any) -> Tiny:
         key = f"{model_type} {changes}"
-        if key not in made:
+        if key not in saved_models:
             config, values, model_class = _MODELS[model_type]
             model = getattr(transformers, model_class)(getattr(transformers, config)(**{**values, **changes})).eval()
             generator = torch.Generator().manual_seed(7)
@@ -72,7 +72,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tiny]:
                     parameter.copy_(parameter + noise if "norm" in name.lower() else noise)
             folder = tmp_path_factory.mktemp(model_type)
             model.save_pretrained(folder)
-            made[key] = Tiny(folder, model)
-        return made[key]
+            saved_models[key] = Tiny(folder, model)
+        return saved_models[key]
 
     return make

@@ -42,8 +42,8 @@ def test_importing_the_package_imports_no_transformers() -> None:
         "import sys, albertkit.captioning.backbones, albertkit.captioning.backbones, "
         "albertkit.captioning.transformers_backbone; print('transformers' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "False"
 
 
 def test_faults_are_named(clip: Path, tmp_path: Path, tiny: Callable[..., Any]) -> None:
@@ -65,12 +65,12 @@ def test_faults_are_named(clip: Path, tmp_path: Path, tiny: Callable[..., Any]) 
     (text / "config.json").write_text("{")
     assert _slug(text) == "bad-file"
     weights = clip / "model.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[: len(whole) // 2])
+    weight_bytes = weights.read_bytes()
+    weights.write_bytes(weight_bytes[: len(weight_bytes) // 2])
     assert _slug(clip) == "corrupt"
     weights.unlink()
     assert _slug(clip) == "missing-file"
-    weights.write_bytes(whole)
+    weights.write_bytes(weight_bytes)
     tensors = load_file(weights)
     name = next(name for name in tensors if name.endswith("vision_model.pre_layrnorm.weight"))
     save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights, {"format": "pt"})
@@ -78,7 +78,7 @@ def test_faults_are_named(clip: Path, tmp_path: Path, tiny: Callable[..., Any]) 
         load_backbone(f"hf:{clip}")
     save_file({**tensors, name: torch.ones(25)}, weights, {"format": "pt"})
     assert _slug(clip) == "corrupt"
-    weights.write_bytes(whole)
+    weights.write_bytes(weight_bytes)
     oblong = Path(shutil.copytree(tiny("videomae").folder, tmp_path / "oblong"))
     _change(oblong / "config.json", image_size=[32, 64])
     assert _slug(oblong) == "bad-value"
@@ -90,8 +90,8 @@ def test_faults_are_named(clip: Path, tmp_path: Path, tiny: Callable[..., Any]) 
 def test_conv3d_by_name() -> None:
     backbone = load_backbone("conv3d", {"width": 64})
     frames = torch.randint(0, 256, (2, 5, 40, 40, 3), dtype=torch.uint8)
-    again = load_backbone("conv3d", backbone.settings(), backbone.state_dict())
-    assert torch.equal(again(frames), backbone(frames))
+    reloaded = load_backbone("conv3d", backbone.settings(), backbone.state_dict())
+    assert torch.equal(reloaded(frames), backbone(frames))
     assert backbone(frames).shape == (2, backbone.grid(5, 40).num_tokens, 64)
     assert backbone(frames).requires_grad
     assert _slug("conv3d", {"depth": 3}) == _slug("conv3d", {"width": 33}) == "bad-value"
@@ -113,11 +113,11 @@ def test_a_transformers_too_old_for_a_model_is_named(clip: Path, monkeypatch: py
 
 
 def test_weights_in_several_files(tiny: Callable[..., Any], tmp_path: Path) -> None:
-    made = tiny("videomae")
-    made.model.save_pretrained(tmp_path, max_shard_size="20KB")
+    saved = tiny("videomae")
+    saved.model.save_pretrained(tmp_path, max_shard_size="20KB")
     shards = sorted(tmp_path.glob("model-*.safetensors"))
     assert len(shards) > 2
-    assert load_backbone(f"hf:{tmp_path}").fingerprint() == load_backbone(f"hf:{made.folder}").fingerprint()
+    assert load_backbone(f"hf:{tmp_path}").fingerprint() == load_backbone(f"hf:{saved.folder}").fingerprint()
     shards[1].unlink()
     assert _slug(tmp_path) == "corrupt"
 
@@ -202,8 +202,8 @@ def test_weights_need_their_settings(clip: Path, tiny: Callable[..., Any]) -> No
     backbone = load_backbone(f"hf:{clip}")
     for broken in (None, {}, {**backbone.settings(), "pixels": {}}, {**backbone.settings(), "config": 3}):
         assert _slug("hf:x", broken, backbone.state_dict()) == "bad-value"
-    other = load_backbone(f"hf:{tiny('dinov2').folder}")
-    assert _slug("hf:x", backbone.settings(), other.state_dict()) == "corrupt"
+    dinov2 = load_backbone(f"hf:{tiny('dinov2').folder}")
+    assert _slug("hf:x", backbone.settings(), dinov2.state_dict()) == "corrupt"
 
 
 def test_half_precision_checkpoints_compute_in_fp32(clip: Path) -> None:
@@ -216,7 +216,7 @@ def test_half_precision_checkpoints_compute_in_fp32(clip: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "written", "values", "size"),
+    ("file", "content", "values", "size"),
     [
         ("", {}, STANDARD, None),
         (
@@ -243,20 +243,20 @@ def test_half_precision_checkpoints_compute_in_fp32(clip: Path) -> None:
     ],
 )  # fmt: skip
 def test_processors_files_of_every_age(
-    file: str, written: dict[str, Any], values: PixelValues, size: int | None, tmp_path: Path
+    file: str, content: dict[str, Any], values: PixelValues, size: int | None, tmp_path: Path
 ) -> None:
     if file:
-        (tmp_path / file).write_text(json.dumps(written))
+        (tmp_path / file).write_text(json.dumps(content))
     assert read_preprocessing(tmp_path, STANDARD) == (values, size)
 
 
 @pytest.mark.parametrize(
-    "written",
+    "content",
     ['{"image_mean": [1, 2]}', '{"image_std": [0, 1, 1]}', '{"size": {"height": 2, "width": 3}}', "[1]", '{"size": "big"}',
      '{"rescale_factor": null}'],
 )  # fmt: skip
-def test_broken_processors_files_are_named(written: str, tmp_path: Path) -> None:
-    (tmp_path / "preprocessor_config.json").write_text(written)
+def test_broken_processors_files_are_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(content)
     with pytest.raises(ConfigError, match=r"preprocessor_config\.json` is not a supported image processor") as raised:
         read_preprocessing(tmp_path, STANDARD)
     assert raised.value.slug == "bad-value"

@@ -16,14 +16,14 @@ def _window(index: int, out: int, size: int) -> slice:
 def _by_loops(features: torch.Tensor, grid: Grid, target: Grid) -> torch.Tensor:
     laid = features.double().unflatten(1, tuple(grid))
     windows = (
-        tuple(_window(place, out, size) for place, out, size in zip(token, target, grid, strict=True))
+        tuple(_window(index, out, size) for index, out, size in zip(token, target, grid, strict=True))
         for token in product(*map(range, target))
     )
     return torch.stack([laid[:, time, height, width].mean((1, 2, 3)) for time, height, width in windows], 1)
 
 
 @pytest.mark.parametrize(
-    ("grid", "most", "expected"),
+    ("grid", "max_tokens", "expected"),
     [
         (Grid(8, 14, 14), 1568, (8, 14, 14)),
         (Grid(8, 14, 14), 5000, (8, 14, 14)),
@@ -37,10 +37,10 @@ def _by_loops(features: torch.Tensor, grid: Grid, target: Grid) -> torch.Tensor:
         (Grid(3, 2, 2), 1, (1, 1, 1)),
     ],
 )
-def test_space_goes_first_then_time(grid: Grid, most: int, expected: tuple[int, int, int]) -> None:
-    assert pooled_grid(grid, most) == expected
+def test_space_goes_first_then_time(grid: Grid, max_tokens: int, expected: tuple[int, int, int]) -> None:
+    assert pooled_grid(grid, max_tokens) == expected
     features = torch.randn(2, grid.num_tokens, 5, generator=torch.Generator().manual_seed(0))
-    pooled, target = pool_grid(features, grid, most)
+    pooled, target = pool_grid(features, grid, max_tokens)
     assert target == expected
     assert pooled.shape == (2, target.num_tokens, 5)
     torch.testing.assert_close(pooled.double(), _by_loops(features, grid, target), atol=1e-6, rtol=0)

@@ -63,8 +63,8 @@ def _pixels(model_type: str, frames: torch.Tensor, processor: Any) -> torch.Tens
     clips = [list(clip.numpy()) for clip in frames]
     if model_type in ("videomae", "timesformer", "vivit"):
         return torch.as_tensor(np.asarray(processor(clips, return_tensors="np")["pixel_values"])).float()
-    made = [np.asarray(processor(clip, return_tensors="np")["pixel_values"]) for clip in clips]
-    return torch.from_numpy(np.stack(made)).float()
+    pixels = [np.asarray(processor(clip, return_tensors="np")["pixel_values"]) for clip in clips]
+    return torch.from_numpy(np.stack(pixels)).float()
 
 
 def _core(model_type: str, model: Any) -> Any:
@@ -84,14 +84,16 @@ def _by_transformers(model_type: str, model: Any, pixels: torch.Tensor) -> torch
             if model_type == "timesformer":  # its embeddings are "(patches frames)" behind the class token
                 return torch.stack([hidden[:, t::frames] for t in range(frames)], 1).unflatten(2, (4, 4))
             return hidden.unflatten(1, (frames, 4, 4))
-        each = [core(pixels[:, t]).last_hidden_state[:, LEADING.get(model_type, 0) :] for t in range(pixels.shape[1])]
-        return torch.stack(each, 1).unflatten(2, (4, 4))
+        of_frames = [
+            core(pixels[:, t]).last_hidden_state[:, LEADING.get(model_type, 0) :] for t in range(pixels.shape[1])
+        ]
+        return torch.stack(of_frames, 1).unflatten(2, (4, 4))
 
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_tokens_are_transformers_own(model_type: str, tiny: Callable[..., Any], tmp_path: Any) -> None:
-    made = tiny(model_type)
-    folder = shutil.copytree(made.folder, tmp_path / "model")  # other tests share that one
+    saved = tiny(model_type)
+    folder = shutil.copytree(saved.folder, tmp_path / "model")  # other tests share that one
     processor = _processor(model_type) if model_type in PROCESSORS else None
     if processor is not None:
         processor.save_pretrained(folder)
@@ -102,7 +104,7 @@ def test_tokens_are_transformers_own(model_type: str, tiny: Callable[..., Any], 
     assert grid == Grid(4 // TUBELET.get(model_type, 1), 4, 4)
     assert tokens.shape == (2, grid.num_tokens, backbone.out_dim)
     assert backbone.frame_size == 32
-    expected = _by_transformers(model_type, made.model, _pixels(model_type, frames, processor))
+    expected = _by_transformers(model_type, saved.model, _pixels(model_type, frames, processor))
     torch.testing.assert_close(tokens.unflatten(1, tuple(grid)), expected, atol=1e-5, rtol=1e-5)
     # it would be noticed: one level of one pixel, and rows for columns
     frames[1, 2, 5, 6, 0] ^= 1
@@ -126,8 +128,8 @@ def test_a_changed_patch_moves_the_token_at_its_place(model_type: str, tiny: Cal
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_frozen_at_first_and_trained_when_asked(model_type: str, tiny: Callable[..., Any]) -> None:
-    made = tiny(model_type)
-    backbone = load_backbone(f"hf:{made.folder}")
+    saved = tiny(model_type)
+    backbone = load_backbone(f"hf:{saved.folder}")
     frames = _frames(1, 4)
     assert not backbone(frames).requires_grad
     assert not any(module.training for module in backbone.train().modules())
@@ -143,31 +145,31 @@ def test_frozen_at_first_and_trained_when_asked(model_type: str, tiny: Callable[
     # settings and weights alone make it again, wherever its folder has gone, through JSON
     backbone.requires_grad_(False)  # with a gradient attention is another kernel: 1e-7
     settings = json.loads(json.dumps(backbone.settings()))
-    again = load_backbone(
+    reloaded = load_backbone(
         "hf:gone/away", settings, {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
     )
-    assert torch.equal(again(frames), backbone(frames))
-    assert again.fingerprint() == backbone.fingerprint()
-    assert again.settings() == backbone.settings()
-    assert again.frame_size == backbone.frame_size
+    assert torch.equal(reloaded(frames), backbone(frames))
+    assert reloaded.fingerprint() == backbone.fingerprint()
+    assert reloaded.settings() == backbone.settings()
+    assert reloaded.frame_size == backbone.frame_size
 
 
 @pytest.mark.parametrize("model_type", [name for name in TYPES if name not in ("videomae", "vivit", "vjepa2")])
 def test_another_size_is_interpolated_as_transformers_does_it(model_type: str, tiny: Callable[..., Any]) -> None:
-    made = tiny(model_type)
-    backbone = load_backbone(f"hf:{made.folder}")
+    saved = tiny(model_type)
+    backbone = load_backbone(f"hf:{saved.folder}")
     frames = _frames(1, 4, size=48)
     assert backbone.grid(4, 48) == (4, 6, 6)
     tokens = backbone(frames)
-    core = _core(model_type, made.model)
-    told = (
+    core = _core(model_type, saved.model)
+    arguments = (
         {}
         if model_type in ("timesformer", "dinov2", "dinov2_with_registers", "dinov3_vit")
         else dict(interpolate_pos_encoding=True)
     )
     pixels = backbone.pixels.apply(frames)
     with torch.no_grad():
-        hidden = core(pixels if model_type in VIDEO else pixels[0], **told).last_hidden_state[
+        hidden = core(pixels if model_type in VIDEO else pixels[0], **arguments).last_hidden_state[
             :, LEADING.get(model_type, 0) :
         ]
     if model_type == "timesformer":
@@ -182,15 +184,15 @@ def test_other_numbers_of_frames_where_the_positions_in_time_stretch(tiny: Calla
         "vjepa2": (2, 8),
         "clip": (1, 7),
     }.items():
-        made = tiny(model_type)
-        backbone = load_backbone(f"hf:{made.folder}")
+        saved = tiny(model_type)
+        backbone = load_backbone(f"hf:{saved.folder}")
         for number in numbers:
             frames = _frames(1, number)
             tokens = backbone(frames)
             assert tokens.shape[1] == backbone.grid(number, 32).num_tokens == number * 16 // TUBELET.get(model_type, 1)
             if model_type == "vjepa2":
                 with torch.no_grad():
-                    expected = made.model.get_vision_features(backbone.pixels.apply(frames))
+                    expected = saved.model.get_vision_features(backbone.pixels.apply(frames))
                 torch.testing.assert_close(tokens, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -206,12 +208,12 @@ def test_timesformer_of_space_only_is_in_the_same_order(tiny: Callable[..., Any]
 def test_a_size_that_is_no_multiple_of_a_patch_loses_its_rim(tiny: Callable[..., Any]) -> None:
     """As SigLIP so400m: 384 pixels in patches of 14 are 27 places."""
     towers = {"image_size": 30, "patch_size": 8, "hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1}
-    made = tiny("siglip", vision_config=towers)
-    backbone = load_backbone(f"hf:{made.folder}")
+    saved = tiny("siglip", vision_config=towers)
+    backbone = load_backbone(f"hf:{saved.folder}")
     assert backbone.grid(2, 30) == (2, 3, 3)
     frames = _frames(1, 2, size=30)
     with torch.no_grad():
-        expected = made.model.vision_model(backbone.pixels.apply(frames)[0]).last_hidden_state
+        expected = saved.model.vision_model(backbone.pixels.apply(frames)[0]).last_hidden_state
     torch.testing.assert_close(backbone(frames)[0], expected.flatten(0, 1), atol=1e-5, rtol=1e-5)
 
 
@@ -219,10 +221,10 @@ def test_many_frames_in_parts_are_the_same(tiny: Callable[..., Any], monkeypatch
     for model_type in ("clip", "videomae"):
         backbone = load_backbone(f"hf:{tiny(model_type).folder}")
         frames = _frames(3, 4)
-        whole = backbone(frames)
+        tokens = backbone(frames)
         calls: list[int] = []
         backbone.model.register_forward_pre_hook(lambda _, pixels, calls=calls: calls.append(len(pixels[0])))
         monkeypatch.setattr("albertkit.captioning.transformers_backbone._PIXELS_PER_BATCH", 5 * 32 * 32)
-        torch.testing.assert_close(backbone(frames), whole, atol=1e-6, rtol=0)
+        torch.testing.assert_close(backbone(frames), tokens, atol=1e-6, rtol=0)
         assert calls == ([5, 5, 2] if model_type == "clip" else [1, 1, 1])
         monkeypatch.undo()

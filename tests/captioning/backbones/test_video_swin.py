@@ -39,10 +39,10 @@ def test_features_are_those_of_swinberts_class(golden: Path, name: str) -> None:
     assert {key: backbone.settings()[key] for key in config} == config
     arrays = np.load(folder / "inputs_outputs.npz")
     for number in range(len(arrays) // 2):
-        found = backbone.features(torch.from_numpy(arrays[f"input_{number}"]))
+        features = backbone.features(torch.from_numpy(arrays[f"input_{number}"]))
         expected = torch.from_numpy(arrays[f"output_{number}"])
-        assert found.shape == expected.shape
-        assert (found - expected).abs().max() < 1e-5
+        assert features.shape == expected.shape
+        assert (features - expected).abs().max() < 1e-5
 
 
 def test_every_parameter_is_noticed(golden: Path) -> None:
@@ -64,14 +64,17 @@ def test_every_parameter_is_noticed(golden: Path) -> None:
 def test_swinberts_names_are_read_to_the_bit(golden: Path, name: str, tmp_path: Path) -> None:
     stored = load_file(golden / "swin" / name / "state_dict.safetensors")
     state = {f"{PREFIX}{key}": tensor for key, tensor in stored.items()}
-    beside = {"fc.weight": torch.ones(2, 2), "trans_encoder.bert.embeddings.word_embeddings.weight": torch.ones(3, 2)}
-    torch.save({**state, **beside}, tmp_path / "model.bin")
+    other_modules = {
+        "fc.weight": torch.ones(2, 2),
+        "trans_encoder.bert.embeddings.word_embeddings.weight": torch.ones(3, 2),
+    }
+    torch.save({**state, **other_modules}, tmp_path / "model.bin")
     backbone = load_backbone(f"video-swin:{tmp_path}")
     assert isinstance(backbone, VideoSwinBackbone)
-    written = published_state(backbone)
-    assert written.keys() == state.keys()
+    published = published_state(backbone)
+    assert published.keys() == state.keys()
     assert all(
-        torch.equal(written[key], tensor) and written[key].dtype == tensor.dtype for key, tensor in state.items()
+        torch.equal(published[key], tensor) and published[key].dtype == tensor.dtype for key, tensor in state.items()
     )
 
 
@@ -81,17 +84,17 @@ def test_a_classifiers_checkpoint_of_kinetics_is_read(tmp_path: Path) -> None:
     state = {**published_state(backbone, "backbone."), "cls_head.fc_cls.weight": torch.ones(4, 16)}
     file = tmp_path / "swin_tiny.pth"
     torch.save({"meta": {"epoch": 30, "hook_msgs": {"best_score": np.float64(0.5)}}, "state_dict": state}, file)
-    read = load_backbone(f"video-swin:{tmp_path}")
-    assert read.name == f"video-swin:{tmp_path.resolve()}"
-    assert read.settings() == backbone.settings()
-    assert read.fingerprint() == backbone.fingerprint()
-    assert not any(parameter.requires_grad for parameter in read.parameters())
-    assert not read.train().training  # frozen: no block is skipped
-    again = load_backbone("video-swin:gone", read.settings(), read.state_dict())
+    loaded = load_backbone(f"video-swin:{tmp_path}")
+    assert loaded.name == f"video-swin:{tmp_path.resolve()}"
+    assert loaded.settings() == backbone.settings()
+    assert loaded.fingerprint() == backbone.fingerprint()
+    assert not any(parameter.requires_grad for parameter in loaded.parameters())
+    assert not loaded.train().training  # frozen: no block is skipped
+    reloaded = load_backbone("video-swin:gone", loaded.settings(), loaded.state_dict())
     frames = torch.randint(0, 256, (1, 4, 24, 24, 3), dtype=torch.uint8)
     with torch.no_grad():
-        assert torch.equal(again(frames), read(frames))
-    assert again.train().training  # trained along
+        assert torch.equal(reloaded(frames), loaded(frames))
+    assert reloaded.train().training  # trained along
 
 
 def test_tokens_lie_in_the_order_of_the_grid() -> None:
@@ -161,9 +164,9 @@ def test_what_is_no_video_swin_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"\[corrupt\]"):
         load_backbone(f"video-swin:{file}")
     (tmp_path / "empty").mkdir()
-    for place, slug in ((tmp_path / "empty", "missing-file"), (tmp_path / "gone", "not-found")):
+    for path, slug in ((tmp_path / "empty", "missing-file"), (tmp_path / "gone", "not-found")):
         with pytest.raises(AlbertKitError, match=slug):
-            load_backbone(f"video-swin:{place}")
+            load_backbone(f"video-swin:{path}")
     with pytest.raises(ConfigError, match="unknown-name"):
         load_backbone("video-swin")
 

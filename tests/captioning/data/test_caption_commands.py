@@ -32,8 +32,8 @@ def test_prepare(tmp_path: Path, videos: list[Path], prepare: Callable[..., Any]
     assert result["skipped"][0]["key"] == "clip 1"
     printed = prepare(data, out, "--frames", 4, "--size", 32)
     assert "warning: skipped: train `clip 1`: " in printed.err
-    shown = dict(line.split(maxsplit=1) for line in printed.out.splitlines() if "  " in line)
-    assert (shown["clips"], shown["reused"], shown["skipped"]) == ("train 4", "4", "1")
+    table = dict(line.split(maxsplit=1) for line in printed.out.splitlines() if "  " in line)
+    assert (table["clips"], table["reused"], table["skipped"]) == ("train 4", "4", "1")
     prepared = PreparedClips.open(out)
     assert (prepared.backbone, prepared.kind, prepared.backbone_settings) == ("conv3d", "frames", {"width": 192})
     refused = prepare(data, out, "--frames", 5, "--size", 48, "--json")

@@ -48,9 +48,9 @@ def test_features(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
     assert prepared.backbone_fingerprint == quarters.fingerprint()
     for split, part in (("train", clips[:3]), ("dev", clips[3:])):
         for number, clip in enumerate(part):
-            held = prepared.clips(split)[number]
-            assert (held.key, held.captions) == (clip.key, clip.captions)
-            assert held.origin == {"source": str(clip.source)}
+            prepared_clip = prepared.clips(split)[number]
+            assert (prepared_clip.key, prepared_clip.captions) == (clip.key, clip.captions)
+            assert prepared_clip.origin == {"source": str(clip.source)}
             frames = torch.from_numpy(sample_frames(clip.source, SAMPLING).pixels)
             expected = quarters(frames[None])[0].half().numpy()
             visual = prepared.visual(split, number)
@@ -62,10 +62,10 @@ def test_features(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
 def test_pooled(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
     prepare_clips(clips, tmp_path / "whole", quarters, SAMPLING)
     report = prepare_clips(clips, tmp_path / "pooled", quarters, SAMPLING, max_tokens=8)
-    whole, pooled = (PreparedClips.open(tmp_path / name) for name in ("whole", "pooled"))
+    full, pooled = (PreparedClips.open(tmp_path / name) for name in ("whole", "pooled"))
     assert report.tokens == 8
     assert pooled.grid == Grid(4, 1, 2)
-    expected = whole.visual("train", 1).astype(np.float32).reshape(4, 2, 2, 3).mean(1).reshape(8, 3)
+    expected = full.visual("train", 1).astype(np.float32).reshape(4, 2, 2, 3).mean(1).reshape(8, 3)
     assert np.abs(pooled.visual("train", 1).astype(np.float32) - expected).max() <= 0.13  # float16 near 255
 
 
@@ -91,14 +91,14 @@ def test_a_second_run_does_nothing(tmp_path: Path, clips: list[Clip], quarters: 
 def test_by_content(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
     copy = tmp_path / "videos" / "copy.mp4"
     copy.write_bytes(clips[0].source.read_bytes())
-    same = [*clips, Clip(key="copy", source=copy), Clip(key="part", source=copy, end=0.5)]
-    report = prepare_clips(same, tmp_path / "out", quarters, SAMPLING)
+    with_copies = [*clips, Clip(key="copy", source=copy), Clip(key="part", source=copy, end=0.5)]
+    report = prepare_clips(with_copies, tmp_path / "out", quarters, SAMPLING)
     assert report.computed == 6  # the copy is clip 0, the part of it is not
     before = PreparedClips.open(tmp_path / "out").clips("train")
     assert before[0].item == before[5].item != before[6].item
     clips[1].source.write_bytes(clips[2].source.read_bytes())
     copy.write_bytes(clips[3].source.read_bytes())
-    report = prepare_clips(same, tmp_path / "out", quarters, SAMPLING)
+    report = prepare_clips(with_copies, tmp_path / "out", quarters, SAMPLING)
     after = PreparedClips.open(tmp_path / "out").clips("train")
     assert report.computed == 1  # the part of a file that has changed; the other changed files are clips 2 and 3
     assert (after[1].item, after[5].item) == (after[2].item, after[3].item)
@@ -143,10 +143,10 @@ def test_skipped_clips(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of
 
 def test_what_was_wrong_with_a_file_is_kept(tmp_path: Path, make_video: Any, quarters: Any) -> None:
     colours = np.random.default_rng(2).integers(0, 256, (20, 3)).tolist()
-    whole = make_video(tmp_path / "whole.avi", colours)
+    intact = make_video(tmp_path / "whole.avi", colours)
     cut = tmp_path / "cut.avi"
-    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size * 17 // 20])
-    clips = [Clip(key=file.stem, source=file) for file in (whole, cut)]
+    cut.write_bytes(intact.read_bytes()[: intact.stat().st_size * 17 // 20])
+    clips = [Clip(key=file.stem, source=file) for file in (intact, cut)]
     expected = sample_frames(cut, SAMPLING).notes
     assert expected
     for _ in range(2):  # computed, and found
@@ -165,9 +165,9 @@ def test_splits_one_after_the_other(tmp_path: Path, clips: list[Clip], quarters:
 def test_another_backbone_or_sampling_is_another_folder(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
     prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     files = everything(tmp_path / "out")
-    other = type(quarters)(scale=2.0)
+    doubled = type(quarters)(scale=2.0)
     for backbone, sampling, tokens in (
-        (other, SAMPLING, 196),
+        (doubled, SAMPLING, 196),
         (quarters, replace(SAMPLING, num_frames=5), 196),
         (quarters, SAMPLING, 4),
     ):
@@ -179,7 +179,7 @@ def test_another_backbone_or_sampling_is_another_folder(tmp_path: Path, clips: l
 
 def test_broken_items(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of: Any) -> None:
     prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
-    whole = everything(tmp_path / "out")
+    original = everything(tmp_path / "out")
     prepared = PreparedClips.open(tmp_path / "out")
     files = [item_file(tmp_path / "out", clip.item) for clip in prepared.clips("train")]
     content = files[0].read_bytes()
@@ -191,7 +191,7 @@ def test_broken_items(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of:
     slugs = [slug_of(prepared.visual, "train", number) for number in range(5)]
     assert slugs == ["missing-file", *["corrupt"] * 4]
     assert prepare_clips(clips, tmp_path / "out", quarters, SAMPLING).computed == 5
-    assert everything(tmp_path / "out") == whole
+    assert everything(tmp_path / "out") == original
 
 
 def test_folders_that_are_not_prepared(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of: Any) -> None:
@@ -323,7 +323,7 @@ def test_killed_and_run_again(tmp_path: Path, make_video: Any) -> None:
     printed = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True).stdout
     runs = ast.literal_eval(printed)
     assert [code for code, _ in runs] == [0, -9, -9, 0]
-    made = [count for _, count in runs]
-    assert 0 == made[0] < made[1] < made[2] < made[3] == 17
+    counts = [count for _, count in runs]
+    assert 0 == counts[0] < counts[1] < counts[2] < counts[3] == 17
     assert len(PreparedClips.open(tmp_path / "killed").clips("train")) == 17
     assert everything(tmp_path / "killed") == everything(tmp_path / "whole")

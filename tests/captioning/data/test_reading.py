@@ -54,8 +54,8 @@ def test_round_trip(folder: Path) -> None:
         Clip(key="t", source=folder / "t.img.tsv", row=7),
     ]
     write_clip_manifest(folder / "sub" / "out.jsonl", clips)
-    read = read_clips(folder / "sub" / "out.jsonl")
-    assert [(c.key, c.source.resolve(), c.start, c.end, c.row, c.captions) for c in read] == [
+    loaded = read_clips(folder / "sub" / "out.jsonl")
+    assert [(c.key, c.source.resolve(), c.start, c.end, c.row, c.captions) for c in loaded] == [
         (c.key, c.source.resolve(), c.start, c.end, c.row, c.captions) for c in clips
     ]
     assert str(folder) not in (folder / "sub" / "out.jsonl").read_text()
@@ -217,7 +217,7 @@ def video(path: Path) -> Path:
 def test_vatex(tmp_path: Path) -> None:
     """Its files name a clip by video and seconds; the clip is cut out, or lies in the whole video."""
     cut = video(tmp_path / "raw_videos/val_all/Ptf_2VRj-V0_000122_000132.mp4")
-    whole = video(tmp_path / "raw_videos/wholes/Kq3-PKqMCRk.mkv")
+    full = video(tmp_path / "raw_videos/wholes/Kq3-PKqMCRk.mkv")
     rows = [
         {"videoID": "Ptf_2VRj-V0_000122_000132", "enCap": ["one", "two "], "chCap": ["\u4e00"]},
         {"videoID": "Kq3-PKqMCRk_000004_000014", "enCap": ["three"], "chCap": []},
@@ -230,10 +230,10 @@ def test_vatex(tmp_path: Path) -> None:
     bad_rows = BadRows("skip")
     expected = [
         Clip(key="Ptf_2VRj-V0_000122_000132", source=cut, captions=("one", "two")),
-        Clip(key="Kq3-PKqMCRk_000004_000014", source=whole, start=4.0, end=14.0, captions=("three",)),
+        Clip(key="Kq3-PKqMCRk_000004_000014", source=full, start=4.0, end=14.0, captions=("three",)),
     ]
-    found = read_splits(tmp_path, bad_rows=bad_rows)  # the folder of the annotations and their videos
-    assert found == {"dev": expected, "test": [Clip(key=expected[0].key, source=cut)]}
+    splits = read_splits(tmp_path, bad_rows=bad_rows)  # the folder of the annotations and their videos
+    assert splits == {"dev": expected, "test": [Clip(key=expected[0].key, source=cut)]}
     reasons = ["no video `gone_000000_000010` or `gone` below", "a caption is 5"]
     assert [reason in bad_row.reason for reason, bad_row in zip(reasons, bad_rows.found, strict=True)] == [True, True]
     assert bad_rows.notes == ["`chCap`, VATEX's Chinese captions, is not used"]
@@ -293,12 +293,12 @@ zzit5b_-ukg,5,20,1,unverified,9,English,"a woman cooks"
 def test_msvd_as_published(tmp_path: Path, name: str, text: str, notes: list[str]) -> None:
     """Its authors' text and table; the splits are those of the mapping that papers use."""
     cut = video(tmp_path / "YouTubeClips/-4wsuPCjDBc_5_15.avi")
-    whole = video(tmp_path / "whole/04Gt01vatkk.mp4")
-    other = video(tmp_path / "YouTubeClips/zzit5b_-ukg_5_20.avi")
+    full = video(tmp_path / "whole/04Gt01vatkk.mp4")
+    second_cut = video(tmp_path / "YouTubeClips/zzit5b_-ukg_5_20.avi")
     clips = [
         Clip(key="-4wsuPCjDBc_5_15", source=cut, captions=("a squirrel eats", "a chipmunk eats a nut")),
-        Clip(key="04Gt01vatkk_248_265", source=whole, start=248.0, end=265.0, captions=("a man pours",)),
-        Clip(key="zzit5b_-ukg_5_20", source=other, captions=("a woman cooks",)),
+        Clip(key="04Gt01vatkk_248_265", source=full, start=248.0, end=265.0, captions=("a man pours",)),
+        Clip(key="zzit5b_-ukg_5_20", source=second_cut, captions=("a woman cooks",)),
     ]
     (tmp_path / name).write_text(text)
     bad_rows = BadRows("skip")
@@ -354,7 +354,7 @@ def test_other_tables_and_texts(folder: Path, name: str, text: str) -> None:
 
 def test_youcook2(tmp_path: Path) -> None:
     """Steps of recipes: cut out as SwinBERT's data has them, or spans of the whole video."""
-    whole, cut = video(tmp_path / "videos/GLd3aX16zBg.mp4"), video(tmp_path / "raw_videos/validation/fn9anlEL4FI_1.mp4")
+    full, cut = video(tmp_path / "videos/GLd3aX16zBg.mp4"), video(tmp_path / "raw_videos/validation/fn9anlEL4FI_1.mp4")
     steps = [
         {"segment": [90, 102.5], "id": 0, "sentence": "spread margarine on bread"},
         {"segment": [114, 127], "id": 1, "sentence": "place cheese on the bread"},
@@ -367,8 +367,8 @@ def test_youcook2(tmp_path: Path) -> None:
     bad_rows = BadRows("skip")
     assert read_splits(tmp_path, bad_rows=bad_rows) == {
         "train": [
-            Clip(key="GLd3aX16zBg_0", source=whole, start=90.0, end=102.5, captions=("spread margarine on bread",)),
-            Clip(key="GLd3aX16zBg_1", source=whole, start=114.0, end=127.0, captions=("place cheese on the bread",)),
+            Clip(key="GLd3aX16zBg_0", source=full, start=90.0, end=102.5, captions=("spread margarine on bread",)),
+            Clip(key="GLd3aX16zBg_1", source=full, start=114.0, end=127.0, captions=("place cheese on the bread",)),
         ],
         "dev": [Clip(key="fn9anlEL4FI_1", source=cut, captions=("place cheese on the bread",))],
     }
@@ -376,7 +376,7 @@ def test_youcook2(tmp_path: Path) -> None:
     test = {"GLd3aX16zBg": {"duration": 241.62, "subset": "testing", "annotations": [{"segment": [90, 102], "id": 0}]}}
     (tmp_path / "youcookii_annotations_test_segments_only.json").write_text(json.dumps({"database": test}))
     assert read_clips(tmp_path, "test", BadRows("skip")) == [
-        Clip(key="GLd3aX16zBg_0", source=whole, start=90.0, end=102.0)
+        Clip(key="GLd3aX16zBg_0", source=full, start=90.0, end=102.0)
     ]
 
 
@@ -412,13 +412,13 @@ def test_bad_steps_and_captions_cost_only_themselves(tmp_path: Path) -> None:
         "vatex.json": json.dumps([{"videoID": "a", "enCap": ["one", "", "two", None]}]),
         "tvc.jsonl": lines({"vid_name": "a", "ts": [0, 1], "descs": moments}),
     }
-    read = {}
+    results = {}
     for name, content in contents.items():
         (tmp_path / name).write_text(content)
         bad_rows = BadRows("skip")
         clips = [clip for split in read_splits(tmp_path / name, bad_rows=bad_rows).values() for clip in split]
-        read[name] = [clip.captions for clip in clips], [row.where for row in bad_rows.found]
-    assert read == {
+        results[name] = [clip.captions for clip in clips], [row.where for row in bad_rows.found]
+    assert results == {
         "youcook2.json": (
             [("step 0",), ("step 2",), ("step 4",)],
             ["video 1 (`a`), step 2", "video 1 (`a`), step 4"],

@@ -62,16 +62,16 @@ def test_rows_of_paths(tmp_path: Path, clips: list[Clip]) -> None:
 
 
 def test_rows_of_frames(tmp_path: Path, clips: list[Clip]) -> None:
-    read = read_swinbert(write_swinbert(clips, tmp_path / "out", "train", SAMPLING))
-    assert [(clip.key, clip.captions) for clip in read] == [(clip.key, clip.captions) for clip in clips]
-    for number, (written, clip) in enumerate(zip(clips, read, strict=True)):
+    rows = read_swinbert(write_swinbert(clips, tmp_path / "out", "train", SAMPLING))
+    assert [(clip.key, clip.captions) for clip in rows] == [(clip.key, clip.captions) for clip in clips]
+    for number, (original_clip, clip) in enumerate(zip(clips, rows, strict=True)):
         assert (clip.source, clip.row) == (tmp_path / "out" / "train.img.tsv", number)
-        frames, original = frames_of(clip, SAMPLING), frames_of(written, SAMPLING)
+        frames, original_frames = frames_of(clip, SAMPLING), frames_of(original_clip, SAMPLING)
         assert frames.pixels.shape == (4, 16, 16, 3)
-        assert np.abs(frames.pixels.astype(int) - original.pixels).max() <= 4  # JPEG of flat colours
+        assert np.abs(frames.pixels.astype(int) - original_frames.pixels).max() <= 4  # JPEG of flat colours
         assert np.isnan(frames.times).all()
-    other = frames_of(read[0], SAMPLING).pixels.astype(int) - frames_of(read[1], SAMPLING).pixels
-    assert np.abs(other).max() > 20  # the comparison can tell clips apart
+    difference = frames_of(rows[0], SAMPLING).pixels.astype(int) - frames_of(rows[1], SAMPLING).pixels
+    assert np.abs(difference).max() > 20  # the comparison can tell clips apart
 
 
 def test_sampling_of_rows_is_swinberts(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_sampling_of_rows_is_swinberts(tmp_path: Path) -> None:
     clip = Clip(key="k", source=tmp_path / "x.img.tsv", row=0)
     for count in (2, 4, 7, 16, 25):
         expected = [round(0 + x * (24 / (count - 1))) * 10 for x in range(count)]
-        shown = frames_of(clip, FrameSampling(num_frames=count, size=8, rounding="round")).pixels
-        assert shown.mean((1, 2, 3)).tolist() == pytest.approx(expected, abs=0.5)
+        pixels = frames_of(clip, FrameSampling(num_frames=count, size=8, rounding="round")).pixels
+        assert pixels.mean((1, 2, 3)).tolist() == pytest.approx(expected, abs=0.5)
     floor = frames_of(clip, FrameSampling(num_frames=16, size=8, rounding="floor")).pixels
     assert np.abs(floor.mean((1, 2, 3)) - [round(x * 24 / 15) * 10 for x in range(16)]).max() > 5
 
@@ -139,8 +139,8 @@ def test_paths_from_above_and_tvc(tmp_path: Path, videos: list[Path]) -> None:
         folder / "train.caption.tsv", [[n, json.dumps(r)] for n, r in zip(names, [records, [], records], strict=True)]
     )
     (folder / "train.yaml").write_text("img: train.img.tsv\ncaption: train.caption.tsv\n")
-    found = [(c.key, c.source, c.start, c.end, c.captions) for c in read_clips(tmp_path / "datasets" / "TVC")]
-    assert found == [
+    clips = [(c.key, c.source, c.start, c.end, c.captions) for c in read_clips(tmp_path / "datasets" / "TVC")]
+    assert clips == [
         (names[0], videos[0], 0.25, 0.5, ("a",)),
         (names[1], videos[1], 0.1, 0.5, ()),
         (names[2], videos[2], 0.25, 0.5, ("a",)),
@@ -199,8 +199,8 @@ def test_real_videos_as_frames(tmp_path: Path, data: Path) -> None:
     names = ("demo.mp4", "part_0.mp4")
     clips = [Clip(key=name, source=data / "videos" / name, captions=("x",)) for name in names]
     rows = read_swinbert(write_swinbert(clips, tmp_path, "train", sampling))
-    shown = [frames_of(clip, sampling).pixels.astype(float) for clip in clips]
-    held = [frames_of(clip, sampling).pixels for clip in rows]
-    errors = [[np.square(frames - pixels).mean() for frames in held] for pixels in shown]
+    video_frames = [frames_of(clip, sampling).pixels.astype(float) for clip in clips]
+    row_frames = [frames_of(clip, sampling).pixels for clip in rows]
+    errors = [[np.square(frames - pixels).mean() for frames in row_frames] for pixels in video_frames]
     assert max(errors[0][0], errors[1][1]) < 40  # 32 dB
     assert min(errors[0][1], errors[1][0]) > 1000

@@ -35,17 +35,17 @@ def clips(model, count=3, seed=5):
 def log_probabilities_again(model, ids, visual):
     """Of the word after ids [R, P], all encoded again under the whole table: SwinBERT's way."""
     mlm = model.caption.objective == "mlm"
-    read = torch.cat([ids, torch.full((len(ids), 1), IDS.mask)], 1) if mlm else ids
-    mask = caption_mask(torch.ones_like(read, dtype=torch.bool), torch.ones(len(ids), 5, dtype=torch.bool))
-    hidden = model.albert(read, visual, mask)[0][:, read.shape[1] - 1]
+    inputs = torch.cat([ids, torch.full((len(ids), 1), IDS.mask)], 1) if mlm else ids
+    mask = caption_mask(torch.ones_like(inputs, dtype=torch.bool), torch.ones(len(ids), 5, dtype=torch.bool))
+    hidden = model.albert(inputs, visual, mask)[0][:, inputs.shape[1] - 1]
     return model.predictions(hidden).log_softmax(-1)
 
 
 def score_again(model, ids, visual, penalty=1.0):
     """Log-probability of a caption int64 [L] from [CLS] to [SEP], and its score."""
     total = 0.0
-    for place in range(1, len(ids)):
-        total += log_probabilities_again(model, ids[None, :place], visual)[0, ids[place]].item()
+    for position in range(1, len(ids)):
+        total += log_probabilities_again(model, ids[None, :position], visual)[0, ids[position]].item()
     return total, total / (len(ids) - 1) ** penalty
 
 
@@ -63,13 +63,13 @@ def test_cached_equals_encoding_everything_again(objective, settings):
     model = captioner(objective)
     visual, context = clips(model)
     with torch.no_grad():
-        found = generate(model, context, settings, IDS)
-        for clip, place in itertools.product(range(3), range(settings.num_captions)):
+        captions = generate(model, context, settings, IDS)
+        for clip, rank in itertools.product(range(3), range(settings.num_captions)):
             total, score = score_again(
-                model, real(found.ids[clip, place]), visual[clip : clip + 1], settings.length_penalty
+                model, real(captions.ids[clip, rank]), visual[clip : clip + 1], settings.length_penalty
             )
-            assert found.log_probabilities[clip, place].item() == pytest.approx(total, abs=1e-5)
-            assert found.scores[clip, place].item() == pytest.approx(score, abs=1e-5)
+            assert captions.log_probabilities[clip, rank].item() == pytest.approx(total, abs=1e-5)
+            assert captions.scores[clip, rank].item() == pytest.approx(score, abs=1e-5)
 
 
 @pytest.mark.parametrize("objective", ["mlm", "causal"])
@@ -77,13 +77,13 @@ def test_greedy_takes_the_likeliest_word(objective):
     model = captioner(objective)
     visual, context = clips(model)
     with torch.no_grad():
-        found = generate(model, context, GenerationSettings(max_length=8, num_beams=1), IDS)
+        captions = generate(model, context, GenerationSettings(max_length=8, num_beams=1), IDS)
         for clip in range(3):
-            ids = real(found.ids[clip, 0])
-            for place in range(1, len(ids) - (len(ids) == 8)):
-                again = log_probabilities_again(model, ids[None, :place], visual[clip : clip + 1])[0]
-                again[[IDS.start, IDS.mask, IDS.padding]] = -torch.inf
-                assert again.argmax() == ids[place]
+            ids = real(captions.ids[clip, 0])
+            for position in range(1, len(ids) - (len(ids) == 8)):
+                log_probabilities = log_probabilities_again(model, ids[None, :position], visual[clip : clip + 1])[0]
+                log_probabilities[[IDS.start, IDS.mask, IDS.padding]] = -torch.inf
+                assert log_probabilities.argmax() == ids[position]
 
 
 def test_a_wide_beam_finds_the_best_of_all_captions():
@@ -91,7 +91,7 @@ def test_a_wide_beam_finds_the_best_of_all_captions():
     model = captioner(vocab_size=9)  # tokens 1, 5, 6, 7, 8 and the special ones
     visual, context = clips(model, count=1)
     with torch.no_grad():
-        found = generate(model, context, GenerationSettings(max_length=5, num_beams=80), IDS)
+        captions = generate(model, context, GenerationSettings(max_length=5, num_beams=80), IDS)
         best = max(
             (
                 score_again(model, torch.tensor([2, *words, 3]), visual)[1]
@@ -99,7 +99,7 @@ def test_a_wide_beam_finds_the_best_of_all_captions():
                 for words in itertools.product((1, 5, 6, 7, 8), repeat=length)
             ),
         )
-    assert found.scores[0, 0].item() == pytest.approx(best, abs=1e-5)
+    assert captions.scores[0, 0].item() == pytest.approx(best, abs=1e-5)
 
 
 def test_a_batch_equals_clips_one_by_one():

@@ -55,7 +55,7 @@ def with_another_word(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("change", [without_a_reference, with_another_word, lambda items: items[:59] + items[:1]])
 def test_comparison_notices_another_input(golden: Path, change: Callable[[list], list]) -> None:
     reference = pretokenised(golden)
-    items = [{**item, "id": str(place)} for place, item in enumerate(change(reference["items"]))]
+    items = [{**item, "id": str(index)} for index, item in enumerate(change(reference["items"]))]
     assert len(differences(scored(items), reference["all_60"])) > len(NAMES) / 2
 
 

@@ -68,7 +68,7 @@ def coco_results(captions: dict) -> str:
 def coco_annotations(captions: dict) -> str:
     images = [{"id": int(key) if key.isdigit() else key, "file_name": key} for key in captions]
     pairs = [(image["id"], text) for image in images for text in captions[str(image["id"])]]
-    annotations = [{"id": place, "image_id": image, "caption": text} for place, (image, text) in enumerate(pairs)]
+    annotations = [{"id": index, "image_id": image, "caption": text} for index, (image, text) in enumerate(pairs)]
     return json.dumps({"images": images, "annotations": annotations}, ensure_ascii=False)
 
 
@@ -96,7 +96,7 @@ def test_layouts(tmp_path: Path, prediction: Callable[[dict], str], truth: Calla
     assert [(row["key"], row["caption"], row["references"]) for row in details] == [
         (key, text, REFERENCES[key]) for key, text in CANDIDATES.items()
     ]
-    assert [row["CIDEr"] for row in details] == [each["CIDEr"] for each in expected.per_clip.values()]
+    assert [row["CIDEr"] for row in details] == [clip["CIDEr"] for clip in expected.per_clip.values()]
 
 
 def test_keys_of_a_manifest(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_all_captions_empty(tmp_path: Path) -> None:
 
 
 def test_diversity_of_a_collapsed_captioner() -> None:
-    same = dict.fromkeys("abcd", "A man.")
-    scores = score_captions({key: [f"scene {key}", ""] for key in same}, {**same, "d": "."})
+    candidates = dict.fromkeys("abcd", "A man.")
+    scores = score_captions({key: [f"scene {key}", ""] for key in candidates}, {**candidates, "d": "."})
     assert scores.diversity == {"distinct_captions": 0.5, "empty_captions": 0.25, "mean_length": 1.5}
     assert scores.to_dict()["empty_references"] == 4
     assert scores.to_dict()["captions"] == 4
@@ -144,7 +144,7 @@ GOOD = "1\t" + json.dumps([{"caption": "a"}]) + "\n2\t" + json.dumps([{"caption"
 
 
 @pytest.mark.parametrize(
-    ("given", "truth", "slug", "said"),
+    ("predictions", "truth", "slug", "message"),
     [
         ('{"1": "a"}', '{"1": ["a"], "2": ["b"]}', "predictions-mismatch", "1 clip without a caption, for example `2`"),
         (
@@ -170,11 +170,13 @@ GOOD = "1\t" + json.dumps([{"caption": "a"}]) + "\n2\t" + json.dumps([{"caption"
         ('[{"image_id": 1, "caption": "a"}', GOOD, "bad-file", "`given` begins as JSON"),
     ],
 )
-def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, truth: str, slug: str, said: str) -> None:
+def test_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, predictions: str, truth: str, slug: str, message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("given").write_text(given)
+    Path("given").write_text(predictions)
     Path("truth").write_text(truth)
-    with pytest.raises(DataError, match=rf"(?s)\[{slug}\].*{re.escape(said)}"):
+    with pytest.raises(DataError, match=rf"(?s)\[{slug}\].*{re.escape(message)}"):
         score_caption_files("given", ["truth"])
 
 

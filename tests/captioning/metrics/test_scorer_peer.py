@@ -38,7 +38,7 @@ def cider_data(data: Path) -> tuple[Captions, Captions]:
     for record in json.loads((data / "captions" / "cider" / "abstract48S.json").read_text()):
         references.setdefault(record["image_id"], []).append(record["caption"])
     records = json.loads((data / "captions" / "cider" / "abstract_candsB.json").read_text())
-    candidates = {f"{place} {record['image_id']}": record for place, record in enumerate(records)}
+    candidates = {f"{index} {record['image_id']}": record for index, record in enumerate(records)}
     truth = {key: references[record["image_id"]] for key, record in candidates.items()}
     return truth, {key: [record["caption"]] for key, record in candidates.items()}
 
@@ -50,10 +50,10 @@ def compare(gold: Captions, tokens: dict[str, str]) -> None:
     from pycocoevalcap.rouge.rouge import Rouge
 
     ours = score_captions(gold, tokens, tokenize=False)
-    given = {key: [text] for key, text in tokens.items()}
-    bleu, bleu_each = Bleu(4).compute_score(gold, given, verbose=0)
-    rouge, rouge_each = Rouge().compute_score(gold, given)
-    cider, cider_each = Cider().compute_score(gold, given)
+    predictions = {key: [text] for key, text in tokens.items()}
+    bleu, bleu_each = Bleu(4).compute_score(gold, predictions, verbose=0)
+    rouge, rouge_each = Rouge().compute_score(gold, predictions)
+    cider, cider_each = Cider().compute_score(gold, predictions)
     theirs = {f"Bleu_{size}": value for size, value in enumerate(bleu, 1)} | {"ROUGE_L": rouge, "CIDEr": cider}
     assert dict(ours) == pytest.approx(theirs, abs=1e-9)
     for name, values in zip(theirs, [*bleu_each, rouge_each, cider_each], strict=True):

@@ -19,9 +19,9 @@ def test_tables_equal_swinberts(golden):
     folder = golden / "captioning"
     arrays, compared = np.load(folder / "attention_masks.npz"), []
     for entry in json.loads((folder / "attention_masks_index.json").read_text()):
-        length, seen = entry["max_seq_a_length"], entry["max_img_seq_length"]
+        length, visual_length = entry["max_seq_a_length"], entry["max_img_seq_length"]
         if entry["attn_mask_type"] == "seq2seq" and entry["is_train"] and entry["max_seq_length"] == length:
-            table = caption_mask(_real(length, entry["seq_a_len"]), _real(seen, seen))[0, 0]
+            table = caption_mask(_real(length, entry["seq_a_len"]), _real(visual_length, visual_length))[0, 0]
             compared.append(torch.equal(table, torch.tensor(arrays[entry["key"]]).bool()))
     assert len(compared) >= 4
     assert all(compared)

@@ -30,7 +30,7 @@ def _inputs(model, tokens=6):
     return ids, visual
 
 
-def _read(model, ids, visual, mask=None):
+def _caption_states(model, ids, visual, mask=None):
     """States of a caption that reads its context."""
     return model.albert.read_caption(
         model.albert.embed(ids), model.albert.encode_context(model.albert.project(visual), mask)
@@ -44,31 +44,31 @@ def test_context_and_caption_apart_equal_all_in_one(attention):
         mean = 9.0 if attention == "legacy" else -2.0  # where each shows
         torch.nn.init.normal_(model.albert.video_gate, mean=mean)
     ids, visual = _inputs(model)
-    seen = torch.ones(2, 6, dtype=torch.bool)
-    mask = caption_mask(torch.ones_like(ids, dtype=torch.bool), seen).float()
+    visual_mask = torch.ones(2, 6, dtype=torch.bool)
+    mask = caption_mask(torch.ones_like(ids, dtype=torch.bool), visual_mask).float()
     if attention == "diagonal":
         mask[:, :, 7:, 7:] = torch.eye(6)
     if attention == "legacy":
         mask[:, :, 7:, 7:] = gate_values(model.albert.video_gate, False)
-    hidden = _read(model, ids, visual)
+    hidden = _caption_states(model, ids, visual)
     if attention != "log":  # no share of 1 times -10,000 is a logarithm
-        whole = model.albert(ids, visual, mask)[0][:, : ids.shape[1]]  # all in one, as SwinBERT computes
-        torch.testing.assert_close(hidden, whole, atol=1e-5, rtol=0)
+        together = model.albert(ids, visual, mask)[0][:, : ids.shape[1]]  # all in one, as SwinBERT computes
+        torch.testing.assert_close(hidden, together, atol=1e-5, rtol=0)
     full = captioner(num_visual_tokens=6)
     full.load_state_dict(model.state_dict(), strict=False)
-    other = _read(full, ids, visual)
-    assert attention == "full" or (other - hidden).abs().max() > 1e-3  # the kind of attention shows
+    full_attention = _caption_states(full, ids, visual)
+    assert attention == "full" or (full_attention - hidden).abs().max() > 1e-3  # the kind of attention shows
 
 
 @pytest.mark.parametrize("attention", ["full", "diagonal"])
 def test_padding_of_visual_tokens_changes_nothing(attention):
     model = captioner(video_attention=attention)
     ids, visual = _inputs(model)
-    alone = _read(model, ids, visual)
+    alone = _caption_states(model, ids, visual)
     padded = torch.cat([visual, torch.randn(2, 3, 12)], 1)
     mask = torch.arange(9).expand(2, 9) < 6
-    torch.testing.assert_close(_read(model, ids, padded, mask), alone, atol=1e-5, rtol=0)
-    assert (_read(model, ids, padded) - alone).abs().max() > 1e-3
+    torch.testing.assert_close(_caption_states(model, ids, padded, mask), alone, atol=1e-5, rtol=0)
+    assert (_caption_states(model, ids, padded) - alone).abs().max() > 1e-3
 
 
 def test_log_gate_has_a_gradient_where_legacy_has_none():
@@ -76,7 +76,7 @@ def test_log_gate_has_a_gradient_where_legacy_has_none():
     for attention in ("log", "legacy"):
         model = captioner(video_attention=attention, num_visual_tokens=6)
         ids, visual = _inputs(model)
-        _read(model, ids, visual)[..., 0].sum().backward()
+        _caption_states(model, ids, visual)[..., 0].sum().backward()
         gradients[attention] = float(model.albert.video_gate.grad.abs().max())
     assert gradients["log"] > 1e-3
     assert gradients["legacy"] == 0
@@ -101,8 +101,8 @@ def test_places_begin_at_zero_and_times_are_interpolated():
         projector.position_embeddings(Grid(4, 3, 2))
     with pytest.raises(ConfigError, match="15 visual tokens for a grid"):
         projector(torch.randn(1, 15, 12))
-    several = projector(torch.zeros(2, 16, 12), [Grid(4, 2, 2), Grid(2, 2, 2)])
-    assert several.shape == (2, 16, 64)
+    projected = projector(torch.zeros(2, 16, 12), [Grid(4, 2, 2), Grid(2, 2, 2)])
+    assert projected.shape == (2, 16, 64)
 
 
 def test_gradient_checkpointing_gives_the_same_gradients():
@@ -111,7 +111,7 @@ def test_gradient_checkpointing_gives_the_same_gradients():
         model = captioner().train()
         model.gradient_checkpointing = checkpointing
         ids, visual = _inputs(model)
-        _read(model, ids, visual).square().sum().backward()
+        _caption_states(model, ids, visual).square().sum().backward()
         gradients.append(model.albert.img_embedding.projection.weight.grad)
     torch.testing.assert_close(*gradients)
 
@@ -187,9 +187,9 @@ def test_wrong_arguments():
     ids, visual = _inputs(model)
     with pytest.raises(ConfigError, match="width 5"):
         model.albert.project(visual[..., :5])
-    places = torch.zeros_like(ids)
-    places[0, 1:4] = 1
+    masked_pos = torch.zeros_like(ids)
+    masked_pos[0, 1:4] = 1
     with pytest.raises(ConfigError, match="3 places, masked_ids has 1"):
-        model(ids, visual, masked_pos=places, masked_ids=torch.tensor([[4], [-1]]))
+        model(ids, visual, masked_pos=masked_pos, masked_ids=torch.tensor([[4], [-1]]))
     with pytest.raises(ConfigError, match="attention_mask has shape"):
         model.albert(ids, visual, torch.ones(2, 9))

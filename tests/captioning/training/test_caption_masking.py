@@ -26,12 +26,12 @@ def _shares(case, draws, mask_prob=None):
     times = np.zeros(length)
     fates = np.zeros(3)
     for _ in range(draws):
-        masked, places = mask_caption(
+        masked, positions = mask_caption(
             ids, MASK, np.arange(58), mask_prob or case["mask_prob"], case["max_masked_tokens"], generator
         )
-        times[places] += 1
-        new = masked[places]
-        fates += [(new == MASK).sum(), (new == ids[places]).sum(), ((new != MASK) & (new != ids[places])).sum()]
+        times[positions] += 1
+        new = masked[positions]
+        fates += [(new == MASK).sum(), (new == ids[positions]).sum(), ((new != MASK) & (new != ids[positions])).sum()]
     return times / draws, fates / fates.sum(), fates.sum()
 
 
@@ -49,8 +49,8 @@ def test_draws(golden):
         assert ours[-1] > 0  # [SEP]
         error = _four_errors(theirs, 4000) + _four_errors(theirs, case["draws"])
         assert (abs(ours - theirs) <= error).all()
-        named = ("fraction_replaced_by_mask", "fraction_kept_or_same", "fraction_other_token")
-        shares = np.array([case[name] for name in named])
+        fate_names = ("fraction_replaced_by_mask", "fraction_kept_or_same", "fraction_other_token")
+        shares = np.array([case[name] for name in fate_names])
         assert (abs(fates - shares) <= _four_errors(shares, count) + _four_errors(shares, count)).all()
 
 
@@ -64,6 +64,6 @@ def test_another_rate_is_noticed(golden):
 @pytest.mark.parametrize("ids", [[2, 3], [2, 9, 3]])
 def test_shortest_captions(ids):
     for seed in range(20):
-        masked, places = mask_caption(ids, MASK, np.arange(5, 58), 0.9, 45, np.random.default_rng(seed))
-        assert places.tolist() == list(range(1, len(ids)))  # all but [CLS]
+        masked, positions = mask_caption(ids, MASK, np.arange(5, 58), 0.9, 45, np.random.default_rng(seed))
+        assert positions.tolist() == list(range(1, len(ids)))  # all but [CLS]
         assert masked[0] == ids[0]

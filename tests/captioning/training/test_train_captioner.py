@@ -58,8 +58,8 @@ def test_rows_of_both_objectives(features, shell):
     changed = rows_of(features, shell, SMALL).batch(np.arange(33), 1, 0)
     assert torch.equal(masked.visual, changed.visual)
     assert not torch.equal(masked.positions, changed.positions)  # masks are drawn anew in each epoch
-    again = rows_of(features, shell, SMALL).batch(np.arange(33), 0, 5)
-    assert torch.equal(masked.input_ids, again.input_ids)
+    repeated = rows_of(features, shell, SMALL).batch(np.arange(33), 0, 5)
+    assert torch.equal(masked.input_ids, repeated.input_ids)
 
 
 def test_long_captions_are_cut_and_counted(features, shell):
@@ -113,9 +113,9 @@ def test_learned_gate_gets_its_sparsity_loss(frames, shell):
 
 def test_shifted_frames_are_moved_alike():
     frames = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 3), dtype=np.uint8)
-    seen = {shift_frames(frames, 1, np.random.default_rng(seed))[:, 3:5, 3:5].tobytes() for seed in range(60)}
-    assert len(seen) == 9
-    assert frames[:, 2:4, 4:6].tobytes() in seen
+    shifted = {shift_frames(frames, 1, np.random.default_rng(seed))[:, 3:5, 3:5].tobytes() for seed in range(60)}
+    assert len(shifted) == 9
+    assert frames[:, 2:4, 4:6].tobytes() in shifted
 
 
 def test_stream_resumes_anywhere_and_processes_share_an_update(features, shell):
@@ -124,16 +124,16 @@ def test_stream_resumes_anywhere_and_processes_share_an_update(features, shell):
     updates = [next(stream) for _ in range(7)]
     assert [len(batch.input_ids) for batch in updates[0]] == [5, 3]
     assert [sum(len(batch.input_ids) for batch in update) for update in updates] == [8, 8, 8, 8, 1, 8, 8]
-    again = CaptionStream(rows, 8, 5, seed=3)
+    stopped = CaptionStream(rows, 8, 5, seed=3)
     for _ in range(3):
-        next(again)
+        next(stopped)
     resumed = CaptionStream(rows, 8, 5, seed=3)
-    resumed.restore(again.state())
+    resumed.restore(stopped.state())
     assert torch.equal(next(resumed)[0].input_ids, updates[3][0].input_ids)
     shares = [next(CaptionStream(rows, 8, 8, 3, rank, 2))[0].input_ids for rank in (0, 1)]
     assert sorted(map(len, shares)) == [4, 4]
     with pytest.raises(ConfigError, match="seed of the saved stream"):
-        CaptionStream(rows, 8, 5, seed=4).restore(again.state())
+        CaptionStream(rows, 8, 5, seed=4).restore(stopped.state())
 
 
 @pytest.mark.parametrize(("kind", "changes"), [
@@ -143,8 +143,8 @@ def test_stream_resumes_anywhere_and_processes_share_an_update(features, shell):
 def test_training_resumes_to_the_same_bits(kind, changes, shell, tmp_path, request):
     data = request.getfixturevalue(kind)
     settings = dataclasses.replace(SMALL, **changes)
-    whole = train_captioner(shell, data, tmp_path / "whole", settings)
-    assert whole.steps == 4
+    undisturbed = train_captioner(shell, data, tmp_path / "whole", settings)
+    assert undisturbed.steps == 4
     # A run that was killed after its second update: its folder as that update left it.
     halves = tmp_path / "halves"
     with pytest.MonkeyPatch.context() as patch:
@@ -174,14 +174,14 @@ def test_features_teach_what_they_say(features, shell, tmp_path):
     assert result.scores["cider"] > 1
     captioner = VideoCaptioner.from_pretrained(tmp_path / "run")
     assert captioner.backbone is None
-    again = evaluate_captioner(
+    report = evaluate_captioner(
         captioner,
         features,
         split="dev",
         out=tmp_path / "dev.jsonl",
         generation=GenerationSettings(max_length=16, num_beams=1),
     )
-    assert again.scores["exact_match"] == result.value
+    assert report.scores["exact_match"] == result.value
     lines = [json.loads(line) for line in (tmp_path / "dev.jsonl").read_text().splitlines()]
     assert {line["key"] for line in lines} == {f"c{n}" for n in range(22, 30)}
     card = (tmp_path / "run" / "best" / "README.md").read_text()
@@ -239,8 +239,8 @@ def test_a_captioner_goes_on_as_it_was_trained(features, shell, tmp_path):
     assert any(line.startswith("objective: causal, as the captioner in") for line in notes)
     train_captioner(tmp_path / "run", features, tmp_path / "further", dataclasses.replace(SMALL, steps=1))
     assert 'objective = "causal"' in (tmp_path / "further" / "run.toml").read_text()
-    other = dataclasses.replace(SMALL, objective="mlm")
-    switched, notes = start_captioner(tmp_path / "run" / "best", clips, other, 6)
+    mlm = dataclasses.replace(SMALL, objective="mlm")
+    switched, notes = start_captioner(tmp_path / "run" / "best", clips, mlm, 6)
     assert switched.model.caption.objective == "mlm"
     assert any(line.startswith("objective: mlm as asked") for line in notes)
     fresh, notes = start_captioner(shell, clips, SMALL, 6)
@@ -254,29 +254,29 @@ def test_a_learned_gate_goes_on_with_more_frames(shell, tmp_path):
     clips = {split: read_clips(tmp_path / "clips", split) for split in ("train", "dev")}
     prepared = []
     for frames in (4, 8):
-        place = tmp_path / f"{frames} frames"
-        prepare_clips(clips, place, load_backbone("conv3d", {"width": 64}), FrameSampling(num_frames=frames, size=32))
-        prepared.append(PreparedClips.open(place))
-    few, many = (one.grid for one in prepared)
+        folder = tmp_path / f"{frames} frames"
+        prepare_clips(clips, folder, load_backbone("conv3d", {"width": 64}), FrameSampling(num_frames=frames, size=32))
+        prepared.append(PreparedClips.open(folder))
+    short_grid, long_grid = (dataset.grid for dataset in prepared)
     settings = dataclasses.replace(SMALL, video_attention="log")
-    captioner, _ = start_captioner(shell, prepared[0], settings, few.num_tokens)
-    albert, place = captioner.model.albert, few.height * few.width
+    captioner, _ = start_captioner(shell, prepared[0], settings, short_grid.num_tokens)
+    albert, folder = captioner.model.albert, short_grid.height * short_grid.width
     with torch.no_grad():
-        of_places = torch.randn(place, place)
-        gate = of_places[None, :, None, :].expand(few.frames, place, few.frames, place)
+        of_places = torch.randn(folder, folder)
+        gate = of_places[None, :, None, :].expand(short_grid.frames, folder, short_grid.frames, folder)
         albert.video_gate.copy_(gate.reshape(-1, 1))
-        albert.img_embedding.time_embeddings.copy_(torch.arange(few.frames)[:, None])
+        albert.img_embedding.time_embeddings.copy_(torch.arange(short_grid.frames)[:, None])
     captioner.save_pretrained(tmp_path / "few")
-    further, notes = start_captioner(tmp_path / "few", prepared[1], SMALL, many.num_tokens)
-    own = further.model.albert
-    found = own.video_gate.view(many.frames, place, many.frames, place)
-    assert torch.allclose(found, of_places[None, :, None, :].expand_as(found), atol=1e-6)
-    times = own.img_embedding.time_embeddings[:, 0].detach()
+    further, notes = start_captioner(tmp_path / "few", prepared[1], SMALL, long_grid.num_tokens)
+    extended = further.model.albert
+    extended_gate = extended.video_gate.view(long_grid.frames, folder, long_grid.frames, folder)
+    assert torch.allclose(extended_gate, of_places[None, :, None, :].expand_as(extended_gate), atol=1e-6)
+    times = extended.img_embedding.time_embeddings[:, 0].detach()
     assert times.tolist() == sorted(times.tolist())
-    assert (len(times), float(times[0]), float(times[-1])) == (many.frames, 0, few.frames - 1)
-    assert torch.equal(own.img_embedding.projection.weight, albert.img_embedding.projection.weight)
-    assert f"learned gate: {few.frames} frames interpolated to {many.frames}" in notes
-    assert f"places in time: {few.frames} interpolated to {many.frames}" in notes
+    assert (len(times), float(times[0]), float(times[-1])) == (long_grid.frames, 0, short_grid.frames - 1)
+    assert torch.equal(extended.img_embedding.projection.weight, albert.img_embedding.projection.weight)
+    assert f"learned gate: {short_grid.frames} frames interpolated to {long_grid.frames}" in notes
+    assert f"places in time: {short_grid.frames} interpolated to {long_grid.frames}" in notes
     assert not any("fresh" in line for line in notes if line.startswith(("visual side", "learned gate")))
 
 

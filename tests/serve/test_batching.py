@@ -45,15 +45,15 @@ def test_every_request_gets_its_own_outputs_in_order(requests, batch_tokens, pip
     queue = Queue(batch_tokens)
     keys = [("model", str(number % pipelines)) for number in range(len(requests))]
     jobs = [job(lengths, key, 1000 * number) for number, (lengths, key) in enumerate(zip(requests, keys, strict=True))]
-    for one in jobs:
-        queue.add(one)
+    for request in jobs:
+        queue.add(request)
     assert queue.tokens == sum(map(sum, requests))
     for batch in drain(queue):
         assert batch.tokens <= batch_tokens or batch.sequences == 1
         assert {part.job.key for part in batch.parts} == {batch.key}
     assert queue.tokens == 0
-    for number, (one, lengths) in enumerate(zip(jobs, requests, strict=True)):
-        assert one.future.result() == [1000 * number + place for place in range(len(lengths))]
+    for number, (request, lengths) in enumerate(zip(jobs, requests, strict=True)):
+        assert request.future.result() == [1000 * number + index for index in range(len(lengths))]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(1, 40), min_size=1)), min_size=1, max_size=8))
@@ -61,8 +61,8 @@ def test_every_request_gets_its_own_outputs_in_order(requests, batch_tokens, pip
 def test_tokens_that_wait_are_known_of_each_client(requests):
     queue = Queue(100)
     jobs = [job(lengths, client=str(client)) for client, lengths in requests]
-    for one in jobs:
-        queue.add(one)
+    for request in jobs:
+        queue.add(request)
     lost = queue.next_batch()
     queue.next_batch()
     queue.put_back(lost)
@@ -70,11 +70,13 @@ def test_tokens_that_wait_are_known_of_each_client(requests):
     while queue.rows:
         (row,) = queue.rows.values()
         expected = Counter()
-        for one in queue:
-            expected[one.sender.client] += sum(one.ends[stop] - one.ends[start] for start, stop in one.todo)
+        for request in queue:
+            expected[request.sender.client] += sum(
+                request.ends[stop] - request.ends[start] for start, stop in request.todo
+            )
         assert row.tokens == expected
         assert {client: list(row.of_client(client)) for client in expected} == {
-            client: [one for one in queue if one.sender.client == client] for client in expected
+            client: [request for request in queue if request.sender.client == client] for client in expected
         }
         queue.next_batch()
     assert queue.tokens == 0
@@ -95,9 +97,9 @@ def test_a_small_request_does_not_wait_behind_a_large_one():
     queue.add(small)
     first = queue.next_batch()
     assert small in first.jobs
-    taken = [part.tokens for part in first.parts if part.job is large]
-    assert max(taken) <= 800 // SHARE
-    assert sum(taken) == 800 - 20
+    large_parts = [part.tokens for part in first.parts if part.job is large]
+    assert max(large_parts) <= 800 // SHARE
+    assert sum(large_parts) == 800 - 20
 
 
 def test_pipelines_take_turns():
@@ -116,13 +118,13 @@ def test_calls_are_alone():
     assert queue.next_batch() is None
 
 
-@pytest.mark.parametrize("taken", [0, 1, 2])
-def test_what_a_dead_worker_had_comes_first_again(taken):
+@pytest.mark.parametrize("answered", [0, 1, 2])
+def test_what_a_dead_worker_had_comes_first_again(answered):
     queue = Queue(100)
     jobs = [job([30] * 5, first=10), job([30] * 3, first=20), job([7], first=30)]
-    for one in jobs:
-        queue.add(one)
-    for _ in range(taken):
+    for request in jobs:
+        queue.add(request)
+    for _ in range(answered):
         batch = queue.next_batch()
         batch.answered(computed(batch))
     lost = [queue.next_batch(), queue.next_batch()]
@@ -131,16 +133,16 @@ def test_what_a_dead_worker_had_comes_first_again(taken):
         queue.put_back(batch)
     assert queue.tokens == before + sum(batch.tokens for batch in lost if batch)
     drain(queue)
-    assert [one.future.result() for one in jobs] == [[10, 11, 12, 13, 14], [20, 21, 22], [30]]
+    assert [request.future.result() for request in jobs] == [[10, 11, 12, 13, 14], [20, 21, 22], [30]]
 
 
 def test_what_nobody_waits_for_is_not_computed():
     queue = Queue(100)
-    gone, stays = job([30] * 5), job([30])
-    queue.add(gone)
-    queue.add(stays)
+    abandoned, awaited = job([30] * 5), job([30])
+    queue.add(abandoned)
+    queue.add(awaited)
     queue.next_batch()
-    queue.discard(gone)
-    queue.discard(gone)
-    assert queue.tokens == stays.tokens
-    assert all(batch.jobs == {stays} for batch in drain(queue))
+    queue.discard(abandoned)
+    queue.discard(abandoned)
+    assert queue.tokens == awaited.tokens
+    assert all(batch.jobs == {awaited} for batch in drain(queue))

@@ -51,24 +51,24 @@ def test_features_made_in_parts_are_those_of_the_whole(folders, kind, monkeypatc
         "tag": texts,
     }[kind]
     inputs = [pipeline.parse(value) for value in values]
-    whole, calls = pipeline.features(inputs), []
-    found = features_in_parts(pipeline.features, inputs, values, lambda: calls.append(1))
+    expected, calls = pipeline.features(inputs), []
+    features = features_in_parts(pipeline.features, inputs, values, lambda: calls.append(1))
     assert len(calls) > 2
     for name in ("input_ids", "token_type_ids", "offsets", "examples", "left_out"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
-    for parts, wholes in ((found.per_sequence, whole.per_sequence), (found.per_token, whole.per_token)):
-        assert parts.keys() == wholes.keys()
-        for name, array in wholes.items():
-            np.testing.assert_array_equal(parts[name], array)
+        np.testing.assert_array_equal(getattr(features, name), getattr(expected, name))
+    for arrays, expected_arrays in ((features.per_sequence, expected.per_sequence), (features.per_token, expected.per_token)):
+        assert arrays.keys() == expected_arrays.keys()
+        for name, array in expected_arrays.items():
+            np.testing.assert_array_equal(arrays[name], array)
 
 
 def test_nothing_more_is_tokenized_after_the_request_has_ended():
-    seen = []
+    tokenized = []
 
     def proceed():
-        if len(seen) == 3:
+        if len(tokenized) == 3:
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        features_in_parts(seen.append, ["a" * 100_000] * 9, ["a" * 100_000] * 9, proceed)
-    assert len(seen) == 3
+        features_in_parts(tokenized.append, ["a" * 100_000] * 9, ["a" * 100_000] * 9, proceed)
+    assert len(tokenized) == 3

@@ -15,11 +15,11 @@ OWN = {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"}
 def refused(options=None, method="POST", path="/classify", **headers):
     """The slug of the refusal, or None."""
     visitors = Visitors(options or ServeOptions(()))
-    found = visitors.refuse(
+    refusal = visitors.refuse(
         method, path, {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
     )
-    assert found is None or found.status == 403
-    return found and found.slug
+    assert refusal is None or refusal.status == 403
+    return refusal and refusal.slug
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": b"{}"})
 
 
-def talk(client, made=Connection):
+def talk(client, connection_class=Connection):
     """Run a client against this application; it gets host, port, and the connections of the server."""
 
     async def play():
-        config = uvicorn.Config(app, http=made, lifespan="off", log_config=None, access_log=False)
+        config = uvicorn.Config(app, http=connection_class, lifespan="off", log_config=None, access_log=False)
         server = Server(config, 0.0)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             config.load()
@@ -39,8 +39,8 @@ def talk(client, made=Connection):
             try:
                 return await asyncio.wait_for(client(*listener.getsockname(), server.server_state.connections), 60)
             finally:
-                for one in server.servers:
-                    one.close()
+                for listening in server.servers:
+                    listening.close()
 
     return asyncio.run(play())
 
@@ -56,8 +56,8 @@ def test_answers_leave_at_once():
         writer.write(REQUEST)
         while not connections:
             await asyncio.sleep(0.01)
-        (one,) = connections
-        option = one.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        (connection,) = connections
+        option = connection.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()
         return option
 
@@ -65,22 +65,22 @@ def test_answers_leave_at_once():
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"GET / HTTP/1.1\r\nX-A: ", REQUEST + b"GET /"], ids=["nothing", "half", "a second"]
+    "content", [b"", b"GET / HTTP/1.1\r\nX-A: ", REQUEST + b"GET /"], ids=["nothing", "half", "a second"]
 )
-def test_who_does_not_finish_a_request_is_let_go(said, monkeypatch):
+def test_who_does_not_finish_a_request_is_let_go(content, monkeypatch):
     monkeypatch.setattr(module, "HEADER_SECONDS", 0.2)
 
     async def client(host, port, connections):
         reader, writer = await asyncio.open_connection(host, port)
-        writer.write(said[: len(REQUEST)])
+        writer.write(content[: len(REQUEST)])
         await asyncio.sleep(0.05)
-        writer.write(said[len(REQUEST) :])
+        writer.write(content[len(REQUEST) :])
         heard = await reader.read()  # until the other side ends it
         writer.close()
         return heard
 
     heard = talk(client)
-    assert heard.count(b"HTTP/1.1 200") == said.startswith(REQUEST)
+    assert heard.count(b"HTTP/1.1 200") == content.startswith(REQUEST)
 
 
 def test_who_finishes_requests_is_kept(monkeypatch):
@@ -99,7 +99,7 @@ def test_who_finishes_requests_is_kept(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "content",
     [
         b"\x16\x03\x01\x02\x00",
         b"HELLO\r\n\r\n",
@@ -111,10 +111,10 @@ def test_who_finishes_requests_is_kept(monkeypatch):
     ],
     ids=["TLS", "words", "many headers", "a long address", "a long header", "a burst of headers", "a burst of one"],
 )
-def test_what_is_no_http_is_refused_in_json(said):
+def test_what_is_no_http_is_refused_in_json(content):
     async def client(host, port, connections):
         reader, writer = await asyncio.open_connection(host, port)
-        writer.write(said + b"\r\n\r\n")
+        writer.write(content + b"\r\n\r\n")
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
         return head, body
@@ -124,23 +124,23 @@ def test_what_is_no_http_is_refused_in_json(said):
     assert json.loads(body)["error"]["slug"] == "bad-input"
 
 
-def exchanged(said: bytes) -> bytes:
+def exchanged(content: bytes) -> bytes:
     """Everything that the server answers to these bytes, and to nothing more."""
 
     async def client(host, port, connections):
         reader, writer = await asyncio.open_connection(host, port)
-        for part in said.split(b"|"):
+        for part in content.split(b"|"):
             writer.write(part)
             await asyncio.sleep(0.05)
         heard = b""
         while True:
             try:
-                more = await asyncio.wait_for(reader.read(65536), 0.5)
+                received = await asyncio.wait_for(reader.read(65536), 0.5)
             except TimeoutError:
                 break
-            if not more:
+            if not received:
                 break
-            heard += more
+            heard += received
         writer.close()
         return heard
 
@@ -233,5 +233,5 @@ def test_a_terminal_that_closes_lets_the_server_drain(before, drains):
 def test_as_many_connections_may_wait_as_the_kernel_allows():
     """Behind a full queue it resets them."""
     with _listening("127.0.0.1", 0) as listener:
-        (most,) = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 28)
-    assert most == min(65_535, int(Path("/proc/sys/net/core/somaxconn").read_text()))
+        (backlog,) = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 28)
+    assert backlog == min(65_535, int(Path("/proc/sys/net/core/somaxconn").read_text()))

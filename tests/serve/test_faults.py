@@ -37,7 +37,7 @@ def sturdy(folders, services):
 def load(service, texts, clients, until):
     """Each client asks until told to stop: how often each status came, and errors of connections."""
     stopped = threading.Event()
-    found = Counter()
+    counts = Counter()
 
     def ask(number):
         with service.client() as client:
@@ -48,42 +48,42 @@ def load(service, texts, clients, until):
                 try:
                     answer = client.post("/fill-mask", json=body)
                 except httpx.ConnectError:
-                    found["not accepted"] += 1
+                    counts["not accepted"] += 1
                     return
                 except httpx.TransportError as error:
-                    found[type(error).__name__] += 1
+                    counts[type(error).__name__] += 1
                     return
                 if answer.status_code == 200:
                     assert answer.json()["results"][0]["text"] == body["texts"][0]
                 else:
                     assert answer.headers["Retry-After"]
                     time.sleep(0.05)
-                found[answer.status_code] += 1
+                counts[answer.status_code] += 1
 
     with ThreadPoolExecutor(clients) as pool:
-        asked = [pool.submit(ask, number) for number in range(clients)]
+        clients_running = [pool.submit(ask, number) for number in range(clients)]
         try:
-            until(found)
+            until(counts)
         finally:
             stopped.set()
-        for one in asked:
-            one.result(PATIENCE)
-    return found
+        for client_running in clients_running:
+            client_running.result(PATIENCE)
+    return counts
 
 
 def test_a_killed_worker_loses_no_request(sturdy, texts):
     first, restarts = sturdy.worker, sturdy.metric("albertkit_worker_restarts_total")
 
-    def kill(found):
-        sturdy.wait_until(lambda: found[200] > 50)
+    def kill(counts):
+        sturdy.wait_until(lambda: counts[200] > 50)
         first.kill()
         sturdy.wait_until(lambda: sturdy.metric("albertkit_worker_restarts_total") == restarts + 1)
         sturdy.wait_until_ready()
-        again = found[200]
-        sturdy.wait_until(lambda: found[200] > again + 50)
+        answered = counts[200]
+        sturdy.wait_until(lambda: counts[200] > answered + 50)
 
-    found = load(sturdy, texts, 16, kill)
-    assert found.keys() <= {200, 503}, found
+    counts = load(sturdy, texts, 16, kill)
+    assert counts.keys() <= {200, 503}, counts
     assert sturdy.worker.pid != first.pid
     assert sturdy.metric("albertkit_queue_tokens") == 0
 
@@ -140,11 +140,11 @@ def test_an_end_under_load_answers_what_was_accepted(sturdy, texts):
     """
     workers, died = sturdy.workers, str(sturdy.lines).count("died")
 
-    def end(found):
-        sturdy.wait_until(lambda: found[200] > 50)
+    def end(counts):
+        sturdy.wait_until(lambda: counts[200] > 50)
         for worker in workers:  # however slow this machine is, the request then waits when the end comes
             worker.suspend()
-        asked = pool.submit(sturdy.post, "/fill-mask", {"texts": [f"{text} [MASK]" for text in texts] * 10})
+        long_request = pool.submit(sturdy.post, "/fill-mask", {"texts": [f"{text} [MASK]" for text in texts] * 10})
         sturdy.wait_until(lambda: sturdy.metric("albertkit_queue_tokens") > 1000)
         for process in (*workers, sturdy.process):
             process.send_signal(signal.SIGTERM)
@@ -154,14 +154,14 @@ def test_an_end_under_load_answers_what_was_accepted(sturdy, texts):
         assert (answer.status_code, answer.json()) == (503, {"status": "draining"})
         answer = sturdy.post("/fill-mask", {"texts": [f"{text} [MASK]" for text in texts]})
         assert (answer.status_code, answer.headers["Connection"]) == (200, "close")
-        long = asked.result(PATIENCE)
+        long = long_request.result(PATIENCE)
         assert (long.status_code, len(long.json()["results"])) == (200, 10 * len(texts))
         assert sturdy.process.wait(PATIENCE) == 0
 
     with ThreadPoolExecutor(1) as pool:
-        found = load(sturdy, texts, 8, end)
+        counts = load(sturdy, texts, 8, end)
     # A connection that is kept open for a next request may be closed just as one is sent: it was not accepted.
-    assert found.keys() <= {200, "not accepted", "RemoteProtocolError", "ReadError", "WriteError"}, found
+    assert counts.keys() <= {200, "not accepted", "RemoteProtocolError", "ReadError", "WriteError"}, counts
     assert psutil.wait_procs(workers, timeout=PATIENCE)[1] == []
     assert str(sturdy.lines).count("died") == died
 
@@ -190,6 +190,6 @@ def test_a_model_that_only_the_worker_finds_broken_ends_the_service(folders, tmp
         file.write_bytes(b"broken")
     command = "import sys; from albertkit.serve.server import serve; serve(sys.argv[1:], port=0)"
     command = [sys.executable, "-c", command, tmp_path / "broken"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 1
-    assert "corrupt" in done.stderr.splitlines()[-3]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert process.returncode == 1
+    assert "corrupt" in process.stderr.splitlines()[-3]

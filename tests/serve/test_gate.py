@@ -53,13 +53,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_wrong_is_reported(service, case):
-    path, body, *wanted = REFUSED[case]
-    answer, other = (service.post(to, body, headers=JSON) for to in (path, "/v1/embeddings"))
-    assert [answer.status_code, answer.json()["error"]["slug"]] == wanted
+    path, body, *expected = REFUSED[case]
+    answer, openai_answer = (service.post(to, body, headers=JSON) for to in (path, "/v1/embeddings"))
+    assert [answer.status_code, answer.json()["error"]["slug"]] == expected
     assert answer.json()["error"].keys() == {"slug", "message", "hint"}
     assert len(answer.content) < 2000  # the input is not sent back
-    assert other.status_code == 400
-    assert other.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert openai_answer.status_code == 400
+    assert openai_answer.json()["error"].keys() == {"message", "type", "param", "code"}
 
 
 IDS = {"model": "pretrained"}
@@ -229,8 +229,8 @@ def test_keys(tmp_path, monkeypatch):
 
 def test_names_of_models(tmp_path):
     (tmp_path / "a=b").mkdir()
-    found = parse_folders([f"mine={tmp_path}", str(tmp_path / "a=b"), "runs/sst2/best"])
-    assert found == {"mine": str(tmp_path), "a=b": str(tmp_path / "a=b"), "best": "runs/sst2/best"}
+    folders = parse_folders([f"mine={tmp_path}", str(tmp_path / "a=b"), "runs/sst2/best"])
+    assert folders == {"mine": str(tmp_path), "a=b": str(tmp_path / "a=b"), "best": "runs/sst2/best"}
     for wrong in ([], ["=x"], ["x="], ["m/x", "n/x"]):
         with pytest.raises(ConfigError, match=r"\[bad-value\]"):
             parse_folders(wrong)
@@ -258,9 +258,9 @@ LISTENING = {"url": "http://127.0.0.1:8000", "models": ["a", "b"]}
     ],
 )
 def test_a_terminal_shows_lines(message, level, extra, line):
-    made = logging.LogRecord("albertkit.serve", level, "", 1, message, None, None)
-    vars(made).update(extra)
-    assert PlainFormatter().format(made).split(" ", 1)[1] == line
+    record = logging.LogRecord("albertkit.serve", level, "", 1, message, None, None)
+    vars(record).update(extra)
+    assert PlainFormatter().format(record).split(" ", 1)[1] == line
 
 
 FORGED = "/x\n12:00:00 ready\r\x1b[2J\x9b2J\x7f\u202e\u2028\ud800 \x85é한"
@@ -299,13 +299,13 @@ def test_what_libraries_warn_of_is_logged_as_everything_else(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("is_terminal", "level", "shown"),
+    ("is_terminal", "level", "is_logged"),
     [(True, None, False), (True, "info", True), (False, None, True), (False, "error", False)],
 )
-def test_requests_are_logged_to_files_and_where_asked(monkeypatch, is_terminal, level, shown):
+def test_requests_are_logged_to_files_and_where_asked(monkeypatch, is_terminal, level, is_logged):
     monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal, raising=False)
     log_to_stderr(level)
-    assert logging.getLogger(REQUESTS).isEnabledFor(logging.INFO) == shown
+    assert logging.getLogger(REQUESTS).isEnabledFor(logging.INFO) == is_logged
 
 
 def test_compiling_is_logged_as_json(capsys):
@@ -322,9 +322,9 @@ def test_compiling_is_logged_as_json(capsys):
 
 
 def test_help_names_every_option(run_command):
-    shown = run_command("serve", "--help").out
+    help_text = run_command("serve", "--help").out
     for flag in ("--host", "--port", "--api-key-file", "--batch-tokens", "--timeout", "--max-upload-megabytes"):
-        assert flag in shown
+        assert flag in help_text
 
 
 @pytest.mark.parametrize(
@@ -339,6 +339,6 @@ def test_help_names_every_option(run_command):
 )
 def test_mistakes_are_reported_without_a_traceback(run_command, monkeypatch, arguments, slug):
     monkeypatch.delenv("ALBERTKIT_API_KEY", raising=False)
-    done = run_command("serve", *arguments, "--port", "0")
-    assert done.status == 2
-    assert done.err.startswith(f"error[{slug}]")
+    process = run_command("serve", *arguments, "--port", "0")
+    assert process.status == 2
+    assert process.err.startswith(f"error[{slug}]")

@@ -63,8 +63,8 @@ def body(rng, path):
     if kind < 0.4:
         return json.dumps(likely(rng, path)).encode()
     if kind < 0.7:
-        made = {rng.choice(NAMES): value(rng) for _ in range(rng.randint(1, 3))} | {rng.choice(NAMES[:7]): value(rng)}
-        return json.dumps(made, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+        fields = {rng.choice(NAMES): value(rng) for _ in range(rng.randint(1, 3))} | {rng.choice(NAMES[:7]): value(rng)}
+        return json.dumps(fields, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
     if kind < 0.9:
         text = json.dumps({"texts": value(rng)}).encode()
         at = rng.randrange(len(text))
@@ -75,7 +75,7 @@ def body(rng, path):
 def attack(service, count, seed):
     """Statuses of hostile requests."""
     rng = random.Random(seed)
-    found = set()
+    statuses = set()
     with service.client() as client:
         for number in range(count):
             headers = {"Content-Type": rng.choice(TYPES) if rng.random() < 0.2 else TYPES[0]}
@@ -90,13 +90,13 @@ def attack(service, count, seed):
                 assert answer.json()["error"]["message"]
             elif answer.status_code == 200 and method == "POST":
                 answer.json()
-            found.add(answer.status_code)
-    return found
+            statuses.add(answer.status_code)
+    return statuses
 
 
 def test_hostile_requests(service):
-    found = attack(service, 200, 0)
-    assert {200, 400, 404, 405, 422} <= found
+    statuses = attack(service, 200, 0)
+    assert {200, 400, 404, 405, 422} <= statuses
     assert service.get("/ready").status_code == 200
 
 

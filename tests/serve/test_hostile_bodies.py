@@ -14,21 +14,21 @@ from pathlib import Path
 
 import pytest
 
-MOST = 4_000_000  # bytes of a body, by default
+MAX_BODY = 4_000_000  # bytes of a body, by default
 IDLE = 300_000_000  # bytes that the front may take above what it has when idle
 
 
-def listed(item, most=MOST, head=b'{"texts":[', tail=b"]}"):
+def listed(item, max_bytes=MAX_BODY, head=b'{"texts":[', tail=b"]}"):
     """A body of as many items as fit."""
-    return head + b",".join([item] * ((most - 40) // (len(item) + 1))) + tail
+    return head + b",".join([item] * ((max_bytes - 40) // (len(item) + 1))) + tail
 
 
 def keys(count):
     return b'{"texts":["a"],' + b",".join(b'"k%d":1' % n for n in range(count)) + b"}"
 
 
-def texts(text, count, **more):
-    return json.dumps({"texts": [text] * count, **more}, ensure_ascii=False).encode()
+def texts(text, count, **fields):
+    return json.dumps({"texts": [text] * count, **fields}, ensure_ascii=False).encode()
 
 
 ID_HEAD = b'{"model":"pretrained","truncate":true,"input":['
@@ -43,12 +43,12 @@ BODIES = {
     "1.3 million booleans": ("/v1/embeddings", lambda: listed(b"true", head=ID_HEAD)),
     "a million empty texts": ("/classify", lambda: listed(b'""')),
     "a million texts": ("/v1/embeddings", lambda: listed(b'"a"', head=ID_HEAD)),
-    "4 million brackets": ("/classify", lambda: b"[" * MOST),
+    "4 million brackets": ("/classify", lambda: b"[" * MAX_BODY),
     "500,000 levels": ("/classify", lambda: b'{"texts":' + b"[" * 500_000 + b"]" * 500_000 + b"}"),
-    "4 million quotes": ("/classify", lambda: b'{"texts":"' + b'\\"' * (MOST // 2 - 20) + b'"}'),
+    "4 million quotes": ("/classify", lambda: b'{"texts":"' + b'\\"' * (MAX_BODY // 2 - 20) + b'"}'),
     "a number of a million digits": ("/fill-mask", lambda: b'{"texts":"[MASK]","top":' + b"9" * 1_000_000 + b"}"),
-    "half a text": ("/classify", lambda: b'{"texts":"' + b"a" * (MOST - 20)),
-    "no UTF-8": ("/classify", lambda: b'{"texts":"' + b"\xff" * (MOST - 20) + b'"}'),
+    "half a text": ("/classify", lambda: b'{"texts":"' + b"a" * (MAX_BODY - 20)),
+    "no UTF-8": ("/classify", lambda: b'{"texts":"' + b"\xff" * (MAX_BODY - 20) + b'"}'),
     "40 texts of 100,000 letters": ("/classify", lambda: texts("a" * 99_000, 40, truncate=True)),
     "40 texts of 50,000 words": ("/classify", lambda: texts("a " * 49_500, 40, truncate=True)),
     "40 texts of 50,000 words, uncut": ("/classify", lambda: texts("a " * 49_500, 40)),
@@ -104,7 +104,7 @@ class Watched:
 @contextmanager
 def watched(service):
     """Ask `/health` on and on; the front's memory above what it had at the beginning."""
-    found, over = Watched(), threading.Event()
+    front, over = Watched(), threading.Event()
     status, clear = (Path(f"/proc/{service.process.pid}/{name}") for name in ("status", "clear_refs"))
 
     def bytes_of(name):
@@ -115,7 +115,7 @@ def watched(service):
             while not over.is_set():
                 begin = time.perf_counter()
                 assert client.get("/health").status_code == 200
-                found.longest = max(found.longest, time.perf_counter() - begin)
+                front.longest = max(front.longest, time.perf_counter() - begin)
                 time.sleep(0.005)
 
     clear.write_text("5")  # forget the peak of before
@@ -123,11 +123,11 @@ def watched(service):
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(ask)
         try:
-            yield found
+            yield front
         finally:
             over.set()
         asking.result(120)
-    found.peak = bytes_of("VmHWM") - before
+    front.peak = bytes_of("VmHWM") - before
 
 
 def send(service, name):
@@ -140,12 +140,12 @@ def check(service, names):
     peak, longest, lines = 0, 0.0, []
     for name in names:
         BODIES[name][1]()  # made before the clock runs
-        with watched(service) as found:
+        with watched(service) as front:
             answer = send(service, name)
         assert answer.status_code < 500 or answer.status_code == 504, (name, answer.text[:500])
         assert answer.status_code == 200 or answer.json()["error"]["message"]
-        peak, longest = max(peak, found.peak), max(longest, found.longest)
-        lines.append(f"{name:34} {answer.status_code} {len(answer.content) / 1e6:6.1f} MB  {found}")
+        peak, longest = max(peak, front.peak), max(longest, front.longest)
+        lines.append(f"{name:34} {answer.status_code} {len(answer.content) / 1e6:6.1f} MB  {front}")
     print(*lines, f"longest /health {longest * 1000:.0f} ms", sep="\n")
     assert peak < IDLE, lines
 
@@ -164,17 +164,17 @@ def test_hostile_bodies_at_once(service):
     """32 clients with bodies of 4 MB, and 200 that never finish theirs."""
     head = b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 3900000\r\n\r\n"
     body = listed(b'"a"')
-    with watched(service) as found, ThreadPoolExecutor(32) as pool:
+    with watched(service) as front, ThreadPoolExecutor(32) as pool:
         slow = [socket.create_connection(service.address, timeout=60) for _ in range(200)]
-        for one in slow:
-            one.sendall(head + b'{"texts":["' + b"a" * 50_000)
+        for connection in slow:
+            connection.sendall(head + b'{"texts":["' + b"a" * 50_000)
 
         def ask(_):
             return service.post("/classify", body, headers={"Content-Type": "application/json"}).status_code
 
         statuses = set(pool.map(ask, range(64)))
-        for one in slow:
-            one.close()
-    print(statuses, found)
+        for connection in slow:
+            connection.close()
+    print(statuses, front)
     assert statuses <= {422, 429}
-    assert found.peak < IDLE
+    assert front.peak < IDLE

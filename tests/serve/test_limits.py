@@ -52,10 +52,10 @@ def suspended(worker):
 
 
 def test_head_is_answered_as_get_without_the_body(limited):
-    wanted = {"/health": 200, "/ready": 200, "/": 307, "/models": 200, "/fill-mask": 405, "/x": 404}
+    statuses = {"/health": 200, "/ready": 200, "/": 307, "/models": 200, "/fill-mask": 405, "/x": 404}
     with limited.client() as client:
-        answers = {path: client.head(path) for path in wanted}
-    assert {path: answer.status_code for path, answer in answers.items()} == wanted
+        answers = {path: client.head(path) for path in statuses}
+    assert {path: answer.status_code for path, answer in answers.items()} == statuses
     assert {answer.content for answer in answers.values()} == {b""}
 
 
@@ -135,13 +135,13 @@ def test_work_of_a_client_that_has_gone_is_not_computed(limited, texts):
         return limited.metric("albertkit_queue_tokens")
 
     with ThreadPoolExecutor(1) as pool, suspended(limited.worker) as worker:
-        asked = pool.submit(limited.post, "/fill-mask", {"texts": "the [MASK] fox"})
+        pending = pool.submit(limited.post, "/fill-mask", {"texts": "the [MASK] fox"})
         with create_connection(limited.address, timeout=60) as connection:
             connection.sendall(TEXTS + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             limited.wait_until(lambda: waiting() > 100)
         limited.wait_until(lambda: waiting() < 100)
         worker.resume()
-        assert asked.result(120).status_code == 200
+        assert pending.result(120).status_code == 200
     limited.wait_until(lambda: any(line.get("status") == 499 for line in limited.lines))
     limited.wait_until(lambda: waiting() == 0)
 
@@ -157,17 +157,17 @@ def test_scripts_of_an_origin_that_is_allowed_may_read_answers(limited):
 
 def test_a_captioner_that_is_busy_stops_no_other_model(limited):
     with ThreadPoolExecutor(1) as pool, limited.client() as client, suspended(limited.workers[1]) as captions:
-        asked = pool.submit(client.post, "/caption", files={"file": ("a.mp4", b"no video")})
+        pending = pool.submit(client.post, "/caption", files={"file": ("a.mp4", b"no video")})
         time.sleep(0.2)  # the captioner has it
         assert limited.post("/fill-mask", {"texts": "the [MASK] fox"}).status_code == 200
         captions.resume()
-        assert asked.result(120).status_code == 422
+        assert pending.result(120).status_code == 422
 
 
 def test_a_full_queue(limited, texts):
-    many = {"texts": [f"{text} [MASK]" for text in texts]}
+    body = {"texts": [f"{text} [MASK]" for text in texts]}
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda _: limited.post("/fill-mask", many), range(16)))
+        answers = list(pool.map(lambda _: limited.post("/fill-mask", body), range(16)))
     assert {answer.status_code for answer in answers} == {200, 429}
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert refused.json()["error"]["slug"] == "busy"

@@ -71,9 +71,9 @@ def test_a_panic_is_an_answer():
         assert client.get("/health").status_code == 200
 
 
-@pytest.mark.parametrize("place", [(formparsers, "SpooledTemporaryFile"), (routes, "NamedTemporaryFile")])
-def test_a_full_disk_of_uploads_is_named(place, monkeypatch):
-    monkeypatch.setattr(*place, lambda *_, **__: open("/dev/full", "wb", buffering=0))  # noqa: SIM115 (its user closes it)
+@pytest.mark.parametrize("target", [(formparsers, "SpooledTemporaryFile"), (routes, "NamedTemporaryFile")])
+def test_a_full_disk_of_uploads_is_named(target, monkeypatch):
+    monkeypatch.setattr(*target, lambda *_, **__: open("/dev/full", "wb", buffering=0))  # noqa: SIM115 (its user closes it)
     with make_client() as client:
         answer = client.post("/caption", files=VIDEO)
     assert slug_of(answer) == (507, "disk-full")

@@ -11,8 +11,8 @@ from albertkit.pipelines.load import load_pipeline
 
 @pytest.fixture(scope="module")
 def client(service):
-    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, timeout=120) as found:
-        yield found
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, timeout=120) as openai_client:
+        yield openai_client
 
 
 @pytest.fixture(scope="module")
@@ -23,21 +23,21 @@ def pipeline(folders):
 @pytest.mark.parametrize("encoding", ["float", "base64", None])
 def test_vectors(client, pipeline, texts, encoding):
     options = {} if encoding is None else {"encoding_format": encoding}
-    found = client.embeddings.create(input=texts[:4], model="pretrained", **options)
-    wanted = pipeline(texts[:4])
-    assert [row.index for row in found.data] == [0, 1, 2, 3]
-    for row, one in zip(found.data, wanted, strict=True):
+    response = client.embeddings.create(input=texts[:4], model="pretrained", **options)
+    expected = pipeline(texts[:4])
+    assert [row.index for row in response.data] == [0, 1, 2, 3]
+    for row, record in zip(response.data, expected, strict=True):
         vector = row.embedding
         if encoding == "base64":  # asked for by name it comes as it is sent
             vector = np.frombuffer(base64.b64decode(vector), "<f4")
-        np.testing.assert_allclose(vector, one["embedding"], atol=1e-5)
-    assert found.model == "pretrained"
-    assert found.usage.prompt_tokens == found.usage.total_tokens == sum(one["tokens"] for one in wanted)
+        np.testing.assert_allclose(vector, record["embedding"], atol=1e-5)
+    assert response.model == "pretrained"
+    assert response.usage.prompt_tokens == response.usage.total_tokens == sum(record["tokens"] for record in expected)
 
 
 def test_one_text_and_dimensions(client, pipeline):
-    found = client.embeddings.create(input="the quick fox", model="pretrained", dimensions=10, user="somebody")
-    np.testing.assert_allclose(found.data[0].embedding, pipeline("the quick fox")["embedding"][:10], atol=1e-5)
+    response = client.embeddings.create(input="the quick fox", model="pretrained", dimensions=10, user="somebody")
+    np.testing.assert_allclose(response.data[0].embedding, pipeline("the quick fox")["embedding"][:10], atol=1e-5)
     with pytest.raises(openai.BadRequestError, match="64"):
         client.embeddings.create(input="the quick fox", model="pretrained", dimensions=65)
 
@@ -45,11 +45,11 @@ def test_one_text_and_dimensions(client, pipeline):
 def test_ids(client, pipeline, texts):
     """Of tokens, without special ones, as OpenAI's clients send them; cut where the model ends."""
     rows = [pipeline.tokenizer.encode(text) for text in [*texts[:3], texts[0] * 50]]
-    wanted = np.stack([one["embedding"] for one in pipeline([*texts[:3], texts[0] * 50])])
-    found = client.embeddings.create(input=rows, model="pretrained", extra_body={"truncate": True})
-    np.testing.assert_allclose([row.embedding for row in found.data], wanted, atol=1e-5)
-    found = client.embeddings.create(input=rows[1], model="pretrained")
-    np.testing.assert_allclose([row.embedding for row in found.data], wanted[1:2], atol=1e-5)
+    expected = np.stack([record["embedding"] for record in pipeline([*texts[:3], texts[0] * 50])])
+    response = client.embeddings.create(input=rows, model="pretrained", extra_body={"truncate": True})
+    np.testing.assert_allclose([row.embedding for row in response.data], expected, atol=1e-5)
+    response = client.embeddings.create(input=rows[1], model="pretrained")
+    np.testing.assert_allclose([row.embedding for row in response.data], expected[1:2], atol=1e-5)
     for bad in ([10**6], [-1], [[1], [2**70]]):
         with pytest.raises(openai.BadRequestError) as error:
             client.embeddings.create(input=bad, model="pretrained")

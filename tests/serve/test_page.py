@@ -53,14 +53,14 @@ def passes_answer(tokens=TOKENS, passes=12, heads=4, **changes):
     for layer, shares in enumerate(random.dirichlet([4, 2, 1, 1, 1], passes).round(4).tolist()):
         names = np.roll(words, -(layer // 4)).tolist()
         guesses.append([{"piece": name, "probability": share} for name, share in zip(names, shares, strict=True)])
-    masks = [place for place, token in enumerate(tokens) if token == "[MASK]"]
+    masks = [index for index, token in enumerate(tokens) if token == "[MASK]"]
     return {
         **{"model": "base", "tokens": list(tokens), "left_out": 0, "passes": passes, "variance": [0.4123, 0.2011]},
         "attention": attention.round(4).tolist(),
         "similarity": np.linspace(0.31, 1, passes)[None].repeat(count, 0).round(4).tolist(),
         "step": (np.linalg.norm(moves[:, 1:], axis=-1) / 2).round(4).tolist(),
         "states_2d": moves.cumsum(1).round(4).tolist(),
-        "predictions": [{"position": place, "passes": guesses} for place in masks],
+        "predictions": [{"position": index, "passes": guesses} for index in masks],
     } | changes
 
 
@@ -251,10 +251,10 @@ SHOWN = {
 
 @pytest.mark.parametrize("kind", SHOWN)
 def test_the_answer_to_the_example_is_shown(opened, stub, kind):
-    body, wanted = SHOWN[kind]
+    body, expected = SHOWN[kind]
     panel = opened(kind)
     assert stub.bodies == [(kind, {**body, "model": "base"})]
-    assert {selector: rows(panel, selector) for selector in wanted} == wanted
+    assert {selector: rows(panel, selector) for selector in expected} == expected
 
 
 def test_guesses_have_bars_and_are_read_aloud(opened, page):
@@ -301,12 +301,12 @@ NBEST = [{"text": "", "probability": 0.94}, {"text": "1843", "probability": 0.74
 
 
 @pytest.mark.parametrize(
-    ("nbest", "told"), [([], "It is not in the text."), (NBEST, "“No answer” is judged by itself")]
+    ("nbest", "message"), [([], "It is not in the text."), (NBEST, "“No answer” is judged by itself")]
 )
-def test_an_answer_that_is_not_in_the_text(opened, stub, nbest, told):
+def test_an_answer_that_is_not_in_the_text(opened, stub, nbest, message):
     stub.will_answer("answer", answer="", score=0.9, start=None, end=None, nbest=nbest)
     panel = opened("answer")
-    assert panel.get_by_text(told).is_visible()
+    assert panel.get_by_text(message).is_visible()
     assert rows(panel, VERDICT) == ["It is not in the text."]
     assert panel.locator("mark").count() == 0
 
@@ -327,8 +327,8 @@ def test_a_text_that_is_too_long_can_be_cut(complaining, opened, stub):
 
     def refuse(route):
         wants_cut = route.request.post_data_json.get("truncate")
-        said = {"slug": error.slug, "message": error.message, "hint": error.hint}
-        route.fulfill(status=200 if wants_cut else 422, json=cut if wants_cut else {"error": said})
+        error_body = {"slug": error.slug, "message": error.message, "hint": error.hint}
+        route.fulfill(status=200 if wants_cut else 422, json=cut if wants_cut else {"error": error_body})
 
     complaining.route("**/classify", refuse)
     panel = opened("classify")
@@ -399,11 +399,11 @@ def test_a_video_is_described(opened, stub, tmp_path):
 
 
 def test_the_layer_viewer_by_keyboard_alone(opened, page, stub):
-    panel, found = opened("passes"), stub.answers["passes"]
+    panel, answer = opened("passes"), stub.answers["passes"]
     press = page.keyboard.press
 
-    def focused(what):
-        return page.evaluate(f"document.activeElement.{what}")
+    def focused(attribute):
+        return page.evaluate(f"document.activeElement.{attribute}")
 
     press("Tab")
     reached = set()
@@ -415,7 +415,7 @@ def test_the_layer_viewer_by_keyboard_alone(opened, page, stub):
     assert {"Layers", "Look inside", "Play", "range"} <= reached
 
     def best_guess(number):
-        best = found["predictions"][0]["passes"][number - 1][0]
+        best = answer["predictions"][0]["passes"][number - 1][0]
         return f"{best['piece'].lstrip('▁')} {100 * best['probability']:.1f}%"
 
     assert (layer(panel), rows(panel, BARS)[0]) == ("Layer 12 of 12", best_guess(12))
@@ -432,17 +432,17 @@ def test_the_layer_viewer_by_keyboard_alone(opened, page, stub):
     assert focused("textContent") == "[MASK]"
     press("ArrowRight")
     assert focused("getAttribute('aria-checked')") == "true"
-    row = found["attention"][0][1][3]  # layer 1, head 2, token "of"
+    row = answer["attention"][0][1][3]  # layer 1, head 2, token "of"
     best = int(np.argmax(row))
-    told = panel.get_by_text("looks most at").inner_text()
-    assert told.startswith(f"of looks most at “{TOKENS[best].lstrip('▁')}” {100 * row[best]:.1f}%")
+    sentence = panel.get_by_text("looks most at").inner_text()
+    assert sentence.startswith(f"of looks most at “{TOKENS[best].lstrip('▁')}” {100 * row[best]:.1f}%")
     for columns, values in ((panel.locator(".columns").first, "step"), (panel.locator(".columns").last, "similarity")):
-        assert rows(columns, ".value") == [f"{value:.2f}" for value in found[values][3]]
+        assert rows(columns, ".value") == [f"{value:.2f}" for value in answer[values][3]]
 
     press("Tab")  # the matrix, from the chosen row
     press("ArrowRight")
     press("ArrowDown")
-    assert panel.locator("output").last.inner_text() == f"“the” → “the”: {found['attention'][0][1][4][1]:.3f}"
+    assert panel.locator("output").last.inner_text() == f"“the” → “the”: {answer['attention'][0][1][4][1]:.3f}"
     press("Enter")
     assert rows(panel, ".tokens [aria-checked=true]") == ["the"]
     press("Tab")
@@ -452,7 +452,7 @@ def test_the_layer_viewer_by_keyboard_alone(opened, page, stub):
     assert panel.locator(BARS).count() == 5
 
 
-def painted(panel, places):
+def painted(panel, cells):
     """How opaque the matrix is in the middle of cells (from, to)."""
     return panel.locator("canvas").first.evaluate(
         """(canvas, [places, count]) => {
@@ -463,7 +463,7 @@ def painted(panel, places):
           const pixel = (at) => Math.floor(room + (at + 0.5) * size);
           return places.map(([from, to]) => all.data[4 * (pixel(from) * canvas.width + pixel(to)) + 3]);
         }""",
-        [places, len(TOKENS)],
+        [cells, len(TOKENS)],
     )
 
 
@@ -471,11 +471,11 @@ def test_the_matrix_is_darker_where_attention_is_stronger(opened, stub):
     panel = opened("passes")
     mean = np.mean(stub.answers["passes"]["attention"][-1], 0)
     levels = np.quantile(mean, [1, 0.75, 0], method="nearest")
-    places = [tuple(np.argwhere(mean == value)[0].tolist()) for value in levels]
+    cells = [tuple(np.argwhere(mean == value)[0].tolist()) for value in levels]
     span = max(mean.max() - mean.min(), 0.5 / len(TOKENS))
-    wanted = [255 * ((mean[place] - mean.min()) / span) ** 0.6 for place in places]
-    assert wanted[0] == 255 > wanted[1] > 20 > wanted[2] == 0
-    np.testing.assert_allclose(painted(panel, places), wanted, atol=2)
+    expected = [255 * ((mean[cell] - mean.min()) / span) ** 0.6 for cell in cells]
+    assert expected[0] == 255 > expected[1] > 20 > expected[2] == 0
+    np.testing.assert_allclose(painted(panel, cells), expected, atol=2)
     assert panel.get_by_text(f"an even share would be {100 / len(TOKENS):.1f}%").is_visible()
 
 
@@ -507,14 +507,14 @@ def test_a_model_without_that_head_is_asked_without_a_mask(opened, stub):
 def test_layers_play_to_the_last_and_stop(opened, page):
     panel = opened("passes")
     page.clock.install()
-    for button, milliseconds, wanted in (
+    for button, milliseconds, expected in (
         *(("Play", 0, "Layer 1 of 12"), (None, 2 * 800, "Layer 3 of 12"), ("Pause", 8000, "Layer 3 of 12")),
         ("Play", 20_000, "Layer 12 of 12"),
     ):
         if button is not None:
             panel.get_by_role("button", name=button).click()
         page.clock.run_for(milliseconds)
-        assert layer(panel) == wanted
+        assert layer(panel) == expected
     assert panel.get_by_role("button", name="Play").is_visible()
 
 
@@ -540,7 +540,7 @@ def complaining(watched):
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "message"),
     [
         ({"status": 422, "json": {"error": ERROR}}, "bad-input there is no [MASK] Hint: for example <b>this</b> Try"),
         (None, "the service does not answer"),
@@ -548,13 +548,13 @@ def complaining(watched):
         ({"json": {"unknown": "form"}}, "may be of different versions"),
     ],
 )
-def test_errors_are_shown_with_their_hints(complaining, opened, reply, told):
+def test_errors_are_shown_with_their_hints(complaining, opened, reply, message):
     panel = opened("fill-mask")
     complaining.route("**/fill-mask", lambda route: route.fulfill(**reply) if reply else route.abort())
     panel.locator("button[type=submit]").click()
     alert = panel.get_by_role("alert")
     alert.wait_for()
-    assert told in " ".join(alert.inner_text().split())
+    assert message in " ".join(alert.inner_text().split())
     complaining.unroute("**/fill-mask")
     if reply and "json" in reply and "error" in reply["json"]:
         alert.get_by_role("button", name="Try again").click()
@@ -581,8 +581,8 @@ def test_a_key_is_asked_for_and_kept_in_this_tab_only(watched, page, stub):
     key.fill("secret 1")
     page.keyboard.press("Enter")
     page.locator("#panel-fill-mask .bars li").first.wait_for()
-    kept = "[sessionStorage.length, sessionStorage.getItem('albertkit-key'), localStorage.length, document.cookie]"
-    assert page.evaluate(kept) == [1, "secret 1", 0, ""]
+    storage = "[sessionStorage.length, sessionStorage.getItem('albertkit-key'), localStorage.length, document.cookie]"
+    assert page.evaluate(storage) == [1, "secret 1", 0, ""]
     page.locator("summary", has_text="command line").click()
     command = page.locator("pre").first.inner_text()
     assert "$KEY" in command
@@ -628,9 +628,9 @@ EVIL += "\" onfocus=alert(1) ' & \u2028 [MASK] 한국어"
 def evil(value):
     """Every text in an answer made hostile."""
     if isinstance(value, dict):
-        return {(EVIL if key in ("positive", "negative", "A") else key): evil(one) for key, one in value.items()}
+        return {(EVIL if key in ("positive", "negative", "A") else key): evil(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [evil(one) for one in value]
+        return [evil(item) for item in value]
     return EVIL if isinstance(value, str) else value
 
 
@@ -666,8 +666,8 @@ def test_the_policy_of_the_page_forbids_what_a_mistake_could_let_in(watched, pag
 
 def test_only_tabs_of_what_is_served_and_a_choice_of_models(opened, page, stub, answered):
     pairs = EXAMPLES | {"classify": EXAMPLES["score"]}
-    two = model("two", ["classify"], "int8", ["int8 is emulated"], pairs)
-    stub.models = [model("one", ["embed", "classify"], "fp32"), two]
+    second_model = model("two", ["classify"], "int8", ["int8 is emulated"], pairs)
+    stub.models = [model("one", ["embed", "classify"], "fp32"), second_model]
     panel = opened("classify")
     assert panel.get_by_text("trained on pairs").count() == 0
     assert rows(page, "[role=tab]") == ["Classify", "Similarity"]
@@ -715,14 +715,14 @@ def test_an_empty_form_asks_nothing(opened, stub):
 
 
 def test_texts_run_in_their_own_direction(opened, stub, answered):
-    text, place = "وُلدت آدا لوفلايس في لندن 🙂 한국어", "لندن"
-    start = text.index(place)
-    entity = {"type": "LOC", "text": place, "start": start, "end": start + 4, "score": 0.9}
-    stub.will_answer("tag", words=[place], tags=["B-LOC"], entities=[entity])
+    text, city = "وُلدت آدا لوفلايس في لندن 🙂 한국어", "لندن"
+    start = text.index(city)
+    entity = {"type": "LOC", "text": city, "start": start, "end": start + 4, "score": 0.9}
+    stub.will_answer("tag", words=[city], tags=["B-LOC"], entities=[entity])
     panel = opened("tag")
     with answered("tag"):
         panel.get_by_label("Text").fill(text)
-    panel.locator("mark", has_text=place).wait_for()
+    panel.locator("mark", has_text=city).wait_for()
     for selector in ("textarea", ".reading", "mark > span"):
         assert panel.locator(selector).evaluate("element => getComputedStyle(element).direction") == "rtl"
 
@@ -746,7 +746,7 @@ def test_every_control_has_a_name(opened):
         assert controls.evaluate_all(unnamed) == 0, kind
 
 
-LEAST = {  # contrast that WCAG 2 asks for
+MIN_CONTRAST = {  # contrast that WCAG 2 asks for
     7: "ink on paper, ink on panel, ink on mark, ink on soft",
     4.5: "muted on paper, muted on panel, warm on panel, fault on panel, on-accent on accent",
     3: "edge on panel, accent on paper, accent on panel",
@@ -757,7 +757,7 @@ LEAST = {  # contrast that WCAG 2 asks for
 def test_colours_can_be_told_apart(dark):
     parts = (PAGE / "page.css").read_text(encoding="utf-8").split("@media")[: 1 + dark]
     colours = dict(pair for part in parts for pair in re.findall(r"--([\w-]+): (#[0-9a-f]{6});", part))
-    for ratio, pairs in LEAST.items():
+    for ratio, pairs in MIN_CONTRAST.items():
         for pair in pairs.split(", "):
             darker, lighter = sorted(luminance(colours[name]) for name in pair.split(" on "))
             assert (lighter + 0.05) / (darker + 0.05) >= ratio, pair
@@ -765,7 +765,7 @@ def test_colours_can_be_told_apart(dark):
 
 def luminance(colour):
     """WCAG 2's relative luminance."""
-    shares = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    shares = np.array([int(colour[start : start + 2], 16) for start in (1, 3, 5)]) / 255
     linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
@@ -777,7 +777,7 @@ def percent(share):
     return f"{100 * share:.1f}%"
 
 
-TOLD = {  # some of what a panel shows of a result
+SHOWN_OF_RESULT = {  # some of what a panel shows of a result
     "fill-mask": lambda result: percent(result["masks"][0][1]["probability"]),
     "sentence-order": lambda result: percent(result["in_order"]),
     "classify": lambda result: f"{result['label']} {percent(result['probabilities'][result['label']])}",
@@ -812,7 +812,7 @@ def test_every_tab_with_models_that_are_served(browser, service, data):
         panel.locator(".results[aria-busy=false]").wait_for()
         assert panel.locator(".fault").count() == 0, panel.inner_text()
         results = answers[PATHS.get(kind, kind)].json().get("results", [None])
-        assert TOLD[kind](results[0]) in rows(panel, ".results")[0]
+        assert SHOWN_OF_RESULT[kind](results[0]) in rows(panel, ".results")[0]
     page.get_by_role("slider").press("Home")
     assert page.get_by_text("Layer 1 of 3").is_visible()
     assert watched.complaints == []

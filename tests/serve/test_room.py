@@ -70,11 +70,11 @@ def test_who_finds_no_room_and_waits_as_told_finds_some(monkeypatch, bound):
     async def scene():
         app = gate.Gate(one_after_the_other(), ServeOptions((), max_megabytes=1.0))
         clients = [Client(app, number) for number in range(300)]
-        asked = []
+        tasks = []
         for client in clients:
-            asked.append(asyncio.create_task(client.ask()))
+            tasks.append(asyncio.create_task(client.ask()))
             await asyncio.sleep(SECONDS / 3)
-        await asyncio.gather(*asked)
+        await asyncio.gather(*tasks)
         return clients, app
 
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:

@@ -97,11 +97,11 @@ def play(monkeypatch, scene, *makers, batch_tokens=512):
         supervisor = module.Supervisor(workers[0], queue, Metrics([queue]), 1.5 * TIMEOUT)
         running = asyncio.create_task(supervisor.run())
         await asyncio.sleep(1)
-        found = await scene(supervisor, workers)
+        result = await scene(supervisor, workers)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert all(worker.connected for worker in workers)
-        return found
+        return result
 
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         return runner.run(run())
@@ -123,9 +123,9 @@ def results_of(monkeypatch, requests, *makers):
         jobs = [job_of(lengths) for lengths in requests]
         for job in jobs:
             supervisor.submit(job)
-        found = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
+        results = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
         assert supervisor.queue.tokens == 0
-        return found, supervisor, workers
+        return results, supervisor, workers
 
     return play(monkeypatch, scene, *makers, batch_tokens=64)
 
@@ -133,8 +133,8 @@ def results_of(monkeypatch, requests, *makers):
 @pytest.mark.parametrize("then", ["dies", "hangs"])
 def test_what_a_worker_leaves_behind_is_computed_by_the_next(then, monkeypatch):
     requests = [[30, 5], [7], [20] * 9, [64]]
-    found, supervisor, (first, _) = results_of(monkeypatch, requests, lambda: Worker(batches=2, then=then), Worker)
-    assert found == requests
+    results, supervisor, (first, _) = results_of(monkeypatch, requests, lambda: Worker(batches=2, then=then), Worker)
+    assert results == requests
     assert first.ended_at is not None
     assert supervisor._metrics.registry.get_sample_value("albertkit_worker_restarts_total") == 1
 
@@ -142,15 +142,15 @@ def test_what_a_worker_leaves_behind_is_computed_by_the_next(then, monkeypatch):
 def test_only_what_two_workers_died_of_is_refused(monkeypatch):
     """The first request is alone in the batch that kills; the others wait and are computed by the third worker."""
     dying = lambda: Worker(batches=0)  # noqa: E731
-    found, *_ = results_of(monkeypatch, [[64], [64], [64]], dying, dying, Worker)
-    assert isinstance(found[0], ServiceError)
-    assert (found[0].slug, found[0].status) == ("worker-died", 503)
-    assert found[1:] == [[64], [64]]
+    results, *_ = results_of(monkeypatch, [[64], [64], [64]], dying, dying, Worker)
+    assert isinstance(results[0], ServiceError)
+    assert (results[0].slug, results[0].status) == ("worker-died", 503)
+    assert results[1:] == [[64], [64]]
 
 
 def test_an_error_of_a_batch_is_an_answer(monkeypatch):
-    found, *_ = results_of(monkeypatch, [[64, 64], [3]], Failing)
-    assert {error.slug for error in found} == {"internal-error"}
+    results, *_ = results_of(monkeypatch, [[64, 64], [3]], Failing)
+    assert {error.slug for error in results} == {"internal-error"}
 
 
 NO_WEIGHTS = Failed(None, CheckpointError("missing-file", "there are no weights"))
@@ -166,8 +166,8 @@ def test_models_that_cannot_be_loaded_end_the_service(says, slug, monkeypatch):
 def test_a_restart_that_fails_is_tried_again(monkeypatch):
     silent = lambda: Worker(None)  # noqa: E731
     makers = (lambda: Worker(batches=1), silent, silent, Worker)
-    found, supervisor, _ = results_of(monkeypatch, [[64], [64], [64]], *makers)
-    assert found == [[64], [64], [64]]
+    results, supervisor, _ = results_of(monkeypatch, [[64], [64], [64]], *makers)
+    assert results == [[64], [64], [64]]
     assert supervisor.failure is None
 
 
@@ -179,7 +179,7 @@ def test_no_worker_is_used_that_loaded_other_files_than_the_service(monkeypatch)
         jobs = [job_of([64]) for _ in range(3)]
         for job in jobs:
             supervisor.submit(job)
-        found = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
+        results = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
         assert supervisor.changed == ["model"]
         while not supervisor.is_ready:
             await asyncio.sleep(1)
@@ -187,12 +187,12 @@ def test_no_worker_is_used_that_loaded_other_files_than_the_service(monkeypatch)
         supervisor.submit(later)
         assert await later.future == [64]
         assert supervisor.changed == []
-        return found, [worker.tokens for worker in workers]
+        return results, [worker.tokens for worker in workers]
 
     makers = (lambda: Worker(old, batches=1), lambda: Worker(new), lambda: Worker(old))
-    (first, *others), tokens = play(monkeypatch, scene, *makers, batch_tokens=64)
+    (first, *errors), tokens = play(monkeypatch, scene, *makers, batch_tokens=64)
     assert first == [64]
-    assert [(error.slug, error.status) for error in others] == [("changed", 503)] * 2  # at once, not after their time
+    assert [(error.slug, error.status) for error in errors] == [("changed", 503)] * 2  # at once, not after their time
     assert tokens == [64, 0, 64]
 
 
@@ -229,15 +229,15 @@ def test_a_worker_that_cannot_be_started_is_tried_again(code, method, monkeypatc
         worker.is_second = True
         return worker
 
-    found, supervisor, _ = results_of(monkeypatch, [[64], [64]], lambda: Scarce(batches=1), second)
-    assert found == [[64], [64]]
+    results, supervisor, _ = results_of(monkeypatch, [[64], [64]], lambda: Scarce(batches=1), second)
+    assert results == [[64], [64]]
     assert (supervisor.failure, Scarce.lacking) == (None, 0)
 
 
 # --- more work than a worker can do -----------------------------------------------------------------------------------
 
 
-async def ask(supervisor, lengths, found, waits=TIMEOUT):
+async def ask(supervisor, lengths, counts, waits=TIMEOUT):
     """A request as the service handles it; its tokens are counted under what became of it."""
     loop = asyncio.get_running_loop()
     begin, tokens = loop.time(), sum(lengths)
@@ -248,13 +248,13 @@ async def ask(supervisor, lengths, found, waits=TIMEOUT):
         supervisor.submit(job)
         async with asyncio.timeout(waits):
             assert await job.future == lengths
-        found["done"] += tokens
-        found["slowest"] = max(found["slowest"], loop.time() - begin)
+        counts["done"] += tokens
+        counts["slowest"] = max(counts["slowest"], loop.time() - begin)
     except ServiceError as error:
-        found[error.status] += tokens
-        found["waits"] = max(found["waits"], error.retry_after or 0)
+        counts[error.status] += tokens
+        counts["waits"] = max(counts["waits"], error.retry_after or 0)
     except TimeoutError:
-        found[504] += tokens
+        counts[504] += tokens
     finally:
         if job.unanswered:
             supervisor.queue.discard(job)
@@ -264,34 +264,34 @@ def load(times, seconds=300, of=(64,) * 16, waits=TIMEOUT):
     """A scene: requests come at `times` the rate of the worker."""
 
     async def scene(supervisor, workers):
-        found, rng = Counter(), np.random.default_rng(0)
+        counts, rng = Counter(), np.random.default_rng(0)
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        asked = []
+        tasks = []
         while loop.time() < end:
-            asked.append(asyncio.create_task(ask(supervisor, list(of), found, waits)))
+            tasks.append(asyncio.create_task(ask(supervisor, list(of), counts, waits)))
             await asyncio.sleep(rng.exponential(sum(of) / RATE / times))
-        await asyncio.gather(*asked)
-        found["computed"] = workers[0].tokens
-        return found
+        await asyncio.gather(*tasks)
+        counts["computed"] = workers[0].tokens
+        return counts
 
     return scene
 
 
 @pytest.mark.parametrize("times", [3, 10])
 def test_under_too_much_load_as_much_is_answered_as_can_be(times, monkeypatch):
-    found = play(monkeypatch, load(times))
-    assert found["done"] > 0.97 * 300 * RATE
-    assert found["done"] == found["computed"]  # nothing in vain
-    assert found[504] == 0
-    assert found[429] > 0.9 * (times - 1.2) * 300 * RATE
-    assert found["slowest"] < 0.8 * TIMEOUT
+    counts = play(monkeypatch, load(times))
+    assert counts["done"] > 0.97 * 300 * RATE
+    assert counts["done"] == counts["computed"]  # nothing in vain
+    assert counts[504] == 0
+    assert counts[429] > 0.9 * (times - 1.2) * 300 * RATE
+    assert counts["slowest"] < 0.8 * TIMEOUT
 
 
 def test_nothing_is_refused_while_it_can_be_done(monkeypatch):
-    found = play(monkeypatch, load(0.8))
-    assert found.keys() == {"done", "slowest", "computed"}
-    assert found["done"] == found["computed"]
+    counts = play(monkeypatch, load(0.8))
+    assert counts.keys() == {"done", "slowest", "computed"}
+    assert counts["done"] == counts["computed"]
 
 
 def test_a_queue_that_only_counts_tokens_answers_next_to_nothing(monkeypatch):
@@ -299,18 +299,18 @@ def test_a_queue_that_only_counts_tokens_answers_next_to_nothing(monkeypatch):
     monkeypatch.setattr(module.Supervisor, "admit", lambda *_: None)
     monkeypatch.setattr(Queue, "find_hopeless", lambda *_: [])
     monkeypatch.setattr(Queue, "_urgent", lambda *_: None)
-    found = play(monkeypatch, load(10))
-    assert found["done"] < 0.5 * 300 * RATE
+    counts = play(monkeypatch, load(10))
+    assert counts["done"] < 0.5 * 300 * RATE
 
 
 def test_a_retry_after_is_true(monkeypatch):
     """Who comes again when he is told to, while nobody else comes, is let in; a little earlier he is not."""
 
     async def scene(supervisor, _):
-        found = Counter()
-        asked = [asyncio.create_task(ask(supervisor, [100] * 40, found)) for _ in range(2)]
+        counts = Counter()
+        tasks = [asyncio.create_task(ask(supervisor, [100] * 40, counts)) for _ in range(2)]
         await asyncio.sleep(5)  # now the speed is known
-        asked += [asyncio.create_task(ask(supervisor, [100] * 40, found)) for _ in range(8)]
+        tasks += [asyncio.create_task(ask(supervisor, [100] * 40, counts)) for _ in range(8)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -328,8 +328,8 @@ def test_a_retry_after_is_true(monkeypatch):
         with pytest.raises(ServiceError):
             admit("a third")
         admit("mine")
-        for one in asked:
-            one.cancel()
+        for task in tasks:
+            task.cancel()
         return refused.value.status
 
     assert play(monkeypatch, scene) == 429
@@ -337,53 +337,53 @@ def test_a_retry_after_is_true(monkeypatch):
 
 def test_what_nobody_waits_for_is_not_computed(monkeypatch):
     """Clients that give up after 5 seconds, at ten times the load."""
-    found = play(monkeypatch, load(10, waits=5))
-    assert found["computed"] < 1.02 * 300 * RATE + 30 * RATE
-    assert found[504] > 0
+    counts = play(monkeypatch, load(10, waits=5))
+    assert counts["computed"] < 1.02 * 300 * RATE + 30 * RATE
+    assert counts[504] > 0
 
 
 def test_of_a_request_that_is_given_up_only_what_the_worker_has_is_computed(monkeypatch):
     async def scene(supervisor, workers):
-        found = Counter()
-        await ask(supervisor, [64] * 400, found, waits=5)
+        counts = Counter()
+        await ask(supervisor, [64] * 400, counts, waits=5)
         before = workers[0].tokens
         await asyncio.sleep(TIMEOUT)
-        return found, before, workers[0].tokens
+        return counts, before, workers[0].tokens
 
-    found, before, after = play(monkeypatch, scene)
-    assert found[504] == 64 * 400
+    counts, before, after = play(monkeypatch, scene)
+    assert counts[504] == 64 * 400
     assert 0 < after - before <= 2 * 512  # the batch that it computes, and the one that lies ready
 
 
 def test_a_request_too_large_for_its_time_is_refused_even_alone(monkeypatch):
     async def scene(supervisor, _):
-        found = Counter()
-        await ask(supervisor, [100] * 20, found)
-        await ask(supervisor, [100] * 500, found)  # 50 of 60 seconds
-        await ask(supervisor, [100] * 1000, found)
-        return found
+        counts = Counter()
+        await ask(supervisor, [100] * 20, counts)
+        await ask(supervisor, [100] * 500, counts)  # 50 of 60 seconds
+        await ask(supervisor, [100] * 1000, counts)
+        return counts
 
-    found = play(monkeypatch, scene)
-    assert (found["done"], found[413]) == (52_000, 100_000)
+    counts = play(monkeypatch, scene)
+    assert (counts["done"], counts[413]) == (52_000, 100_000)
 
 
 def test_a_large_request_is_finished_though_small_ones_keep_coming(monkeypatch):
     async def scene(supervisor, workers):
-        found, large = Counter(), Counter()
-        await ask(supervisor, [100] * 20, found)
-        asked = asyncio.create_task(ask(supervisor, [100] * 300, large))
+        counts, large = Counter(), Counter()
+        await ask(supervisor, [100] * 20, counts)
+        large_task = asyncio.create_task(ask(supervisor, [100] * 300, large))
         await asyncio.sleep(0)
         await load(5, seconds=120, of=(16,) * 4)(supervisor, workers)
-        await asked
+        await large_task
         return large
 
     assert play(monkeypatch, scene)["done"] == 30_000
 
 
 def test_when_the_machine_becomes_slower_what_cannot_be_done_is_refused_early(monkeypatch):
-    found = play(monkeypatch, load(10, seconds=300), lambda: Worker(slows_at=150))
-    assert found["done"] > 0.85 * (150 + 150 / 4) * RATE
-    assert found[504] < 0.1 * found["done"]
+    counts = play(monkeypatch, load(10, seconds=300), lambda: Worker(slows_at=150))
+    assert counts["done"] > 0.85 * (150 + 150 / 4) * RATE
+    assert counts[504] < 0.1 * counts["done"]
 
 
 @pytest.mark.parametrize("busy", [False, True])
@@ -391,15 +391,15 @@ def test_a_worker_that_hangs_is_replaced(busy, monkeypatch):
     """Also one without work, and one to which requests keep coming."""
 
     async def scene(supervisor, workers):
-        found = Counter()
+        counts = Counter()
         if busy:
             await load(0.5, seconds=300)(supervisor, workers)
         else:
             await asyncio.sleep(300)
-        await ask(supervisor, [16], found)
-        return workers[0].ended_at, supervisor.is_ready, found["done"]
+        await ask(supervisor, [16], counts)
+        return workers[0].ended_at, supervisor.is_ready, counts["done"]
 
-    ended_at, is_ready, done = play(monkeypatch, scene, lambda: Worker(stops_at=100), Worker)
+    ended_at, is_ready, done_tokens = play(monkeypatch, scene, lambda: Worker(stops_at=100), Worker)
     assert 100 < ended_at < 100 + 1.5 * TIMEOUT + 15
     assert is_ready
-    assert done == 16
+    assert done_tokens == 16

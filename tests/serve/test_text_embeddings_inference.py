@@ -102,10 +102,10 @@ def test_labels_and_scores_the_best_first(served, folders, inputs, raw):
     batch = inputs if isinstance(inputs[0], list) else [[inputs] if isinstance(inputs, str) else inputs]
     logits = logits_of(folders["classify"], [value[0] if len(value) == 1 else value for value in batch])
     scores = (logits if raw else logits.softmax(-1)).sort(descending=True)
-    found = served.post("/predict", {"inputs": inputs, "raw_scores": raw}).json()
-    rows = found if isinstance(inputs[0], list) else [found]
-    np.testing.assert_allclose([[one["score"] for one in row] for row in rows], scores.values, atol=1e-5)
-    assert [[one["label"] for one in row] for row in rows] == [
+    answer = served.post("/predict", {"inputs": inputs, "raw_scores": raw}).json()
+    rows = answer if isinstance(inputs[0], list) else [answer]
+    np.testing.assert_allclose([[entry["score"] for entry in row] for row in rows], scores.values, atol=1e-5)
+    assert [[entry["label"] for entry in row] for row in rows] == [
         [f"LABEL_{index}" for index in row] for row in scores.indices.tolist()
     ]
 
@@ -164,7 +164,7 @@ def test_the_root_needs_the_key(folders, services):
 
 def test_probabilities_are_those_of_classify(served, folders):
     probabilities = load_pipeline(folders["classify"], precision="fp32")(TEXT)["probabilities"]
-    found = served.post("/predict", {"inputs": TEXT, "parameters": {"top_k": 1}}).json()
+    answer = served.post("/predict", {"inputs": TEXT, "parameters": {"top_k": 1}}).json()
     best = max(probabilities, key=probabilities.get)
-    assert [one["label"] for one in found] == [best]
-    assert found[0]["score"] == pytest.approx(probabilities[best], abs=1e-5)
+    assert [entry["label"] for entry in answer] == [best]
+    assert answer[0]["score"] == pytest.approx(probabilities[best], abs=1e-5)

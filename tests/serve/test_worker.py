@@ -38,10 +38,10 @@ def test_a_video_that_takes_too_long_is_given_up():
 def test_int8_that_disagrees(folders, monkeypatch, force):
     if reason := lacking("int8"):
         pytest.skip(reason)
-    asked = []
+    comparisons = []
 
     def disagreeing(model, *, precision):
-        asked.append((model, precision))
+        comparisons.append((model, precision))
         return PrecisionComparison(precision, "text", 1, 0.5, 0.1)
 
     monkeypatch.setattr(worker, "compare_precision", disagreeing)
@@ -53,4 +53,4 @@ def test_int8_that_disagrees(folders, monkeypatch, force):
     else:
         with pytest.raises(AlbertKitError, match=r"\[doubtful\]"):
             worker._load(start)
-    assert asked == [(str(folders["classify"]), "int8")]
+    assert comparisons == [(str(folders["classify"]), "int8")]

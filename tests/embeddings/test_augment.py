@@ -22,12 +22,12 @@ TABLE = Columns(text="one", pair="other", label="score")
 def write_gold(path: Path, words: list[str], rows: int, seed: int) -> Path:
     """Pairs; the score, 0 to 4, says how many of the two texts have a wizard in them, times 2."""
     random = np.random.default_rng(seed)
-    others = [word for word in words if word != "wizards"]
+    other_words = [word for word in words if word != "wizards"]
     lines = ["one\tother\tscore"]
     for _ in range(rows):
         sides = []
         for _ in range(2):
-            side = list(random.choice(others, random.integers(3, 8)))
+            side = list(random.choice(other_words, random.integers(3, 8)))
             if random.random() < 0.5:
                 side.insert(int(random.integers(len(side) + 1)), "wizards")
             sides.append(" ".join(side))
@@ -53,7 +53,7 @@ def cross_encoder(tmp_path_factory, checkpoint, gold) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, gold, cross_encoder, checkpoint):
+def silver(tmp_path_factory, gold, cross_encoder, checkpoint):
     """A table of semantic neighbours, its report."""
     out = tmp_path_factory.mktemp("silver") / "silver.tsv"
     options = dict(columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0)
@@ -76,11 +76,11 @@ def gold_pairs(gold: Path) -> list[frozenset[str]]:
     return [frozenset(line[:2]) for line in lines]
 
 
-def test_silver_pairs_are_unique_unordered_and_not_gold(made, gold):
+def test_silver_pairs_are_unique_unordered_and_not_gold(silver, gold):
     """Acceptance test 9."""
-    rows = rows_of(made[0])
+    rows = rows_of(silver[0])
     pairs = [frozenset((row["text"], row["pair"])) for row in rows]
-    assert len(rows) == made[1].pairs > 300
+    assert len(rows) == silver[1].pairs > 300
     assert len(set(pairs)) == len(pairs)
     assert all(len(pair) == 2 for pair in pairs)
     assert not set(pairs) & set(gold_pairs(gold))
@@ -103,8 +103,8 @@ def test_gold_pairs_are_removed_in_either_order(gold, cross_encoder, tmp_path):
     assert len(pairs) == report.pairs == report.candidates["random"] - report.gold_removed
 
 
-def test_scores_are_the_cross_encoders(made, cross_encoder):
-    rows = rows_of(made[0])[:50]
+def test_scores_are_the_cross_encoders(silver, cross_encoder):
+    rows = rows_of(silver[0])[:50]
     task, model, tokenizer = load_task_model(cross_encoder)
     for row in rows:
         example = [TextExample("", row["text"], row["pair"])]
@@ -114,26 +114,26 @@ def test_scores_are_the_cross_encoders(made, cross_encoder):
     assert abs(float(rows[1]["score"]) - float(rows[0]["score"])) > 2e-4  # the score of another pair would be noticed
 
 
-def test_bands_say_what_was_found_and_kept(made):
-    path, report = made
+def test_bands_say_what_was_found_and_kept(silver):
+    path, report = silver
     scores = np.array([float(row["score"]) for row in rows_of(path)])
     edges = [0, 0.8, 1.6, 2.4, 3.2, 4]
     assert [band["from"] for band in report.bands] == pytest.approx(edges[:-1])
     counts = np.histogram(scores, edges)[0]
     assert np.abs(counts - [band["after"] for band in report.bands]).max() <= 1  # the table rounds to four digits
-    most = np.median([band["before"] for band in report.bands if band["before"]])
-    assert [band["after"] for band in report.bands] == [min(band["before"], round(most)) for band in report.bands]
+    limit = np.median([band["before"] for band in report.bands if band["before"]])
+    assert [band["after"] for band in report.bands] == [min(band["before"], round(limit)) for band in report.bands]
     assert any(band["after"] < band["before"] for band in report.bands)
 
 
-def test_the_same_seed_gives_the_same_bytes(made, gold, cross_encoder, checkpoint, tmp_path):
+def test_the_same_seed_gives_the_same_bytes(silver, gold, cross_encoder, checkpoint, tmp_path):
     arguments = dict(columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0)
-    again, other = tmp_path / "again.tsv", tmp_path / "other.tsv"
-    augment("scores", gold, again, cross_encoder=cross_encoder, **arguments)
-    augment("scores", gold, other, cross_encoder=cross_encoder, **arguments, seed=1)
-    assert again.read_bytes() == made[0].read_bytes()
-    assert other.read_bytes() != made[0].read_bytes()
-    report = json.loads(again.with_suffix(".json").read_text())
+    same_seed, other_seed = tmp_path / "again.tsv", tmp_path / "other.tsv"
+    augment("scores", gold, same_seed, cross_encoder=cross_encoder, **arguments)
+    augment("scores", gold, other_seed, cross_encoder=cross_encoder, **arguments, seed=1)
+    assert same_seed.read_bytes() == silver[0].read_bytes()
+    assert other_seed.read_bytes() != silver[0].read_bytes()
+    report = json.loads(same_seed.with_suffix(".json").read_text())
     assert report["made_with"]["sampler"] == "semantic"
     assert report["dev"]["spearman"] > 0.5
 
@@ -154,9 +154,9 @@ def test_a_weak_cross_encoder_is_refused_with_its_figure(gold, checkpoint, tmp_p
     finetune("regress", checkpoint, gold, untrained, settings, columns=TABLE)
     with pytest.raises(AlbertKitError) as caught:
         augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE)
-    again = {"cross_encoder": untrained, "columns": TABLE, "dev": str(gold / "dev.tsv")}
+    options = {"cross_encoder": untrained, "columns": TABLE, "dev": str(gold / "dev.tsv")}
     with pytest.raises(AlbertKitError, match="gold dev pairs"):
-        augment("scores", gold, tmp_path / "silver.tsv", **again)
+        augment("scores", gold, tmp_path / "silver.tsv", **options)
     assert caught.value.slug == "doubtful"
     assert "60 gold dev pairs" in caught.value.message
     assert not (tmp_path / "silver.tsv").exists()
@@ -169,7 +169,9 @@ def test_another_scale_is_reported(gold, cross_encoder, tmp_path):
     """Gold from 0 to 1, a cross-encoder from 0 to 4: it agrees, but its scores mean something else."""
     for name in ("train", "dev"):
         lines = [line.split("\t") for line in (gold / f"{name}.tsv").read_text().splitlines()]
-        scaled = [[one, other, score if score == "score" else str(float(score) / 4)] for one, other, score in lines]
+        scaled = [
+            [first, second, score if score == "score" else str(float(score) / 4)] for first, second, score in lines
+        ]
         (tmp_path / f"{name}.tsv").write_text("\n".join(map("\t".join, scaled)) + "\n")
     report = augment("scores", tmp_path, tmp_path / "silver.tsv", cross_encoder=cross_encoder, columns=TABLE)
     assert report.dev["spearman"] > 0.5
@@ -194,43 +196,43 @@ def test_another_scale_is_reported(gold, cross_encoder, tmp_path):
     ],
 )
 def test_mistakes_have_names(gold, cross_encoder, tmp_path, arguments, slug, slug_of):
-    given = dict(kind="scores", gold=gold, cross_encoder=cross_encoder, out=tmp_path / "s.tsv", columns=TABLE)
-    assert slug_of(augment, **given | arguments) == slug
+    valid = dict(kind="scores", gold=gold, cross_encoder=cross_encoder, out=tmp_path / "s.tsv", columns=TABLE)
+    assert slug_of(augment, **valid | arguments) == slug
     assert not (tmp_path / "s.tsv").exists()
 
 
 def test_the_command_prints_the_bands(gold, cross_encoder, tmp_path, run_command):
     out = tmp_path / "silver.tsv"
     columns = ("--text", "one", "--pair", "other", "--label", "score")
-    given = ("embed", "augment", "scores", gold, "--cross-encoder", cross_encoder, "--out", out, *columns)
-    shown = run_command(*given).out
-    assert "0 to 0.8" in shown
-    assert "Spearman" in shown
-    refused = run_command(*given, "--json")
+    command = ("embed", "augment", "scores", gold, "--cross-encoder", cross_encoder, "--out", out, *columns)
+    output = run_command(*command).out
+    assert "0 to 0.8" in output
+    assert "Spearman" in output
+    refused = run_command(*command, "--json")
     assert refused.status == 2
     assert "[exists]" in refused.err
-    assert run_command(*given, "--json", "--overwrite").json["pairs"] == len(rows_of(out))
+    assert run_command(*command, "--json", "--overwrite").json["pairs"] == len(rows_of(out))
 
 
 def test_no_limit_keeps_everything_and_no_rows_are_no_error():
     scores = np.random.default_rng(0).uniform(0, 5, 100)
-    kept, bands = balance_bands(scores, 0, 5, 0, seed=0)
-    assert len(kept) == 100 == sum(band["before"] for band in bands)
+    kept_rows, bands = balance_bands(scores, 0, 5, 0, seed=0)
+    assert len(kept_rows) == 100 == sum(band["before"] for band in bands)
     assert balance_bands(scores[:0], 0, 5, 2.0, seed=0)[0].tolist() == []
     assert balance_bands(np.array([5.0, 0.0]), 0, 5, 2.0, seed=0)[1][-1]["before"] == 1
 
 
 def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(gold, cross_encoder, tmp_path, monkeypatch, capfd):
-    given = dict(columns=TABLE, sampler="random", balance=0, precision="fp32", cross_encoder=cross_encoder)
-    whole, chunks = tmp_path / "whole.tsv", tmp_path / "chunks.tsv"
-    augment("scores", gold, whole, **given)
+    options = dict(columns=TABLE, sampler="random", balance=0, precision="fp32", cross_encoder=cross_encoder)
+    unchunked, chunks = tmp_path / "whole.tsv", tmp_path / "chunks.tsv"
+    augment("scores", gold, unchunked, **options)
     monkeypatch.setattr(scoring, "CHUNK", 100)
     monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0.0)
-    augment("scores", gold, chunks, **given, progress=True)
-    said = capfd.readouterr().err
-    assert "gold dev: 60 of 60 pairs" in said
-    assert "candidates: 100 of 1," in said
-    rows = [[float(row["score"]) for row in rows_of(path)] for path in (whole, chunks)]
+    augment("scores", gold, chunks, **options, progress=True)
+    output = capfd.readouterr().err
+    assert "gold dev: 60 of 60 pairs" in output
+    assert "candidates: 100 of 1," in output
+    rows = [[float(row["score"]) for row in rows_of(path)] for path in (unchunked, chunks)]
     np.testing.assert_allclose(*rows, atol=2e-4)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["chunks.json", "chunks.tsv", "whole.json", "whole.tsv"]
 

@@ -35,24 +35,24 @@ def read_data(kind, data, *, bad_rows, triplets=True, held_out=0.1, **options):
     return read_embedding_data(EmbedTrainOptions(kind, "model", data, "out", settings, **options), triplets, bad_rows)
 
 
-def write(path: Path, *rows: str) -> Path:
+def write_rows(path: Path, *rows: str) -> Path:
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
 
 
 def test_korsts_keeps_every_row_and_its_quotes(data):
-    read = read_data("korsts", data / "korean" / "korsts", bad_rows=BadRows())
-    assert (len(read.train), len(read.dev)) == (5749, 1500)  # parsers that see quotes lose rows
-    assert (read.train.targets.min(), read.train.targets.max()) == (0, 1)
-    assert (read.dev.targets.min(), read.dev.targets.max()) == (0, 5)
-    assert read.notes[1] == "scores: 0 to 5, divided by 5"
+    loaded = read_data("korsts", data / "korean" / "korsts", bad_rows=BadRows())
+    assert (len(loaded.train), len(loaded.dev)) == (5749, 1500)  # parsers that see quotes lose rows
+    assert (loaded.train.targets.min(), loaded.train.targets.max()) == (0, 1)
+    assert (loaded.dev.targets.min(), loaded.dev.targets.max()) == (0, 5)
+    assert loaded.notes[1] == "scores: 0 to 5, divided by 5"
 
 
 def test_klue_without_a_dev_file_is_held_out_and_another_kind_can_choose(data):
     klue = data / "korean" / "klue"
-    read = read_data("klue-sts", klue / "klue-sts-v1.1_dev.json", held_out=0.2, bad_rows=BadRows())
-    assert len(read.train) + len(read.dev) == 519
-    assert len(read.dev) == 104
+    loaded = read_data("klue-sts", klue / "klue-sts-v1.1_dev.json", held_out=0.2, bad_rows=BadRows())
+    assert len(loaded.train) + len(loaded.dev) == 519
+    assert len(loaded.dev) == 104
     inference = read_data(
         "klue-nli",
         klue / "klue-nli-v1.1_dev.json",
@@ -66,16 +66,16 @@ def test_klue_without_a_dev_file_is_held_out_and_another_kind_can_choose(data):
 
 
 def test_a_table_is_scaled_by_its_own_range_and_silver_by_the_same(tmp_path):
-    gold = write(tmp_path / "train.tsv", "a\tb\ty", "p\tq\t1", "r\ts\t3", "t\tu\t2")
-    write(tmp_path / "dev.tsv", "a\tb\ty", "p\tq\t9", "r\ts\t8")
-    silver = write(
+    gold = write_rows(tmp_path / "train.tsv", "a\tb\ty", "p\tq\t1", "r\ts\t3", "t\tu\t2")
+    write_rows(tmp_path / "dev.tsv", "a\tb\ty", "p\tq\t9", "r\ts\t8")
+    silver = write_rows(
         tmp_path / "silver.tsv", "score\ttext\tpair\tsampler\trank", "2.5\tv\tw\tbm25\t1", "7\tx\ty\tbm25\t2"
     )
-    read = read_data("scores", tmp_path, columns=NAMED, silver=silver, bad_rows=BadRows())
-    assert read.train.texts[3:] == [("v", "w"), ("x", "y")]
-    assert read.train.targets.tolist() == [0, 1, 0.5, 0.75, 1]
-    assert read.dev.targets.tolist() == [9, 8]  # an order is all that is asked of them
-    assert read.notes[1:3] == [
+    loaded = read_data("scores", tmp_path, columns=NAMED, silver=silver, bad_rows=BadRows())
+    assert loaded.train.texts[3:] == [("v", "w"), ("x", "y")]
+    assert loaded.train.targets.tolist() == [0, 1, 0.5, 0.75, 1]
+    assert loaded.dev.targets.tolist() == [9, 8]  # an order is all that is asked of them
+    assert loaded.notes[1:3] == [
         "scores: 1 to 3 in training, made 0 to 1",
         "silver: 2 pairs beside 3, with scores of 2.50 to 7.00 on their scale",
     ]
@@ -88,8 +88,8 @@ def test_triplets_are_those_of_the_recipe():
         np.array([CLASSES.index(name) for name in (*"ec", *"en", *"ec", "e") for name in [
             {"e": "entailment", "c": "contradiction", "n": "neutral"}[name]]]),
     )  # fmt: skip
-    made, alone = make_triplets(pairs)
-    assert made.texts == [
+    triplets, alone = make_triplets(pairs)
+    assert triplets.texts == [
         ("p", "e1", "c1"), ("e1", "p", "c1"), ("p", "e2", "c1"), ("e2", "p", "c1"), ("q", "e4", "c2"), ("e4", "q", "c2"),
     ]  # fmt: skip
     assert alone == 1
@@ -107,38 +107,38 @@ def test_held_out_first_texts_are_not_trained_on():
 
 
 def test_texts_are_lines_and_rows_are_tables(tmp_path):
-    lines = write(tmp_path / "lines.txt", "one, two", "", '"three"')
+    lines = write_rows(tmp_path / "lines.txt", "one, two", "", '"three"')
     assert read_texts(lines, Columns(), None, BadRows()) == [("one, two",), ('"three"',)]
-    rows = write(tmp_path / "rows.txt", "one\ttwo\tby A", "three\tfour\tby B")
+    rows = write_rows(tmp_path / "rows.txt", "one\ttwo\tby A", "three\tfour\tby B")
     assert read_texts(rows, Columns(), None, BadRows()) == [("one", "two", "by A"), ("three", "four", "by B")]
-    named = Columns(columns="en,ko,by", text="ko", pair="en")
-    assert read_texts(rows, named, 2, BadRows()) == [("two", "one"), ("four", "three")]
-    table = write(tmp_path / "named.csv", "x,y", "one,two")
+    columns = Columns(columns="en,ko,by", text="ko", pair="en")
+    assert read_texts(rows, columns, 2, BadRows()) == [("two", "one"), ("four", "three")]
+    table = write_rows(tmp_path / "named.csv", "x,y", "one,two")
     assert read_texts(table, Columns(text="y"), None, BadRows()) == [("two",)]
 
 
 @pytest.mark.parametrize(
-    ("rows", "slug", "said"),
+    ("rows", "slug", "message"),
     [
         (["one\ttwo\tthree"], "bad-row", "line 1: 3 columns"),
         (["one\ttwo", "three"], "bad-row", "line 2: 1 field, but the table has 2 columns"),
         (["one\ttwo", "three\t "], "bad-row", "line 2: `column 2` is empty"),
     ],
 )
-def test_wrong_columns_are_refused_with_the_line(tmp_path, rows, slug, said):
-    file = write(tmp_path / "pairs.tsv", *rows)
+def test_wrong_columns_are_refused_with_the_line(tmp_path, rows, slug, message):
+    file = write_rows(tmp_path / "pairs.tsv", *rows)
     with pytest.raises(DataError) as caught:
         read_texts(file, Columns(), 2, BadRows())
     assert caught.value.slug == slug
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_rows_that_cannot_be_used_are_counted(tmp_path):
-    file = write(tmp_path / "pairs.tsv", "one\ttwo", "three", "four\tfive", "six\tseven")
-    dev = write(tmp_path / "dev.tsv", "eight\tnine")
-    read = read_data("pairs", file, dev=dev, bad_rows=BadRows("skip"))
-    assert len(read.train) == 3
-    assert any(note.startswith("rows left out: 1 (the first: line 2") for note in read.notes)
+    file = write_rows(tmp_path / "pairs.tsv", "one\ttwo", "three", "four\tfive", "six\tseven")
+    dev = write_rows(tmp_path / "dev.tsv", "eight\tnine")
+    loaded = read_data("pairs", file, dev=dev, bad_rows=BadRows("skip"))
+    assert len(loaded.train) == 3
+    assert any(note.startswith("rows left out: 1 (the first: line 2") for note in loaded.notes)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_rows_that_cannot_be_used_are_counted(tmp_path):
 )
 def test_what_does_not_fit_is_refused(tmp_path, kind, options, slug, slug_of):
     rows = ["p", "q"] if kind == "texts" else ["a\tb\ty", "p\tq\tmaybe", "r\ts\tentailment"]
-    file = write(tmp_path / "data.tsv", *rows)
+    file = write_rows(tmp_path / "data.tsv", *rows)
     assert slug_of(read_data, kind, file, bad_rows=BadRows(), **options) == slug
 
 
@@ -187,11 +187,11 @@ def test_an_update_is_whole_examples_with_their_own_targets(encoder, pairs):
     features = example_features(encoder, pairs.texts)
     objective = EmbeddingObjective(encoder, "mse", TeacherDistance("mse"), 2, goals)
     stream = ExampleStream(features, grouped=True, batch_size=7, batch_tokens=1 << 62, seed=4)
-    seen: list[int] = []
+    visited: list[int] = []
     for _ in range(5):
         (batch,) = next(stream)
         numbers = batch.examples[::2].tolist()
-        seen += numbers
+        visited += numbers
         part = objective.losses(batch)["mse"]
         assert part.count == objective.counts(batch)["mse"] == len(numbers)
         with torch.no_grad():
@@ -201,7 +201,7 @@ def test_an_update_is_whole_examples_with_their_own_targets(encoder, pairs):
         assert part.total.item() / part.count == pytest.approx(expected, rel=1e-5)
         shifted = np.mean([(side.numpy() - goals[np.roll(numbers, 1)]) ** 2 for side in sides])
         assert part.total.item() / part.count != pytest.approx(shifted, rel=1e-3)
-    assert sorted(seen) == list(range(30))
+    assert sorted(visited) == list(range(30))
 
 
 def test_an_example_that_shares_a_text_with_another_is_no_negative(encoder, pairs):
@@ -235,12 +235,12 @@ def test_another_dropout_changes_nothing_but_training(encoder):
 
 
 SENTENCES = [
-    f"{who} {what} {n}" for n, (who, what) in enumerate([("Ann", "sees"), ("Bob", "hears"), ("Eve", "reads")] * 9)
+    f"{name} {verb} {n}" for n, (name, verb) in enumerate([("Ann", "sees"), ("Bob", "hears"), ("Eve", "reads")] * 9)
 ]
 
 
 @pytest.mark.parametrize(
-    ("of_row", "said"),
+    ("of_row", "message"),
     [
         (lambda n: f"CC-BY 2.0 (France) Attribution: example.org #{n}", "licence notes, such as `CC-BY 2.0 (France)"),
         (lambda n: f"https://example.org/{n}", "addresses, such as `https://example.org/0`"),
@@ -254,26 +254,26 @@ SENTENCES = [
         ),
     ],
 )
-def test_a_column_without_sentences_is_refused_with_the_options_that_name_the_others(tmp_path, of_row, said):
+def test_a_column_without_sentences_is_refused_with_the_options_that_name_the_others(tmp_path, of_row, message):
     rows = [f"{text}\t{text[::-1]}\t{of_row(n)}" for n, text in enumerate(SENTENCES)]
-    file = write(tmp_path / "pairs.tsv", *rows)
+    file = write_rows(tmp_path / "pairs.tsv", *rows)
     with pytest.raises(DataError) as caught:
         read_texts(file, Columns(), None, BadRows())
     assert caught.value.slug == "doubtful"
     assert "`column 3` holds" in caught.value.message
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert caught.value.hint == "name the columns to read: --columns c1,c2,c3 --text c1 --pair c2"
-    named = Columns(columns="c1,c2,c3", text="c1", pair="c2")
-    assert read_texts(file, named, None, BadRows()) == [(text, text[::-1]) for text in SENTENCES]
+    columns = Columns(columns="c1,c2,c3", text="c1", pair="c2")
+    assert read_texts(file, columns, None, BadRows()) == [(text, text[::-1]) for text in SENTENCES]
 
 
 def test_named_columns_of_json_and_several_languages_are_hinted_at(tmp_path):
     rows = [f'{{"id": "a{n}", "one": "{text}", "two": "{text} 가"}}' for n, text in enumerate(SENTENCES)]
     with pytest.raises(DataError, match="`id` holds ids") as caught:
-        read_texts(write(tmp_path / "pairs.jsonl", *rows), Columns(), None, BadRows())
+        read_texts(write_rows(tmp_path / "pairs.jsonl", *rows), Columns(), None, BadRows())
     assert caught.value.hint == "name the columns to read: --text one --pair two"
     rows = [f"{n}\t{text}\t{text}a\t{text}b" for n, text in enumerate(SENTENCES)]
-    file = write(tmp_path / "four.tsv", *rows)
+    file = write_rows(tmp_path / "four.tsv", *rows)
     with pytest.raises(DataError) as caught:
         read_texts(file, Columns(), None, BadRows())
     assert caught.value.hint.endswith(f"or keep all 3 of them: cut -f 2,3,4 {file} > texts.tsv")
@@ -282,7 +282,7 @@ def test_named_columns_of_json_and_several_languages_are_hinted_at(tmp_path):
 def test_sentences_are_not_taken_for_anything_else(tmp_path):
     rows = [f"query: {text}\t{text}\t2020년에 {text} 태어났습니다" for n, text in enumerate(SENTENCES)]
     rows += ["Hello\tAnswered 14 of 20 questions, see https://example.org\t그래"] * 9
-    assert len(read_texts(write(tmp_path / "a.tsv", *rows), Columns(), None, BadRows())) == 36
+    assert len(read_texts(write_rows(tmp_path / "a.tsv", *rows), Columns(), None, BadRows())) == 36
 
 
 def test_tatoeba_as_downloaded_is_refused(data):
@@ -290,17 +290,17 @@ def test_tatoeba_as_downloaded_is_refused(data):
     with pytest.raises(DataError, match="`column 3` holds licence notes") as caught:
         read_texts(file, Columns(), None, BadRows())
     assert caught.value.slug == "doubtful"
-    named = Columns(columns="c1,c2,c3", text="c1", pair="c2")
-    assert read_texts(file, named, None, BadRows())[0] == ("Who?", "누구?")
+    columns = Columns(columns="c1,c2,c3", text="c1", pair="c2")
+    assert read_texts(file, columns, None, BadRows())[0] == ("Who?", "누구?")
 
 
 def test_a_table_is_not_read_as_lines(tmp_path):
-    file = write(tmp_path / "t.tsv", "one\ttwo", "three\tfour")
+    file = write_rows(tmp_path / "t.tsv", "one\ttwo", "three\tfour")
     with pytest.raises(DataError) as caught:
         read_texts(file, Columns(), 1, BadRows())
     assert caught.value.slug == "doubtful"
     assert caught.value.hint.endswith("--columns c1,c2 --text c2")
-    assert len(read_texts(write(tmp_path / "u.txt", "one\ttwo", "three"), Columns(), 1, BadRows())) == 2
+    assert len(read_texts(write_rows(tmp_path / "u.txt", "one\ttwo", "three"), Columns(), 1, BadRows())) == 2
 
 
 # --- triplets, and the names of pairs -----------------------------------------------------------------------------------
@@ -322,80 +322,82 @@ def as_file(tmp_path, form: str) -> Path:
     else:
         mark = "," if form == "csv" else "\t"
         rows = [mark.join(row) for row in [*([header] if form != "named" else []), *TRIPLETS]]
-    return write(tmp_path / f"t.{'tsv' if form == 'named' else 'jsonl' if form == 'bge' else form}", *rows)
+    return write_rows(tmp_path / f"t.{'tsv' if form == 'named' else 'jsonl' if form == 'bge' else form}", *rows)
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "bge", "named"])
 def test_triplets_keep_their_negatives_and_dev_pairs_have_none(tmp_path, form):
     columns = Columns(columns="anchor,positive,negative") if form == "named" else Columns()
-    read = read_data("pairs", as_file(tmp_path, form), bad_rows=BadRows(), columns=columns)
-    assert sorted([*read.train.texts, *((*pair, f"wrong{pair[0][5:]}") for pair in read.dev.texts)]) == sorted(TRIPLETS)
-    assert read.notes[0].startswith(f"data: {len(read.train)} triplets; dev: {len(read.dev)}")
-    assert 0 < len(read.dev) < 12
+    loaded = read_data("pairs", as_file(tmp_path, form), bad_rows=BadRows(), columns=columns)
+    assert sorted([*loaded.train.texts, *((*pair, f"wrong{pair[0][5:]}") for pair in loaded.dev.texts)]) == sorted(
+        TRIPLETS
+    )
+    assert loaded.notes[0].startswith(f"data: {len(loaded.train)} triplets; dev: {len(loaded.dev)}")
+    assert 0 < len(loaded.dev) < 12
 
 
 def test_lists_of_positives_and_negatives_meet_in_turn(tmp_path):
-    dev = write(tmp_path / "dev.tsv", "query\tpos", "q1\ta", "q9\tv")
-    file = write(tmp_path / "bge.jsonl", *map(json.dumps, BGE))
-    read = read_data("pairs", file, dev=dev, bad_rows=BadRows())
-    assert read.train.texts == [("q1", "a", "x"), ("q1", "b", "y"), ("q1", "a", "z"), ("q2", "c", "u")]
-    assert read.dev.texts == [("q1", "a"), ("q9", "v")]
-    said = "\n".join(read.notes)
-    assert "not read: `pos_scores`, `type`" in said
-    assert "dev: 1 of 2 dev pairs stand in the training examples, too" in said
+    dev = write_rows(tmp_path / "dev.tsv", "query\tpos", "q1\ta", "q9\tv")
+    file = write_rows(tmp_path / "bge.jsonl", *map(json.dumps, BGE))
+    loaded = read_data("pairs", file, dev=dev, bad_rows=BadRows())
+    assert loaded.train.texts == [("q1", "a", "x"), ("q1", "b", "y"), ("q1", "a", "z"), ("q2", "c", "u")]
+    assert loaded.dev.texts == [("q1", "a"), ("q9", "v")]
+    notes = "\n".join(loaded.notes)
+    assert "not read: `pos_scores`, `type`" in notes
+    assert "dev: 1 of 2 dev pairs stand in the training examples, too" in notes
     assert read_texts(file, Columns(), 2, BadRows()) == [("q1", "a"), ("q1", "b"), ("q2", "c")]
-    other = write(tmp_path / "other.jsonl", json.dumps({"ask": "q1", "found": ["a", "b"]}))
-    assert read_texts(other, Columns(text="ask", pair="found"), 2, BadRows()) == [("q1", "a"), ("q1", "b")]
-    named = BadRows()
-    assert read_texts(file, Columns(text="query", pair="pos"), 2, named, negatives=True)[0] == ("q1", "a")
-    assert named.notes == [f"`{file}`: read: `query`, `pos`; not read: `neg`"]
-    csv = write(tmp_path / "list.csv", "query,pos", 'q1,"[""a""]"')  # a table of separated fields has no lists
+    renamed = write_rows(tmp_path / "other.jsonl", json.dumps({"ask": "q1", "found": ["a", "b"]}))
+    assert read_texts(renamed, Columns(text="ask", pair="found"), 2, BadRows()) == [("q1", "a"), ("q1", "b")]
+    bad_rows = BadRows()
+    assert read_texts(file, Columns(text="query", pair="pos"), 2, bad_rows, negatives=True)[0] == ("q1", "a")
+    assert bad_rows.notes == [f"`{file}`: read: `query`, `pos`; not read: `neg`"]
+    csv = write_rows(tmp_path / "list.csv", "query,pos", 'q1,"[""a""]"')  # a table of separated fields has no lists
     assert read_texts(csv, Columns(), 2, BadRows()) == [("q1", '["a"]')]
 
 
 def test_several_negatives_are_all_of_an_example(tmp_path):
     rows = ["query\tpositive\tnegative_1\tnegative_2", *(f"q{n}\tp{n}\tx{n}\ty{n}" for n in range(20))]
-    read = read_data("pairs", write(tmp_path / "n.tsv", *rows), bad_rows=BadRows())
-    assert {len(row) for row in read.train.texts} == {4}
-    assert {len(row) for row in read.dev.texts} == {2}
-    assert "18 pairs and 2 negatives each" in read.notes[0]
+    loaded = read_data("pairs", write_rows(tmp_path / "n.tsv", *rows), bad_rows=BadRows())
+    assert {len(row) for row in loaded.train.texts} == {4}
+    assert {len(row) for row in loaded.dev.texts} == {2}
+    assert "18 pairs and 2 negatives each" in loaded.notes[0]
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({"query": "q", "pos": ["a"], "neg": []}, "`neg` is empty"),
         ({"query": "q", "pos": ["a", " "], "neg": ["b"]}, "`pos` is empty"),
         ({"query": "q", "pos": ["a", 3], "neg": ["b"]}, "`pos` is empty, or no list of texts"),
     ],
 )
-def test_triplets_that_lack_a_text_are_refused(tmp_path, row, said):
-    with pytest.raises(DataError, match=said):
-        read_data("pairs", write(tmp_path / "b.jsonl", json.dumps(row)), bad_rows=BadRows())
+def test_triplets_that_lack_a_text_are_refused(tmp_path, row, message):
+    with pytest.raises(DataError, match=message):
+        read_data("pairs", write_rows(tmp_path / "b.jsonl", json.dumps(row)), bad_rows=BadRows())
 
 
 def test_a_header_of_pairs_is_known_by_its_names(tmp_path):
     rows = [f"what is {n}?\tit is {n}." for n in range(3)]
     for header in ("question\tanswer", "English\tKorean", "ko\ten"):
-        assert read_texts(write(tmp_path / "h.tsv", header, *rows), Columns(), 2, BadRows())[0] == (
+        assert read_texts(write_rows(tmp_path / "h.tsv", header, *rows), Columns(), 2, BadRows())[0] == (
             "what is 0?",
             "it is 0.",
         )
         assert len(read_texts(tmp_path / "h.tsv", Columns(), None, BadRows())) == 3
     bad_rows = BadRows()
-    assert len(read_texts(write(tmp_path / "o.tsv", "first\tsecond", *rows), Columns(), 2, bad_rows)) == 4
+    assert len(read_texts(write_rows(tmp_path / "o.tsv", "first\tsecond", *rows), Columns(), 2, bad_rows)) == 4
     (note,) = bad_rows.notes
     assert note.endswith(
         "(`first`, `second`) is read as a row of texts; if it names columns: --text first --pair second"
     )
-    for header, said in (("원문\t번역문", True), ("Hello\tBonjour", True), ("Hi.\tSalut.", False)):
+    for header, has_note in (("원문\t번역문", True), ("Hello\tBonjour", True), ("Hi.\tSalut.", False)):
         bad_rows = BadRows()
-        read_texts(write(tmp_path / "o.tsv", header, *rows), Columns(), 2, bad_rows)
-        assert bool(bad_rows.notes) is said
+        read_texts(write_rows(tmp_path / "o.tsv", header, *rows), Columns(), 2, bad_rows)
+        assert bool(bad_rows.notes) is has_note
     dictionary = BadRows()
-    read_texts(write(tmp_path / "d.tsv", *(f"word{c}\tmot{c}" for c in "abcdefghi")), Columns(), None, dictionary)
+    read_texts(write_rows(tmp_path / "d.tsv", *(f"word{c}\tmot{c}" for c in "abcdefghi")), Columns(), None, dictionary)
     assert dictionary.notes == []
-    scored = write(tmp_path / "s.tsv", "sentence1\tsentence2\tscore", *(f"{row}\t0.5" for row in rows))
+    scored = write_rows(tmp_path / "s.tsv", "sentence1\tsentence2\tscore", *(f"{row}\t0.5" for row in rows))
     with pytest.raises(DataError, match=r"3 columns \(`sentence1`, `sentence2`, `score`\), but an example has 2 texts"):
         read_texts(scored, Columns(), 2, BadRows(), negatives=True)
 
@@ -404,18 +406,18 @@ def test_a_header_of_pairs_is_known_by_its_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("top", "said"),
+    ("top", "note"),
     [(5, "scores: 0 to 5, divided by 5"), (1, "scores: 0 to 1, where the published files have 0 to 5"), (100, "")],
 )
-def test_official_scores_have_one_of_two_scales(tmp_path, top, said):
+def test_official_scores_have_one_of_two_scales(tmp_path, top, note):
     shares = [0, 0.24, 0.5, 0.76, 1]
     rows = [f"one {n}\ttwo {n}\t{share * top}" for n, share in enumerate(shares)]
-    file = write(tmp_path / "train.tsv", "sentence1\tsentence2\tscore", *rows)
-    if not said:
+    file = write_rows(tmp_path / "train.tsv", "sentence1\tsentence2\tscore", *rows)
+    if not note:
         with pytest.raises(DataError, match="the scores are 0 to 100, those of the official pairs 0 to 5, or 0 to 1"):
             read_data("stsb", file, dev=file, bad_rows=BadRows())
         return
-    read = read_data("stsb", file, dev=file, bad_rows=BadRows())
-    assert read.train.targets.tolist() == pytest.approx(shares)
-    assert said in read.notes
-    assert "dev: 5 of 5 dev pairs stand in the training examples, too: their scores are too good" in read.notes
+    loaded = read_data("stsb", file, dev=file, bad_rows=BadRows())
+    assert loaded.train.targets.tolist() == pytest.approx(shares)
+    assert note in loaded.notes
+    assert "dev: 5 of 5 dev pairs stand in the training examples, too: their scores are too good" in loaded.notes

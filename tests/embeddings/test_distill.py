@@ -77,12 +77,12 @@ def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(start, lesson,
     theirs = SentenceTransformer(str(run / "best"), device="cpu").encode(texts)
     np.testing.assert_allclose(SentenceEncoder.from_pretrained(run).encode(texts, precision="fp32"), theirs, atol=1e-5)
     assert theirs.shape == (5, WIDTH)
-    again = distill(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS, resume=True)
-    assert again.scores == result.scores
-    other = lesson / "other.npy"
-    np.save(other, stored * 2)
-    assert refused(start, other, lesson / "texts.txt", run, SETTINGS, resume=True) == "changed"
-    assert refused(start, other, lesson / "texts.txt", run, SETTINGS) == "exists"
+    resumed = distill(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS, resume=True)
+    assert resumed.scores == result.scores
+    other_vectors = lesson / "other.npy"
+    np.save(other_vectors, stored * 2)
+    assert refused(start, other_vectors, lesson / "texts.txt", run, SETTINGS, resume=True) == "changed"
+    assert refused(start, other_vectors, lesson / "texts.txt", run, SETTINGS) == "exists"
 
 
 def test_parallel_texts_find_each_other_and_the_teacher_can_be_made_narrower(start, lesson, tmp_path, capfd):
@@ -94,9 +94,9 @@ def test_parallel_texts_find_each_other_and_the_teacher_can_be_made_narrower(sta
     assert low < result.scores["retrieval_forward"] <= high
     assert SentenceEncoder.from_pretrained(tmp_path / "run").dimension == 32
     assert "reduced to 32 numbers by PCA" in capfd.readouterr().err
-    named = Columns(columns="de,en", text="en", pair="de")
+    columns = Columns(columns="de,en", text="en", pair="de")
     steps = DistillSettings(steps=1, precision="fp32", select="mse")
-    result = distill(start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "named", steps, columns=named)
+    result = distill(start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "named", steps, columns=columns)
     assert result.metric == "negative_mse"
 
 
@@ -107,12 +107,12 @@ def test_the_mean_of_a_teacher_is_taken_out_where_it_is_wanted(start, lesson, tm
     np.save(tmp_path / "shifted.npy", shifted)
     plain = distill(start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "plain", SETTINGS)
     assert "--center-teacher" in capfd.readouterr().err
-    held = split_rows((lesson / "texts.txt").read_text().splitlines(), SETTINGS.held_out, lesson)[0]
-    centred = shifted - shifted[held].mean(0)
+    train_rows = split_rows((lesson / "texts.txt").read_text().splitlines(), SETTINGS.held_out, lesson)[0]
+    centred = shifted - shifted[train_rows].mean(0)
     np.save(tmp_path / "centred.npy", centred / np.linalg.norm(centred, axis=1, keepdims=True))
     before = distill(start, tmp_path / "centred.npy", lesson / "texts.txt", tmp_path / "before", SETTINGS)
-    wanted = replace(SETTINGS, center_teacher=True)
-    after = distill(start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "after", wanted)
+    settings = replace(SETTINGS, center_teacher=True)
+    after = distill(start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "after", settings)
     assert after.value == pytest.approx(before.value, rel=1e-3)
     assert plain.value != pytest.approx(before.value, rel=0.1)
 
@@ -139,15 +139,15 @@ def test_unknown_shares_count_words_and_tokens(encoder):
 
 def test_mistakes_are_named(start, lesson, tmp_path, refused):
     texts, vectors, run = lesson / "texts.txt", lesson / "vectors.npy", tmp_path / "run"
-    whole = np.load(vectors)
-    holed = whole.copy()
+    intact = np.load(vectors)
+    holed = intact.copy()
     holed[7, 3] = np.nan
-    for stored, slug in ((np.zeros((7, 4), np.float32), "bad-file"), (holed, "bad-file"), (whole * 0, "wrong-model")):
+    for stored, slug in ((np.zeros((7, 4), np.float32), "bad-file"), (holed, "bad-file"), (intact * 0, "wrong-model")):
         np.save(tmp_path / "stored.npy", stored)
         assert refused(start, tmp_path / "stored.npy", texts, run) == slug
     assert refused(start, vectors, texts, run, dev=texts) == "conflicting-options"
     assert refused(start, tmp_path / "none.npy", texts, run) == "not-found"
-    computed = storing.Teacher("a model", "holed", lambda some: holed[: len(some)])
+    computed = storing.Teacher("a model", "holed", lambda batch: holed[: len(batch)])
     with pytest.raises(DataError, match="by `a model` holds NaN"):
         storing.compute_teacher_vectors(computed, texts.read_text().splitlines(), tmp_path / "kept", join_world("cpu"))
     for select in ("spearman", "retrieval"):
@@ -156,7 +156,7 @@ def test_mistakes_are_named(start, lesson, tmp_path, refused):
     with pytest.raises(DataError, match="line 2: 1 field, but the table has 2 columns"):
         distill(start, vectors, tmp_path / "uneven.tsv", run)
     assert not (run / "run.toml").exists()
-    np.save(tmp_path / "narrow.npy", whole[:, :8])
+    np.save(tmp_path / "narrow.npy", intact[:, :8])
     with pytest.raises(ConfigError, match="have 8 numbers, the student's 32"):
         distill(start, tmp_path / "narrow.npy", texts, run, replace(SETTINGS, teacher_pca=True))
 
@@ -189,30 +189,30 @@ def test_a_package_that_carries_a_model_is_a_teacher(start, tmp_path, monkeypatc
 
 def test_vectors_are_computed_once_and_a_killed_run_keeps_what_it_has(tmp_path, monkeypatch, world):
     monkeypatch.setattr(storing, "_PART_TEXTS", 4)
-    asked: list[str] = []
+    encoded: list[str] = []
 
     def encode(texts) -> np.ndarray:
-        asked.extend(texts)
-        if len(asked) == 8 and not (tmp_path / "done").exists():
+        encoded.extend(texts)
+        if len(encoded) == 8 and not (tmp_path / "done").exists():
             (tmp_path / "done").touch()
             raise KeyboardInterrupt
-        return np.array([[len(text), len(asked)] for text in texts], np.float32)
+        return np.array([[len(text), len(encoded)] for text in texts], np.float32)
 
     teacher = Teacher("t", "t 1", encode=encode)
     texts = ["x" * n for n in range(1, 11)]
     with pytest.raises(KeyboardInterrupt):
         compute_teacher_vectors(teacher, texts, tmp_path / "cache", world)
-    del asked[:]
+    del encoded[:]
     vectors = compute_teacher_vectors(teacher, texts, tmp_path / "cache", world)
-    assert asked == texts[4:]
+    assert encoded == texts[4:]
     assert vectors[:, 0].tolist() == list(range(1, 11))
-    del asked[:]
+    del encoded[:]
     assert np.array_equal(compute_teacher_vectors(teacher, texts, tmp_path / "cache", world), vectors)
-    assert asked == []
-    for other, read in ((replace(teacher, identity="t 2"), texts), (teacher, [*texts[:9], "y"])):
-        compute_teacher_vectors(other, read, tmp_path / "cache", world)
-        assert asked == list(read)
-        del asked[:]
+    assert encoded == []
+    for another_teacher, its_texts in ((replace(teacher, identity="t 2"), texts), (teacher, [*texts[:9], "y"])):
+        compute_teacher_vectors(another_teacher, its_texts, tmp_path / "cache", world)
+        assert encoded == list(its_texts)
+        del encoded[:]
     assert not list((tmp_path / "cache").glob("part-*"))
 
 
@@ -223,8 +223,8 @@ def test_principal_components_are_those_of_the_singular_values():
     _, _, rows = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
     np.testing.assert_allclose(np.abs(np.sum(components.T * rows[:3], axis=1)), 1, atol=1e-4)
     assert np.abs(np.sum(components.T * rows[1:4], axis=1)).max() < 1e-3
-    found = TeacherRows(vectors, np.array([5, 0]), TeacherSpace(components=components))[np.array([1, 0])]
-    np.testing.assert_allclose(found, (vectors[[0, 5]] @ components).astype(np.float32), rtol=1e-4)
+    projected = TeacherRows(vectors, np.array([5, 0]), TeacherSpace(components=components))[np.array([1, 0])]
+    np.testing.assert_allclose(projected, (vectors[[0, 5]] @ components).astype(np.float32), rtol=1e-4)
     with pytest.raises(DataError, match="7 principal components of 200 vectors of 6"):
         principal_components(vectors.astype(np.float32), 7)
 
@@ -252,17 +252,19 @@ def test_a_teacher_may_be_an_albert_checkpoint_and_reads_with_its_prompt(checkpo
 
 def test_columns_keep_their_names_and_what_is_cut_is_counted(start, lesson, tmp_path, capfd):
     settings = replace(SETTINGS, epochs=None, steps=1, length=5, batch_size=2000)
-    named = Columns(columns="de,en", text="en", pair="de")
-    result = distill(start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "run", settings, columns=named)
-    said = capfd.readouterr().err
-    assert "column `en`: 0.0% of words, 0.0% of tokens; column `de`: 0.0%" in said
-    assert "batch_size: 2,000 is more than the 270 examples: an update has them all" in said
+    columns = Columns(columns="de,en", text="en", pair="de")
+    result = distill(
+        start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "run", settings, columns=columns
+    )
+    output = capfd.readouterr().err
+    assert "column `en`: 0.0% of words, 0.0% of tokens; column `de`: 0.0%" in output
+    assert "batch_size: 2,000 is more than the 270 examples: an update has them all" in output
     encoder = SentenceEncoder.from_pretrained(start)
     rows = [line.split("\t") for line in (lesson / "parallel.tsv").read_text().splitlines()]
     long = sum(len(encoder.tokenizer.encode(text)) > 3 for row in rows for text in row)
     assert result.truncated["train"] + result.truncated["dev"] == long > 0
     assert result.to_dict()["truncated"] == result.truncated
-    assert f"texts longer than 5 tokens, cut: {result.truncated['train']} of 540 in training" in said
+    assert f"texts longer than 5 tokens, cut: {result.truncated['train']} of 540 in training" in output
 
 
 def test_a_signal_after_the_last_update_is_reported_and_repaired(start, lesson, tmp_path, capfd, monkeypatch):
@@ -271,15 +273,15 @@ def test_a_signal_after_the_last_update_is_reported_and_repaired(start, lesson, 
     def stopped(*_: object, **__: object) -> None:
         raise SystemExit(143)
 
-    given, run = (start, lesson / "vectors.npy", lesson / "texts.txt"), tmp_path / "run"
+    arguments, run = (start, lesson / "vectors.npy", lesson / "texts.txt"), tmp_path / "run"
     settings = replace(SETTINGS, epochs=1)
-    whole = distill(*given, tmp_path / "whole", settings)
+    undisturbed = distill(*arguments, tmp_path / "whole", settings)
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_embedding_card", stopped)
         with pytest.raises(SystemExit):
-            distill(*given, run, settings)
-    said = capfd.readouterr().err
-    assert f"stopped by a signal after the last update: `{run / 'best'}` is complete; --resume" in said
+            distill(*arguments, run, settings)
+    output = capfd.readouterr().err
+    assert f"stopped by a signal after the last update: `{run / 'best'}` is complete; --resume" in output
     assert not (run / "best" / "README.md").exists()
-    assert distill(*given, run, settings, resume=True).scores == whole.scores
+    assert distill(*arguments, run, settings, resume=True).scores == undisturbed.scores
     assert (run / "best" / "README.md").exists()

@@ -49,7 +49,7 @@ def vectors_of(file: Path) -> np.ndarray:
     return np.asarray(column.flatten()).reshape(len(column), -1)
 
 
-def far(a: np.ndarray, b: np.ndarray) -> float:
+def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a.astype(np.float32) - b).max())
 
 
@@ -61,10 +61,10 @@ def test_the_rows_are_the_vectors_in_order(encoder, file, tmp_path, small, endin
     out = tmp_path / f"v.{ending}"
     report = encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
     expected = encoder.encode(texts_of(file), precision="fp32")
-    found = vectors_of(out)
-    assert (found.shape, found.dtype) == ((300, 32), np.float32)
-    assert far(found, expected) < 2e-6
-    assert far(found[::-1], expected) > 0.1
+    vectors = vectors_of(out)
+    assert (vectors.shape, vectors.dtype) == ((300, 32), np.float32)
+    assert largest_difference(vectors, expected) < 2e-6
+    assert largest_difference(vectors[::-1], expected) > 0.1
     assert (report.texts, report.dimension, report.read_as, report.resumed) == (300, 32, "lines", 0)
     assert report.sentences_per_second > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", f"v.{ending}", f"v.{ending}.json"]
@@ -72,10 +72,10 @@ def test_the_rows_are_the_vectors_in_order(encoder, file, tmp_path, small, endin
 
 def test_settings(encoder, file, tmp_path, small):
     encode_file(encoder, file, tmp_path / "v.npy", precision="fp32", dimension=8, normalize=True, dtype="float16")
-    found = np.load(tmp_path / "v.npy", mmap_mode="r")
-    assert (found.shape, found.dtype) == ((300, 8), np.float16)
+    vectors = np.load(tmp_path / "v.npy", mmap_mode="r")
+    assert (vectors.shape, vectors.dtype) == ((300, 8), np.float16)
     expected = encoder.encode(texts_of(file), precision="fp32", dimension=8, normalize=True)
-    assert 0 < far(found, expected) < 1e-3
+    assert 0 < largest_difference(vectors, expected) < 1e-3
     encode_file(encoder, file, tmp_path / "v.parquet", precision="fp32", dtype="float16")
     assert str(parquet.read_schema(tmp_path / "v.parquet").field("vector").type) == (
         "fixed_size_list<element: halffloat>[32]"
@@ -107,11 +107,11 @@ def test_every_form_of_a_table(encoder, checkpoint, tmp_path, sentences):
             names |= {"text": "b", "id": "a", "columns": "a,b,c"}
         out = tmp_path / "v.parquet"
         report = encode_file(encoder, tmp_path / name, out, precision="fp32", overwrite=True, **names)
-        found = parquet.read_table(tmp_path / "v.parquet")
+        encoded = parquet.read_table(tmp_path / "v.parquet")
         assert report.read_as == ("lines" if name == "t.txt.gz" else "table")
-        assert found["id"].to_pylist() == (list(range(20)) if not names else [row["name"] for row in rows])
-        assert found["text"].to_pylist() == texts
-        assert far(vectors_of(tmp_path / "v.parquet"), expected) < 2e-6
+        assert encoded["id"].to_pylist() == (list(range(20)) if not names else [row["name"] for row in rows])
+        assert encoded["text"].to_pylist() == texts
+        assert largest_difference(vectors_of(tmp_path / "v.parquet"), expected) < 2e-6
 
 
 def test_lines_that_are_rows_of_a_table_are_reported(encoder, tmp_path):
@@ -123,7 +123,7 @@ def test_lines_that_are_rows_of_a_table_are_reported(encoder, tmp_path):
     )
     report = encode_file(encoder, file, tmp_path / "w.npy", columns="c1,c2,c3", text="c1", precision="fp32")
     assert not any("tabs" in note for note in report.notes)
-    assert far(np.load(tmp_path / "w.npy"), encoder.encode(["fox", "dog"])) < 2e-6
+    assert largest_difference(np.load(tmp_path / "w.npy"), encoder.encode(["fox", "dog"])) < 2e-6
 
 
 def test_books_make_short_parts(encoder, tmp_path, sentences, monkeypatch):
@@ -148,7 +148,10 @@ def test_bad_lines(encoder, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.txt", "v.npy"]
     report = encode_file(encoder, file, tmp_path / "v.npy", on_error="skip", precision="fp32", overwrite=True)
     assert [row.line for row in report.left_out] == [2, 3]
-    assert far(np.load(tmp_path / "v.npy"), encoder.encode(["quick fox", "calm rivers"], precision="fp32")) < 2e-6
+    assert (
+        largest_difference(np.load(tmp_path / "v.npy"), encoder.encode(["quick fox", "calm rivers"], precision="fp32"))
+        < 2e-6
+    )
     encode_file(encoder, file, tmp_path / "v.parquet", on_error="skip")
     assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == [0, 3]
 
@@ -196,11 +199,11 @@ def test_a_model_that_is_broken_writes_nothing(encoder, file, tmp_path):
 @pytest.mark.skipif(torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads")
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
 def test_killed_anywhere_and_again(encoder, file, in_memory, small, ending):
-    def encode(place: Path) -> None:
-        encode_file(encoder, file, place / f"v.{ending}", precision="fp32", batch_tokens=900)
+    def encode(folder: Path) -> None:
+        encode_file(encoder, file, folder / f"v.{ending}", precision="fp32", batch_tokens=900)
 
-    wanted = ends_the_same_when_killed(in_memory, encode, 12)
-    assert sorted(wanted) == [f"v.{ending}", f"v.{ending}.json"]
+    files = ends_the_same_when_killed(in_memory, encode, 12)
+    assert sorted(files) == [f"v.{ending}", f"v.{ending}.json"]
 
 
 class Interrupted(Exception):
@@ -209,10 +212,10 @@ class Interrupted(Exception):
 
 def interrupted(monkeypatch, encoder, file: Path, out: Path, **options) -> None:
     """An encoding that ended after two of its three parts."""
-    commit, left = module.Job.commit, iter(range(2))
+    commit, commits = module.Job.commit, iter(range(2))
 
     def ending(self, **facts):
-        if next(left, None) is None:
+        if next(commits, None) is None:
             raise Interrupted
         commit(self, **facts)
 
@@ -224,7 +227,7 @@ def interrupted(monkeypatch, encoder, file: Path, out: Path, **options) -> None:
 
 def test_what_was_done_is_not_done_again(encoder, file, tmp_path, small, monkeypatch):
     out = tmp_path / "v.npy"
-    whole = encode_file(encoder, file, tmp_path / "whole.npy", precision="fp32", batch_tokens=300)
+    undisturbed = encode_file(encoder, file, tmp_path / "whole.npy", precision="fp32", batch_tokens=300)
     interrupted(monkeypatch, encoder, file, out)
     assert not out.exists()
     computed, encode_run = [], SentenceEncoder.encode_run
@@ -235,7 +238,7 @@ def test_what_was_done_is_not_done_again(encoder, file, tmp_path, small, monkeyp
 
     monkeypatch.setattr(SentenceEncoder, "encode_run", counting)
     report = encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
-    assert (report.resumed, whole.resumed, len(computed)) == (200, 0, 100)
+    assert (report.resumed, undisturbed.resumed, len(computed)) == (200, 0, 100)
     assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
@@ -247,14 +250,14 @@ def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(
     before = out.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode_run", None)
-        again = encode_file(encoder, file, out, precision="fp32")
-    assert again.notes[0] == "already encoded: `v.npy` holds these vectors, nothing was computed"
-    assert (again.resumed, again.truncated) == (300, first.truncated)
-    left = tmp_path / ".v.npy.encoding"  # a kill came while it was removed
-    left.mkdir()
-    (left / "rubbish").write_bytes(b"")
+        second = encode_file(encoder, file, out, precision="fp32")
+    assert second.notes[0] == "already encoded: `v.npy` holds these vectors, nothing was computed"
+    assert (second.resumed, second.truncated) == (300, first.truncated)
+    leftovers = tmp_path / ".v.npy.encoding"  # a kill came while it was removed
+    leftovers.mkdir()
+    (leftovers / "rubbish").write_bytes(b"")
     encode_file(encoder, file, out, precision="fp32")
-    assert not left.exists()
+    assert not leftovers.exists()
     for options in ({"normalize": True}, {"length": 12}):
         with pytest.raises(
             AlbertKitError, match=f"differing: {'model' if 'length' in options else 'normalize'}"
@@ -279,11 +282,11 @@ def test_texts_that_are_cut_are_counted_also_after_an_interruption(encoder, file
     assert encoder.max_length == 64
     encoder.max_length = 32
     with pytest.warns(UserWarning, match=f"^{too_long} of 300 texts are longer than 32 tokens and were cut"):
-        assert far(np.load(tmp_path / "v.npy"), encoder.encode(texts)) < 2e-6
+        assert largest_difference(np.load(tmp_path / "v.npy"), encoder.encode(texts)) < 2e-6
     encoder.max_length = 64
     interrupted(monkeypatch, encoder, file, tmp_path / "w.npy", length=32)
-    again = encode_file(encoder, file, tmp_path / "w.npy", **short)
-    assert (again.resumed, again.truncated) == (200, too_long)
+    resumed = encode_file(encoder, file, tmp_path / "w.npy", **short)
+    assert (resumed.resumed, resumed.truncated) == (200, too_long)
 
 
 def test_it_goes_on_only_as_it_began(encoder, file, tmp_path, small, monkeypatch):
@@ -297,9 +300,9 @@ def test_it_goes_on_only_as_it_began(encoder, file, tmp_path, small, monkeypatch
         with pytest.raises(AlbertKitError, match=f"differing: {differing}") as error:
             encode_file(encoder, file, out, **{**plain, **options})
         assert error.value.slug == "changed"
-    other = SentenceEncoder(encoder.albert, encoder.tokenizer, "cls", encoder.max_length)
+    other_encoder = SentenceEncoder(encoder.albert, encoder.tokenizer, "cls", encoder.max_length)
     with pytest.raises(AlbertKitError, match="differing: model"):
-        encode_file(other, file, out, **plain)
+        encode_file(other_encoder, file, out, **plain)
     with torch.no_grad():
         encoder.albert.embeddings.word_embeddings.weight[7, 0] += 1e-3
     with pytest.raises(AlbertKitError, match="differing: model"):
@@ -310,7 +313,7 @@ def test_it_goes_on_only_as_it_began(encoder, file, tmp_path, small, monkeypatch
     with pytest.raises(AlbertKitError, match="differing: input"):
         encode_file(encoder, file, out, **plain)
     assert encode_file(encoder, file, out, overwrite=True, **plain).resumed == 0
-    assert far(np.load(out), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
+    assert largest_difference(np.load(out), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
 
 
 def test_a_file_that_changes_while_it_is_read(encoder, file, tmp_path, small, monkeypatch, slug_of):
@@ -337,14 +340,14 @@ def test_values_of_another_type_are_refused(encoder, file, tmp_path, options):
 
 def test_the_command(checkpoint, encoder, file, tmp_path, run_command):
     command = ["embed", "encode", checkpoint, file, "--out", tmp_path / "v.npy", "--precision", "fp32"]
-    done = run_command(*command, "--json")
-    assert (done.json["texts"], done.json["left_out"], done.json["out"]) == (300, [], str(tmp_path / "v.npy"))
-    assert done.err == ""
-    assert far(np.load(tmp_path / "v.npy"), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
+    process = run_command(*command, "--json")
+    assert (process.json["texts"], process.json["left_out"], process.json["out"]) == (300, [], str(tmp_path / "v.npy"))
+    assert process.err == ""
+    assert largest_difference(np.load(tmp_path / "v.npy"), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
     file.write_bytes(b"fox\n\xff\n")
-    done = run_command(*command, "--on-error", "skip", "--overwrite")
-    assert [line.split()[-1] for line in done.out.splitlines() if "left out" in line] == ["1"]
-    assert "line 2" in done.err
+    process = run_command(*command, "--on-error", "skip", "--overwrite")
+    assert [line.split()[-1] for line in process.out.splitlines() if "left out" in line] == ["1"]
+    assert "line 2" in process.err
 
 
 def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an_interruption(
@@ -355,12 +358,12 @@ def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an
     theirs = st.SentenceTransformer(str(other_model), device="cpu")
     report = encode_file(other_model, file, tmp_path / "v.npy", batch_tokens=300)
     assert (report.precision, report.dimension) == ("fp32", 16)
-    assert far(np.load(tmp_path / "v.npy"), theirs.encode(texts)) < 2e-6
+    assert largest_difference(np.load(tmp_path / "v.npy"), theirs.encode(texts)) < 2e-6
     lengths = [len(theirs.tokenizer(text)["input_ids"]) for text in texts]
     assert report.truncated == sum(length > theirs.max_seq_length for length in lengths) > 0
     encode_file(other_model, file, tmp_path / "p.npy", prompt_name="query", normalize=True, dimension=4)
     expected = theirs.encode(texts, prompt_name="query", truncate_dim=4, normalize_embeddings=True)
-    assert far(np.load(tmp_path / "p.npy"), expected) < 2e-6
+    assert largest_difference(np.load(tmp_path / "p.npy"), expected) < 2e-6
     interrupted(monkeypatch, other_model, file, tmp_path / "w.npy")
     assert encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300).resumed == 200
     assert (tmp_path / "w.npy").read_bytes() == (tmp_path / "v.npy").read_bytes()

@@ -11,7 +11,7 @@ from albertkit.errors import ConfigError
 pytestmark = pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")
 
 
-def apart(a: np.ndarray, b: np.ndarray) -> float:
+def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max())
 
 
@@ -20,28 +20,28 @@ def test_batches_and_order_do_not_show(encoder, sentences):
     expected = np.stack([encoder.encode(text, precision="fp32") for text in sentences])
     assert expected.shape == (60, 32)
     for batch_tokens in (1, 100, 100_000):
-        assert apart(encoder.encode(sentences, batch_tokens, "fp32"), expected) < 5e-6
+        assert largest_difference(encoder.encode(sentences, batch_tokens, "fp32"), expected) < 5e-6
     reversed_again = encoder.encode(sentences[::-1], 500, "fp32")[::-1]
-    assert apart(reversed_again, expected) < 5e-6
-    assert apart(reversed_again[1:], expected[:-1]) > 0.1
+    assert largest_difference(reversed_again, expected) < 5e-6
+    assert largest_difference(reversed_again[1:], expected[:-1]) > 0.1
 
 
 def test_what_training_sees_is_what_is_encoded(encoder, sentences):
     features = encoder.features(sentences[:20])
     with torch.no_grad():
         vectors = encoder(features.batch(np.arange(20)).packed).numpy()
-    assert apart(encoder.encode(sentences[:20], precision="fp32"), vectors) < 5e-6
+    assert largest_difference(encoder.encode(sentences[:20], precision="fp32"), vectors) < 5e-6
 
 
 def test_one_text_and_none(encoder):
-    one = encoder.encode("a lazy dog")
-    assert one.shape == (32,)
-    assert (one == encoder.encode(["a lazy dog"])[0]).all()
+    vector = encoder.encode("a lazy dog")
+    assert vector.shape == (32,)
+    assert (vector == encoder.encode(["a lazy dog"])[0]).all()
     assert encoder.encode([]).shape == (0, 32)
     empty = encoder.encode("")
     assert np.isfinite(empty).all()
-    assert apart(empty, one) > 0.01
-    assert (encoder.encode(np.array(["a lazy dog"])) == one).all()
+    assert largest_difference(empty, vector) > 0.01
+    assert (encoder.encode(np.array(["a lazy dog"])) == vector).all()
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_what_is_no_list_of_texts_is_refused(encoder, texts, slug_of):
 
 
 def test_leading_dimensions(encoder, sentences):
-    whole = encoder.encode(sentences[:9], precision="fp32")
-    assert (encoder.encode(sentences[:9], precision="fp32", dimension=8) == whole[:, :8]).all()
+    full = encoder.encode(sentences[:9], precision="fp32")
+    assert (encoder.encode(sentences[:9], precision="fp32", dimension=8) == full[:, :8]).all()
     short = encoder.encode(sentences[:9], precision="fp32", dimension=8, normalize=True)
-    assert apart(np.linalg.norm(short, axis=1), np.ones(9)) < 1e-6
-    assert apart(short, whole[:, :8] / np.linalg.norm(whole[:, :8], axis=1, keepdims=True)) < 1e-6
+    assert largest_difference(np.linalg.norm(short, axis=1), np.ones(9)) < 1e-6
+    assert largest_difference(short, full[:, :8] / np.linalg.norm(full[:, :8], axis=1, keepdims=True)) < 1e-6
     for dimension in (33, -1):
         with pytest.raises(ConfigError, match="use 1 to 32"):
             encoder.encode("a", dimension=dimension)
@@ -70,9 +70,12 @@ def test_the_engine_follows_the_weights(encoder, sentences):
     encoder(encoder.features(sentences[:5]).batch(np.arange(5)).packed).square().mean().backward()
     optimizer.step()
     after = encoder.encode(sentences[:5], precision="fp32")
-    assert apart(after, before) > 0.01
+    assert largest_difference(after, before) > 0.01
     with torch.no_grad():
-        assert apart(after, encoder(encoder.features(sentences[:5]).batch(np.arange(5)).packed).numpy()) < 5e-6
+        assert (
+            largest_difference(after, encoder(encoder.features(sentences[:5]).batch(np.arange(5)).packed).numpy())
+            < 5e-6
+        )
 
 
 def test_encoding_during_training_has_no_dropout(encoder, sentences):
@@ -96,10 +99,10 @@ def test_similarity_is_the_cosine(encoder, sentences):
     from sklearn.metrics.pairwise import cosine_similarity
 
     a, b = encoder.encode(sentences[:7]), encoder.encode(sentences[7:12])
-    found = encoder.similarity(a, b)
-    assert found.shape == (7, 5)
-    assert apart(found, cosine_similarity(a, b)) < 1e-6
-    assert apart(found, cosine_similarity(a, b + 0.1)) > 1e-3
+    cosines = encoder.similarity(a, b)
+    assert cosines.shape == (7, 5)
+    assert largest_difference(cosines, cosine_similarity(a, b)) < 1e-6
+    assert largest_difference(cosines, cosine_similarity(a, b + 0.1)) > 1e-3
     assert encoder.similarity(np.zeros(32), b).tolist() == [[0.0] * 5]
     assert encoder.similarity(a[0], a[0]).item() == pytest.approx(1.0, abs=1e-6)
 
@@ -166,12 +169,11 @@ def test_keywords_of_sentence_transformers_mean_the_same(encoder, tmp_path, sent
         {"batch_size": 3, "show_progress_bar": False}, {"convert_to_tensor": True}, {"convert_to_numpy": False},
         {"device": "cpu"},
     ):  # fmt: skip
-        found, expected = encoder.encode(texts, **options), theirs.encode(texts, **options)
-        assert type(found) is type(expected)
-        assert (
-            apart(np.stack([np.asarray(row) for row in found]), np.stack([np.asarray(row) for row in expected])) < 5e-6
-        )
-    assert apart(encoder.encode(texts, prompt_name="query"), encoder.encode(texts)) > 0.01
+        vectors, expected = encoder.encode(texts, **options), theirs.encode(texts, **options)
+        assert type(vectors) is type(expected)
+        rows = [np.stack(list(map(np.asarray, values))) for values in (vectors, expected)]
+        assert largest_difference(*rows) < 5e-6
+    assert largest_difference(encoder.encode(texts, prompt_name="query"), encoder.encode(texts)) > 0.01
     assert encoder.prompt == ""
     with pytest.raises(ConfigError, match="did you mean `query`"):
         encoder.encode(texts, prompt_name="quer")
@@ -190,7 +192,7 @@ def test_queries_and_documents_have_the_prompts_of_sentence_transformers(encoder
     for name in ("encode_query", "encode_document"):
         for options in ({}, {"prompt_name": "other"}, {"prompt": "near "}):
             ours = getattr(encoder, name)(sentences[:20], **options)
-            assert apart(ours, getattr(theirs, name)(sentences[:20], **options)) < 5e-6
+            assert largest_difference(ours, getattr(theirs, name)(sentences[:20], **options)) < 5e-6
 
 
 def test_int8_is_said_to_be_the_precision_of_the_computation(encoder):
@@ -203,5 +205,5 @@ def test_a_prompt_that_is_not_pooled_is_left_out_whoever_names_it(encoder, sente
     encoder.include_prompt = False
     default = encoder.encode(sentences[:5])
     encoder.settings.pop("default_prompt_name")
-    assert apart(encoder.encode(sentences[:5], prompt_name="query"), default) == 0
-    assert apart(encoder.encode(sentences[:5]), default) > 0.01
+    assert largest_difference(encoder.encode(sentences[:5], prompt_name="query"), default) == 0
+    assert largest_difference(encoder.encode(sentences[:5]), default) > 0.01

@@ -34,10 +34,10 @@ def table(tmp_path_factory, words) -> Path:
     random = np.random.default_rng(2)
     lines = ["one\tother\tscore"]
     for _ in range(80):
-        one, other = (list(random.choice(words, random.integers(3, 9))) for _ in range(2))
-        other = [random.choice(one) if random.random() < 0.5 else word for word in other]
-        share = len({*one} & {*other}) / len({*one} | {*other})
-        lines.append(f"{' '.join(one)}\t{' '.join(other)}\t{share:.3f}")
+        first, second = (list(random.choice(words, random.integers(3, 9))) for _ in range(2))
+        second = [random.choice(first) if random.random() < 0.5 else word for word in second]
+        share = len({*first} & {*second}) / len({*first} | {*second})
+        lines.append(f"{' '.join(first)}\t{' '.join(second)}\t{share:.3f}")
     path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
@@ -57,31 +57,37 @@ def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp
     file, alike_file = tmp_path / "sts.tsv", tmp_path / "alike.tsv"
     file.write_text("".join(lines[::20]), encoding="utf-8")
     pairs = read_pairs("stsb", file, Columns(), BadRows())
-    alike = list({one: other for one, other in zip(pairs.texts, pairs.pairs, strict=True) if one != other}.items())[::2]
-    alike_file.write_text("".join(f"{one}\t{other}\n" for one, other in alike), encoding="utf-8")
-    assert len({other for _, other in alike}) == len(alike)  # equal texts are rivals there
+    alike = list(
+        {first: second for first, second in zip(pairs.texts, pairs.pairs, strict=True) if first != second}.items()
+    )[::2]
+    alike_file.write_text("".join(f"{first}\t{second}\n" for first, second in alike), encoding="utf-8")
+    assert len({second for _, second in alike}) == len(alike)  # equal texts are rivals there
     report = evaluate_embeddings(minilm, {"stsb": ("stsb", file), "pairs": ("pairs", alike_file)}, dimensions=(64,))
-    own = report.files["stsb"]
+    figures = report.files["stsb"]
     model = SentenceTransformer(str(minilm))
     similar = EmbeddingSimilarityEvaluator(
         pairs.texts, pairs.pairs, pairs.scores.tolist(),
         similarity_fn_names=["cosine", "dot", "euclidean", "manhattan"], write_csv=False,
     )  # fmt: skip
     theirs = similar(model)
-    assert {name: theirs[name] for name in own["scores"]} == pytest.approx(own["scores"], abs=1e-5)
-    assert own["scores"]["spearman_cosine"] > 0.8  # a model that works
-    assert own["dimensions"]["64"]["scores"]["spearman_cosine"] != pytest.approx(theirs["spearman_cosine"], abs=1e-3)
+    assert {name: theirs[name] for name in figures["scores"]} == pytest.approx(figures["scores"], abs=1e-5)
+    assert figures["scores"]["spearman_cosine"] > 0.8  # a model that works
+    assert figures["dimensions"]["64"]["scores"]["spearman_cosine"] != pytest.approx(
+        theirs["spearman_cosine"], abs=1e-3
+    )
     with model.truncate_embeddings(64):
         cut = similar(model)
-    assert {name: cut[name] for name in own["scores"]} == pytest.approx(own["dimensions"]["64"]["scores"], abs=1e-5)
-    assert 0.5 < own["bag_of_tokens"]["scores"]["spearman_cosine"] < own["scores"]["spearman_cosine"]
-    assert list(own["groups"]) == ["main-captions", "main-forums", "main-news"]
-    assert sum(group["pairs"] for group in own["groups"].values()) == own["pairs"] == 75
+    assert {name: cut[name] for name in figures["scores"]} == pytest.approx(
+        figures["dimensions"]["64"]["scores"], abs=1e-5
+    )
+    assert 0.5 < figures["bag_of_tokens"]["scores"]["spearman_cosine"] < figures["scores"]["spearman_cosine"]
+    assert list(figures["groups"]) == ["main-captions", "main-forums", "main-news"]
+    assert sum(group["pairs"] for group in figures["groups"].values()) == figures["pairs"] == 75
 
-    found = TranslationEvaluator(*map(list, zip(*alike, strict=True)), write_csv=False)(model)
+    accuracies = TranslationEvaluator(*map(list, zip(*alike, strict=True)), write_csv=False)(model)
     retrieval = report.files["pairs"]["retrieval"]
-    for way, name in (("forward", "src2trg_accuracy"), ("backward", "trg2src_accuracy")):
-        assert retrieval[way] == pytest.approx(found[name], abs=1e-6)
+    for direction, name in (("forward", "src2trg_accuracy"), ("backward", "trg2src_accuracy")):
+        assert retrieval[direction] == pytest.approx(accuracies[name], abs=1e-6)
 
 
 def test_a_plain_albert_is_pooled_by_the_mean_and_described_so(checkpoint, table):
@@ -102,8 +108,8 @@ def test_a_plain_albert_is_pooled_by_the_mean_and_described_so(checkpoint, table
 
 def test_rows_in_memory_are_measured_as_a_file_is(checkpoint, table):
     rows = list(csv.DictReader(table.open(encoding="utf-8"), delimiter="\t"))
-    found = [evaluate_embeddings(checkpoint, {"t": ("scores", data)}, columns=TABLE) for data in (table, rows)]
-    assert found[0].files["t"]["scores"] == found[1].files["t"]["scores"]
+    reports = [evaluate_embeddings(checkpoint, {"t": ("scores", data)}, columns=TABLE) for data in (table, rows)]
+    assert reports[0].files["t"]["scores"] == reports[1].files["t"]["scores"]
     no_map = "maps a name to a kind and a file"
     for files, fact in (
         (rows, no_map),
@@ -132,16 +138,16 @@ def test_constant_embeddings_are_reported_and_never_nan(encoder, table, tmp_path
     encoder.projection = Projection(32, 4, "identity")
     encoder.projection.linear.weight.data.zero_()
     encoder.save_pretrained(tmp_path / "model")
-    given = ("embed", "evaluate", tmp_path / "model", f"scores={table}", *COLUMNS, "--dimension", 2)
-    text = run_command(*given, "--json").out
+    command = ("embed", "evaluate", tmp_path / "model", f"scores={table}", *COLUMNS, "--dimension", 2)
+    text = run_command(*command, "--json").out
     assert "NaN" not in text
     assert "Infinity" not in text
     figures = json.loads(text)["files"]["scores pairs.tsv"]
     assert set(figures["scores"].values()) == {None}
     assert "vectors are constant" in figures["notes"][0]
-    shown = run_command(*given).out
-    assert "undefined" in shown
-    assert "vectors are constant" in shown
+    output = run_command(*command).out
+    assert "undefined" in output
+    assert "vectors are constant" in output
 
 
 def test_constant_labels_are_reported(checkpoint, tmp_path):
@@ -156,20 +162,20 @@ def test_constant_labels_are_reported(checkpoint, tmp_path):
 def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_path, run_command):
     korsts, klue = data / "korean/korsts/sts-dev.tsv", data / "korean/klue/klue-sts-v1.1_dev.json"
     files = [f"scores={table}", f"korsts={korsts}", f"klue-sts={klue}"]
-    shown = run_command(
+    output = run_command(
         "embed", "evaluate", checkpoint, *files, *COLUMNS, "--out", tmp_path / "out", "--dimension", 8
     ).out
-    assert max(map(len, shown.splitlines()[1:])) <= 80
+    assert max(map(len, output.splitlines()[1:])) <= 80
     for words in ("korsts sts-dev.tsv: 1,500 pairs", "in main-captions", "in airbnb-rtt (107)", "bag of tokens"):
-        assert words in shown
+        assert words in output
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     lines = (tmp_path / "out" / "similarity.csv").read_text().splitlines()
     assert lines[0].startswith("file,dimension,cosine_pearson,cosine_spearman,euclidean_pearson")
     assert len(lines) == 1 + 2 * 3
-    own = results["files"]["korsts sts-dev.tsv"]["scores"]
+    scores = results["files"]["korsts sts-dev.tsv"]["scores"]
     row = next(line for line in lines if line.startswith("korsts sts-dev.tsv,32,")).split(",")
-    assert float(row[3]) == own["spearman_cosine"]
-    assert float(row[-2]) == own["pearson_dot"]
+    assert float(row[3]) == scores["spearman_cosine"]
+    assert float(row[-2]) == scores["pearson_dot"]
 
 
 def test_groups_are_those_of_the_file(data):
@@ -219,13 +225,13 @@ def test_mistakes_have_names(checkpoint, files, columns, slug, slug_of):
 
 
 def test_models_that_cannot_be_measured_are_refused(encoder, checkpoint, table, tmp_path, slug_of):
-    given = {"t": ("scores", table)}
-    assert slug_of(evaluate_embeddings, checkpoint, given, columns=TABLE, dimensions=(33,)) == "bad-value"
+    files = {"t": ("scores", table)}
+    assert slug_of(evaluate_embeddings, checkpoint, files, columns=TABLE, dimensions=(33,)) == "bad-value"
     (tmp_path / "config.json").write_text('{"model_type": "nothing"}')
     assert slug_of(load_embedding_model, tmp_path) == "wrong-model"
     encoder.albert.embeddings.word_embeddings.weight.data[20:] = float("nan")
     encoder.save_pretrained(tmp_path / "model")
-    assert slug_of(evaluate_embeddings, tmp_path / "model", given, columns=TABLE) == "not-finite"
+    assert slug_of(evaluate_embeddings, tmp_path / "model", files, columns=TABLE) == "not-finite"
 
 
 def test_names_of_files_differ():
@@ -293,21 +299,21 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
         for n in range(60)
     ]  # fmt: skip
     (tmp_path / "klue-sts-v1.1_dev.json").write_text(json.dumps(klue))
-    given = [str(checkpoint), str(start), f"korsts={folder}", f"klue-sts={tmp_path / 'klue-sts-v1.1_dev.json'}"]
+    arguments = [str(checkpoint), str(start), f"korsts={folder}", f"klue-sts={tmp_path / 'klue-sts-v1.1_dev.json'}"]
     for ending in ("md", "html"):
         printed = run_command(
-            "embed", "evaluate", *given, "--table", tmp_path / f"t.{ending}", "--out", tmp_path / ending
+            "embed", "evaluate", *arguments, "--table", tmp_path / f"t.{ending}", "--out", tmp_path / ending
         ).out
-    models = run_command("embed", "evaluate", *given, "--json").json["models"]
-    assert [one["model"] for one in models] == [str(checkpoint), str(start)]
+    models = run_command("embed", "evaluate", *arguments, "--json").json["models"]
+    assert [model["model"] for model in models] == [str(checkpoint), str(start)]
     table = [line.strip("| ").split(" | ") for line in (tmp_path / "t.md").read_text().splitlines()[:5]]
     assert table[0] == ["model", "korsts, Spearman", "klue-sts, Spearman", "klue-sts, F1", "klue-sts, best F1"]
     assert "korsts: sts-test.tsv, 60 pairs" in (tmp_path / "t.md").read_text()
-    alone = evaluate_embeddings(start, named_files(given[2:]))
-    own = alone.files["korsts sts-test.tsv"]
+    alone = evaluate_embeddings(start, named_files(arguments[2:]))
+    figures = alone.files["korsts sts-test.tsv"]
     assert alone.files["korsts sts-test.tsv"]["path"] == str(folder / "sts-test.tsv")
-    low, high = own["intervals"]["spearman_cosine"]
-    cell = f"{100 * own['scores']['spearman_cosine']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+    low, high = figures["intervals"]["spearman_cosine"]
+    cell = f"{100 * figures['scores']['spearman_cosine']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
     assert table[3][1] == cell
     assert cell in (tmp_path / "t.html").read_text()
     assert "bag of tokens" in table[4][0]
@@ -319,17 +325,17 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
     alike = np.array([row["labels"]["label"] >= 3 for row in klue])
 
     def f1(threshold):
-        called = cosines >= threshold
-        return 2 * (called & alike).sum() / (called.sum() + alike.sum())
+        predicted = cosines >= threshold
+        return 2 * (predicted & alike).sum() / (predicted.sum() + alike.sum())
 
-    found = alone.files["klue-sts klue-sts-v1.1_dev.json"]["f1"]
-    assert found["official"] == pytest.approx(f1(0.6))
-    assert found["best"] == pytest.approx(max(f1(threshold) for threshold in cosines))
-    assert f1(found["best_threshold"] - 1e-6) == pytest.approx(found["best"])
+    f1_figures = alone.files["klue-sts klue-sts-v1.1_dev.json"]["f1"]
+    assert f1_figures["official"] == pytest.approx(f1(0.6))
+    assert f1_figures["best"] == pytest.approx(max(f1(threshold) for threshold in cosines))
+    assert f1(f1_figures["best_threshold"] - 1e-6) == pytest.approx(f1_figures["best"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "said"),
+    ("arguments", "options", "message"),
     [
         (["korsts=a.tsv"], {}, "no model is named"),
         (["model"], {}, "nothing to measure `model` on"),
@@ -337,8 +343,8 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
         (["model", __file__], {}, "is not KIND=PATH"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(arguments, options, said):
-    with pytest.raises(AlbertKitError, match=said) as caught:
+def test_what_cannot_be_compared_is_refused(arguments, options, message):
+    with pytest.raises(AlbertKitError, match=message) as caught:
         run_embed_evaluate(EmbedEvaluateOptions(arguments, **options))
     assert caught.value.slug == "bad-value"
 

@@ -35,7 +35,7 @@ def theirs() -> Callable:
     return lambda folder: sentence_transformers.SentenceTransformer(str(folder), device="cpu")
 
 
-def largest(a: np.ndarray, b: np.ndarray) -> float:
+def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max())
 
 
@@ -61,18 +61,18 @@ def with_shape(encoder: SentenceEncoder, pooling, projection, normalize: bool, *
 def test_sentence_transformers_gives_the_same_vectors(encoder, theirs, tmp_path, pooling):
     """The tenth acceptance test: every pooling, with and without projection and length 1, within 1e-5 in fp32."""
     for projection, normalize in SHAPES if pooling == "mean" else SHAPES[1:]:
-        written = with_shape(encoder, pooling, projection, normalize)
-        written.save_pretrained(tmp_path)
+        shaped = with_shape(encoder, pooling, projection, normalize)
+        shaped.save_pretrained(tmp_path)
         model = theirs(tmp_path)
         assert model.max_seq_length == 24
-        ours, expected = written.encode(TEXTS, precision="fp32"), model.encode(TEXTS)
+        ours, expected = shaped.encode(TEXTS, precision="fp32"), model.encode(TEXTS)
         assert ours.shape == expected.shape
-        assert largest(ours, expected) < 1e-5
-        again = SentenceEncoder.from_pretrained(tmp_path)
-        assert (again.encode(TEXTS, precision="fp32") == ours).all()
+        assert largest_difference(ours, expected) < 1e-5
+        reloaded = SentenceEncoder.from_pretrained(tmp_path)
+        assert (reloaded.encode(TEXTS, precision="fp32") == ours).all()
         # the comparison notices another pooling
-        again.pooling = pooling[::-1] if isinstance(pooling, tuple) else "cls" if pooling == "max" else "max"
-        assert largest(again.encode(TEXTS, precision="fp32"), expected) > 1e-3
+        reloaded.pooling = pooling[::-1] if isinstance(pooling, tuple) else "cls" if pooling == "max" else "max"
+        assert largest_difference(reloaded.encode(TEXTS, precision="fp32"), expected) > 1e-3
     folders = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
     assert folders == ["1_Pooling", "2_Dense", "3_Normalize"]
 
@@ -81,17 +81,17 @@ def test_prompts_and_leading_dimensions_too(encoder, theirs, tmp_path):
     settings = {"prompts": {"query": "quick fox ", "passage": ""}, "default_prompt_name": "query", "truncate_dim": 8}
     texts = TEXTS[:3]
     for include, pooling in ((True, "mean"), (False, "mean"), (False, "cls"), (False, ("max", "weightedmean"))):
-        written = with_shape(encoder, pooling, None, False, include_prompt=include, settings=settings)
-        written.save_pretrained(tmp_path)
+        shaped = with_shape(encoder, pooling, None, False, include_prompt=include, settings=settings)
+        shaped.save_pretrained(tmp_path)
         model = theirs(tmp_path)
         ours = SentenceEncoder.from_pretrained(tmp_path)
-        found = ours.encode(texts, precision="fp32")
-        assert found.shape == (3, 8)
-        assert largest(found, model.encode(texts)) < 1e-5
+        vectors = ours.encode(texts, precision="fp32")
+        assert vectors.shape == (3, 8)
+        assert largest_difference(vectors, model.encode(texts)) < 1e-5
         ours.settings["default_prompt_name"] = "passage"
         passages = ours.encode(texts, precision="fp32")
-        assert largest(passages, model.encode(texts, prompt_name="passage")) < 1e-5
-        assert largest(passages, found) > 1e-2
+        assert largest_difference(passages, model.encode(texts, prompt_name="passage")) < 1e-5
+        assert largest_difference(passages, vectors) > 1e-2
     assert read_json(tmp_path / "config_sentence_transformers.json")["prompts"] == settings["prompts"]
 
 
@@ -101,18 +101,18 @@ def test_korean_in_both_forms(golden, theirs, tiny_model, tmp_path, form):
     shutil.copyfile(golden / "korean" / "spiece.model", tmp_path / "spiece.model")
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path, text_rules="korean")
     albert = tiny_model(AlbertModel, vocab_size=tokenizer.vocab_size)
-    written = SentenceEncoder(albert, tokenizer, max_length=64)
-    written.save_pretrained(tmp_path / "encoder")
+    encoder = SentenceEncoder(albert, tokenizer, max_length=64)
+    encoder.save_pretrained(tmp_path / "encoder")
     with open(golden / "korean" / "lines.jsonl", encoding="utf-8") as stream:
         lines = [json.loads(line)["nfc"] for line in stream]
     hangul = [line for line in lines if re.search("[가-힣]", line) and not re.search(r"[\[<]", line)]
     texts = [unicodedata.normalize(form, line) for line in hangul[:200]]
     assert len(texts) == 200
-    ours = written.encode(texts, precision="fp32")
-    assert largest(ours, theirs(tmp_path / "encoder").encode(texts)) < 1e-5
+    ours = encoder.encode(texts, precision="fp32")
+    assert largest_difference(ours, theirs(tmp_path / "encoder").encode(texts)) < 1e-5
     composed = [unicodedata.normalize("NFC", text) for text in texts]
-    assert largest(ours, written.encode(composed, precision="fp32")) < 1e-5
-    assert largest(ours[1:], ours[:-1]) > 0.1
+    assert largest_difference(ours, encoder.encode(composed, precision="fp32")) < 1e-5
+    assert largest_difference(ours[1:], ours[:-1]) > 0.1
 
 
 def test_wordpiece_and_tokenizer_json(encoder, theirs, words, tmp_path):
@@ -121,14 +121,14 @@ def test_wordpiece_and_tokenizer_json(encoder, theirs, words, tmp_path):
     (tmp_path / "vocab.txt").write_text(pieces, encoding="utf-8")
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path)
     assert isinstance(tokenizer, WordPieceTokenizer)
-    written = SentenceEncoder(encoder.albert, tokenizer, max_length=24)
-    written.save_pretrained(tmp_path / "wordpiece")
+    wordpiece_encoder = SentenceEncoder(encoder.albert, tokenizer, max_length=24)
+    wordpiece_encoder.save_pretrained(tmp_path / "wordpiece")
     shutil.copytree(tmp_path / "wordpiece", tmp_path / "json")
     (tmp_path / "json" / "vocab.txt").unlink()
     for name, kind in (("wordpiece", WordPieceTokenizer), ("json", JsonTokenizer)):
         ours = SentenceEncoder.from_pretrained(tmp_path / name)
         assert isinstance(ours.tokenizer, kind)
-        assert largest(ours.encode(TEXTS, precision="fp32"), theirs(tmp_path / name).encode(TEXTS)) < 1e-5
+        assert largest_difference(ours.encode(TEXTS, precision="fp32"), theirs(tmp_path / name).encode(TEXTS)) < 1e-5
 
 
 def test_transformers_reads_the_folder_as_a_plain_model(encoder, tmp_path):
@@ -142,7 +142,7 @@ def test_transformers_reads_the_folder_as_a_plain_model(encoder, tmp_path):
         hidden, mask = model.eval()(**inputs).last_hidden_state, inputs["attention_mask"][..., None]
     mean = ((hidden * mask).sum(1) / mask.sum(1)).numpy()
     plain = with_shape(encoder, "mean", None, False)
-    assert largest(plain.encode(TEXTS[:3], precision="fp32"), mean) < 1e-5
+    assert largest_difference(plain.encode(TEXTS[:3], precision="fp32"), mean) < 1e-5
 
 
 # --- what it writes ---------------------------------------------------------------------------------------------------
@@ -154,9 +154,9 @@ def test_what_sentence_transformers_saves_again(encoder, theirs, tmp_path):
     model = theirs(tmp_path / "ours")
     model.save(str(tmp_path / "theirs"))
     assert "max_seq_length" not in read_json(tmp_path / "theirs" / "sentence_bert_config.json")
-    again = SentenceEncoder.from_pretrained(tmp_path / "theirs")
-    assert (again.pooling, again.max_length, again.normalize) == (("cls", "mean"), 24, True)
-    assert largest(again.encode(TEXTS, precision="fp32"), model.encode(TEXTS)) < 1e-5
+    reloaded = SentenceEncoder.from_pretrained(tmp_path / "theirs")
+    assert (reloaded.pooling, reloaded.max_length, reloaded.normalize) == (("cls", "mean"), 24, True)
+    assert largest_difference(reloaded.encode(TEXTS, precision="fp32"), model.encode(TEXTS)) < 1e-5
 
 
 def test_folders_of_2020(encoder, theirs, tmp_path):
@@ -178,9 +178,9 @@ def test_folders_of_2020(encoder, theirs, tmp_path):
     torch.save(projection.state_dict(), tmp_path / "2_Dense" / "pytorch_model.bin")
     dense = {"in_features": 64, "out_features": 12, "bias": True}  # Tanh where nothing is said
     write_json(tmp_path / "2_Dense" / "config.json", dense)
-    again = SentenceEncoder.from_pretrained(tmp_path)
-    assert (again.pooling, again.max_length) == (("cls", "max"), 64)
-    assert largest(again.encode(TEXTS, precision="fp32"), theirs(tmp_path).encode(TEXTS)) < 1e-5
+    reloaded = SentenceEncoder.from_pretrained(tmp_path)
+    assert (reloaded.pooling, reloaded.max_length) == (("cls", "max"), 64)
+    assert largest_difference(reloaded.encode(TEXTS, precision="fp32"), theirs(tmp_path).encode(TEXTS)) < 1e-5
 
 
 def test_lower_casing(theirs, tiny_model, tmp_path, words):
@@ -191,12 +191,12 @@ def test_lower_casing(theirs, tiny_model, tmp_path, words):
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path)
     albert = tiny_model(AlbertModel, vocab_size=tokenizer.vocab_size)
     for lower_case in (True, False):
-        written = SentenceEncoder(albert, tokenizer, max_length=24, lower_case=lower_case)
-        written.save_pretrained(tmp_path / str(lower_case))
-        again = SentenceEncoder.from_pretrained(tmp_path / str(lower_case))
-        vectors = again.encode(["Quick FOX", "quick fox"], precision="fp32")
-        assert largest(vectors, theirs(tmp_path / str(lower_case)).encode(["Quick FOX", "quick fox"])) < 1e-5
-        assert (largest(vectors[0], vectors[1]) < 1e-6) == lower_case
+        encoder = SentenceEncoder(albert, tokenizer, max_length=24, lower_case=lower_case)
+        encoder.save_pretrained(tmp_path / str(lower_case))
+        reloaded = SentenceEncoder.from_pretrained(tmp_path / str(lower_case))
+        vectors = reloaded.encode(["Quick FOX", "quick fox"], precision="fp32")
+        assert largest_difference(vectors, theirs(tmp_path / str(lower_case)).encode(["Quick FOX", "quick fox"])) < 1e-5
+        assert (largest_difference(vectors[0], vectors[1]) < 1e-6) == lower_case
 
 
 # --- folders, runs, errors --------------------------------------------------------------------------------------------
@@ -221,8 +221,8 @@ def test_saved_over_another_shape(encoder, tmp_path):
     (tmp_path / "2_Dense_of_mine").mkdir()
     with_shape(encoder, "mean", None, True).save_pretrained(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["1_Pooling", "2_Dense_of_mine", "2_Normalize"]
-    again = SentenceEncoder.from_pretrained(tmp_path)
-    assert (again.pooling, again.projection, again.normalize) == ("mean", None, True)
+    reloaded = SentenceEncoder.from_pretrained(tmp_path)
+    assert (reloaded.pooling, reloaded.projection, reloaded.normalize) == ("mean", None, True)
     assert (tmp_path / "notes.txt").exists()
     assert not list(tmp_path.glob(".partial*"))
 

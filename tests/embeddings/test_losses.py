@@ -87,9 +87,9 @@ def test_cosine_to_a_teacher_is_zero_in_its_direction_whatever_the_length(refere
 def test_two_columns_regress_to_the_same_teacher_vector(reference):
     arrays, values = reference
     a, b, teacher = (torch.tensor(arrays[name]) for name in ("a", "b", "teacher"))
-    apart = [TeacherDistance("mse")([side], teacher).item() for side in (a, b)]
-    assert TeacherDistance("mse")([a, b], teacher).item() == pytest.approx(np.mean(apart), abs=1e-6)
-    assert apart[0] == pytest.approx(values["mse_to_teacher"], abs=1e-5)
+    losses = [TeacherDistance("mse")([side], teacher).item() for side in (a, b)]
+    assert TeacherDistance("mse")([a, b], teacher).item() == pytest.approx(np.mean(losses), abs=1e-6)
+    assert losses[0] == pytest.approx(values["mse_to_teacher"], abs=1e-5)
 
 
 def test_matryoshka_refuses_what_cannot_be():
@@ -113,18 +113,18 @@ def test_a_scale_multiplies_the_cosines(name):
         targets, expected = None, torch.nn.functional.cross_entropy(3 * cosines, torch.arange(5))
     else:
         targets = torch.tensor([0.1, 0.9, 0.4, 0.2, 0.7])
-        own = 3 * cosines.diagonal()
-        differences = [own[i] - own[j] for i in range(5) for j in range(5) if targets[i] < targets[j]]
+        scaled = 3 * cosines.diagonal()
+        differences = [scaled[i] - scaled[j] for i in range(5) for j in range(5) if targets[i] < targets[j]]
         expected = torch.logsumexp(torch.stack([torch.tensor(0.0), *differences]), 0)
     assert make_loss(name, 8, scale=3.0)([a, b], targets).item() == pytest.approx(expected.item(), abs=1e-5)
     assert make_loss(name, 8)([a, b], targets).item() != pytest.approx(expected.item(), abs=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"scale": 0.0}, "above 0"), ({"loss": "cosine", "scale": 5.0}, "cosine has no scale")]
+    ("options", "message"), [({"scale": 0.0}, "above 0"), ({"loss": "cosine", "scale": 5.0}, "cosine has no scale")]
 )
-def test_a_scale_that_cannot_be_is_refused(options, said):
+def test_a_scale_that_cannot_be_is_refused(options, message):
     settings = EmbedSettings(**options)
     refuse = settings.check if "loss" not in options else lambda: settings.loss_for("scores")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         refuse()

@@ -62,9 +62,9 @@ def test_scores_are_those_of_sentence_transformers(sts, expected, name):
 
 
 def test_similarities_are_those_of_sentence_transformers(sts):
-    found = similarities(sts["main_a"], sts["main_b"])
+    values = similarities(sts["main_a"], sts["main_b"])
     for name in SIMILARITIES:
-        np.testing.assert_allclose(found[name], sts[f"main_pairwise_{name}"], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(values[name], sts[f"main_pairwise_{name}"], rtol=1e-6, atol=1e-6)
 
 
 def test_the_comparison_notices_a_swapped_pair_of_labels(sts, expected):
@@ -91,8 +91,8 @@ def test_the_comparison_notices_distances_without_their_minus(sts, expected, mon
 
 
 def test_a_zero_vector_has_cosine_zero():
-    zero, other = np.zeros((1, 3), np.float32), np.array([[1, 2, 3]], np.float32)
-    assert similarities(zero, other)["cosine"] == 0
+    zero, vector = np.zeros((1, 3), np.float32), np.array([[1, 2, 3]], np.float32)
+    assert similarities(zero, vector)["cosine"] == 0
     assert similarities(zero, zero)["cosine"] == 0
 
 
@@ -101,8 +101,8 @@ def test_a_zero_vector_has_cosine_zero():
     [("constant_embeddings", "vectors are constant"), ("constant_labels", "pairs have the score"), ("main", "")],
 )
 def test_constants_are_named(sts, name, words):
-    found = constants(*case_of(sts, name))
-    assert words in found[0] if words else found == []
+    notes = constants(*case_of(sts, name))
+    assert words in notes[0] if words else notes == []
 
 
 def test_vectors_that_are_constant_but_for_rounding_are_constant(sts):
@@ -127,9 +127,9 @@ def test_one_number_of_a_vector_has_a_constant_cosine_and_other_similarities():
 def test_the_interval_of_a_correlation_covers_it_and_shrinks_with_more_pairs(sts):
     a, b, labels = case_of(sts, "main")
     cosines = similarities(a, b)["cosine"]
-    few, many = (correlation_intervals(labels[:n], cosines[:n])["spearman"] for n in (40, 300))
-    assert many[0] < spearmanr(labels, cosines)[0] < many[1]
-    assert many[1] - many[0] < few[1] - few[0]
+    of_40, of_300 = (correlation_intervals(labels[:n], cosines[:n])["spearman"] for n in (40, 300))
+    assert of_300[0] < spearmanr(labels, cosines)[0] < of_300[1]
+    assert of_300[1] - of_300[0] < of_40[1] - of_40[0]
     assert correlation_intervals(np.ones(40), cosines[:40]) == {}
 
 
@@ -181,8 +181,8 @@ def test_an_equal_text_is_no_rival(sides):
 
 
 def test_constant_vectors_score_as_guessing():
-    ones = unit_vectors(np.ones((20, 4), np.float32))
-    figures = retrieval_figures(ones, ones)
+    constant = unit_vectors(np.ones((20, 4), np.float32))
+    figures = retrieval_figures(constant, constant)
     assert (figures["forward"], figures["backward"]) == pytest.approx((1 / 20, 1 / 20))
 
 
@@ -192,14 +192,14 @@ def test_the_bag_of_tokens_is_tfidf():
 
     random = np.random.default_rng(0)
     rows = [random.integers(0, 12, random.integers(1, 9)).astype(np.int32) for _ in range(30)]
-    own = bag_of_tokens(ragged(rows))
+    bags = bag_of_tokens(ragged(rows))
     texts = [" ".join(map(str, row)) for row in rows]
     theirs = TfidfVectorizer(token_pattern=r"\S+").fit_transform(texts)
-    np.testing.assert_allclose((own @ own.T).toarray(), (theirs @ theirs.T).toarray(), atol=1e-12)
-    a, b = own[:15], own[15:]
+    np.testing.assert_allclose((bags @ bags.T).toarray(), (theirs @ theirs.T).toarray(), atol=1e-12)
+    a, b = bags[:15], bags[15:]
     np.testing.assert_allclose(pair_cosines(a, b), np.diag(cosine_similarity(a, b)), atol=1e-12)
     once = TfidfVectorizer(token_pattern=r"\S+", binary=True).fit_transform(texts)
-    assert np.abs((own @ own.T - once @ once.T).toarray()).max() > 1e-3  # counts matter here
+    assert np.abs((bags @ bags.T - once @ once.T).toarray()).max() > 1e-3  # counts matter here
 
 
 def test_a_text_without_a_token_is_like_no_other():

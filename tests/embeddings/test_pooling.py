@@ -27,8 +27,8 @@ def packed(numbers: dict[str, torch.Tensor], side: str) -> tuple[torch.Tensor, P
     return numbers[f"{side}_token_embeddings"][mask != 0], batch
 
 
-def largest(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found - expected).abs().max())
+def largest_difference(vectors: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((vectors - expected).abs().max())
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -36,22 +36,22 @@ def largest(found: torch.Tensor, expected: torch.Tensor) -> float:
 def test_the_vectors_are_those_of_sentence_transformers(numbers, side, name, pooling, prompt_tokens):
     hidden, batch = packed(numbers, side)
     expected = numbers[f"{side}_{name}"]
-    found = pool(hidden, batch, pooling, prompt_tokens)
-    assert found.shape == expected.shape
-    assert largest(found, expected) < 1e-5
+    vectors = pool(hidden, batch, pooling, prompt_tokens)
+    assert vectors.shape == expected.shape
+    assert largest_difference(vectors, expected) < 1e-5
     # the comparison notices one token more, and one number that is wrong
-    assert largest(pool(hidden, batch, pooling, prompt_tokens + 1), expected) > 1e-3 or name == "lasttoken"
-    assert largest(pool(hidden + 1e-4, batch, pooling, prompt_tokens), expected) > 1e-5
+    assert largest_difference(pool(hidden, batch, pooling, prompt_tokens + 1), expected) > 1e-3 or name == "lasttoken"
+    assert largest_difference(pool(hidden + 1e-4, batch, pooling, prompt_tokens), expected) > 1e-5
 
 
 def test_a_text_shorter_than_the_prompt_becomes_zeros(numbers):
     hidden, batch = packed(numbers, "right")
     for pooling in ("mean", "max", "mean_sqrt_len_tokens", "weightedmean"):
-        found = pool(hidden, batch, pooling, 3)
+        vectors = pool(hidden, batch, pooling, 3)
         empty = torch.tensor(batch.lengths) <= 3
         assert empty.any()
-        assert not found[empty].any()
-        assert found[~empty].abs().amin(1).min() > 0
+        assert not vectors[empty].any()
+        assert vectors[~empty].abs().amin(1).min() > 0
 
 
 def test_the_first_passes_can_leave_the_other_tokens_out(numbers, golden):
@@ -61,7 +61,7 @@ def test_the_first_passes_can_leave_the_other_tokens_out(numbers, golden):
     for pooling in ("cls", "lasttoken"):
         with torch.inference_mode():
             short = model.encode(batch, positions=pooled_positions(batch, pooling)).hidden
-        assert largest(short, numbers[f"right_{pooling}"]) < 1e-5
+        assert largest_difference(short, numbers[f"right_{pooling}"]) < 1e-5
     assert pooled_positions(batch, "mean") is None
     assert pooled_positions(batch, ("cls", "lasttoken")) is None
 
@@ -73,14 +73,14 @@ def test_gradients_are_those_of_plain_arithmetic(numbers):
         weights = torch.linspace(-1, 1, hidden.shape[1])
         (pool(ours, batch, pooling) * weights).sum().backward()
         rows = plain.split(batch.lengths)
-        place = [torch.arange(1.0, n + 1)[:, None] for n in batch.lengths]
+        positions = [torch.arange(1.0, n + 1)[:, None] for n in batch.lengths]
         vectors = {
             "cls": [row[0] for row in rows], "lasttoken": [row[-1] for row in rows], "max": [row.amax(0) for row in rows],
             "mean": [row.mean(0) for row in rows], "mean_sqrt_len_tokens": [row.sum(0) / len(row) ** 0.5 for row in rows],
-            "weightedmean": [(row * w).sum(0) / w.sum() for row, w in zip(rows, place, strict=True)],
+            "weightedmean": [(row * w).sum(0) / w.sum() for row, w in zip(rows, positions, strict=True)],
         }[pooling]  # fmt: skip
         (torch.stack(vectors) * weights).sum().backward()
-        assert largest(ours.grad, plain.grad) < 1e-6
+        assert largest_difference(ours.grad, plain.grad) < 1e-6
         assert ours.grad.abs().max() > 1e-3
 
 
@@ -90,10 +90,10 @@ def test_projection_and_length_one(numbers):
     hidden, batch = packed(numbers, "right")
     with torch.no_grad():
         vectors = projection(pool(hidden, batch, "mean"))
-    assert largest(vectors, numbers["dense_tanh_of_right_mean"]) < 1e-5
+    assert largest_difference(vectors, numbers["dense_tanh_of_right_mean"]) < 1e-5
     normalised = torch.nn.functional.normalize(vectors, dim=1)
-    assert largest(normalised, numbers["dense_tanh_normalised"]) < 1e-5
-    assert largest(vectors, numbers["dense_tanh_normalised"]) > 0.1
+    assert largest_difference(normalised, numbers["dense_tanh_normalised"]) < 1e-5
+    assert largest_difference(vectors, numbers["dense_tanh_normalised"]) > 0.1
 
 
 @pytest.mark.parametrize("pooling", ["avg", ("mean", "avg"), ()])

@@ -26,16 +26,16 @@ def rows():
 def bm25(rows, k1=1.5, b=0.75):
     """Robertson's formula with Lucene's idf, as text books have it, a pair at a time."""
     counts = [Counter(row.tolist()) for row in rows]
-    held = Counter(token for count in counts for token in count)
+    document_frequency = Counter(token for count in counts for token in count)
     mean = np.mean([len(row) for row in rows])
 
     def score(query, text):
-        found = 0.0
+        total = 0.0
         for token in query.tolist():
-            idf = np.log(1 + (len(rows) - held[token] + 0.5) / (held[token] + 0.5))
+            idf = np.log(1 + (len(rows) - document_frequency[token] + 0.5) / (document_frequency[token] + 0.5))
             often = counts[text][token]
-            found += idf * often / (often + k1 * (1 - b + b * len(rows[text]) / mean))
-        return found
+            total += idf * often / (often + k1 * (1 - b + b * len(rows[text]) / mean))
+        return total
 
     return np.array([[score(query, text) for text in range(len(rows))] for query in rows])
 
@@ -46,8 +46,8 @@ def chosen_and_best(rows, k, scores):
     chosen = [[scores[n, m] if m != NO_NEIGHBOUR else 0.0 for m in row] for n, row in enumerate(nearest)]
     best = []
     for n in range(len(rows)):
-        others = np.delete(scores[n], n)
-        best.append(sorted(others, reverse=True)[:k])
+        other_scores = np.delete(scores[n], n)
+        best.append(sorted(other_scores, reverse=True)[:k])
     return nearest, np.array(chosen), np.array(best)
 
 
@@ -88,11 +88,11 @@ def test_semantic_neighbours_are_those_of_brute_force():
 
 
 def test_random_neighbours_are_others_and_all_of_them():
-    drawn = random_neighbours(50, 40, seed=1)
-    assert not (drawn == np.arange(50)[:, None]).any()
-    assert set(drawn.ravel()) == set(range(50))
-    assert (drawn == random_neighbours(50, 40, seed=1)).all()
-    assert (drawn != random_neighbours(50, 40, seed=2)).any()
+    neighbours = random_neighbours(50, 40, seed=1)
+    assert not (neighbours == np.arange(50)[:, None]).any()
+    assert set(neighbours.ravel()) == set(range(50))
+    assert (neighbours == random_neighbours(50, 40, seed=1)).all()
+    assert (neighbours != random_neighbours(50, 40, seed=2)).any()
 
 
 def test_pairs_are_unique_in_either_order_under_their_lowest_rank():
@@ -113,5 +113,5 @@ def test_pairs_are_unique_in_either_order_under_their_lowest_rank():
 
 
 def test_a_text_that_is_not_among_its_own_neighbours_keeps_the_best():
-    found = augment._without_itself(np.array([[4, 0, 2], [3, 2, 5]]), np.array([0, 1]), 2)
-    assert found.tolist() == [[4, 2], [3, 2]]
+    neighbours = augment._without_itself(np.array([[4, 0, 2], [3, 2, 5]]), np.array([0, 1]), 2)
+    assert neighbours.tolist() == [[4, 2], [3, 2]]

@@ -34,14 +34,14 @@ NLI = Columns(text="premise", pair="hypothesis", label="label")
 def table(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
     """Pairs of 3 to 7 words; the score is high if both have wizards, or both have none."""
     folder = tmp_path_factory.mktemp("table")
-    others = [word for word in words if word != "wizards"]
+    other_words = [word for word in words if word != "wizards"]
     for name, rows, seed in (("train.tsv", 320, 1), ("dev.tsv", 120, 2)):
         rng = np.random.default_rng(seed)
         lines = ["first\tsecond\tscore"]
         for _ in range(rows):
             has = rng.integers(0, 2, 2)
             texts = [
-                " ".join(rng.permutation([*rng.choice(others, rng.integers(3, 7)), *["wizards"] * h])) for h in has
+                " ".join(rng.permutation([*rng.choice(other_words, rng.integers(3, 7)), *["wizards"] * h])) for h in has
             ]
             score = 4 * int(has[0] == has[1]) + int(rng.integers(2))
             lines.append(f"{texts[0]}\t{texts[1]}\t{score}")
@@ -52,11 +52,11 @@ def table(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
 @pytest.fixture(scope="module")
 def inference(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
     """96 first texts with an entailed, a neutral and a contradicting one each."""
-    first, second, _ = read(table, "train.tsv")
+    first, second, _ = read_columns(table, "train.tsv")
     lines = ["premise\thypothesis\tlabel"]
     for n in range(96):
-        others = {"entailment": first[n][:20], "contradiction": second[(n + 1) % 96], "neutral": second[n]}
-        lines += [f"{first[n]}\t{text}\t{label}" for label, text in others.items()]
+        hypotheses = {"entailment": first[n][:20], "contradiction": second[(n + 1) % 96], "neutral": second[n]}
+        lines += [f"{first[n]}\t{text}\t{label}" for label, text in hypotheses.items()]
     path = tmp_path_factory.mktemp("inference") / "nli.tsv"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -69,7 +69,7 @@ def learned(start, table, tmp_path_factory):
     return run, train_embeddings("scores", start, table, run, SETTINGS, columns=COLUMNS)
 
 
-def read(table: Path, name: str = "dev.tsv") -> tuple[list[str], list[str], list[float]]:
+def read_columns(table: Path, name: str = "dev.tsv") -> tuple[list[str], list[str], list[float]]:
     rows = [line.split("\t") for line in (table / name).read_text().splitlines()[1:]]
     return [r[0] for r in rows], [r[1] for r in rows], [float(r[2]) for r in rows]
 
@@ -81,7 +81,7 @@ def spearman_of(vectors: tuple[np.ndarray, np.ndarray], scores: list[float]) -> 
 
 def test_scores_are_learned_and_the_folder_is_sentence_transformers(learned, start, table):
     run, result = learned
-    first, second, scores = read(table)
+    first, second, scores = read_columns(table)
     fresh = SentenceEncoder.from_pretrained(start)
     before = spearman_of((fresh.encode(first), fresh.encode(second)), scores)
     assert result.value > 0.7 > before + 0.2  # 0.8 would be perfect: scores vary within both kinds
@@ -98,11 +98,11 @@ def test_scores_are_learned_and_the_folder_is_sentence_transformers(learned, sta
     assert "320 examples of the kind `scores`" in card
     from huggingface_hub import ModelCard
 
-    shown = ModelCard.load(run / "best" / "README.md").data  # what a hub reads
-    found = {one.metric_type: one.metric_value for one in shown.eval_results}
-    assert found["spearman"] == round(result.value, 4)
-    assert shown.library_name == "sentence-transformers"
-    assert shown.base_model is None  # it began at a folder
+    card_data = ModelCard.load(run / "best" / "README.md").data  # what a hub reads
+    metrics = {entry.metric_type: entry.metric_value for entry in card_data.eval_results}
+    assert metrics["spearman"] == round(result.value, 4)
+    assert card_data.library_name == "sentence-transformers"
+    assert card_data.base_model is None  # it began at a folder
 
 
 def test_the_card_names_language_licence_and_all_models_before(learned, start, table, tmp_path):
@@ -111,29 +111,31 @@ def test_the_card_names_language_licence_and_all_models_before(learned, start, t
     run, _ = learned
     settings = replace(SETTINGS, epochs=None, steps=1, language="en, ko", license="apache-2.0")
     result = train_embeddings("scores", run / "best", table, tmp_path / "again", settings, columns=COLUMNS)
-    shown = ModelCard.load(result.model / "README.md")
-    assert shown.data.language == ["en", "ko"]
-    assert shown.data.license == "apache-2.0"
-    assert f"Trained with albertkit from `{run / 'best'}`" in shown.text.replace("\\_", "_")
-    assert f"Before that: from `{start}` on `scores`." in shown.text.replace("\\_", "_")
+    card = ModelCard.load(result.model / "README.md")
+    assert card.data.language == ["en", "ko"]
+    assert card.data.license == "apache-2.0"
+    assert f"Trained with albertkit from `{run / 'best'}`" in card.text.replace("\\_", "_")
+    assert f"Before that: from `{start}` on `scores`." in card.text.replace("\\_", "_")
 
 
 def test_the_pooler_is_left_alone_and_the_rest_is_trained(learned, start):
     run, _ = learned
     before = dict(SentenceEncoder.from_pretrained(start).albert.named_parameters())
     after = dict(SentenceEncoder.from_pretrained(run).albert.named_parameters())
-    same = {name for name in before if torch.equal(before[name], after[name])}
-    assert same == {"pooler.weight", "pooler.bias"}
+    unchanged = {name for name in before if torch.equal(before[name], after[name])}
+    assert unchanged == {"pooler.weight", "pooler.bias"}
 
 
 def test_rows_in_memory_are_learned_as_the_file(learned, start, table, tmp_path):
     frames = {}
     for split in ("train", "dev"):
-        rows = list(zip(*read(table, f"{split}.tsv"), strict=True))
+        rows = list(zip(*read_columns(table, f"{split}.tsv"), strict=True))
         frames[split] = [dict(zip(("first", "second", "score"), row, strict=True)) for row in rows]
     result = train_embeddings("scores", start, frames, tmp_path / "run", replace(SETTINGS, epochs=1), columns=COLUMNS)
-    same = train_embeddings("scores", start, table, tmp_path / "same", replace(SETTINGS, epochs=1), columns=COLUMNS)
-    assert result.scores == same.scores
+    from_file = train_embeddings(
+        "scores", start, table, tmp_path / "same", replace(SETTINGS, epochs=1), columns=COLUMNS
+    )
+    assert result.scores == from_file.scores
 
 
 class Killed(BaseException):
@@ -142,10 +144,10 @@ class Killed(BaseException):
 
 def test_killed_and_resumed_it_gives_the_same_bits(start, inference, tmp_path, monkeypatch):
     settings = replace(SETTINGS, loss="softmax", epochs=4, eval_every=12, dropout=0.1, projection=16)
-    losses, left = EmbeddingObjective.losses, iter(range(20))
+    losses, updates = EmbeddingObjective.losses, iter(range(20))
 
     def ending(self, batch):
-        if next(left, None) is None:
+        if next(updates, None) is None:
             raise Killed
         return losses(self, batch)
 
@@ -165,19 +167,21 @@ def test_killed_and_resumed_it_gives_the_same_bits(start, inference, tmp_path, m
 def test_another_run_other_settings_and_other_data_are_refused(learned, start, table, tmp_path, slug_of):
     run, _ = learned
 
-    def again(settings: EmbedSettings = SETTINGS, data: Path = table, resume: bool = True, out: Path = run) -> str:
+    def resume_error(
+        settings: EmbedSettings = SETTINGS, data: Path = table, resume: bool = True, out: Path = run
+    ) -> str:
         return slug_of(train_embeddings, "scores", start, data, out, settings, columns=COLUMNS, resume=resume)
 
-    assert again(resume=False) == "exists"
-    assert again(replace(SETTINGS, lr=1e-3)) == "changed"
-    assert again(out=tmp_path / "none") == "missing-file"
+    assert resume_error(resume=False) == "exists"
+    assert resume_error(replace(SETTINGS, lr=1e-3)) == "changed"
+    assert resume_error(out=tmp_path / "none") == "missing-file"
     for changed in ("train.tsv", "dev.tsv"):
         folder = tmp_path / changed
         folder.mkdir()
         for name in ("train.tsv", "dev.tsv"):
             text = (table / name).read_text()
             (folder / name).write_text(text.replace("\t4\n", "\t5\n") if name == changed else text)
-        assert again(data=folder) == "changed"
+        assert resume_error(data=folder) == "changed"
 
 
 def test_several_seeds_give_the_median_and_keep_the_best(start, table, tmp_path):
@@ -191,15 +195,15 @@ def test_several_seeds_give_the_median_and_keep_the_best(start, table, tmp_path)
 
 def test_single_texts_are_told_apart_with_dropout_switched_on(start, table, tmp_path, capfd, slug_of):
     texts = tmp_path / "texts.txt"
-    first, second, _ = read(table, "train.tsv")
+    first, second, _ = read_columns(table, "train.tsv")
     texts.write_text("\n\n".join([*first, *second[:60]]) + "\n")  # empty lines are passed over
     settings = EmbedSettings(lr=1e-3, epochs=1, eval_every=10, precision="fp32")
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("\n".join(f"{a}\t{b}" for a, b in zip(first[:50], second[:50], strict=True)) + "\n")
     result = train_embeddings("texts", start, texts, tmp_path / "run", settings, dev=pairs, dev_kind="pairs")
     assert result.metric == "retrieval"
-    said = capfd.readouterr().err
-    assert "dropout: 0.1 (SimCSE needs dropout; the model's own is 0)" in said
+    output = capfd.readouterr().err
+    assert "dropout: 0.1 (SimCSE needs dropout; the model's own is 0)" in output
     losses = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(record["mnrl_loss"] > 0 for record in losses if record["event"] == "step")
     assert slug_of(train_embeddings, "texts", start, texts, tmp_path / "other", settings) == "too-little-data"
@@ -282,9 +286,9 @@ def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_pa
 
 def test_the_command_prints_one_object(start, table, tmp_path, run_command):
     replace(SETTINGS, steps=1, epochs=None).save(tmp_path / "few.toml")
-    given = ["--out", tmp_path / "run", "--config-file", tmp_path / "few.toml", "--json"]
-    given += [word for name, value in COLUMNS.settings().items() for word in (f"--{name}", value)]
-    ran = run_command("embed", "train", "scores", start, table, *given)
+    arguments = ["--out", tmp_path / "run", "--config-file", tmp_path / "few.toml", "--json"]
+    arguments += [word for name, value in COLUMNS.settings().items() for word in (f"--{name}", value)]
+    ran = run_command("embed", "train", "scores", start, table, *arguments)
     assert ran.status == 0
     assert ran.json["model"] == str(tmp_path / "run" / "best")
     assert ran.json["spearman"] == ran.json["value"]
@@ -326,7 +330,7 @@ def test_the_folder_goes_on_training_in_sentence_transformers(learned, table, tm
     run, _ = learned
     model = SentenceTransformer(str(run / "best"), device="cpu")
     before = model.encode(["the quick brown fox"])
-    first, second, scores = read(table, "train.tsv")
+    first, second, scores = read_columns(table, "train.tsv")
     data = datasets.Dataset.from_dict(
         {"sentence1": first[:16], "sentence2": second[:16], "score": [score / 8 for score in scores[:16]]}
     )

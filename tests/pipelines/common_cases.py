@@ -80,8 +80,8 @@ class AcceleratedAlbertTest(ModelTesterMixin, unittest.TestCase):
         self.model_tester = AlbertTester(self)
 
     def _prepare_for_class(self, inputs, model_class, return_labels=False):
-        found = super()._prepare_for_class(inputs, model_class, return_labels)
+        prepared = super()._prepare_for_class(inputs, model_class, return_labels)
         if return_labels and model_class is transformers.AlbertForPreTraining:
-            found["labels"] = torch.zeros_like(found["input_ids"])
-            found["sentence_order_label"] = torch.zeros(len(found["input_ids"]), dtype=torch.long)
-        return found
+            prepared["labels"] = torch.zeros_like(prepared["input_ids"])
+            prepared["sentence_order_label"] = torch.zeros(len(prepared["input_ids"]), dtype=torch.long)
+        return prepared

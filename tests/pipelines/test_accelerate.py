@@ -40,7 +40,7 @@ def batch() -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": (torch.arange(17) > 2).long() * mask}
 
 
-def made(name: str, **changes):
+def make_model(name: str, **changes):
     torch.manual_seed(1)
     return getattr(transformers, f"Albert{name or 'Model'}" if not name else f"Albert{name}")(shape(**changes)).eval()
 
@@ -51,7 +51,7 @@ def is_fast(model) -> bool:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_outputs_of_transformers_classes_at_every_real_token(name: str, batch) -> None:
-    model = made(name)
+    model = make_model(name)
     with torch.no_grad():
         before = model(**batch)
         assert albertkit.accelerate(model, "fp32") is model
@@ -63,9 +63,9 @@ def test_outputs_of_transformers_classes_at_every_real_token(name: str, batch) -
     assert len(as_tuple) == len(after)
     real = batch["attention_mask"].bool()
     for key, value in before.items():
-        there, here = (v[real] if v.shape[:2] == real.shape else v for v in (value, after[key]))
-        assert torch.allclose(there, here, atol=2e-5), key
-        assert not torch.equal(there, here)  # or nothing else computed it
+        theirs, ours = (v[real] if v.shape[:2] == real.shape else v for v in (value, after[key]))
+        assert torch.allclose(theirs, ours, atol=2e-5), key
+        assert not torch.equal(theirs, ours)  # or nothing else computed it
 
 
 @torch.no_grad()
@@ -76,13 +76,13 @@ def test_bf16_is_as_near_as_torchs_own() -> None:
     ids = torch.randint(5, 200, (6, 30))
     expected = model(ids)[0]
     rounded = copy.deepcopy(model).to(torch.bfloat16)(ids)[0].float()
-    found = albertkit.accelerate(model, "bf16")(ids)[0]
-    assert float((found - expected).abs().mean()) < 1.1 * float((rounded - expected).abs().mean())
-    assert float((found - expected).abs().max()) < 0.01 * float(expected.abs().max())
+    states = albertkit.accelerate(model, "bf16")(ids)[0]
+    assert float((states - expected).abs().mean()) < 1.1 * float((rounded - expected).abs().mean())
+    assert float((states - expected).abs().max()) < 0.01 * float(expected.abs().max())
 
 
 def test_what_the_engine_does_not_compute_is_the_models_own(batch) -> None:
-    model, untouched = made(""), made("")
+    model, untouched = make_model(""), make_model("")
     albertkit.accelerate(model, "fp32")
     left_padded = {name: values.flip(1) for name, values in batch.items()}
     embedded = model.embeddings.word_embeddings(batch["input_ids"]).detach()
@@ -100,7 +100,7 @@ def test_what_the_engine_does_not_compute_is_the_models_own(batch) -> None:
 
 
 def test_training_and_gradients_warn_once_and_work(batch) -> None:
-    model = albertkit.accelerate(made("ForSequenceClassification"), "fp32")
+    model = albertkit.accelerate(make_model("ForSequenceClassification"), "fp32")
     with pytest.warns(UserWarning, match=r"gradients are on: .* torch\.no_grad"):
         model(**batch)
     model.train()
@@ -115,7 +115,7 @@ def test_training_and_gradients_warn_once_and_work(batch) -> None:
 
 
 def test_changed_weights_are_used_at_once(batch) -> None:
-    model = albertkit.accelerate(made("ForSequenceClassification"), "fp32")
+    model = albertkit.accelerate(make_model("ForSequenceClassification"), "fp32")
     with torch.no_grad():
         model(**batch)
         model.albert.embeddings.word_embeddings.weight.mul_(2)
@@ -124,13 +124,13 @@ def test_changed_weights_are_used_at_once(batch) -> None:
         assert not is_fast(model)
         assert torch.allclose(changed, model(**batch).logits, atol=2e-5)
         albertkit.accelerate(model, "fp32")
-        model.load_state_dict(made("ForSequenceClassification").state_dict())
+        model.load_state_dict(make_model("ForSequenceClassification").state_dict())
         loaded = model(**batch).logits
-        assert torch.allclose(loaded, made("ForSequenceClassification")(**batch).logits, atol=2e-5)
+        assert torch.allclose(loaded, make_model("ForSequenceClassification")(**batch).logits, atol=2e-5)
 
 
 def test_a_resized_vocabulary_is_known_at_once(batch) -> None:
-    model = albertkit.accelerate(made(""), "fp32")
+    model = albertkit.accelerate(make_model(""), "fp32")
     with torch.no_grad():
         model(**batch)
         model.resize_token_embeddings(100)
@@ -142,7 +142,7 @@ def test_a_resized_vocabulary_is_known_at_once(batch) -> None:
 
 
 def test_restored_is_as_before_and_a_copy_is_its_own(batch) -> None:
-    model = made("")
+    model = make_model("")
     with torch.no_grad():
         before = model(**batch).last_hidden_state
         albertkit.accelerate(model, "fp32")
@@ -155,41 +155,41 @@ def test_restored_is_as_before_and_a_copy_is_its_own(batch) -> None:
 
 
 def test_frozen_stays_frozen_and_what_was_replaced_is_the_models_own(batch) -> None:
-    model = made("").requires_grad_(False)
+    model = make_model("").requires_grad_(False)
     albertkit.accelerate(model, "fp32")
     model.embeddings.word_embeddings.weight.mul_(2)
     model(**batch)
     assert not any(parameter.requires_grad for parameter in albertkit.restore(model).parameters())
     albertkit.accelerate(model, "fp32").pooler = None
     with pytest.warns(UserWarning, match="its layers were replaced since"):
-        found = model(**batch).last_hidden_state
-    assert torch.equal(found, albertkit.restore(model)(**batch).last_hidden_state)
+        states = model(**batch).last_hidden_state
+    assert torch.equal(states, albertkit.restore(model)(**batch).last_hidden_state)
 
 
 def test_traced_and_autocast_and_broadcast_types(batch) -> None:
-    model = made("")
+    model = make_model("")
     with torch.no_grad():
         expected = model(batch["input_ids"], token_type_ids=batch["token_type_ids"][:1])[0]
         albertkit.accelerate(model, "fp32")
         assert torch.equal(model(batch["input_ids"], token_type_ids=batch["token_type_ids"][:1])[0], expected)
         with torch.autocast("cpu", torch.bfloat16):
-            assert model(**batch)[0].dtype == albertkit.restore(made(""))(**batch)[0].dtype
+            assert model(**batch)[0].dtype == albertkit.restore(make_model(""))(**batch)[0].dtype
         traced = torch.jit.trace(model, batch["input_ids"], strict=False)
-        other = batch["input_ids"].flip(1)
-        assert torch.allclose(traced(other)["last_hidden_state"], model(other)[0], atol=2e-5)
+        flipped = batch["input_ids"].flip(1)
+        assert torch.allclose(traced(flipped)["last_hidden_state"], model(flipped)[0], atol=2e-5)
 
 
 def test_hooks_are_called(batch) -> None:
-    model = albertkit.accelerate(made(""), "fp32")
-    seen = []
-    model.encoder.embedding_hidden_mapping_in.register_forward_hook(lambda *_: seen.append(1))
+    model = albertkit.accelerate(make_model(""), "fp32")
+    calls = []
+    model.encoder.embedding_hidden_mapping_in.register_forward_hook(lambda *_: calls.append(1))
     with torch.no_grad():
         model(**batch)
-    assert seen
+    assert calls
 
 
 def test_saved_folder_is_unchanged(batch, tmp_path: Path) -> None:
-    model = made("ForMaskedLM")
+    model = make_model("ForMaskedLM")
     model.save_pretrained(tmp_path / "a")
     albertkit.accelerate(model, "fp32").save_pretrained(tmp_path / "b")
     for name in ("config.json", "model.safetensors"):
@@ -203,8 +203,8 @@ def test_a_pipeline_and_a_sentence_transformer(tiny_model_folder, tiny_texts: li
     before = pipeline(texts)
     assert albertkit.accelerate(pipeline, "fp32") is pipeline
     assert is_fast(pipeline.model)
-    for there, here in zip(before, pipeline(texts), strict=True):
-        assert torch.allclose(torch.tensor(there), torch.tensor(here), atol=2e-5)
+    for theirs, ours in zip(before, pipeline(texts), strict=True):
+        assert torch.allclose(torch.tensor(theirs), torch.tensor(ours), atol=2e-5)
     sentence_transformers = pytest.importorskip("sentence_transformers")
     encoder = sentence_transformers.SentenceTransformer(str(checkpoint), device="cpu")
     before = encoder.encode(texts)
@@ -228,8 +228,8 @@ def test_what_is_no_plain_albert_is_refused() -> None:
     with pytest.raises(ConfigError, match="no ALBERT in this Linear"):
         albertkit.accelerate(torch.nn.Linear(2, 2))
     with pytest.raises(ConfigError, match="no precision"):
-        albertkit.accelerate(made(""), "int4")
-    model = made("")
+        albertkit.accelerate(make_model(""), "int4")
+    model = make_model("")
     model.pooler = torch.nn.Sequential(model.pooler)
     with pytest.raises(ConfigError, match="other parameters"):
         albertkit.accelerate(model)

@@ -23,9 +23,9 @@ def make_model(ours: bool) -> nn.Module:
     model = transformers.AlbertForSequenceClassification(config).eval()
     if not ours:
         return model
-    own = AlbertForSequenceClassification(albertkit.AlbertConfig(**SIZES, intermediate_size=96)).eval()
-    own.load_state_dict(model.state_dict())
-    return own
+    our_model = AlbertForSequenceClassification(albertkit.AlbertConfig(**SIZES, intermediate_size=96)).eval()
+    our_model.load_state_dict(model.state_dict())
+    return our_model
 
 
 def exported(model: nn.Module) -> Any:
@@ -80,7 +80,7 @@ def counted(model: nn.Module) -> Any:
     return logits
 
 
-WAYS = [exported, exported_loosely, compiled, traced, called_with_other_parameters, counted]
+RUNNERS = [exported, exported_loosely, compiled, traced, called_with_other_parameters, counted]
 
 
 def _logits(answer: Any) -> torch.Tensor:
@@ -90,14 +90,14 @@ def _logits(answer: Any) -> torch.Tensor:
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("ours", [False, True])
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_model_itself_answers(way: Callable[[nn.Module], Any], ours: bool) -> None:
-    if ours and way is traced:
+@pytest.mark.parametrize("run", RUNNERS, ids=lambda run: run.__name__)
+def test_model_itself_answers(run: Callable[[nn.Module], Any], ours: bool) -> None:
+    if ours and run is traced:
         pytest.skip("torch.jit.trace of this package's classes is not supported")
     model = make_model(ours)
     expected = model(**BATCH)[0] if not ours else model(**BATCH).logits
-    found = _logits(way(albertkit.accelerate(model, "fp32")))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    logits = _logits(run(albertkit.accelerate(model, "fp32")))
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -112,10 +112,10 @@ def test_shapes_without_numbers() -> None:
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("way", [mapped, recorded], ids=lambda way: way.__name__)
-def test_transformed_and_recorded_calls(way: Callable[[nn.Module], Any]) -> None:
-    found, expected = way(albertkit.accelerate(make_model(ours=False), "fp32"))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("run", [mapped, recorded], ids=lambda run: run.__name__)
+def test_transformed_and_recorded_calls(run: Callable[[nn.Module], Any]) -> None:
+    output, expected = run(albertkit.accelerate(make_model(ours=False), "fp32"))
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -124,14 +124,14 @@ def test_tangents_of_parameters() -> None:
     model = albertkit.accelerate(make_model(ours=False), "fp32")
     plain = make_model(ours=False)
     tangents = []
-    for one in (model, plain):
-        one.set_attn_implementation("eager")  # torch has no tangents of its fused one
+    for variant in (model, plain):
+        variant.set_attn_implementation("eager")  # torch has no tangents of its fused one
         with torch.autograd.forward_ad.dual_level():
             duals = {
                 name: torch.autograd.forward_ad.make_dual(parameter.detach(), torch.ones_like(parameter))
-                for name, parameter in one.named_parameters()
+                for name, parameter in variant.named_parameters()
             }
-            logits = torch.func.functional_call(one, duals, (), {"input_ids": BATCH["input_ids"]}).logits
+            logits = torch.func.functional_call(variant, duals, (), {"input_ids": BATCH["input_ids"]}).logits
             tangents.append(torch.autograd.forward_ad.unpack_dual(logits).tangent)
     assert tangents[1] is not None
     torch.testing.assert_close(*tangents, atol=1e-4, rtol=1e-4)

@@ -48,7 +48,7 @@ ANY = settings(max_examples=40, deadline=None, suppress_health_check=list(Health
 
 @pytest.fixture(scope="module")
 def pipelines(tmp_path_factory, tokenizer, make_model):
-    made = {}
+    by_kind = {}
     for kind, model_class in CLASSES.items():
         path = tmp_path_factory.mktemp(kind)
         tags = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC"}
@@ -63,8 +63,8 @@ def pipelines(tmp_path_factory, tokenizer, make_model):
             )
         else:
             model.save_pretrained(path, tokenizer)
-        made[kind] = load_pipeline(path, None if kind == "characters" else kind, precision="fp32")
-    return made
+        by_kind[kind] = load_pipeline(path, None if kind == "characters" else kind, precision="fp32")
+    return by_kind
 
 
 def of_kind(kind, text):
@@ -120,7 +120,7 @@ ODD = [
 LONG = ["x" * 100_000, "the fox " * 12_500, "강을 " * 33_333, ". " * 20_000, "\u200b" * 50_000]
 
 
-def named(text: str) -> str:
+def parameter_id(text: str) -> str:
     """The id of a parameter."""
     return f"{text[:2]!a} {len(text)}"
 
@@ -129,7 +129,7 @@ def named(text: str) -> str:
 @pytest.mark.parametrize(
     "text",
     [*ODD, *(text[:5000] for text in LONG), *(pytest.param(text, marks=pytest.mark.slow) for text in LONG)],
-    ids=named,
+    ids=parameter_id,
 )
 def test_odd_and_long_texts(pipelines, kind, text):
     result = checked(pipelines[kind], of_kind(kind, text))

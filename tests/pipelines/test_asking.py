@@ -14,18 +14,18 @@ SINGLE = TextClassification(name="classify", text_column="text", label_column="l
 
 
 @pytest.mark.parametrize(
-    ("task", "fitting", "other", "told"),
+    ("task", "fitting", "unlike", "notes"),
     [
         (PAIRS, [["a fox"], ["the dog"]], [["a fox"], []], ("trained on pairs of texts, asked about one alone",)),
         (SINGLE, [["a fox", "x"], []], [["a"], ["b"]], ("trained on single texts, asked about a pair",)),
     ],
 )
 def test_a_note_tells_texts_of_another_form_than_the_model_was_trained_on(
-    tmp_path, make_model, tokenizer, task, fitting, other, told
+    tmp_path, make_model, tokenizer, task, fitting, unlike, notes
 ):
     save_task_model(tmp_path, make_model(AlbertForSequenceClassification, num_labels=2), tokenizer, task)
     assert ask(tmp_path, *fitting, precision="fp32").notes == ()
-    assert ask(tmp_path, *other, precision="fp32").notes == told
+    assert ask(tmp_path, *unlike, precision="fp32").notes == notes
 
 
 def test_a_folder_that_says_nothing_of_pairs_gets_no_note(folder):

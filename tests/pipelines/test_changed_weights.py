@@ -156,8 +156,8 @@ def test_accelerated_model_answers_with_the_weights_of_now(write) -> None:
         float((new - old).abs().max()) for new, old in zip(expected.to_tuple(), before.to_tuple(), strict=True)
     )
     assert changed > 1e-3
-    for found, right in zip(after.to_tuple(), expected.to_tuple(), strict=True):
-        torch.testing.assert_close(found, right, atol=5e-5, rtol=1e-4)
+    for actual, right in zip(after.to_tuple(), expected.to_tuple(), strict=True):
+        torch.testing.assert_close(actual, right, atol=5e-5, rtol=1e-4)
 
 
 OWN_WRITERS = [
@@ -177,8 +177,8 @@ def test_engine_computes_with_the_weights_of_now(tmp_path, write) -> None:
     write(model)
     after, expected = engine.encode(batch), model.encode(batch)
     assert max(float((new - old).abs().max()) for new, old in zip(expected, before, strict=True)) > 1e-3
-    for found, right in zip(after, expected, strict=True):
-        torch.testing.assert_close(found, right, atol=5e-5, rtol=1e-4)
+    for actual, right in zip(after, expected, strict=True):
+        torch.testing.assert_close(actual, right, atol=5e-5, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -204,8 +204,8 @@ def test_weights_that_become_infinite_are_the_models_own() -> None:
         for changed in (model, plain):
             layer(changed).ffn.weight.data[0, 0] = float("nan")
         with pytest.warns(UserWarning, match="computed by the model itself: weights that are not finite"):
-            found = model(IDS)
-        assert torch.equal(found[0].isnan(), plain(IDS)[0].isnan())
+            output = model(IDS)
+        assert torch.equal(output[0].isnan(), plain(IDS)[0].isnan())
 
 
 FORKED = """
@@ -243,10 +243,10 @@ def test_forked_process_answers(tiny_model_folder, computed: bool) -> None:
     """Also where the parent has computed with torch's threads, which the fork would wait for."""
     folder = tiny_model_folder(AlbertForMaskedLM, hidden_size=512, num_attention_heads=8, intermediate_size=1024)
     command = [sys.executable, "-c", FORKED, str(computed), str(folder)]
-    done = subprocess.run(
+    process = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "2"}, check=True
     )
-    child, parent = ([float(value) for value in line.split()] for line in done.stdout.splitlines())
+    child, parent = ([float(value) for value in line.split()] for line in process.stdout.splitlines())
     assert parent[4] == 0
     assert child[:3] == pytest.approx(parent[:3], rel=1e-5)
     assert not computed or child[3] == 1

@@ -48,17 +48,17 @@ def check_tests_pass(folder: Path, tests: str) -> None:
         "ignore",
     ]
     paths = [str(folder), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "--import-mode=prepend", tests, "-k", f"not {ZEROS_AT_PADDING}"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
     )
-    summary = done.stdout.splitlines()[-1]
-    assert done.returncode == 0, done.stdout[-3000:]
+    summary = process.stdout.splitlines()[-1]
+    assert process.returncode == 0, process.stdout[-3000:]
     assert int(summary.split(" passed")[0].split()[-1]) > 90, summary
-    assert int(done.stdout.split("computed by the engine: ")[1].split()[0]) > 30
+    assert int(process.stdout.split("computed by the engine: ")[1].split()[0]) > 30
 
 
 def test_common_tests_of_models(transformers_source: Path, tmp_path: Path) -> None:

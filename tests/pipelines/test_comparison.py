@@ -69,37 +69,37 @@ def damage(monkeypatch: pytest.MonkeyPatch, amount: float) -> None:
 
 
 def test_cosines_and_choices_are_those_of_numpy(pretrained):
-    found = compare_precision(pretrained)
+    report = compare_precision(pretrained)
     model = AlbertForPreTraining.from_pretrained(pretrained)
     batches, _ = sample_batches(AlbertTokenizer.from_pretrained(pretrained), model.config)
-    other = on_engine(model, load_engine(model, "int8"))
-    cosines, same = [], []
+    int8_model = on_engine(model, load_engine(model, "int8"))
+    cosines, same_choice = [], []
     with torch.no_grad():
         for batch in batches:
-            for exact, near in zip(model.packed_logits(batch), other.packed_logits(batch), strict=True):
+            for exact, near in zip(model.packed_logits(batch), int8_model.packed_logits(batch), strict=True):
                 a, b = exact.double().numpy(), near.double().numpy()
                 cosines += ((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).tolist()
-                same += (a.argmax(1) == b.argmax(1)).tolist()
-    assert found.cosine_mean == pytest.approx(np.mean(cosines), abs=1e-5)
-    assert found.cosine_min == pytest.approx(np.min(cosines), abs=1e-5)
-    assert found.top1 == pytest.approx(np.mean(same))
-    assert found.texts == 64
-    assert not found.problems
+                same_choice += (a.argmax(1) == b.argmax(1)).tolist()
+    assert report.cosine_mean == pytest.approx(np.mean(cosines), abs=1e-5)
+    assert report.cosine_min == pytest.approx(np.min(cosines), abs=1e-5)
+    assert report.top1 == pytest.approx(np.mean(same_choice))
+    assert report.texts == 64
+    assert not report.problems
 
 
 def test_a_damaged_engine_is_refused(pretrained, monkeypatch):
     damage(monkeypatch, 0.7)
-    found = compare_precision(pretrained)
-    assert found.problems
+    report = compare_precision(pretrained)
+    assert report.problems
     with pytest.raises(AlbertKitError, match=r"\[doubtful\]"):
-        found.require(False, "use bf16")
-    found.require(True, "")
+        report.require(False, "use bf16")
+    report.require(True, "")
 
 
 def test_labels_decide(classifier, monkeypatch):
-    found = compare_precision(*classifier)
-    assert found.reference == 100
-    assert found.loss == pytest.approx(100 * (1 - found.top1))
+    report = compare_precision(*classifier)
+    assert report.reference == 100
+    assert report.loss == pytest.approx(100 * (1 - report.top1))
     damage(monkeypatch, 1.5)
     broken = compare_precision(*classifier)
     assert broken.reference == 100
@@ -109,14 +109,14 @@ def test_labels_decide(classifier, monkeypatch):
 
 @pytest.mark.parametrize(("loss", "refused"), [(0.5, False), (0.51, True), (-3.0, False)])
 def test_half_a_point(loss, refused):
-    made = PrecisionComparison("int8", "dev.tsv", 100, 0.5, 0.1, 0.5, "accuracy", 90.0, 90.0 - loss)
-    assert bool(made.problems) is refused  # states do not count where labels do
+    report = PrecisionComparison("int8", "dev.tsv", 100, 0.5, 0.1, 0.5, "accuracy", 90.0, 90.0 - loss)
+    assert bool(report.problems) is refused  # states do not count where labels do
 
 
 def test_the_command(pretrained, run_command, monkeypatch):
-    done = run_command("compare-precision", pretrained, "--json")
-    assert (done.status, done.json["problems"]) == (0, [])
+    process = run_command("compare-precision", pretrained, "--json")
+    assert (process.status, process.json["problems"]) == (0, [])
     damage(monkeypatch, 0.7)
-    done = run_command("compare-precision", pretrained)
-    assert done.status == 1
-    assert "same as fp32  no" in done.out
+    process = run_command("compare-precision", pretrained)
+    assert process.status == 1
+    assert "same as fp32  no" in process.out

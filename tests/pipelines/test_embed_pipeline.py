@@ -48,15 +48,15 @@ def test_vectors_are_sentence_transformers(encoder_folder, tokenizer, sentences,
     assert embed.kind == "embed"
     texts = [text for text in sentences if theirs.tokenizer(text)["input_ids"] == tokenizer.encode(text, None, True)]
     assert len(texts) > 10
-    found = embed(texts)
-    np.testing.assert_allclose(vectors_of(found), theirs.encode(texts), atol=1e-5)
-    assert found[0]["embedding"].dtype == np.float32
+    records = embed(texts)
+    np.testing.assert_allclose(vectors_of(records), theirs.encode(texts), atol=1e-5)
+    assert records[0]["embedding"].dtype == np.float32
     tokens = theirs.tokenize([embed.encoder.prompt + text for text in texts])["attention_mask"].sum(1).tolist()
-    assert [record["tokens"] for record in found] == tokens
+    assert [record["tokens"] for record in records] == tokens
     alone = np.stack([embed(text)["embedding"] for text in texts])
-    np.testing.assert_allclose(vectors_of(found), alone, atol=1e-5)
-    others = [*texts[1:], texts[0]]
-    assert not np.allclose(vectors_of(embed(others)), theirs.encode(texts), atol=1e-3)
+    np.testing.assert_allclose(vectors_of(records), alone, atol=1e-5)
+    rotated = [*texts[1:], texts[0]]
+    assert not np.allclose(vectors_of(embed(rotated)), theirs.encode(texts), atol=1e-3)
 
 
 def test_dimension_and_similarity_are_sentence_transformers(encoder_folder, sentences, slug_of):
@@ -91,8 +91,8 @@ def test_a_pretrained_model_gives_the_mean_of_its_states(folder, tokenizer):
     path = folder(AlbertForPreTraining)
     transformers = pytest.importorskip("transformers")
     model = transformers.AlbertModel.from_pretrained(path).eval()
-    found = load_pipeline(path, "embed", precision="fp32")(["seven old wizards", "", " \n"])
-    for text, record in zip(["seven old wizards", "", ""], found, strict=True):
+    records = load_pipeline(path, "embed", precision="fp32")(["seven old wizards", "", " \n"])
+    for text, record in zip(["seven old wizards", "", ""], records, strict=True):
         with torch.inference_mode():
             states = model(torch.tensor([tokenizer.encode(text, special_tokens=True)])).last_hidden_state[0]
         np.testing.assert_allclose(record["embedding"], states.mean(0).numpy(), atol=1e-5)

@@ -104,12 +104,12 @@ def era_4(tokens: list[tuple[str, bool]], **flags: bool) -> Callable[[Path], Non
         (folder / "tokenizer.json").unlink(missing_ok=True)
         decoder, number = {}, len(VOCABULARY)
         for token, special in tokens:
-            known = token in VOCABULARY
+            is_known = token in VOCABULARY
             usual = dict(lstrip=False, normalized=not special, rstrip=False, single_word=False)
-            decoder[str(VOCABULARY.index(token) if known else number)] = {
+            decoder[str(VOCABULARY.index(token) if is_known else number)] = {
                 "content": token, "special": special, **usual, **flags,
             }  # fmt: skip
-            number += not known
+            number += not is_known
         names = [token for token, special in tokens if special]
         change(folder / "tokenizer_config.json", added_tokens_decoder=decoder, additional_special_tokens=names)
 
@@ -367,8 +367,8 @@ def test_probabilities_are_those_of_transformers(bases: dict[str, Path], tmp_pat
     )
     change(folder / "config.json", id2label=dict(enumerate(labels)))
     shares = logits_of(folder, "AlbertForSequenceClassification", TEXTS[0]).softmax(-1).tolist()
-    found = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
-    assert found == pytest.approx(dict(zip(map(str, labels), shares, strict=True)), abs=1e-5)
+    probabilities = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
+    assert probabilities == pytest.approx(dict(zip(map(str, labels), shares, strict=True)), abs=1e-5)
 
 
 def weights(save: Callable[[Path, dict[str, torch.Tensor]], None], **config: Any) -> Callable[[Path], None]:
@@ -425,8 +425,8 @@ def test_outputs_are_those_of_transformers(bases: dict[str, Path], tmp_path: Pat
     )
     MODELS[name](folder)
     shares = logits_of(folder, "AlbertForSequenceClassification", TEXTS[0]).softmax(-1).tolist()
-    found = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
-    assert list(found.values()) == pytest.approx(shares, abs=1e-5)
+    probabilities = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
+    assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
 
 
 @pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
@@ -503,10 +503,10 @@ def test_sentence_encoders_are_those_of_their_library(
     np.testing.assert_allclose(ours.encode(texts), vectors, atol=1e-4)
     np.testing.assert_allclose(ours.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-4)
     ours.save_pretrained(tmp_path / "again")
-    again = SentenceEncoder.from_pretrained(tmp_path / "again")
-    np.testing.assert_allclose(again.encode(texts), vectors, atol=1e-4)
-    again.settings["special_names"] = "text"
-    assert np.abs(again.encode(texts)[1] - vectors[1]).max() > 1e-3
+    reloaded = SentenceEncoder.from_pretrained(tmp_path / "again")
+    np.testing.assert_allclose(reloaded.encode(texts), vectors, atol=1e-4)
+    reloaded.settings["special_names"] = "text"
+    assert np.abs(reloaded.encode(texts)[1] - vectors[1]).max() > 1e-3
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -674,9 +674,9 @@ def test_keys_that_change_what_is_computed_are_refused_by_name(
 ) -> None:
     folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
     keys(**UNCOMPUTED[key])(folder)
-    for read in (AlbertModel.from_pretrained, load_pipeline, SentenceEncoder.from_pretrained, converted):
+    for load in (AlbertModel.from_pretrained, load_pipeline, SentenceEncoder.from_pretrained, converted):
         with pytest.raises(AlbertKitError, match=key) as raised:
-            read(folder)
+            load(folder)
         assert "change these values" not in raised.value.hint  # the weights were trained with them
 
 
@@ -720,9 +720,9 @@ def test_a_shape_is_compared_with_the_file_before_memory_is_taken(
         register(module, name, parameter)
 
     monkeypatch.setattr(torch.nn.Module, "register_parameter", record)
-    for read in (AlbertModel.from_pretrained, load_pipeline, converted):
+    for load in (AlbertModel.from_pretrained, load_pipeline, converted):
         with pytest.raises(AlbertKitError):
-            read(folder)
+            load(folder)
     assert max(sizes, default=0) < 100_000
 
 
@@ -731,6 +731,6 @@ def test_a_million_tensors_are_refused_by_the_size_of_their_header(bases: dict[s
     tensor = '"albert.t%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
     header = ("{" + ",".join(tensor % number for number in range(150_000)) + "}").encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    for read in (AlbertModel.from_pretrained, inspect_folder, converted):
+    for load in (AlbertModel.from_pretrained, inspect_folder, converted):
         with pytest.raises(AlbertKitError, match="no ALBERT has so many tensors"):
-            read(folder)
+            load(folder)

@@ -34,7 +34,7 @@ def tokenizer(tmp_path_factory):
     return AlbertTokenizer.from_pretrained(folder)
 
 
-def drawn(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
+def random_model(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
     """Every parameter random, also those that start as 0 or 1."""
     torch.manual_seed(0)
     return shaken(model_class(CONFIG.replace(**changes)))
@@ -55,43 +55,43 @@ SHARING = [{}, {"num_hidden_groups": 2, "inner_group_num": 2}, {"num_hidden_grou
 
 @pytest.mark.parametrize("changes", SHARING)
 def test_one_text_token_by_token(tokenizer, tmp_path, changes):
-    model = drawn(AlbertForMaskedLM, **changes)
+    model = random_model(AlbertForMaskedLM, **changes)
     text = "one [MASK] of a [MASK], run"
-    found = trace_layers(model, tokenizer, text)
-    json.dumps(found, allow_nan=False)
+    trace = trace_layers(model, tokenizer, text)
+    json.dumps(trace, allow_nan=False)
     ids = tokenizer.encode(text, special_tokens=True, mask_literal=True)
     states, attention = theirs(model, tmp_path, ids)
-    assert found["tokens"] == ["[CLS]", "one", "[MASK]", "of", "a", "[MASK]", ",", "run", "[SEP]"]
-    assert (found["passes"], found["left_out"]) == (len(attention), 0)
+    assert trace["tokens"] == ["[CLS]", "one", "[MASK]", "of", "a", "[MASK]", ",", "run", "[SEP]"]
+    assert (trace["passes"], trace["left_out"]) == (len(attention), 0)
     near = dict(atol=6e-5, rtol=0)  # rounded to 4 digits
-    np.testing.assert_allclose(found["attention"], attention, **near)
+    np.testing.assert_allclose(trace["attention"], attention, **near)
     last = np.array([1 - paired_cosine_distances(state, states[-1]) for state in states[1:]])
-    np.testing.assert_allclose(found["similarity"], last.T, **near)
+    np.testing.assert_allclose(trace["similarity"], last.T, **near)
     step = np.linalg.norm(np.diff(states, axis=0), axis=-1) / np.linalg.norm(states[:-1], axis=-1)
-    np.testing.assert_allclose(found["step"], step.T, **near)
+    np.testing.assert_allclose(trace["step"], step.T, **near)
     pca = PCA(2).fit(states.reshape(-1, 64))
     points = np.stack([pca.transform(state) for state in states], 1)
-    assert np.shape(found["states_2d"]) == points.shape
-    np.testing.assert_allclose(np.abs(found["states_2d"]), np.abs(points), atol=2e-4)  # an axis has no sign
-    np.testing.assert_allclose(found["variance"], pca.explained_variance_ratio_, **near)
+    assert np.shape(trace["states_2d"]) == points.shape
+    np.testing.assert_allclose(np.abs(trace["states_2d"]), np.abs(points), atol=2e-4)  # an axis has no sign
+    np.testing.assert_allclose(trace["variance"], pca.explained_variance_ratio_, **near)
 
     peer = transformers.AlbertForMaskedLM.from_pretrained(tmp_path).eval()
     with torch.no_grad():
         shares = peer.predictions(torch.tensor(states[1:], dtype=torch.float32)).softmax(-1)
         logits = peer(torch.tensor([ids])).logits[0].softmax(-1)
     torch.testing.assert_close(shares[-1], logits, atol=1e-6, rtol=0)  # after the last layer: the model's own answer
-    assert [mask["position"] for mask in found["predictions"]] == [2, 5]
-    for mask in found["predictions"]:
+    assert [mask["position"] for mask in trace["predictions"]] == [2, 5]
+    for mask in trace["predictions"]:
         for of_pass, expected in zip(mask["passes"], shares[:, mask["position"], : tokenizer.vocab_size], strict=True):
             best = expected.topk(5)
             assert [guess["piece"] for guess in of_pass] == [tokenizer.id_to_piece(i) for i in best.indices.tolist()]
             # The rows to spare have no piece, and no share in these.
-            got = torch.tensor([guess["probability"] for guess in of_pass])
-            torch.testing.assert_close(got, best.values / expected.sum(), atol=6e-5, rtol=0)
+            probabilities = torch.tensor([guess["probability"] for guess in of_pass])
+            torch.testing.assert_close(probabilities, best.values / expected.sum(), atol=6e-5, rtol=0)
 
 
 def test_every_part_of_a_text_sees_other_weights(tokenizer):
-    model = drawn(AlbertForMaskedLM)
+    model = random_model(AlbertForMaskedLM)
     before = trace_layers(model, tokenizer, TEXTS[2])
     with torch.no_grad():
         model.albert.encoder.albert_layer_groups[0].albert_layers[0].attention.key.weight += 0.3
@@ -103,18 +103,18 @@ def test_every_part_of_a_text_sees_other_weights(tokenizer):
 
 
 def test_a_long_text_is_cut_and_that_is_said(tokenizer):
-    model = drawn(AlbertModel)
+    model = random_model(AlbertModel)
     long = " ".join(WORDS * 4)
-    found = trace_layers(model, tokenizer, long, max_tokens=9)
-    assert (len(found["tokens"]), found["left_out"]) == (9, 56 - 7)
-    assert found["tokens"][-1] == "[SEP]"
-    assert found["predictions"] is None  # no head
+    trace = trace_layers(model, tokenizer, long, max_tokens=9)
+    assert (len(trace["tokens"]), trace["left_out"]) == (9, 56 - 7)
+    assert trace["tokens"][-1] == "[SEP]"
+    assert trace["predictions"] is None  # no head
     assert len(trace_layers(model, tokenizer, long)["tokens"]) == 24  # what the model reads
-    assert trace_layers(drawn(AlbertForMaskedLM), tokenizer, "one layer")["predictions"] == []
+    assert trace_layers(random_model(AlbertForMaskedLM), tokenizer, "one layer")["predictions"] == []
 
 
 def test_dropout_is_off_and_the_model_is_left_as_it_was(tokenizer):
-    model = drawn(AlbertForSequenceClassification, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+    model = random_model(AlbertForSequenceClassification, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
     still = trace_layers(model, tokenizer, TEXTS[0])
     model.train()
     assert trace_layers(model, tokenizer, TEXTS[0]) == still
@@ -123,7 +123,7 @@ def test_dropout_is_off_and_the_model_is_left_as_it_was(tokenizer):
 
 
 def test_states_of_zero_have_no_direction_and_no_fault(tokenizer):
-    model = drawn(AlbertModel)
+    model = random_model(AlbertModel)
     with torch.no_grad():
         for parameter in model.encoder.parameters():
             parameter.zero_()
@@ -133,10 +133,10 @@ def test_states_of_zero_have_no_direction_and_no_fault(tokenizer):
 
 
 def test_texts_and_models_without_states_are_refused(tokenizer, slug_of):
-    model = drawn(AlbertModel)
+    model = random_model(AlbertModel)
     assert slug_of(trace_layers, model, tokenizer, "") == "bad-input"
     assert slug_of(trace_layers, model, tokenizer, "one", 2) == "bad-value"
-    assert slug_of(trace_layers, drawn(AlbertModel, vocab_size=18), tokenizer, "one") == "wrong-tokenizer"
+    assert slug_of(trace_layers, random_model(AlbertModel, vocab_size=18), tokenizer, "one") == "wrong-tokenizer"
     with torch.no_grad():
         model.encoder.embedding_hidden_mapping_in.weight[0, 0] = math.nan
     assert slug_of(trace_layers, model, tokenizer, "one") == "not-finite"

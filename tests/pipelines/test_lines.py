@@ -51,10 +51,10 @@ def test_lines_of_text_are_answered_in_order(pretrained, tmp_path, packing, monk
     (tmp_path / f"in.txt{packing}").write_bytes(packed)
     report = predict(pretrained, tmp_path / f"in.txt{packing}", tmp_path / "out.jsonl", precision="fp32")
     assert (report.examples, report.left_out, report.written) == (12, (), (tmp_path / "out.jsonl",))
-    found = records_of(tmp_path / "out.jsonl")
-    assert [record["line"] for record in found] == list(range(1, 13))
+    records = records_of(tmp_path / "out.jsonl")
+    assert [record["line"] for record in records] == list(range(1, 13))
     expected = load_pipeline(pretrained, precision="fp32")(TEXTS * 3)
-    assert [near({"line": n, **record}) for n, record in enumerate(expected, start=1)] == list(map(near, found))
+    assert [near({"line": n, **record}) for n, record in enumerate(expected, start=1)] == list(map(near, records))
 
 
 def test_lines_of_json_hold_what_the_kind_takes(folder, tmp_path):
@@ -63,19 +63,19 @@ def test_lines_of_json_hold_what_the_kind_takes(folder, tmp_path):
     lines = [json.dumps(value) for value in values]
     (tmp_path / "in.jsonl").write_text("\n".join([lines[0], "", *lines[1:], "  "]) + "\n")
     predict(path, tmp_path / "in.jsonl", tmp_path / "out.jsonl", precision="fp32")
-    found = records_of(tmp_path / "out.jsonl")
-    assert [record.pop("line") for record in found] == [1, 3, 4, 5]
-    assert list(map(near, found)) == list(map(near, load_pipeline(path, precision="fp32")(values)))
+    records = records_of(tmp_path / "out.jsonl")
+    assert [record.pop("line") for record in records] == [1, 3, 4, 5]
+    assert list(map(near, records)) == list(map(near, load_pipeline(path, precision="fp32")(values)))
 
 
 def test_vectors_are_lists_and_an_empty_line_has_one(pretrained, tmp_path):
     (tmp_path / "in.txt").write_text("the fox\n\na dog\n")
     predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", kind="embed", precision="fp32")
-    found = records_of(tmp_path / "out.jsonl")
-    assert [(len(record["embedding"]), record["tokens"] > 1) for record in found] == [(64, True)] * 3
+    records = records_of(tmp_path / "out.jsonl")
+    assert [(len(record["embedding"]), record["tokens"] > 1) for record in records] == [(64, True)] * 3
     expected = load_pipeline(pretrained, "embed", precision="fp32")(["the fox", "", "a dog"])
-    for record, own in zip(found, expected, strict=True):
-        np.testing.assert_allclose(record["embedding"], own["embedding"], atol=1e-5)
+    for record, answer in zip(records, expected, strict=True):
+        np.testing.assert_allclose(record["embedding"], answer["embedding"], atol=1e-5)
 
 
 BAD = [b"seven [MASK]", b"no mask", b"[MASK] \xff", b"[MASK] " * 80, b"", b"the [MASK]"]
@@ -173,7 +173,7 @@ ASKED = {
 @pytest.mark.parametrize("kind", CLASSES)
 def test_every_kind_is_answered_and_shown(folder, kind):
     path = folder(CLASSES[kind][0], **CLASSES[kind][1])
-    parts, shown = ASKED[kind]
+    parts, expected_output = ASKED[kind]
     answers = ask(path, *parts, kind=kind, precision="fp32")
     assert answers.kind == kind
     pipeline = load_pipeline(path, kind, precision="fp32")
@@ -185,7 +185,7 @@ def test_every_kind_is_answered_and_shown(folder, kind):
     assert json.loads(json.dumps(answers.to_dict()))["results"] == expected
     out = io.StringIO()
     to_terminal(answer_sections(answers), out)
-    for part in shown:
+    for part in expected_output:
         assert part in out.getvalue()
     assert "\x1b" not in out.getvalue()
 
@@ -230,9 +230,9 @@ def test_parts_that_do_not_belong_together(parts, slug_of):
 
 
 def test_the_command_answers_on_the_spot(pretrained, run_command):
-    done = run_command("predict", pretrained, "--text", "the [MASK]", "--text", "[MASK] fox", "--json")
-    assert (done.status, done.err, done.out.count("\n")) == (0, "", 1)
-    assert [record["text"] for record in done.json["results"]] == ["the [MASK]", "[MASK] fox"]
+    process = run_command("predict", pretrained, "--text", "the [MASK]", "--text", "[MASK] fox", "--json")
+    assert (process.status, process.err, process.out.count("\n")) == (0, "", 1)
+    assert [record["text"] for record in process.json["results"]] == ["the [MASK]", "[MASK] fox"]
     pair = ("--text", "the fox", "--pair", "a dog", "--kind", "sentence-order")
     assert "in order" in run_command("predict", pretrained, *pair).out
 
@@ -240,14 +240,14 @@ def test_the_command_answers_on_the_spot(pretrained, run_command):
 def test_the_command_answers_a_file(pretrained, tmp_path, run_command):
     (tmp_path / "in.txt").write_text("[MASK] fox\nno mask\na [MASK]\n")
     arguments = ("predict", pretrained, tmp_path / "in.txt", "--on-error", "skip")
-    done = run_command(*arguments)
-    assert done.status == 0
-    assert [json.loads(line)["line"] for line in done.out.splitlines()] == [1, 3]
-    assert "left out" in done.err
-    assert "line 2" in done.err
+    process = run_command(*arguments)
+    assert process.status == 0
+    assert [json.loads(line)["line"] for line in process.out.splitlines()] == [1, 3]
+    assert "left out" in process.err
+    assert "line 2" in process.err
     printed = run_command(*arguments, "--out", tmp_path / "out.jsonl", "--json").json
     assert (printed["examples"], len(printed["left_out"])) == (2, 1)
-    assert (tmp_path / "out.jsonl").read_text() == done.out
+    assert (tmp_path / "out.jsonl").read_text() == process.out
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_the_command_answers_a_file(pretrained, tmp_path, run_command):
     ],
 )
 def test_mistakes_are_named_with_a_hint(pretrained, run_command, arguments, slug):
-    done = run_command("predict", *(argument.format(model=pretrained) for argument in arguments))
-    assert (done.status, done.out) == (2, "")
-    assert f"error[{slug}]" in done.err
-    assert "hint: " in done.err
+    process = run_command("predict", *(argument.format(model=pretrained) for argument in arguments))
+    assert (process.status, process.out) == (2, "")
+    assert f"error[{slug}]" in process.err
+    assert "hint: " in process.err

@@ -88,10 +88,10 @@ def test_a_run_of_a_fine_tuning_is_its_best_model(run):
     assert pipeline("the fox") == load_pipeline(run / "best", precision="fp32")("the fox")
 
 
-@pytest.mark.parametrize("place", [".", "best"])
-def test_a_sentence_encoder_is_one_and_so_is_its_run(tmp_path, tokenizer, make_model, place):
+@pytest.mark.parametrize("subfolder", [".", "best"])
+def test_a_sentence_encoder_is_one_and_so_is_its_run(tmp_path, tokenizer, make_model, subfolder):
     encoder = SentenceEncoder(make_model(AlbertModel), tokenizer, pooling="cls", max_length=16)
-    encoder.save_pretrained(tmp_path / place)
+    encoder.save_pretrained(tmp_path / subfolder)
     pipeline = load_pipeline(tmp_path)
     assert (pipeline.kind, pipeline.encoder.pooling) == ("embed", "cls")
     assert list(load_pipelines(tmp_path)) == ["embed"]
@@ -118,10 +118,10 @@ def test_a_captioner_captions(captioner):
     model, clip = captioner
     pipeline = load_pipeline(model)
     assert pipeline.kind == "caption"
-    found = pipeline(clip, num_captions=2, num_beams=2)
-    (same,) = VideoCaptioner.from_pretrained(model).caption(clip, num_captions=2, num_beams=2)
-    assert [caption["text"] for caption in found["captions"]] == [caption.text for caption in same]
-    assert found["captions"][0]["log_probability"] <= 0
+    result = pipeline(clip, num_captions=2, num_beams=2)
+    (expected,) = VideoCaptioner.from_pretrained(model).caption(clip, num_captions=2, num_beams=2)
+    assert [caption["text"] for caption in result["captions"]] == [caption.text for caption in expected]
+    assert result["captions"][0]["log_probability"] <= 0
     assert pipeline([clip, clip])[1]["captions"][0]["text"] == pipeline(clip)["captions"][0]["text"]
     with pytest.raises(ConfigError, match="no option `captions`"):
         pipeline(clip, captions=2)
@@ -156,8 +156,8 @@ def test_a_kind_without_a_head_is_refused(folder, model_class, changes, kind, sl
 
 
 def test_every_kind_is_one_of_the_folders_above():
-    asked = {kind for kind, _, _ in HEADS} | {"embed", "caption", "sentence-order"}
-    assert asked == set(KINDS)
+    kinds = {kind for kind, _, _ in HEADS} | {"embed", "caption", "sentence-order"}
+    assert kinds == set(KINDS)
 
 
 @pytest.mark.parametrize("model_class", [AlbertForMultipleChoice, AlbertForQuestionAnswering, AlbertForPreTraining])
@@ -197,10 +197,10 @@ def test_parts_that_do_not_fit_are_refused(folder, tmp_path, tokenizer, make_mod
 
 
 def test_a_model_asked_for_everything_has_one_engine(folder):
-    found = load_pipelines(folder(AlbertForPreTraining))
-    assert list(found) == ["fill-mask", "sentence-order", "embed"]
-    assert len({id(pipeline.engine) for pipeline in found.values()}) == 1
-    for pipeline in found.values():
+    pipelines = load_pipelines(folder(AlbertForPreTraining))
+    assert list(pipelines) == ["fill-mask", "sentence-order", "embed"]
+    assert len({id(pipeline.engine) for pipeline in pipelines.values()}) == 1
+    for pipeline in pipelines.values():
         assert pipeline(pipeline.example)
 
 

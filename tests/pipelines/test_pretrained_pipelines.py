@@ -34,8 +34,8 @@ def shares_of_transformers(folder, tokenizer, text):
 @pytest.mark.parametrize("model_class", [AlbertForPreTraining, AlbertForMaskedLM])
 def test_every_mask_has_transformers_probabilities(folder, tokenizer, model_class):
     path = folder(model_class)
-    found = load_pipeline(path, precision="fp32")(MASKED, top=50)
-    for text, record in zip(MASKED, found, strict=True):
+    records = load_pipeline(path, precision="fp32")(MASKED, top=50)
+    for text, record in zip(MASKED, records, strict=True):
         expected = shares_of_transformers(path, tokenizer, text)
         assert record["text"] == text
         assert len(record["masks"]) == len(expected) == text.count("[MASK]")
@@ -52,12 +52,12 @@ def test_a_parameter_that_differs_is_noticed(folder, tokenizer):
     with torch.no_grad():
         model.predictions.bias[7] += 0.01
     model.save_pretrained(path, tokenizer)
-    found = load_pipeline(path, precision="fp32")(MASKED[0], top=50)["masks"][0]
+    guesses = load_pipeline(path, precision="fp32")(MASKED[0], top=50)["masks"][0]
     with torch.no_grad():
         model.predictions.bias[7] -= 0.01
     model.save_pretrained(path, tokenizer)
     expected = shares_of_transformers(path, tokenizer, MASKED[0])[0].topk(50).values.tolist()
-    assert [guess["probability"] for guess in found] != pytest.approx(expected, abs=1e-6)
+    assert [guess["probability"] for guess in guesses] != pytest.approx(expected, abs=1e-6)
 
 
 def test_the_pipeline_of_transformers_says_the_same_where_it_reads_the_same_ids(folder, tokenizer):
@@ -70,10 +70,10 @@ def test_the_pipeline_of_transformers_says_the_same_where_it_reads_the_same_ids(
             continue
         compared += 1
         expected = theirs(text)
-        found = ours(text)["masks"][0]
-        assert [guess["id"] for guess in found] == [guess["token"] for guess in expected]
-        assert [guess["probability"] for guess in found] == pytest.approx([g["score"] for g in expected], abs=5e-6)
-        assert [guess["word"] for guess in found] == [guess["token_str"].strip() for guess in expected]
+        guesses = ours(text)["masks"][0]
+        assert [guess["id"] for guess in guesses] == [guess["token"] for guess in expected]
+        assert [guess["probability"] for guess in guesses] == pytest.approx([g["score"] for g in expected], abs=5e-6)
+        assert [guess["word"] for guess in guesses] == [guess["token_str"].strip() for guess in expected]
     assert compared == 3
 
 
@@ -81,8 +81,8 @@ def test_sentence_order_is_transformers(folder, tokenizer, sentences):
     path = folder(AlbertForPreTraining)
     theirs = transformers.AlbertForPreTraining.from_pretrained(path).eval()
     pairs = list(zip(sentences[:8], sentences[8:16], strict=True))
-    found = load_pipeline(path, "sentence-order", precision="fp32")(pairs)
-    for pair, record in zip(pairs, found, strict=True):
+    records = load_pipeline(path, "sentence-order", precision="fp32")(pairs)
+    for pair, record in zip(pairs, records, strict=True):
         ids = tokenizer.encode(*pair)
         if len(ids) > 64:
             continue
@@ -99,10 +99,10 @@ def test_a_list_is_answered_as_its_values_and_in_its_order(folder, sentences):
     fill = load_pipeline(folder(AlbertForPreTraining), precision="fp32")
     texts = [f"{text} [MASK]" for text in sentences]
     together, small = fill(texts), fill(texts, batch_tokens=16)
-    for text, one, other in zip(texts, together, small, strict=True):
+    for text, of_list, of_small_batch in zip(texts, together, small, strict=True):
         alone = fill(text)
-        assert one["text"] == text
-        for record in (one, other):
+        assert of_list["text"] == text
+        for record in (of_list, of_small_batch):
             shares = [guess["probability"] for guess in record["masks"][0]]
             assert shares == pytest.approx([guess["probability"] for guess in alone["masks"][0]], abs=5e-6)
     assert fill([]) == []
@@ -116,12 +116,12 @@ def test_low_precision_is_near_fp32(folder, sentences, low_precision):
     assert near.precision == low_precision
     assert near.notes == ()
     shares = [np_shares(pipeline(texts, top=50)) for pipeline in (exact, near)]
-    for one, other in zip(*shares, strict=True):
-        assert sum(abs(one[i] - other.get(i, 0)) for i in one) < 0.05
+    for exact_answer, near_answer in zip(*shares, strict=True):
+        assert sum(abs(exact_answer[i] - near_answer.get(i, 0)) for i in exact_answer) < 0.05
     order = [load_pipeline(path, "sentence-order", precision=p) for p in ("fp32", low_precision)]
     pairs = list(pairwise(texts))
-    for one, other in zip(order[0](pairs), order[1](pairs), strict=True):
-        assert one == pytest.approx(other, abs=0.02)
+    for exact_answer, near_answer in zip(order[0](pairs), order[1](pairs), strict=True):
+        assert exact_answer == pytest.approx(near_answer, abs=0.02)
 
 
 def np_shares(records):
@@ -132,9 +132,9 @@ def test_rows_that_only_fill_up_the_table_are_never_guessed(folder, tokenizer):
     path = folder(AlbertForPreTraining, vocab_size=tokenizer.vocab_size + 60)
     guesses = load_pipeline(path, precision="fp32")("the [MASK]", top=50)["masks"][0]
     assert max(guess["id"] for guess in guesses) < tokenizer.vocab_size
-    whole = shares_of_transformers(path, tokenizer, "the [MASK]")[0]
-    assert guesses[0]["probability"] == pytest.approx(whole[: tokenizer.vocab_size].max().item(), abs=5e-6)
-    assert whole.topk(50).indices.max() >= tokenizer.vocab_size
+    table_shares = shares_of_transformers(path, tokenizer, "the [MASK]")[0]
+    assert guesses[0]["probability"] == pytest.approx(table_shares[: tokenizer.vocab_size].max().item(), abs=5e-6)
+    assert table_shares.topk(50).indices.max() >= tokenizer.vocab_size
 
 
 @pytest.mark.parametrize(

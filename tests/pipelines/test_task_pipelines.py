@@ -55,20 +55,20 @@ def test_a_text_and_a_pair_have_transformers_answers(folder, tokenizer, problem)
     ask = load_pipeline(path, precision="fp32")
     values = ["seven old wizards", ("the fox", "a lazy dog"), {"text": "서울 에서", "pair": "seven, rivers"}, "x"]
     texts = [("seven old wizards",), ("the fox", "a lazy dog"), ("서울 에서", "seven, rivers"), ("x",)]
-    for text, found in zip(texts, ask(values), strict=True):
+    for text, answer in zip(texts, ask(values), strict=True):
         logits = of_transformers("AlbertForSequenceClassification", path, *ids_and_types(tokenizer, *text)).logits[0]
         if problem == "regression":
-            assert found == {"value": pytest.approx(logits.item(), abs=1e-5)}
+            assert answer == {"value": pytest.approx(logits.item(), abs=1e-5)}
             continue
-        several = problem.startswith("multi")
-        shares = logits.sigmoid() if several else logits.softmax(-1)
-        assert list(found["probabilities"].values()) == pytest.approx(shares.tolist(), abs=5e-6)
-        assert list(found["probabilities"]) == ["red", "green", "blue"]
-        if several:
-            assert found["labels"] == [name for name, share in found["probabilities"].items() if share > 0.5]
+        is_multi_label = problem.startswith("multi")
+        shares = logits.sigmoid() if is_multi_label else logits.softmax(-1)
+        assert list(answer["probabilities"].values()) == pytest.approx(shares.tolist(), abs=5e-6)
+        assert list(answer["probabilities"]) == ["red", "green", "blue"]
+        if is_multi_label:
+            assert answer["labels"] == [name for name, share in answer["probabilities"].items() if share > 0.5]
         else:
-            assert found["index"] == logits.argmax().item()
-            assert found["label"] == COLOURS["id2label"][found["index"]]
+            assert answer["index"] == logits.argmax().item()
+            assert answer["label"] == COLOURS["id2label"][answer["index"]]
 
 
 def test_the_pipeline_of_transformers_says_the_same_where_it_reads_the_same_ids(folder, tokenizer):
@@ -87,11 +87,11 @@ def test_low_precision_is_near_fp32(folder, sentences, low_precision, problem):
     path = folder(AlbertForSequenceClassification, problem_type=problem, initializer_range=0.02, **changes)
     exact, near = (load_pipeline(path, precision=precision) for precision in ("fp32", low_precision))
     assert near.precision == low_precision
-    for one, other in zip(exact(sentences), near(sentences), strict=True):
+    for exact_answer, near_answer in zip(exact(sentences), near(sentences), strict=True):
         if problem == "regression":
-            assert one["value"] == pytest.approx(other["value"], abs=0.05)
+            assert exact_answer["value"] == pytest.approx(near_answer["value"], abs=0.05)
         else:
-            assert one["probabilities"] == pytest.approx(other["probabilities"], abs=0.02)
+            assert exact_answer["probabilities"] == pytest.approx(near_answer["probabilities"], abs=0.02)
 
 
 # --- words --------------------------------------------------------------------------------------------------------------
@@ -108,8 +108,8 @@ TEXTS = {
 @pytest.mark.parametrize("text", TEXTS)
 def test_tags_are_transformers_and_entities_stand_in_the_text_itself(folder, tokenizer, text):
     path, words = folder(AlbertForTokenClassification, **TAGGED), TEXTS[text]
-    found = load_pipeline(path, precision="fp32")(text)
-    assert found["words"] == words
+    result = load_pipeline(path, precision="fp32")(text)
+    assert result["words"] == words
     joined = " ".join(words)
     ids, spans = tokenizer.encode_with_offsets(joined)
     logits = of_transformers("AlbertForTokenClassification", path, [tokenizer.cls_id, *ids, tokenizer.sep_id]).logits[0]
@@ -117,46 +117,46 @@ def test_tags_are_transformers_and_entities_stand_in_the_text_itself(folder, tok
     starts = np.cumsum([0, *(len(word) + 1 for word in words)])
     expected = []  # the tag at the first piece that shows a character of the word
     for word, start in zip(words, starts, strict=False):
-        place = next(i for i, (a, b) in enumerate(spans) if b > start and joined[a:b].strip())
-        assert spans[place][0] < start + len(word)
-        expected.append(TAGS[best[place]])
-    assert found["tags"] == expected
+        index = next(i for i, (a, b) in enumerate(spans) if b > start and joined[a:b].strip())
+        assert spans[index][0] < start + len(word)
+        expected.append(TAGS[best[index]])
+    assert result["tags"] == expected
     entities = seqeval.get_entities(expected)
-    assert [entity["type"] for entity in found["entities"]] == [kind for kind, _, _ in entities]
-    place, places = 0, []
+    assert [entity["type"] for entity in result["entities"]] == [kind for kind, _, _ in entities]
+    end, word_spans = 0, []
     for word in words:
-        place = text.index(word, place)
-        places.append((place, place + len(word)))
-        place += len(word)
-    for entity, (_, first, last) in zip(found["entities"], entities, strict=True):
-        assert (entity["start"], entity["end"]) == (places[first][0], places[last][1])
+        start = text.index(word, end)
+        end = start + len(word)
+        word_spans.append((start, end))
+    for entity, (_, first, last) in zip(result["entities"], entities, strict=True):
+        assert (entity["start"], entity["end"]) == (word_spans[first][0], word_spans[last][1])
         assert entity["text"] == text[entity["start"] : entity["end"]]
 
 
 def test_the_texts_have_entities_of_several_words(folder):
     tag = load_pipeline(folder(AlbertForTokenClassification, **TAGGED), precision="fp32")
-    found = [entity for record in tag(list(TEXTS)) for entity in record["entities"]]
-    assert len(found) > 5
-    assert any("  " in entity["text"] or "\n" in entity["text"] or "\t" in entity["text"] for entity in found)
+    entities = [entity for record in tag(list(TEXTS)) for entity in record["entities"]]
+    assert len(entities) > 5
+    assert any("  " in entity["text"] or "\n" in entity["text"] or "\t" in entity["text"] for entity in entities)
 
 
 def test_a_list_of_words_is_tagged_as_the_text_of_them(folder):
     tag = load_pipeline(folder(AlbertForTokenClassification, **TAGGED), precision="fp32")
     words = ["the", "fox", ",", "서울에서", "jumps"]
-    (found,) = tag([words])
-    assert found["words"] == words
-    assert found["tags"] == tag(" ".join(words))["tags"]
-    assert found["entities"] == tag(" ".join(words))["entities"]
+    (result,) = tag([words])
+    assert result["words"] == words
+    assert result["tags"] == tag(" ".join(words))["tags"]
+    assert result["entities"] == tag(" ".join(words))["entities"]
 
 
 def test_a_tagger_of_characters_keeps_the_places_of_the_text(tmp_path, tokenizer, make_model):
     task = TaggingTask(name="klue-ner", layout="characters", labels=TAGS, length=64)
     save_task_model(tmp_path, make_model(AlbertForTokenClassification, **task.head()), tokenizer, task)
     text = "  서울에서   온 마법사가\n 강을 건너다 "
-    found = load_pipeline(tmp_path, precision="fp32")(text)
-    assert found["words"] == list("서울에서 온 마법사가 강을 건너다")
-    assert found["entities"]
-    for entity in found["entities"]:
+    result = load_pipeline(tmp_path, precision="fp32")(text)
+    assert result["words"] == list("서울에서 온 마법사가 강을 건너다")
+    assert result["entities"]
+    for entity in result["entities"]:
         assert entity["text"] == text[entity["start"] : entity["end"]]
         assert entity["text"].split() == [part for part in entity["text"].split() if part in text]
 
@@ -164,11 +164,11 @@ def test_a_tagger_of_characters_keeps_the_places_of_the_text(tmp_path, tokenizer
 def test_a_text_longer_than_the_model_is_tagged_to_its_end(folder, sentences):
     tag = load_pipeline(folder(AlbertForTokenClassification, **TAGGED), precision="fp32")
     text = " ".join(sentences)
-    found = tag(text)
-    assert len(found["tags"]) == len(found["words"]) > 200
-    assert found["entities"][-1]["start"] > 0.9 * len(text)
+    result = tag(text)
+    assert len(result["tags"]) == len(result["words"]) > 200
+    assert result["entities"][-1]["start"] > 0.9 * len(text)
     alone = tag(sentences[0])
-    assert found["words"][: len(alone["words"])] == alone["words"]
+    assert result["words"][: len(alone["words"])] == alone["words"]
 
 
 # --- answers ------------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ CONTEXT = "the quick brown fox,  jumps over a lazy dog; 서울 에서 wizards br
 def test_the_answer_is_the_best_span_of_transformers_logits(folder, tokenizer):
     path = folder(AlbertForQuestionAnswering)
     answer = load_pipeline(path, precision="fp32")
-    found = answer({"question": "seven old wizards?", "context": CONTEXT}, top=20)
+    result = answer({"question": "seven old wizards?", "context": CONTEXT}, top=20)
     question = tokenizer.encode("seven old wizards?")
     ids, spans = tokenizer.encode_with_offsets(CONTEXT)
     row = [tokenizer.cls_id, *question, tokenizer.sep_id, *ids, tokenizer.sep_id]
@@ -189,14 +189,14 @@ def test_the_answer_is_the_best_span_of_transformers_logits(folder, tokenizer):
     start, end = (part[0, first : first + len(ids)].double() for part in (output.start_logits, output.end_logits))
     scores = start[:, None] + end[None, :]
     allowed = torch.ones(len(ids), len(ids)).triu().tril(answer.task.max_answer_length - 1).bool()
-    places = scores.masked_fill(~allowed, -torch.inf).flatten().argsort(descending=True).tolist()
-    texts = list(dict.fromkeys(CONTEXT[spans[p // len(ids)][0] : spans[p % len(ids)][1]].strip() for p in places))
-    assert found["answer"] == texts[0] == CONTEXT[found["start"] : found["end"]]
-    assert [guess["text"] for guess in found["nbest"][:5]] == [text for text in texts if text][:5]
-    best = places[0]
-    assert found["nbest"][0]["start_score"] == pytest.approx(start[best // len(ids)].item(), abs=1e-5)
-    assert found["nbest"][0]["end_score"] == pytest.approx(end[best % len(ids)].item(), abs=1e-5)
-    assert found["score"] == pytest.approx(found["nbest"][0]["probability"])
+    best_spans = scores.masked_fill(~allowed, -torch.inf).flatten().argsort(descending=True).tolist()
+    texts = list(dict.fromkeys(CONTEXT[spans[p // len(ids)][0] : spans[p % len(ids)][1]].strip() for p in best_spans))
+    assert result["answer"] == texts[0] == CONTEXT[result["start"] : result["end"]]
+    assert [guess["text"] for guess in result["nbest"][:5]] == [text for text in texts if text][:5]
+    best = best_spans[0]
+    assert result["nbest"][0]["start_score"] == pytest.approx(start[best // len(ids)].item(), abs=1e-5)
+    assert result["nbest"][0]["end_score"] == pytest.approx(end[best % len(ids)].item(), abs=1e-5)
+    assert result["score"] == pytest.approx(result["nbest"][0]["probability"])
 
 
 def test_of_a_long_context_the_answer_may_be_in_its_last_window(folder, tokenizer):
@@ -217,27 +217,27 @@ def test_of_a_long_context_the_answer_may_be_in_its_last_window(folder, tokenize
     answer = load_pipeline(path, precision="fp32")
     for before, after in ((300, 0), (0, 300), (150, 150)):
         context = "the lazy fox " * before + "wizards" + " a calm dog" * after
-        found = answer({"question": "who?", "context": context})
-        assert (found["answer"], found["start"]) == ("wizards", context.index("wizards"))
+        result = answer({"question": "who?", "context": context})
+        assert (result["answer"], result["start"]) == ("wizards", context.index("wizards"))
 
 
 def test_several_questions_are_answered_as_one_by_one(folder):
     answer = load_pipeline(folder(AlbertForQuestionAnswering), precision="fp32")
     values = [{"question": q, "context": c} for q in ("the fox?", "강?") for c in (CONTEXT, CONTEXT * 20, "dog")]
-    for value, found in zip(values, answer(values), strict=True):
+    for value, result in zip(values, answer(values), strict=True):
         alone = answer(value)
-        assert (found["answer"], found["start"]) == (alone["answer"], alone["start"])
-        assert found["score"] == pytest.approx(alone["score"], abs=1e-5)
+        assert (result["answer"], result["start"]) == (alone["answer"], alone["start"])
+        assert result["score"] == pytest.approx(alone["score"], abs=1e-5)
     assert len(answer(values[0], top=2)["nbest"]) == 2
 
 
 def test_no_answer_is_one_of_squad_2(tmp_path, tokenizer, make_model):
     task = AnswerTask(name="squad2", version=2, length=64, threshold=-1e9)
     save_task_model(tmp_path, make_model(AlbertForQuestionAnswering), tokenizer, task)
-    found = load_pipeline(tmp_path)({"question": "the fox?", "context": CONTEXT})
-    assert (found["answer"], found["start"], found["end"]) == ("", None, None)
-    assert found["null_odds"] > -1e9
-    assert any(guess["text"] for guess in found["nbest"])
+    result = load_pipeline(tmp_path)({"question": "the fox?", "context": CONTEXT})
+    assert (result["answer"], result["start"], result["end"]) == ("", None, None)
+    assert result["null_odds"] > -1e9
+    assert any(guess["text"] for guess in result["nbest"])
 
 
 # --- choices ------------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_no_answer_is_one_of_squad_2(tmp_path, tokenizer, make_model):
 def test_the_choice_is_transformers(folder, tokenizer):
     path = folder(AlbertForMultipleChoice)
     value = {"context": "it was the fox", "question": "who jumps?", "choices": ["a dog", "a fox", "서울"]}
-    found = load_pipeline(path, precision="fp32")(value)
+    result = load_pipeline(path, precision="fp32")(value)
     rows = [tokenizer.encode(value["context"], f"{value['question']} {choice}") for choice in value["choices"]]
     width = max(map(len, rows))
     ids = [row + [0] * (width - len(row)) for row in rows]
@@ -256,9 +256,9 @@ def test_the_choice_is_transformers(folder, tokenizer):
     inputs = {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
     with torch.inference_mode():
         logits = model(**{name: torch.tensor([part]) for name, part in inputs.items()}).logits[0]
-    assert found["index"] == logits.argmax().item()
-    assert found["label"] == "ABC"[found["index"]]
-    assert list(found["probabilities"].values()) == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
+    assert result["index"] == logits.argmax().item()
+    assert result["label"] == "ABC"[result["index"]]
+    assert list(result["probabilities"].values()) == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
 
 
 # --- all of them --------------------------------------------------------------------------------------------------------
@@ -295,12 +295,12 @@ def test_what_is_no_input_is_refused_and_results_are_plain_values(folder, kind):
 def test_empty_texts_are_classified_as_in_transformers(folder, text):
     path = folder(AlbertForSequenceClassification)
     first, second = text if isinstance(text, tuple) else (text, None)
-    found = load_pipeline(path, precision="fp32")(["the fox", text])[1]["probabilities"]
+    probabilities = load_pipeline(path, precision="fp32")(["the fox", text])[1]["probabilities"]
     inputs = transformers.AutoTokenizer.from_pretrained(path)(first, second or None, return_tensors="pt")
     model = transformers.AlbertForSequenceClassification.from_pretrained(path).eval()
     with torch.inference_mode():
         expected = model(**inputs).logits.softmax(-1)[0].tolist()
-    assert list(found.values()) == pytest.approx(expected, abs=1e-5)
+    assert list(probabilities.values()) == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_empty_text_has_no_entities_as_in_transformers(folder):
@@ -309,10 +309,10 @@ def test_an_empty_text_has_no_entities_as_in_transformers(folder):
     assert load_pipeline(path)(["the fox", ""])[1] == {"words": [], "tags": [], "entities": []}
 
 
-@pytest.mark.parametrize("several", [np.array, pd.Series, iter, lambda texts: (text for text in texts), deque])
-def test_several_texts_may_be_of_any_kind_that_has_an_order(folder, several):
+@pytest.mark.parametrize("collect", [np.array, pd.Series, iter, lambda texts: (text for text in texts), deque])
+def test_several_texts_may_be_of_any_kind_that_has_an_order(folder, collect):
     pipeline, texts = load_pipeline(folder(AlbertForSequenceClassification)), ["the fox", "", "a dog"]
-    assert pipeline(several(texts)) == pipeline(texts)
+    assert pipeline(collect(texts)) == pipeline(texts)
     for value in (pd.DataFrame({"text": texts}), set(texts)):  # the names of columns; without an order
         with pytest.raises(DataError):
             pipeline(value)

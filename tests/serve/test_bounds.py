@@ -56,7 +56,10 @@ def test_features_made_in_parts_are_those_of_the_whole(folders, kind, monkeypatc
     assert len(calls) > 2
     for name in ("input_ids", "token_type_ids", "offsets", "examples", "left_out"):
         np.testing.assert_array_equal(getattr(features, name), getattr(expected, name))
-    for arrays, expected_arrays in ((features.per_sequence, expected.per_sequence), (features.per_token, expected.per_token)):
+    for arrays, expected_arrays in (
+        (features.per_sequence, expected.per_sequence),
+        (features.per_token, expected.per_token),
+    ):
         assert arrays.keys() == expected_arrays.keys()
         for name, array in expected_arrays.items():
             np.testing.assert_array_equal(arrays[name], array)

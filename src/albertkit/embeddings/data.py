@@ -420,9 +420,14 @@ class TextInput:
 
     def texts(self, bad_rows: BadRows) -> Iterator[FileText]:
         """Yield the texts, in order; bad rows are added to `bad_rows`."""
-        return self._texts_of_table(bad_rows) if self.is_table else self._texts_of_lines(bad_rows)
-
-    def _texts_of_lines(self, bad_rows: BadRows) -> Iterator[FileText]:
+        if self.is_table:
+            text = self.text or "text"
+            with Table(self.file, quoted=self.quoted, bad_rows=bad_rows) as table:
+                if self.columns is not None:
+                    table.without_header([name.strip() for name in self.columns.split(",")])
+                for row in table.rows([text] if self.id is None else [text, self.id]):
+                    yield FileText(row.number, None if self.id is None else row.values[self.id], row.values[text])
+            return
         file = self.find_file()
         with ByteStream(file) as stream:
             for number, line in lines(stream):
@@ -432,14 +437,6 @@ class TextInput:
                     bad_rows.add(file.path, number, NOT_UTF8, not_utf8(file.path))
                 else:
                     yield FileText(number - 1, None, line)
-
-    def _texts_of_table(self, bad_rows: BadRows) -> Iterator[FileText]:
-        text = self.text or "text"
-        with Table(self.file, quoted=self.quoted, bad_rows=bad_rows) as table:
-            if self.columns is not None:
-                table.without_header([name.strip() for name in self.columns.split(",")])
-            for row in table.rows([text] if self.id is None else [text, self.id]):
-                yield FileText(row.number, None if self.id is None else row.values[self.id], row.values[text])
 
 
 Kind = Literal["scores", "nli", "pairs", "texts"]

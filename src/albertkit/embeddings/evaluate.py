@@ -427,18 +427,13 @@ def _group_column(kind: str, file: DataFile) -> str:
         try:
             choose_form(table, layout.forms, layout.labels, True, kind)
         except DataError as error:
-            fitting_kinds = [name for name in LAYOUTS if name != kind and _fits(table, name)]
-            if fitting_kinds:
-                hint = f"this looks like {fitting_kinds[0]}: {fitting_kinds[0]}={file}"
-                raise DataError(error.slug, error.message, hint) from None
+            for other_kind in LAYOUTS:
+                forms = [form for form in OFFICIAL[other_kind].forms if not form.header]
+                if other_kind != kind and any(set(form.wanted(True)) <= set(table.columns) for form in forms):
+                    hint = f"this looks like {other_kind}: {other_kind}={file}"
+                    raise DataError(error.slug, error.message, hint) from None
             raise
         return LAYOUTS[kind] if LAYOUTS[kind] in table.columns else ""
-
-
-def _fits(table: Table, kind: str) -> bool:
-    """Return whether a table has the columns of another official kind by name."""
-    forms = [form for form in OFFICIAL[kind].forms if not form.header]
-    return any(set(form.wanted(True)) <= set(table.columns) for form in forms)
 
 
 def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

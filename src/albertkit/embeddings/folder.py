@@ -422,7 +422,16 @@ def write_encoder(folder: str | Path, encoder: EncoderParts) -> None:
     path = Path(folder)
     encoder.albert.save_pretrained(path, encoder.tokenizer)
     kinds = ["Transformer", "Pooling"]
-    write_json(path / "1_Pooling" / "config.json", _pooling_config(encoder))
+    poolings = check_pooling(encoder.pooling)
+    hidden_size = encoder.albert.config.hidden_size
+    # The older layout, which every sentence-transformers reads, if it has the order of the poolings.
+    if poolings == tuple(name for name in _FLAGS.values() if name in poolings):
+        pooling_config: dict[str, Any] = {"word_embedding_dimension": hidden_size}
+        pooling_config |= {flag: name in poolings for flag, name in _FLAGS.items()}
+    else:
+        pooling_config = {"embedding_dimension": hidden_size, "pooling_mode": list(poolings)}
+    pooling_config["include_prompt"] = encoder.include_prompt
+    write_json(path / "1_Pooling" / "config.json", pooling_config)
     if encoder.projection is not None:
         linear, name = encoder.projection.linear, encoder.projection.activation_name
         config = {
@@ -450,14 +459,3 @@ def write_encoder(folder: str | Path, encoder: EncoderParts) -> None:
         if re.fullmatch(rf"\d_({'|'.join(_ORDER)})", old.name) and old.name not in folders:
             shutil.rmtree(old)
     sync_folder(path)
-
-
-def _pooling_config(encoder: EncoderParts) -> dict[str, Any]:
-    """Return the older layout, which every sentence-transformers reads, if it has the order of the poolings."""
-    poolings = check_pooling(encoder.pooling)
-    config: dict[str, Any] = {"word_embedding_dimension": encoder.albert.config.hidden_size}
-    if poolings == tuple(name for name in _FLAGS.values() if name in poolings):
-        config |= {flag: name in poolings for flag, name in _FLAGS.items()}
-    else:
-        config = {"embedding_dimension": encoder.albert.config.hidden_size, "pooling_mode": list(poolings)}
-    return config | {"include_prompt": encoder.include_prompt}

@@ -151,21 +151,17 @@ class FillMask(Pipeline[str]):
     ) -> list[Result]:
         """Return `text` and `masks`: guesses, best first, with `piece`, `word` (as read in a text), `id`, `probability`."""
         check_top(top, MAX_GUESSES)
-        return [
-            {"text": text, "masks": [self._guesses(row, shares, top) for row, shares in zip(*masks, strict=True)]}
-            for text, masks in zip(inputs, outputs, strict=True)
-        ]
-
-    def _guesses(self, ids: np.ndarray, probabilities: np.ndarray, top: int) -> list[Result]:
-        return [
-            {
-                "piece": self.tokenizer.id_to_piece(i),
-                "word": self.tokenizer.decode([i]).strip(),
-                "id": i,
-                "probability": p,
-            }
-            for i, p in zip(ids[:top].tolist(), probabilities[:top].tolist(), strict=True)
-        ]
+        records: list[Result] = []
+        for text, masks in zip(inputs, outputs, strict=True):
+            guesses_of_masks = []
+            for ids, probabilities in zip(*masks, strict=True):
+                guesses = []
+                for i, probability in zip(ids[:top].tolist(), probabilities[:top].tolist(), strict=True):
+                    piece, word = self.tokenizer.id_to_piece(i), self.tokenizer.decode([i]).strip()
+                    guesses.append({"piece": piece, "word": word, "id": i, "probability": probability})
+                guesses_of_masks.append(guesses)
+            records.append({"text": text, "masks": guesses_of_masks})
+        return records
 
 
 class SentenceOrder(Pipeline[tuple[str, str]]):

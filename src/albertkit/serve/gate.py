@@ -149,8 +149,11 @@ class Visitors:
     def refuse(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
         """Return the error for a request that another site's page may have sent; None for all others."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self._looks_at_host and path not in PROBES and not self._is_known(host):
-            hint = f"albertkit serve … --allow-host {_host_name(host)[:80] or 'NAME'}"
+        name = _host_name(host)
+        is_local = is_loopback(name) or name.endswith(".localhost")
+        is_known = is_local or name in self._hosts or ANY in self._hosts
+        if self._looks_at_host and path not in PROBES and not is_known:
+            hint = f"albertkit serve … --allow-host {name[:80] or 'NAME'}"
             return ServiceError("not-allowed", f"the service is not known as `{host[:80]}`", hint, status=403)
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         site = headers.get(b"sec-fetch-site", b"").decode("latin-1").lower()
@@ -159,10 +162,6 @@ class Visitors:
         fact = f"a page of `{origin[:80] or site[:80]}` sent this request"
         hint = f"albertkit serve … --allow-origin {origin[:80] or 'https://HOST'}"
         return ServiceError("not-allowed", fact, hint, status=403)
-
-    def _is_known(self, host: str) -> bool:
-        name = _host_name(host)
-        return ANY in self._hosts or name in self._hosts or is_loopback(name) or name.endswith(".localhost")
 
     def _is_own(self, origin: str, site: str, host: str) -> bool:
         if origin in self._origins or ANY in self._origins:

@@ -74,14 +74,14 @@ def read_body(body: bytes, model: type[BaseModel]) -> BaseModel:
     except ValueError as error:
         details = {"type": "json_invalid", "loc": ("body", 0), "msg": "JSON decode error", "ctx": {"error": str(error)}}
         raise RequestValidationError([details]) from None
+
+    def check_keys(pairs: list[tuple[str, Any]]) -> None:
+        _check_once([name for name, _ in pairs], "an object")
+
     # Each key has a colon: where texts have more, or objects are nested, the keys are looked at one by one.
     if isinstance(value, dict) and body.count(b":") > len(value):
-        json.loads(body, object_pairs_hook=_check_keys, parse_int=str, parse_float=str)
+        json.loads(body, object_pairs_hook=check_keys, parse_int=str, parse_float=str)
     return validate(value, model)
-
-
-def _check_keys(pairs: list[tuple[str, Any]]) -> None:
-    _check_once([name for name, _ in pairs], "an object")
 
 
 def _check_once(names: Sequence[str], container: str) -> None:
@@ -106,35 +106,28 @@ class StrictRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler, which gets the body as the route's model."""
-        handle, model = super().get_route_handler(), self._model()
-        is_form = self.body_field is not None and isinstance(self.body_field.field_info, Form)
+        handle = super().get_route_handler()
+        info = None if self.body_field is None else self.body_field.field_info
+        model: Any = getattr(info, "annotation", None)
+        is_json = isinstance(model, type) and issubclass(model, BaseModel)
 
         async def handle_strict(request: Request) -> Response:
-            if is_form:  # FastAPI would report every error as a body that cannot be parsed
+            if isinstance(info, Form):  # FastAPI would report every error as a body that cannot be parsed
                 try:
                     form = await request.form(max_files=1, max_fields=_FIELDS)
                 except (ValueError, LookupError) as error:  # a `charset` that Python knows and cannot read
                     fact, hint = f"the form cannot be read: {error}", "send it in UTF-8"
                     raise ServiceError("bad-input", fact, hint, status=400) from None
                 _check_once([name for name, _ in form.multi_items()], "the form")
-            elif model is not None and "json" in request.headers.get("Content-Type", "").lower():
+            elif is_json and "json" in request.headers.get("Content-Type", "").lower():
                 body = await request.body()
                 if body:
-                    request._json = await _off_the_loop(body, partial(read_body, body, model))
+                    parse = partial(read_body, body, model)
+                    if len(body) <= _MAX_BYTES_ON_LOOP:
+                        request._json = parse()
+                    else:
+                        request._json = await asyncio.get_running_loop().run_in_executor(_threads, parse)
                     request._headers = Headers({**request.headers, "content-type": "application/json"})  # or text/json
             return await handle(request)
 
         return handle_strict
-
-    def _model(self) -> type[BaseModel] | None:
-        field = self.body_field
-        kind = None if field is None else field.field_info.annotation
-        return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-
-
-async def _off_the_loop(body: bytes, parse: Callable[[], Any]) -> Any:
-    return (
-        parse()
-        if len(body) <= _MAX_BYTES_ON_LOOP
-        else await asyncio.get_running_loop().run_in_executor(_threads, parse)
-    )

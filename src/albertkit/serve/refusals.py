@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -106,15 +106,14 @@ def on_bad_request(request: Request, error: Exception) -> JSONResponse:
         fact = f"the body is sent as {content_type or 'nothing that is named'}"
         hint = "send `Content-Type: application/json`"
         return on_error(request, ServiceError("bad-input", fact, hint, status=400))
-    messages = "; ".join(f"{_field_path(details['loc'])}: {details['msg']}" for details in errors[:_MAX_ERRORS])
-    more_errors = f"; and {len(errors) - _MAX_ERRORS} more" if len(errors) > _MAX_ERRORS else ""
+    messages = []
+    for details in errors[:_MAX_ERRORS]:
+        field_path = ".".join(str(part) for part in details["loc"] if not _TYPE.match(str(part)))
+        messages.append(f"{field_path}: {details['msg']}")
+    if len(errors) > _MAX_ERRORS:
+        messages.append(f"and {len(errors) - _MAX_ERRORS} more")
     hint = "GET /openapi.json says what each endpoint takes"
-    return on_error(request, ServiceError("bad-input", f"{messages}{more_errors}", hint, status=422))
-
-
-def _field_path(parts: Sequence[str | int]) -> str:
-    """Return the path of a field in the body, without the names of types that pydantic adds for unions."""
-    return ".".join(str(part) for part in parts if isinstance(part, int) or not _TYPE.match(part))
+    return on_error(request, ServiceError("bad-input", "; ".join(messages), hint, status=422))
 
 
 def on_http_error(request: Request, error: Exception) -> JSONResponse:

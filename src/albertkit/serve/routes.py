@@ -113,16 +113,15 @@ async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Respo
     """Vectors of texts."""
 
     def shaped(model: str, results: list[Any]) -> dict[str, Any]:
+        data = []
+        for index, result in enumerate(results):
+            vector = result["embedding"]
+            if body.encoding_format != "float":
+                vector = base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode("ascii")
+            data.append({"object": "embedding", "index": index, "embedding": vector})
         tokens = sum(result["tokens"] for result in results)
-        return {
-            "object": "list",
-            "data": [
-                {"object": "embedding", "index": n, "embedding": _vector(result["embedding"], body.encoding_format)}
-                for n, result in enumerate(results)
-            ],
-            "model": model,
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        }
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"object": "list", "data": data, "model": model, "usage": usage}
 
     return await service_of(request).run(
         request,
@@ -201,9 +200,3 @@ def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
     sequences = [np.array([specials[0], *row[:room], specials[1]], np.int32) for row in rows]
     left_out = np.array([max(len(row) - room, 0) for row in rows], np.int64)
     return Features.of([(row, len(row)) for row in sequences], range(len(sequences)), left_out=left_out)
-
-
-def _vector(vector: np.ndarray, encoding: str) -> Any:
-    if encoding == "float":
-        return vector
-    return base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode("ascii")

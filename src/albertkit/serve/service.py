@@ -98,10 +98,6 @@ class Models:
         """Return the names of the models that have a kind."""
         return [name for name, pipelines in self._pipelines.items() if kind in pipelines]
 
-    def _notes(self, name: str, facts: Mapping[str, LoadedModel]) -> list[str]:
-        exit_notes = ["trained without exits: all layers are run"] if name in self._without_exits else []
-        return [*(facts[name].notes if name in facts else ()), *exit_notes]
-
     def description(self, name: str, facts: Mapping[str, LoadedModel]) -> dict[str, Any]:
         """Return the fields of a model in `/info`, named as in text-embeddings-inference."""
         pipelines: dict[str, Any] = {kind: loaded for kind, loaded in self._pipelines[name].items() if loaded}
@@ -119,16 +115,18 @@ class Models:
 
     def listing(self, facts: Mapping[str, LoadedModel]) -> list[dict[str, Any]]:
         """Return the entry of each model in `/models`. `precision` is None while it is being loaded."""
-        return [
-            {
-                "name": name,
-                "kinds": list(pipelines),
-                "precision": facts[name].precision if name in facts else None,
-                "notes": self._notes(name, facts),
-                "examples": {kind: pipeline.example for kind, pipeline in pipelines.items() if pipeline is not None},
-            }
-            for name, pipelines in self._pipelines.items()
-        ]
+        entries = []
+        for name, pipelines in self._pipelines.items():
+            loaded = facts.get(name)
+            notes = list(loaded.notes) if loaded else []
+            if name in self._without_exits:
+                notes.append("trained without exits: all layers are run")
+            examples = {kind: pipeline.example for kind, pipeline in pipelines.items() if pipeline is not None}
+            precision = loaded.precision if loaded else None
+            entries.append(
+                {"name": name, "kinds": list(pipelines), "precision": precision, "notes": notes, "examples": examples}
+            )
+        return entries
 
 
 T = TypeVar("T")

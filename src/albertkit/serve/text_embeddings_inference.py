@@ -109,7 +109,8 @@ async def predict(body: schemas.PredictRequest, request: Request) -> Response:
     function = body.parameters.function_to_apply if body.parameters else None
     top_k = body.parameters.top_k if body.parameters else None
     is_batch = isinstance(inputs, list) and isinstance(inputs[0], list)
-    values = [tuple(value) if len(value) == 2 else value[0] for value in _batch(inputs)]
+    rows = inputs if is_batch else [[inputs] if isinstance(inputs, str) else inputs]
+    values = [tuple(row) if len(row) == 2 else row[0] for row in rows]
     raw = body.raw_scores or function == "none"
 
     def shaped(_: str, results: list[Any]) -> Any:
@@ -184,12 +185,6 @@ async def root(body: schemas.AnyRequest, request: Request) -> Response:
 
 
 # --- parts of the endpoints -----------------------------------------------------------------------------------------------
-
-
-def _batch(inputs: Any) -> Sequence[Sequence[str]]:
-    if isinstance(inputs, str):
-        return [[inputs]]
-    return inputs if isinstance(inputs[0], list) else [inputs]
 
 
 def _first_kind(request: Request, model: Any, kinds: Sequence[str]) -> str:

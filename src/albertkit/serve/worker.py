@@ -79,19 +79,13 @@ def _load(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
         if first.precision == "int8" and not is_onnx_folder(Path(folder)):
             hint = "serve it with --precision bf16, measure it on examples (`albertkit compare-precision MODEL DATA`)"
             compare_precision(folder, precision="int8").require(options.force, hint)
-        _warm_up(models[name])
         for pipeline in models[name].values():
             if isinstance(pipeline, Pipeline):
+                # The first call of a kernel compiles or loads it, and no client should wait for that.
+                with contextlib.suppress(AlbertKitError):  # an example may be longer than a tiny model reads
+                    pipeline(pipeline.example)
                 pipeline.engine.follows_weights = False  # no other code changes the model
     return models, facts
-
-
-def _warm_up(pipelines: dict[str, Any]) -> None:
-    """Answer every kind's example: the first call of a kernel compiles or loads it, and no client should wait for that."""
-    for pipeline in pipelines.values():
-        if isinstance(pipeline, Pipeline):
-            with contextlib.suppress(AlbertKitError):  # an example may be longer than a tiny model reads
-                pipeline(pipeline.example)
 
 
 def _answer(models: Models, work: WorkMessage, batch_tokens: int) -> Done | Failed:

@@ -93,7 +93,18 @@ def bridge(source: FoundModel, config_file: Path | None, lossy: bool) -> None:
             f"for the exact model use num_hidden_groups {layers}",
         )
     source.config = target
-    _share(source, layers, groups)
+    # Layers are assigned as `AlbertEncoder.group_of_layer` does it.
+    prefix = "albert." + _GROUP
+    of_layer = [int(layer / layers * groups) for layer in range(layers)]
+    parts = [name.removeprefix(prefix.format(0)) for name in source.tensors if name.startswith(prefix.format(0))]
+    for part in parts:
+        stack = [source.tensors.pop(prefix.format(layer) + part) for layer in range(layers)]
+        for group in range(groups):
+            members = torch.stack([stack[layer] for layer in range(layers) if of_layer[layer] == group]).double()
+            mean = members.mean(0)
+            name = prefix.format(group) + part
+            source.tensors[name] = mean.float()
+            source.relative_errors[name] = float((members - mean).norm() / members.norm().clamp(min=1e-30))
     source.notes.append(f"{layers} layers averaged into {groups}: a start for training, not the model that it was")
 
 
@@ -107,18 +118,3 @@ def _check_same(exact: AlbertConfig, target: AlbertConfig, file: Path) -> None:
             "leave --config out, or correct these values; embeddings are not factorised, because BERT normalises them at "
             "width H and ALBERT at width E",
         )
-
-
-def _share(source: FoundModel, layers: int, groups: int) -> None:
-    """Replace the tensors of each group's layers by their mean."""
-    prefix = "albert." + _GROUP
-    of_layer = [int(layer / layers * groups) for layer in range(layers)]
-    parts = [name.removeprefix(prefix.format(0)) for name in source.tensors if name.startswith(prefix.format(0))]
-    for part in parts:
-        stack = [source.tensors.pop(prefix.format(layer) + part) for layer in range(layers)]
-        for group in range(groups):
-            members = torch.stack([stack[layer] for layer in range(layers) if of_layer[layer] == group]).double()
-            mean = members.mean(0)
-            name = prefix.format(group) + part
-            source.tensors[name] = mean.float()
-            source.relative_errors[name] = float((members - mean).norm() / members.norm().clamp(min=1e-30))

@@ -111,7 +111,12 @@ def _fetch_folder(address: str) -> tuple[Path, str]:
 def fetch_archive(address: str) -> tuple[Path, str]:
     """Return the local copy of a published archive, and a line about it."""
     plain, _, fragment = address.partition("#")
-    expected_sha256 = _sha256(fragment, address)
+    expected_sha256 = ""
+    if fragment:
+        match = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
+        if not match:
+            raise DataError("bad-value", f"`#{fragment}` in `{address}`", "write #sha256= and 64 hexadecimal digits")
+        expected_sha256 = match[1].lower()
     url, name = _download_address(plain)
     folder = cache_folder() / "models" / f"{name}-{sha256_bytes(url.encode())[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -178,23 +183,26 @@ def _download(system: Any, path: str, url: str, partial: Path, size: int | None)
 
 def _check_download(file: Path, url: str, info: dict[str, Any], is_archive: bool) -> None:
     """Compare a download with what the server states of it; a broken one is removed."""
-    problem = ""
-    size, stated = file.stat().st_size, _stated_md5(info, url)
-    if info.get("size") is not None and size != info["size"]:
-        problem = f"{size:,} bytes arrived, the server states {info['size']:,}"
-    elif stated and (md5 := _md5(file)) != stated:
-        problem = f"its MD5 is {md5}, the server states {stated}"
-    elif is_archive and not _is_archive(file):
-        file.unlink()
-        kind = info.get("mimetype")
-        fact = f"`{url}` is not an archive{f', but {kind}' if kind else ''}"
+    size = file.stat().st_size
+    stated_md5 = md5 = _stated_md5(info, url)
+    with open(file, "rb") as stream:
+        begin = stream.read(512)
+        if stated_md5:
+            stream.seek(0)
+            md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    hint = "run the same command again; nothing of the broken file is kept"
+    if info.get("size") not in (None, size):
+        error = CheckpointError("corrupt", f"`{url}`: {size:,} bytes arrived, the server states {info['size']:,}", hint)
+    elif md5 != stated_md5:
+        error = CheckpointError("corrupt", f"`{url}`: its MD5 is {md5}, the server states {stated_md5}", hint)
+    elif is_archive and not (begin.startswith((b"\x1f\x8b", b"PK\x03\x04")) or begin[257:262] == b"ustar"):
+        kind = f", but {info['mimetype']}" if info.get("mimetype") else ""
         hint = "give the address of a .tar.gz, .tgz, .tar or .npz; or download it with a browser and give the file"
-        raise CheckpointError("wrong-kind", fact, hint)
-    if problem:
-        file.unlink()
-        raise CheckpointError(
-            "corrupt", f"`{url}`: {problem}", "run the same command again; nothing of the broken file is kept"
-        )
+        error = CheckpointError("wrong-kind", f"`{url}` is not an archive{kind}", hint)
+    else:
+        return
+    file.unlink()
+    raise error
 
 
 def _stated_md5(info: dict[str, Any], url: str) -> str | None:
@@ -205,17 +213,6 @@ def _stated_md5(info: dict[str, Any], url: str) -> str | None:
                 return base64.b64decode(str(info[key]), validate=True).hex()
     tag = str(info.get("ETag") or "").strip('"').lower()  # Google's and Amazon's storage: the MD5 of a file in one part
     return tag if _MD5.fullmatch(tag) and re.search(r"storage\.googleapis\.com|amazonaws\.com|^s3", url) else None
-
-
-def _md5(file: Path) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-
-
-def _is_archive(file: Path) -> bool:
-    with open(file, "rb") as stream:
-        begin = stream.read(512)
-    return begin.startswith((b"\x1f\x8b", b"PK\x03\x04")) or begin[257:262] == b"ustar"
 
 
 def _download_address(address: str) -> tuple[str, str]:
@@ -230,15 +227,6 @@ def _download_address(address: str) -> tuple[str, str]:
     if (bucket := _BUCKET.match(address)) and find_spec("gcsfs") is None:
         address = f"https://storage.googleapis.com/{bucket[1]}"
     return address, name
-
-
-def _sha256(fragment: str, address: str) -> str | None:
-    if not fragment:
-        return None
-    match = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
-    if not match:
-        raise DataError("bad-value", f"`#{fragment}` in `{address}`", "write #sha256= and 64 hexadecimal digits")
-    return match[1].lower()
 
 
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz)$")
@@ -313,21 +301,17 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundMo
             source.add(full, tensor, name)
         else:
             source.unknown.append(name)
-    _drop_copies(source, folder)
-    if is_bert:
-        bert.bridge(source, config_file, lossy)
-    return source
-
-
-def _drop_copies(source: FoundModel, folder: Path) -> None:
-    """Leave each tied tensor under one name."""
+    # A tied tensor stays under one name.
     for copy, original in TIED.items():
-        tensor = source.tensors.pop(copy, None)
-        if tensor is None:
+        copied_tensor = source.tensors.pop(copy, None)
+        if copied_tensor is None:
             continue
         source.skipped["tied copy"] += 1
-        if not torch.equal(source.tensors.setdefault(original, tensor), tensor):
+        if not torch.equal(source.tensors.setdefault(original, copied_tensor), copied_tensor):
             fact = f"{copy} and {original} in `{folder}` differ; in ALBERT they are one tensor"
             raise CheckpointError(
                 "weights-mismatch", fact, "save the model with tied weights (tie_word_embeddings true)"
             )
+    if is_bert:
+        bert.bridge(source, config_file, lossy)
+    return source

@@ -100,7 +100,19 @@ def choose_head(source: FoundModel, head: str | None, path: str) -> str:
     if "qa_outputs" in parts:
         return "question-answering"
     if "classifier" in parts:
-        return _choose_classifier(source, path)
+        outputs = _outputs(source.tensors)
+        pooler = "albert.pooler.weight" in source.tensors
+        google = "TensorFlow" in source.kind
+        if not pooler and not google:
+            return "token-classification"
+        if outputs > 1 and google:
+            return "classification"
+        doubt = f"{outputs} outputs: classes of sequences and of tokens look the same"
+        choices = "--head classification or token-classification"
+        if outputs == 1:
+            doubt = "one output: a regression (GLUE's sts-b) and multiple choice (RACE) look the same"
+            choices = "--head regression or --head multiple-choice"
+        raise CheckpointError("ambiguous", f"the classifier in `{path}` has {doubt}", f"say which it is: {choices}")
     if "sop_classifier" in parts:
         return "pretraining"
     return "masked-lm" if "predictions" in parts else "encoder"
@@ -114,7 +126,8 @@ def with_labels(config: AlbertConfig, head: str, tensors: Mapping[str, Tensor]) 
     outputs = 1 if head == "regression" else _outputs(tensors) or config.num_labels
     if config.num_labels != outputs or "id2label" not in foreign:
         labels = {number: f"LABEL_{number}" for number in range(outputs)}
-        foreign["id2label"], foreign["label2id"] = labels, {label: number for number, label in labels.items()}
+        foreign["id2label"] = labels
+        foreign["label2id"] = {label: number for number, label in labels.items()}
         foreign.pop("num_labels", None)
     if head == "regression":
         foreign["problem_type"] = "regression"
@@ -129,21 +142,6 @@ def _outputs(tensors: Mapping[str, Tensor]) -> int:
     """Return how many outputs the classifier has; 0 without one."""
     weight = tensors.get("classifier.weight")
     return 0 if weight is None or weight.dim() != 2 else len(weight)
-
-
-def _choose_classifier(source: FoundModel, path: str) -> str:
-    outputs, pooler = _outputs(source.tensors), "albert.pooler.weight" in source.tensors
-    google = "TensorFlow" in source.kind
-    if not pooler and not google:
-        return "token-classification"
-    if outputs > 1 and google:
-        return "classification"
-    doubt = f"{outputs} outputs: classes of sequences and of tokens look the same"
-    choices = "--head classification or token-classification"
-    if outputs == 1:
-        doubt = "one output: a regression (GLUE's sts-b) and multiple choice (RACE) look the same"
-        choices = "--head regression or --head multiple-choice"
-    raise CheckpointError("ambiguous", f"the classifier in `{path}` has {doubt}", f"say which it is: {choices}")
 
 
 def fit(

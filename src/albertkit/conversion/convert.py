@@ -163,7 +163,8 @@ def _tf1_variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> dict[
 
 
 def _is_identity(tensors: Mapping[str, Tensor]) -> bool:
-    weight, bias = tensors[f"{names.MAPPING_IN}weight"], tensors[f"{names.MAPPING_IN}bias"]
+    weight = tensors[f"{names.MAPPING_IN}weight"]
+    bias = tensors[f"{names.MAPPING_IN}bias"]
     return torch.equal(weight, torch.eye(len(weight))) and not bias.any()
 
 
@@ -206,7 +207,14 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
             theirs = their_class.from_pretrained(folder, dtype=torch.float32).eval()
     except Exception as error:  # whatever another program's loader raises; the tensors are compared already
         return None, f"{peer} does not load the folder, outputs were not compared: {type(error).__name__}: {error}"
-    inputs = _random_inputs(ours)
+    config = ours.config
+    rows = (_ROWS, 2) if isinstance(ours, AlbertForMultipleChoice) else (_ROWS,)
+    shape = (*rows, min(_LENGTH, config.max_position_embeddings))
+    generator = torch.Generator().manual_seed(0)
+    inputs = {
+        "input_ids": torch.randint(config.vocab_size, shape, generator=generator),
+        "token_type_ids": torch.randint(config.type_vocab_size, shape, generator=generator),
+    }
     with torch.no_grad():
         our_outputs, their_outputs = ours(**inputs), theirs(**inputs)
     pairs = [
@@ -225,17 +233,6 @@ def _check_equal(name: str, copy: Tensor, tensor: Tensor) -> None:
         same_shape = copy.shape == tensor.shape
         difference = f"{float((copy - tensor).abs().max()):.2g}" if same_shape else f"its shape, {list(copy.shape)}"
         raise MachineError("internal-error", f"{name}, written and read again, differs by {difference}", _REPORT)
-
-
-def _random_inputs(model: PretrainedAlbert) -> dict[str, Tensor]:
-    config = model.config
-    rows = (_ROWS, 2) if isinstance(model, AlbertForMultipleChoice) else (_ROWS,)
-    shape = (*rows, min(_LENGTH, config.max_position_embeddings))
-    generator = torch.Generator().manual_seed(0)
-    return {
-        "input_ids": torch.randint(config.vocab_size, shape, generator=generator),
-        "token_type_ids": torch.randint(config.type_vocab_size, shape, generator=generator),
-    }
 
 
 _HEADING = "## Conversion"

@@ -107,7 +107,15 @@ def init_model(
     loaded = AlbertTokenizer.from_pretrained(tokenizer)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        albert_config = _configuration(size, config, loaded, changes)
+        ids = special_ids(loaded)
+        if config is None:
+            values = {"vocab_size": loaded.vocab_size, **ids, **changes}
+            albert_config = AlbertConfig.from_size(size or "base", **values)
+        elif size is None:
+            albert_config = config_for(config, loaded.vocab_size, ids).with_changes(**changes)
+        else:
+            fact = f"both a size ({size}) and a configuration (`{config}`)"
+            raise ConfigError("conflicting-options", fact, "give one of them")
         torch.manual_seed(seed)
         model = AlbertForPreTraining(albert_config)
         with atomic_folder(out) as folder:
@@ -117,25 +125,12 @@ def init_model(
     shapes = {name: (list(tensor.shape), "F32") for name, tensor in model.state_dict().items()}
     parts, _ = count_parts(shapes, albert_config)
     order = parts["sentence-order head"]
-    total, advice = model.num_parameters(), dict.fromkeys(str(warning.message) for warning in caught)
+    total = model.num_parameters()
+    advice = dict.fromkeys(str(warning.message) for warning in caught)
     without_pooler = total - order - parts["pooler"]
     return InitReport(
         out, albert_config.vocab_size, parts, total, albert_config.num_parameters(), without_pooler, tuple(advice)
     )
-
-
-def _configuration(
-    size: str | None, file: str | Path | None, tokenizer: AlbertTokenizer, changes: dict[str, Any]
-) -> AlbertConfig:
-    """Return the configuration asked for, with the tokenizer's vocabulary and special ids."""
-    ids = special_ids(tokenizer)
-    if file is None:
-        return AlbertConfig.from_size(size or "base", **{"vocab_size": tokenizer.vocab_size, **ids, **changes})
-    if size is not None:
-        raise ConfigError(
-            "conflicting-options", f"both a size ({size}) and a configuration (`{file}`)", "give one of them"
-        )
-    return config_for(file, tokenizer.vocab_size, ids).with_changes(**changes)
 
 
 def special_ids(tokenizer: AlbertTokenizer) -> dict[str, int]:

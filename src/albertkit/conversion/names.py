@@ -51,7 +51,9 @@ _RANKS = {
 _HEAD_DIMENSION = {TensorLayout.TO_HEADS: 1, TensorLayout.HEADS_BIAS: 0, TensorLayout.FROM_HEADS: 0}
 
 _AS_IS, _TRANSPOSED = TensorLayout.AS_IS, TensorLayout.TRANSPOSED
-_TO_HEADS, _HEADS_BIAS, _FROM_HEADS = TensorLayout.TO_HEADS, TensorLayout.HEADS_BIAS, TensorLayout.FROM_HEADS
+_TO_HEADS = TensorLayout.TO_HEADS
+_HEADS_BIAS = TensorLayout.HEADS_BIAS
+_FROM_HEADS = TensorLayout.FROM_HEADS
 
 MAPPING_IN = "albert.encoder.embedding_hidden_mapping_in."  # absent from TensorFlow's files when E = H
 

@@ -200,7 +200,12 @@ def _name_variables(
             "wrong-kind", fact, "give a checkpoint of google-research/albert or of the TensorFlow Model Garden"
         )
     by_name = {name: shapes[key] for key, (name, _) in parameters.items()}
-    config, notes = _google_config(folders, config_file, _facts_of_shapes(by_name))
+    facts = []
+    for key, name, dimension in _FACTS:
+        shape = by_name.get(name, ())
+        if len(shape) > dimension:
+            facts.append(f"{key} {shape[dimension]}")
+    config, notes = _google_config(folders, config_file, ", ".join(facts) or "nothing of it")
     _check_heads(parameters, shapes, config, path)
     _check_groups(variables, config, path)
     source = FoundModel(kind, config, {}, folders[0], unknown=sorted(unknown), skipped=skipped, notes=notes)
@@ -222,14 +227,6 @@ def _name_variables(
         source.tensors[f"{names.MAPPING_IN}bias"] = torch.zeros(config.hidden_size)
         source.notes.append("E = H: the source has no projection; an identity matrix is written, which changes no bit")
     return source
-
-
-def _facts_of_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    facts = ((key, shapes.get(name, ()), dimension) for key, name, dimension in _FACTS)
-    return (
-        ", ".join(f"{key} {shape[dimension]}" for key, shape, dimension in facts if len(shape) > dimension)
-        or "nothing of it"
-    )
 
 
 def _check_heads(

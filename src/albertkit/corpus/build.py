@@ -296,9 +296,14 @@ class _Build:
         start = time.perf_counter()
         report = self._report(str(out))
         size = sum(file.size for file in self.inputs.files)
+        # A build is resumed only with the same files, unchanged.
+        key = _short(self._made_from())
+        key["inputs"] = _digest([[file.path, file.size, file.modified] for file in self.inputs.files])
+        if self.options.engine != "local":  # engines count places in the inputs differently
+            key["engine"] = self.options.engine
         with Job(
             out / UNFINISHED,
-            self._key(),
+            key,
             into=out,
             overwrite=self.options.overwrite,
             title="building",
@@ -311,7 +316,15 @@ class _Build:
                     made_from = read_json(out / MANIFEST).get("made_from")
                     check_made_from(out, _short(made_from), _short(self._made_from()))
                     report.already_built = True
-                    return _fill(report, read_json(out / MANIFEST), self._changed_since(out / MANIFEST))
+                    built_ns = (out / MANIFEST).stat().st_mtime_ns
+                    changed_since = [file.path for file in self.inputs.files if file.modified > built_ns]
+                    _fill(report, read_json(out / MANIFEST))
+                    if changed_since:  # sizes and names alone do not show another text
+                        report.warnings += (
+                            f"nothing was built, but {len(changed_since):,} inputs have changed since, or were copied (the "
+                            f"first: {changed_since[0]}); if their text is another, add --overwrite",
+                        )
+                    return report
                 if not (out / MANIFEST).exists():
                     check_other_files(out, [UNFINISHED], "a store")
                 check_layout(self.inputs.files, self.inputs.settings)
@@ -359,24 +372,6 @@ class _Build:
             "tokenizer_fingerprint": self.inputs.tokenizer.fingerprint,
             **settings,
         }
-
-    def _key(self) -> dict[str, Any]:
-        """Return the key of the job: a build is resumed only with the same files, unchanged."""
-        key = _short(self._made_from())
-        key["inputs"] = _digest([[file.path, file.size, file.modified] for file in self.inputs.files])
-        if self.options.engine != "local":  # engines count places in the inputs differently
-            key["engine"] = self.options.engine
-        return key
-
-    def _changed_since(self, manifest: Path) -> list[str]:
-        """Return a warning if an input is newer than the store: sizes and names alone do not show another text."""
-        newer = [file.path for file in self.inputs.files if file.modified > manifest.stat().st_mtime_ns]
-        if not newer:
-            return []
-        return [
-            f"nothing was built, but {len(newer):,} inputs have changed since, or were copied (the first: {newer[0]}); if "
-            "their text is another, add --overwrite"
-        ]
 
     def _encode(self, job: Job, report: BuildReport) -> int:
         """Read, encode and write the remaining documents and the manifest; return the bytes of text that were read."""
@@ -487,13 +482,13 @@ def _short(made_from: Any) -> Any:
     return {"inputs": made_from.get("inputs_sha256"), "tokenizer": made_from.get("tokenizer_fingerprint"), **settings}
 
 
-def _fill(report: BuildReport, manifest: dict[str, Any], changed: Sequence[str] = ()) -> BuildReport:
+def _fill(report: BuildReport, manifest: dict[str, Any]) -> BuildReport:
     """Fill a report with the counts of a manifest."""
     for name, value in manifest["counts"].items():
         if hasattr(report, name):
             setattr(report, name, value)
     report.shards = len(manifest["shards"])
-    report.warnings = (*warnings_of(manifest["counts"]), *changed)
+    report.warnings = tuple(warnings_of(manifest["counts"]))
     return report
 
 

@@ -77,7 +77,7 @@ def write_builtin_corpus(path: str | os.PathLike[str]) -> dict[str, int]:
 
 def prose_sentences(text: str) -> list[str]:
     """Return the English sentences of a docstring or help page with reST markup, code, tables and doctests."""
-    sentences = []
+    sentences: list[str] = []
     literal_indent: int | None = None
     for block in _BLANK_LINES.split(inspect.cleandoc(text)):
         lines = block.strip("\n").splitlines()
@@ -88,18 +88,14 @@ def prose_sentences(text: str) -> list[str]:
             continue  # still inside the block that `::` introduced
         paragraph = "\n".join(line.strip() for line in lines)
         literal_indent = indent if paragraph.endswith("::") else None
-        sentences += _paragraph_sentences(paragraph)
+        paragraph = _BULLET.sub("", paragraph)
+        if _NOT_PROSE.search(paragraph):
+            continue
+        paragraph = _ROLE.sub(r"\1", paragraph)
+        paragraph = _MARKUP.sub(lambda match: next(filter(None, match.groups())), paragraph)
+        paragraph = _FOOTNOTE.sub("", paragraph).replace("::", ":")
+        sentences += filter(_is_sentence, split_sentences(paragraph, "wrapped"))
     return sentences
-
-
-def _paragraph_sentences(paragraph: str) -> list[str]:
-    paragraph = _BULLET.sub("", paragraph)
-    if _NOT_PROSE.search(paragraph):
-        return []
-    paragraph = _ROLE.sub(r"\1", paragraph)
-    paragraph = _MARKUP.sub(lambda match: next(filter(None, match.groups())), paragraph)
-    paragraph = _FOOTNOTE.sub("", paragraph).replace("::", ":")
-    return [sentence for sentence in split_sentences(paragraph, "wrapped") if _is_sentence(sentence)]
 
 
 def _is_sentence(text: str) -> bool:

@@ -69,7 +69,14 @@ def cooccurrence_vectors(documents: list[Documents], counts: NDArray[np.int64], 
     """
     contexts = np.argsort(-counts, kind="stable")[: max(1, _TABLE_BYTES // (4 * len(counts)))]
     contexts = contexts[counts[contexts] > 0]
-    information = _positive_information(count_pairs(documents, len(counts), contexts))
+    pairs = count_pairs(documents, len(counts), contexts)
+    log_counts = np.log(np.maximum(pairs.sum(1, dtype=np.float64), 1))
+    smoothed = pairs.sum(0, dtype=np.float64) ** _SMOOTHING
+    log_shares = np.log(np.maximum(smoothed / smoothed.sum(), 1e-300))
+    # Positive pointwise mutual information takes the place of the counts, in the same memory: both have 4 bytes.
+    same_memory = pairs.view(np.float32)
+    _fill_information(pairs, same_memory, log_counts, log_shares)
+    information = torch.from_numpy(same_memory)
     rank = min(size, len(contexts))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -117,16 +124,6 @@ def _add_pairs(
                 column = columns[np.int64(tokens[neighbour])]
                 if neighbour != position and column >= 0 and pairs[token, column] < _FULL:
                     pairs[token, column] += _UNITS[abs(neighbour - position)]
-
-
-def _positive_information(pairs: NDArray[np.uint32]) -> Tensor:
-    """Turn counts into positive pointwise mutual information, fp32 [V, contexts], in the same memory."""
-    token_counts = pairs.sum(1, dtype=np.float64)
-    smoothed = pairs.sum(0, dtype=np.float64) ** _SMOOTHING
-    information = pairs.view(np.float32)
-    log_shares = np.log(np.maximum(smoothed / smoothed.sum(), 1e-300))
-    _fill_information(pairs, information, np.log(np.maximum(token_counts, 1)), log_shares)
-    return torch.from_numpy(information)
 
 
 @compiled

@@ -54,17 +54,15 @@ class SeenDocuments:
                 self._database.execute("CREATE TABLE seen (hash BLOB PRIMARY KEY) WITHOUT ROWID")
                 self._database.execute("BEGIN")  # never committed
             if hashes.exists():
-                self._insert(hashes)
+                with open(hashes, "rb") as stream:
+                    while data := stream.read(_AT_ONCE * DIGEST_BYTES):
+                        starts = range(0, len(data), DIGEST_BYTES)
+                        rows = sorted((data[start : start + DIGEST_BYTES],) for start in starts)
+                        with self._sqlite_errors():
+                            self._database.executemany("INSERT OR IGNORE INTO seen VALUES (?)", rows)
         except BaseException:
             self._database.close()
             raise
-
-    def _insert(self, hashes: Path) -> None:
-        with open(hashes, "rb") as stream:
-            while data := stream.read(_AT_ONCE * DIGEST_BYTES):
-                rows = sorted((data[start : start + DIGEST_BYTES],) for start in range(0, len(data), DIGEST_BYTES))
-                with self._sqlite_errors():
-                    self._database.executemany("INSERT OR IGNORE INTO seen VALUES (?)", rows)
 
     def is_new(self, digest: bytes) -> bool:
         """Return True the first time that a hash is asked for."""

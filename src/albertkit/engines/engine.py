@@ -156,14 +156,23 @@ class ModelEngine(Engine):
     @torch.inference_mode()
     def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
         """Run sequences until they leave; see `Engine.exit_early`."""
-        model, count, lengths = self._model, batch.num_sequences, np.array(batch.lengths)
-        exit_logits, exit_layers = np.empty((count, exits.weight.shape[1]), np.float32), np.zeros(count, np.int64)
-        labels, agreed, active = np.full(count, -1), np.zeros(count, np.int64), np.arange(count)
+        model = self._model
+        count = batch.num_sequences
+        lengths = np.array(batch.lengths)
+        exit_logits = np.empty((count, exits.weight.shape[1]), np.float32)
+        exit_layers = np.zeros(count, np.int64)
+        labels = np.full(count, -1)
+        agreed = np.zeros(count, np.int64)
+        active = np.arange(count)
         with evaluating(model):
             layer, weights = model.encoder.layers(self._dtype)[0]
             hidden = model.encoder.embedding_hidden_mapping_in(model.embeddings(batch)).to(self._dtype)
             for number, (weight, bias) in enumerate(zip(exits.weight, exits.bias, strict=True), start=1):
-                active_batch = _of_lengths(lengths[active], hidden)
+                # A layer reads the offsets of sequences only: the ids are zeros.
+                active_lengths = lengths[active]
+                nothing = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
+                offsets = torch.from_numpy(np.append(0, np.cumsum(active_lengths))).to(hidden.device)
+                active_batch = PackedBatch(nothing, nothing, nothing, offsets, tuple(active_lengths.tolist()))
                 hidden = layer(hidden, weights, active_batch)
                 logits = pooler_output(model, hidden[active_batch.starts]).cpu().numpy() @ weight.T + bias
                 exit_logits[active], exit_layers[active] = logits, number
@@ -180,13 +189,6 @@ def pooler_output(model: AlbertModel, first: Tensor) -> Tensor:
     pooler = model.pooler
     assert pooler is not None
     return torch.tanh(F.linear(first.float(), pooler.weight.float(), pooler.bias.float()))
-
-
-def _of_lengths(lengths: np.ndarray, hidden: Tensor) -> PackedBatch:
-    """Return a batch that has only the offsets of sequences; its ids are zeros."""
-    nothing = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
-    offsets = torch.from_numpy(np.append(0, np.cumsum(lengths))).to(hidden.device)
-    return PackedBatch(nothing, nothing, nothing, offsets, tuple(lengths.tolist()))
 
 
 def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:

@@ -59,7 +59,10 @@ class OnnxModel(PretrainedAlbert):
         precision: Precision = "fp32",
     ) -> None:
         nn.Module.__init__(self)
-        self.config, self.session, self.tokenizer, self.precision = config, session, tokenizer, precision
+        self.config = config
+        self.session = session
+        self.tokenizer = tokenizer
+        self.precision = precision
         self.eval()
 
     def forward(

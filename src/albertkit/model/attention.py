@@ -120,7 +120,9 @@ def _cheapest(lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, with
     call costs less and a number more: 9.2 and 4.9, 31 and 13, 6.0 and 6.9.
     """
     a_sequence, a_padded_score = (3.5e5, 5.5) if dtype == torch.bfloat16 else (1.2e5, 11.0)
-    count, longest, squares = len(lengths), max(lengths), sum(n * n for n in lengths)
+    count = len(lengths)
+    longest = max(lengths)
+    squares = sum(n * n for n in lengths)
     costs = {
         "even": 1e6 + num_heads * count * longest * (200 + a_padded_score * longest),
         "one by one": a_sequence * count + num_heads * squares * 6.5,
@@ -286,7 +288,8 @@ class _SequenceAttention(torch.autograd.Function):
                 weights = probabilities * dropped[n] * keep
                 grad_weights.mul_(dropped[n]).mul_(keep)
             grad_value.copy_(torch.bmm(weights.transpose(1, 2), grad_out))
-            grad_scores, scale = _softmax_gradient(grad_weights, probabilities), query.shape[-1] ** -0.5
+            grad_scores = _softmax_gradient(grad_weights, probabilities)
+            scale = query.shape[-1] ** -0.5
             grad_query.copy_(torch.baddbmm(query, grad_scores, key, beta=0, alpha=scale))
             grad_key.copy_(torch.baddbmm(key, grad_scores.transpose(1, 2), query, beta=0, alpha=scale))
         return grad_qkv, None, None, None

@@ -42,7 +42,9 @@ class EndLogits(nn.Module):
 
     def forward(self, states: Tensor, starts: Tensor) -> Tensor:
         """Map states [B, S, H] and positions [B, K] of starts to logits [B, K, S]."""
-        dtype, (rows, width, hidden_size), beams = states.dtype, states.shape, starts.shape[1]
+        dtype = states.dtype
+        rows, width, hidden_size = states.shape
+        beams = starts.shape[1]
         start_states = states.gather(1, starts[..., None].expand(-1, -1, hidden_size))
         pair = (states[:, None].expand(-1, beams, -1, -1), start_states[:, :, None].expand(-1, -1, width, -1))
         inner = torch.tanh(linear(dtype, self.dense_0)(torch.cat(pair, -1)))
@@ -168,7 +170,8 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         """
         run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
         allowed = run.mask if p_mask is None else run.mask & (p_mask == 0)
-        states, first = run.rows(as_head_input(run.hidden, self.start_logits)), run.mask.int().argmax(1)
+        states = run.rows(as_head_input(run.hidden, self.start_logits))
+        first = run.mask.int().argmax(1)
         if start_positions is None or end_positions is None:
             return run.output(BeamQuestionAnsweringOutput, **self._beams(states, allowed, first))
         logits = self._given_starts(states, allowed, first, start_positions)

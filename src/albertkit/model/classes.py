@@ -112,7 +112,8 @@ class AlbertForPreTraining(PretrainedAlbert):
             ConfigError: bad-value. DataError: empty, too-large or wrong-tokenizer.
         """
         run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
-        logits, order_logits = self.predictions(run.hidden), self.sop_classifier(run.pooled)
+        logits = self.predictions(run.hidden)
+        order_logits = self.sop_classifier(run.pooled)
         loss, share = None, torch.ones((), device=logits.device)
         if labels is not None:
             masked_lm = class_loss(logits, run.labels(labels))

@@ -172,7 +172,9 @@ def exponentials_with_torch(logits: Tensor, target: Tensor) -> tuple[Tensor, Ten
         return cpu_loops.exponentials_in_place(logits, target)
     on_cpu = logits.device.type == "cpu"
     rows = max(1, _IN_CACHE // logits.shape[1] if on_cpu else len(logits))
-    totals, losses, right = [], [], []
+    totals = []
+    losses = []
+    right = []
     for chunk, labels in zip(logits.split(rows), target.split(rows), strict=True):
         label_logits = chunk.gather(1, labels[:, None])
         top, correct = (top_on_cpu if on_cpu else top_on_accelerator)(chunk, label_logits, labels)

@@ -286,7 +286,8 @@ class AlbertLayer(nn.Module):
         dropout = self.attention_dropout if self.training else 0.0
         context = packed_attention(weights.qkv(hidden), batch, self.num_heads, dropout)
         if positions is not None:
-            context, hidden = context.index_select(0, positions), hidden.index_select(0, positions)
+            context = context.index_select(0, positions)
+            hidden = hidden.index_select(0, positions)
         after_attention = _compiled_after_attention if self.compiled else AlbertLayer.after_attention
         return after_attention(self, context, hidden, weights)
 
@@ -348,7 +349,14 @@ class AlbertEncoder(nn.Module):
         ]
         self.gradient_checkpointing = False
         self.depth: int | None = None
-        _share(groups, config.parameter_sharing)
+        # The same Parameter objects: one gradient, one moment, one copy in memory.
+        for group in groups[1:]:
+            for layer, original in zip(group.blocks(), groups[0].blocks(), strict=True):
+                if config.parameter_sharing == "attention":
+                    layer.attention = original.attention
+                elif config.parameter_sharing == "ffn":
+                    layer.ffn, layer.ffn_output = original.ffn, original.ffn_output
+                    layer.full_layer_layer_norm = original.full_layer_layer_norm
 
     def layers(self, dtype: torch.dtype) -> list[tuple[AlbertLayer, BlockWeights]]:
         """Return the blocks in the order they are applied, each with its weights, prepared once a block."""
@@ -393,14 +401,3 @@ class AlbertEncoder(nn.Module):
             if hidden_states is not None:
                 hidden_states.append(hidden)
         return hidden
-
-
-def _share(groups: list[AlbertLayerGroup], parameter_sharing: str) -> None:
-    """Let every group use the first group's attention or feed-forward: the same Parameter objects."""
-    for group in groups[1:]:
-        for layer, original in zip(group.blocks(), groups[0].blocks(), strict=True):
-            if parameter_sharing == "attention":
-                layer.attention = original.attention
-            elif parameter_sharing == "ffn":
-                layer.ffn, layer.ffn_output = original.ffn, original.ffn_output
-                layer.full_layer_layer_norm = original.full_layer_layer_norm

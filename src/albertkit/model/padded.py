@@ -302,7 +302,8 @@ class PaddedPass:
             "output_hidden_states": output_hidden_states, "output_attentions": output_attentions, "return_dict": return_dict,
         }  # fmt: skip
         outputs = {name: model.config.foreign.get(name) if value is None else value for name, value in outputs.items()}
-        self.return_dict, self.num_items = outputs["return_dict"] is not False, num_items_in_batch
+        self.return_dict = outputs["return_dict"] is not False
+        self.num_items = num_items_in_batch
         self.trace = Trace(outputs["output_hidden_states"], outputs["output_attentions"])
         batch: PackedBatch | PaddedBatch
         if self.packed:

@@ -137,7 +137,12 @@ def evaluate_batches(
         if batch.masked_labels is not None:
             baseline += torch.tensor(unigram.score(batch.masked_labels), dtype=torch.float64)
             if not guesses[1]:
-                guesses += torch.tensor(_guesses(model, on_device), dtype=torch.float64)
+                positions, labels = (targets[:_GUESSES] for targets in on_device.masked_targets())
+                logits, _ = model.packed_logits(replace(on_device, masked_positions=positions, masked_labels=labels))
+                guessed_ids = logits.argmax(-1)
+                if len(guessed_ids):
+                    guesses[0] = int(torch.bincount(guessed_ids).max())
+                    guesses[1] = len(guessed_ids)
         for name, part in objective.losses(on_device).items():
             assert part.correct is not None  # both losses are classifications
             scored[name] += torch.stack([part.total, part.correct, torch.full_like(part.total, part.count)])
@@ -179,11 +184,3 @@ def evaluate_batches(
         masked_lm_count=int(predictions),
         sentence_order_count=int(pairs),
     )
-
-
-def _guesses(model: AlbertForPreTraining, batch: PackedBatch) -> tuple[int, int]:
-    """Return how often the commonest guess at the first masked tokens is made, and how many guesses there are."""
-    positions, labels = (targets[:_GUESSES] for targets in batch.masked_targets())
-    logits, _ = model.packed_logits(replace(batch, masked_positions=positions, masked_labels=labels))
-    guesses = logits.argmax(-1)
-    return int(torch.bincount(guesses).max()) if len(guesses) else 0, len(guesses)

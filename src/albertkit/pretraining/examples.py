@@ -528,10 +528,8 @@ def _read_shards(store: Store, included: Sequence[np.ndarray], indices: Sequence
     planned = set(indices)
     first_document = first_rank = 0
     for index in range(store.num_shards):
-        sentences, documents = (
-            without_memmap(store.sentence_offsets[index]),
-            without_memmap(store.document_offsets[index]),
-        )
+        sentences = without_memmap(store.sentence_offsets[index])
+        documents = without_memmap(store.document_offsets[index])
         if index in planned:
             _check_offsets("sentences", sentences, len(store.tokens[index]), index)
             _check_offsets("documents", documents, len(sentences) - 1, index)

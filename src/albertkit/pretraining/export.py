@@ -147,7 +147,8 @@ class _ExportedExamples:
         self._assembler = Assembler(store, masks, settings.seed)
         self._included = [~documents for documents in store.held_out(settings.held_out, settings.seed)]
         first = self._plan(0)  # says at once if no example can be made
-        self.skipped, self.count = first.skipped_documents, len(first.examples) * settings.dupe_factor  # about
+        self.skipped = first.skipped_documents  # about
+        self.count = len(first.examples) * settings.dupe_factor
         self.predictions = settings.max_predictions or int(masks.budgets(np.array([settings.length]))[0])
         self.tokenizer = store.tokenizer()
         self._layout = RecordLayout(settings.length, self.predictions, self.tokenizer)

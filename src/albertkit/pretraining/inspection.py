@@ -53,14 +53,27 @@ class Sample:
         label = "no label" if self.label is None else f"label {self.label}"
         boundary = self.segment_ids.index(1) if 1 in self.segment_ids else len(self.pieces)
         texts = []
+        masked = {entry["position"]: entry for entry in self.masked}
         for name, segment, begin, end in zip(
             "AB", self.segments, (1, boundary), (boundary - 1, len(self.pieces) - 1), strict=False
         ):
             first, last = segment["first_sentence"], segment["last_sentence"]
             sentences = f"sentence {first}" if first == last else f"sentences {first}–{last}"
-            texts.append(
-                Paragraph(_marked_text(self, begin, end), f"{name} · document {segment['document']:,}, {sentences}")
-            )
+            spans = []
+            for position in range(begin, end):
+                piece, entry = self.pieces[position], masked.get(position)
+                original = entry["original"] if entry else piece
+                spans.append(MarkedSpan(" " if original.startswith("▁") and position > begin else ""))
+                if entry is None:
+                    spans.append(MarkedSpan(piece.removeprefix("▁")))
+                    continue
+                # A predicted token is followed by its ‹original›.
+                mark = "=" if entry["fate"] == "kept" else original.removeprefix("▁") or "▁"
+                spans += [
+                    MarkedSpan(piece.removeprefix("▁") or "▁", _TONES[entry["fate"]]),
+                    MarkedSpan(f"‹{mark}›", "muted"),
+                ]
+            texts.append(Paragraph(spans, f"{name} · document {segment['document']:,}, {sentences}"))
         size = f"{len(self.pieces)} tokens, {len(self.masked)} predicted"
         return Panel(texts, f"example {self.number} · {self.kind}, {label} · {size}")
 
@@ -144,7 +157,8 @@ def inspect_store(
     masks: MaskSettings | None = None,
 ) -> StoreInspection:
     """Plan the first epoch of a store, mask it, and count; `number` examples are kept to be shown."""
-    examples, masks = examples or ExampleSettings(max_length=128), masks or MaskSettings()
+    examples = examples or ExampleSettings(max_length=128)
+    masks = masks or MaskSettings()
     sentences = [np.diff(np.asarray(offsets)) for offsets in store.document_offsets]
     included = [np.ones(len(counts), bool) for counts in sentences]
     plan = plan_epoch(store, included, examples, seed, epoch=0)
@@ -158,7 +172,11 @@ def inspect_store(
     tenths = np.bincount(np.minimum(10 * (lengths - 1) // examples.max_length, 9), minlength=10) / len(lengths)
     edges = [examples.max_length * k // 10 for k in range(11)]
     tokenizer = store.tokenizer()
-    fates = _fates(assembled, tokenizer.mask_id)
+    positions = assembled.batch.masked_positions
+    assert positions is not None
+    shown_ids = assembled.batch.input_ids[positions].numpy()
+    original = assembled.original_ids[positions.numpy()]
+    fates = np.where(shown_ids == original, "kept", np.where(shown_ids == tokenizer.mask_id, "mask", "random"))
     accepted = assembled.ngrams[assembled.ngrams[:, 2] > 0, 2]
     return StoreInspection(
         documents=sum(map(len, sentences)),
@@ -183,14 +201,6 @@ def inspect_store(
 def _share(flags: np.ndarray) -> float:
     """Return the share of True; 0 of nothing, as where no word fits in the few tokens that may be masked."""
     return float(flags.mean()) if len(flags) else 0.0
-
-
-def _fates(assembled: Assembled, mask_id: int) -> np.ndarray:
-    """Return the fate of each predicted token: str [P]."""
-    positions = assembled.batch.masked_positions
-    assert positions is not None
-    shown_ids, original = assembled.batch.input_ids[positions].numpy(), assembled.original_ids[positions.numpy()]
-    return np.where(shown_ids == original, "kept", np.where(shown_ids == mask_id, "mask", "random"))
 
 
 def _sample(
@@ -228,19 +238,3 @@ def _locate_segment(store: Store, example: Any, segment: str) -> dict[str, int]:
     earlier = sum(len(store.document_offsets[k]) - 1 for k in range(shard))
     begin = int(documents[local])
     return {"document": earlier + local, "first_sentence": int(first) - begin, "last_sentence": int(last) - begin}
-
-
-def _marked_text(sample: Sample, begin: int, end: int) -> list[MarkedSpan]:
-    """Return a segment as running text; a predicted token is followed by its ‹original›."""
-    masked = {entry["position"]: entry for entry in sample.masked}
-    spans = []
-    for position in range(begin, end):
-        piece, entry = sample.pieces[position], masked.get(position)
-        original = entry["original"] if entry else piece
-        spans.append(MarkedSpan(" " if original.startswith("▁") and position > begin else ""))
-        if entry is None:
-            spans.append(MarkedSpan(piece.removeprefix("▁")))
-            continue
-        mark = "=" if entry["fate"] == "kept" else original.removeprefix("▁") or "▁"
-        spans += [MarkedSpan(piece.removeprefix("▁") or "▁", _TONES[entry["fate"]]), MarkedSpan(f"‹{mark}›", "muted")]
-    return spans

@@ -92,8 +92,13 @@ def trained_part(model: AlbertForPreTraining, settings: PretrainSettings, first_
     learning rate at every update: the trust ratio of an update that is nothing but decay is 1 / 0.01.
     """
     if settings.train_only == "all":
+        without_loss: tuple[str, ...] = ()
+        if settings.pair_task == "none":
+            without_loss += ("albert.pooler.", "sop_classifier.")
+        if not settings.masked_lm_prob:  # the decoder's matrix is the embeddings'
+            without_loss += ("predictions.dense.", "predictions.LayerNorm.", "predictions.bias")
         for name, parameter in model.named_parameters():
-            if name.startswith(_prefixes_without_loss(settings)):
+            if name.startswith(without_loss):
                 parameter.requires_grad_(False)
         return model
     first, rows = settings.new_rows_from or first_new, model.config.vocab_size
@@ -104,13 +109,6 @@ def trained_part(model: AlbertForPreTraining, settings: PretrainSettings, first_
             "say where the new ones begin with --new-rows-from, or leave --train-only out",
         )
     return NewRows(model, first)
-
-
-def _prefixes_without_loss(settings: PretrainSettings) -> tuple[str, ...]:
-    """Return how the names of parameters begin that no loss reaches; the decoder's matrix is the embeddings'."""
-    order = () if settings.pair_task != "none" else ("albert.pooler.", "sop_classifier.")
-    prediction = ("predictions.dense.", "predictions.LayerNorm.", "predictions.bias")
-    return order if settings.masked_lm_prob else (*order, *prediction)
 
 
 class NewRows(nn.Module):

@@ -112,7 +112,12 @@ def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: Pre
         notes.append(f"in `{source}`, of no use here: {', '.join(sorted({_part(name) for name in matched.left_out}))}")
     if tokenizer.vocab_size > before.vocab_size:
         _add_rows(model, before.vocab_size, tokenizer.vocab_size)
-    facts = _facts(path)
+    facts: dict[str, Any] = {}
+    weights = next((path / name for name in (WEIGHTS, OLD_WEIGHTS) if (path / name).exists()), None)
+    if weights is not None:
+        facts["weights_sha256"] = sha256_file(weights)
+    if (path / PROVENANCE).exists():
+        facts["provenance"] = load_typed(path / PROVENANCE, dict[str, Any])
     grown_before = facts.get("provenance", {}).get(NEW_ROWS_FROM, before.vocab_size)
     continued = {
         "model": str(source),
@@ -183,18 +188,6 @@ def _add_rows(model: AlbertForPreTraining, before: int, now: int) -> None:
 def _part(name: str) -> str:
     """Return the head or part that a parameter belongs to."""
     return name.removeprefix("albert.").split(".")[0]
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    """Return the checksum of the weights, and the provenance that the model has."""
-    facts: dict[str, Any] = {}
-    for name in (WEIGHTS, OLD_WEIGHTS):
-        if (path / name).exists():
-            facts["weights_sha256"] = sha256_file(path / name)
-            break
-    if (path / PROVENANCE).exists():
-        facts["provenance"] = load_typed(path / PROVENANCE, dict[str, Any])
-    return facts
 
 
 FEW_PREDICTIONS = 1_000

@@ -211,7 +211,8 @@ def doubts(step: int, metrics: Mapping[str, float], warmup_steps: int) -> list[s
     still rises, so nothing is reported before.
     """
     lines = []
-    loss, baseline = metrics.get("masked_lm_loss", 0.0), metrics.get("unigram_loss", math.inf)
+    loss = metrics.get("masked_lm_loss", 0.0)
+    baseline = metrics.get("unigram_loss", math.inf)
     if not loss < baseline:
         lines.append(f"worse than guessing by frequency ({loss:.4g} nats, {baseline:.4g}): lower --lr or train longer")
     constant_share = metrics.get("most_guessed", 0.0)

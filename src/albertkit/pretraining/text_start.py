@@ -133,7 +133,8 @@ def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, dimensions: _Di
     """
     attention = layer.attention
     size = attention.query.out_features // layer.num_heads
-    token, waves = into_hidden.T[: dimensions.tokens], into_hidden.T[dimensions.segment + 1 :]
+    token = into_hidden.T[: dimensions.tokens]
+    waves = into_hidden.T[dimensions.segment + 1 :]
     sines, cosines = waves.chunk(2)
     scale = math.sqrt(_SHARPNESS)
     for linear in (attention.query, attention.key, attention.value, attention.dense):

@@ -65,7 +65,15 @@ def fix_tokenizer(source: Any) -> Any:
         tokenizer.save_pretrained(new_folder)
         fixed = AutoTokenizer.from_pretrained(new_folder)
     fixed.name_or_path = str(folder)
-    _copy_added_tokens(source, fixed)
+    # Tokens that the user added keep their ids.
+    ids = getattr(source, "added_tokens_decoder", {})
+    missing_tokens = {token_id: token for token_id, token in sorted(ids.items()) if token_id >= len(fixed)}
+    for token in missing_tokens.values():
+        fixed.add_tokens([token], special_tokens=token.special)
+    if any(fixed.convert_tokens_to_ids(str(token)) != token_id for token_id, token in missing_tokens.items()):
+        names = ", ".join(map(str, missing_tokens.values()))[:80]
+        fact = f"the {len(missing_tokens)} added tokens would get other ids: {names}"
+        raise CheckpointError("wrong-model", fact, "give the folder, then add them again: fix_tokenizer('FOLDER')")
     for name in _COPIED_SETTINGS:
         setattr(fixed, name, getattr(source, name, getattr(fixed, name)))
     return fixed
@@ -88,18 +96,6 @@ def _model_folder(source: Any) -> Path:
         f"this {type(source).__name__} does not say where its spiece.model is",
         "give the folder that holds it: fix_tokenizer('FOLDER')",
     )
-
-
-def _copy_added_tokens(source: Any, fixed: Any) -> None:
-    """Give a tokenizer the tokens that its user added to another, with the same ids."""
-    ids = getattr(source, "added_tokens_decoder", {})
-    missing_tokens = {token_id: token for token_id, token in sorted(ids.items()) if token_id >= len(fixed)}
-    for token in missing_tokens.values():
-        fixed.add_tokens([token], special_tokens=token.special)
-    if any(fixed.convert_tokens_to_ids(str(token)) != token_id for token_id, token in missing_tokens.items()):
-        names = ", ".join(map(str, missing_tokens.values()))[:80]
-        fact = f"the {len(missing_tokens)} added tokens would get other ids: {names}"
-        raise CheckpointError("wrong-model", fact, "give the folder, then add them again: fix_tokenizer('FOLDER')")
 
 
 AUTO_NAME = "transformers.AutoTokenizer"

@@ -181,7 +181,9 @@ def _encode_by_json(content: _Content, text: str) -> list[int]:
     steps = {"normalizer": content.normalizer, "pre_tokenizer": content.pre_tokenizer}
     empty = {"type": "WordLevel", "vocab": {"": 0}, "unk_token": ""}
     tokenizer = Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], **steps, "model": empty}))
-    normalizer, pre_tokenizer, model = tokenizer.normalizer, tokenizer.pre_tokenizer, content.model
+    normalizer = tokenizer.normalizer
+    pre_tokenizer = tokenizer.pre_tokenizer
+    model = content.model
     normal = normalizer.normalize_str(text) if normalizer is not None else text
     words = [word for word, _ in pre_tokenizer.pre_tokenize_str(normal)] if pre_tokenizer is not None else [normal]
     candidates: set[str] = set()

@@ -1,6 +1,6 @@
 """Make model inputs from texts: special tokens, truncation, windows, padding, tensors; as transformers' tokenizers do it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -175,12 +175,7 @@ def model_inputs(tokenizer: InputEncoder, text: Any, text_pair: Any, settings: I
             raise ConfigError("bad-value", fact, "give as many of both")
         second_texts = _tokenize(tokenizer, seconds, split, with_spans)
     rows = _rows(tokenizer, _tokenize(tokenizer, firsts, split, with_spans), second_texts, settings)
-    return _columns(tokenizer, rows, settings, is_single and not settings.return_overflowing_tokens)
 
-
-def _columns(
-    tokenizer: InputEncoder, rows: list[_Sequence], settings: InputSettings, is_single: bool
-) -> TokenizedTexts:
     lengths = [len(row.ids) for row in rows]
     width = _width(tokenizer, lengths, settings)
     side = tokenizer.padding_side
@@ -194,7 +189,8 @@ def _columns(
         columns["attention_mask"] = _padded([[1] * length for length in lengths], width, 0, side)
     if settings.return_offsets_mapping:
         columns["offset_mapping"] = _padded([row.spans for row in rows], width, (0, 0), side)
-    inputs = TokenizedTexts(_typed(columns, settings.return_tensors, is_single))
+    is_one_row = is_single and not settings.return_overflowing_tokens
+    inputs = TokenizedTexts(_typed(columns, settings.return_tensors, is_one_row))
     if settings.return_length:
         inputs["length"] = _as_kind([len(ids) for ids in columns["input_ids"]], settings.return_tensors)
     if settings.return_overflowing_tokens:
@@ -278,11 +274,20 @@ def _as_kind(numbers: Any, kind: str | None, shape: tuple[int, ...] = (-1,), dty
 
 def _tokenize(tokenizer: InputEncoder, texts: Sequence[Any], split: bool, with_spans: bool) -> list[_TokenizedText]:
     """Return the tokens of texts, or of lists of words, without special tokens but the mask."""
+    tokenized: list[_TokenizedText] = []
     if not with_spans:
-        return [_TokenizedText(ids, [], []) for ids in _encode_together(tokenizer, texts)]
+        # All texts are encoded in one call.
+        mask = tokenizer.id_to_piece(tokenizer.mask_id)
+        parts_of_texts = [text.split(mask) for text in texts]
+        encoded = tokenizer.encode_batch(list(chain.from_iterable(parts_of_texts))).texts()
+        for parts in parts_of_texts:
+            ids = next(encoded).tolist()
+            for _ in parts[1:]:
+                ids += [tokenizer.mask_id, *next(encoded).tolist()]
+            tokenized.append(_TokenizedText(ids, [], []))
+        return tokenized
     if not split:
         return [_tokenize_with_spans(tokenizer, text) for text in texts]
-    tokenized = []
     for words in texts:
         if isinstance(words, str):
             fact = f"is_split_into_words, but {words[:30]!r} is a text and not a list of words"
@@ -293,18 +298,6 @@ def _tokenize(tokenizer: InputEncoder, texts: Sequence[Any], split: bool, with_s
         word_numbers = [number for number, word in enumerate(texts_of_words) for _ in word.ids]
         tokenized.append(_TokenizedText(ids, spans, word_numbers))
     return tokenized
-
-
-def _encode_together(tokenizer: InputEncoder, texts: Sequence[str]) -> Iterator[list[int]]:
-    """Yield the ids of each text; all are encoded in one call."""
-    mask = tokenizer.id_to_piece(tokenizer.mask_id)
-    parts = [text.split(mask) for text in texts]
-    encoded = tokenizer.encode_batch(list(chain.from_iterable(parts))).texts()
-    for text in parts:
-        ids = next(encoded).tolist()
-        for _ in text[1:]:
-            ids += [tokenizer.mask_id, *next(encoded).tolist()]
-        yield ids
 
 
 def _tokenize_with_spans(tokenizer: InputEncoder, text: str) -> _TokenizedText:
@@ -321,8 +314,10 @@ def _tokenize_with_spans(tokenizer: InputEncoder, text: str) -> _TokenizedText:
         blanks = len(part) - len(part.rstrip())
         part_ids, part_spans = tokenizer.encode_with_offsets(part)
         ids += part_ids
-        for span in part_spans:
-            first, last = _trim_span(part, span)
+        for first, last in part_spans:
+            first += len(part[first:last]) - len(part[first:last].lstrip())
+            if first >= last:  # a space alone: as in transformers, the character after it
+                last = min(first + 1, len(part))
             spans.append((start + first, start + last))
         start += len(part)
     # The number of each token's word: white space begins one, and a mask is one.
@@ -331,13 +326,6 @@ def _tokenize_with_spans(tokenizer: InputEncoder, text: str) -> _TokenizedText:
         begins = tokenizer.mask_id in (previous_id, token_id) or any(map(str.isspace, text[previous[1] : span[0]]))
         words.append(words[-1] + begins)
     return _TokenizedText(ids, spans, words)
-
-
-def _trim_span(text: str, span: Span) -> Span:
-    """Return the span without its leading white space; of a space alone, as in transformers, the character after it."""
-    start, end = span
-    start += len(text[start:end]) - len(text[start:end].lstrip())
-    return (start, end) if start < end else (start, min(start + 1, len(text)))
 
 
 # --- sequences --------------------------------------------------------------------------------------------------------

@@ -322,7 +322,18 @@ class SentencePieceTokenizer(AlbertTokenizer):
         encoded = self._processor.encode(aligned.text, return_type="offset_mapping")
         ids, offsets = encoded["ids"], encoded["offsets"]
         if not self._with_digit_comma.isdisjoint(ids):
-            ids, offsets = self._split_offsets(ids, encoded["pieces"], offsets)
+            new_ids: list[int] = []
+            new_offsets: list[tuple[int, int]] = []
+            for piece_id, piece, (start, end) in zip(ids, encoded["pieces"], offsets, strict=True):
+                if piece_id not in self._with_digit_comma:
+                    new_ids.append(piece_id)
+                    new_offsets.append((start, end))
+                    continue
+                row, widths = self._split_digit_comma(piece_id, piece)
+                piece_ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
+                new_ids += row
+                new_offsets += zip([start, *piece_ends[:-1]], piece_ends, strict=True)
+            ids, offsets = new_ids, new_offsets
         starts, ends = aligned.starts, aligned.ends
         spans = []
         for first, last in offsets:
@@ -386,20 +397,3 @@ class SentencePieceTokenizer(AlbertTokenizer):
             return [piece_id], [len(piece.removeprefix(SPACE))]
         row = slice(table.starts[piece_id], table.starts[piece_id] + table.counts[piece_id])
         return table.ids[row].tolist(), table.widths[row].tolist()
-
-    def _split_offsets(
-        self, ids: Sequence[int], pieces: Sequence[str], offsets: Sequence[tuple[int, int]]
-    ) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return ids and their offsets under the digit-comma rule."""
-        new_ids: list[int] = []
-        new_offsets: list[tuple[int, int]] = []
-        for piece_id, piece, (start, end) in zip(ids, pieces, offsets, strict=True):
-            if piece_id not in self._with_digit_comma:
-                new_ids.append(piece_id)
-                new_offsets.append((start, end))
-                continue
-            row, widths = self._split_digit_comma(piece_id, piece)
-            ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
-            new_ids += row
-            new_offsets += zip([start, *ends[:-1]], ends, strict=True)
-        return new_ids, new_offsets

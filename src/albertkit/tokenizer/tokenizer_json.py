@@ -73,7 +73,17 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     names = [facts.pieces[i][0] for i in range(len(SPECIAL_PIECES))]
     tokenizer = Tokenizer(_unigram(facts, text_rules) if facts.model_type == UNIGRAM else _bpe(facts, text_rules))
     steps = _normalizers(model, facts, text_rules)
-    word_by_word = _is_word_by_word(facts, steps)
+    starts = {piece for piece, _, kind in facts.pieces if kind in (NORMAL, USER_DEFINED)}
+    # Then no token crosses a space, and the ids of a word do not depend on its neighbours.
+    # Without a token for the space itself, unknown characters of two words would be one unknown token. A word that begins
+    # with the mark of a space, where the normaliser leaves one, would get no other.
+    word_by_word = (
+        facts.dummy_prefix
+        and facts.one_space
+        and SPACE in starts
+        and not any(SPACE in piece[1:] for piece in starts)
+        and SPACE not in normalizers.Sequence(steps).normalize_str(f"a {SPACE}a")
+    )
     if facts.dummy_prefix and not word_by_word:
         # `Metaspace` would put no space before a text that begins with its mark.
         steps.append(normalizers.Prepend(SPACE))
@@ -248,7 +258,17 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
         steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(f"\\A |[ {SPACE}]+\\z"), "")]
     elif normalizers.Sequence(steps).normalize_str("\r\n") == " ":  # `Precompiled` takes them for one character
         steps.insert(0, normalizers.Replace("\r\n", "  "))
-    return [*_rule_normalizers(text_rules), *steps]
+    # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a combining class.
+    # `Lowercase` goes by single characters, Python minds the final sigma.
+    by_step: dict[rules.RuleStep, list[Any]] = {
+        rules.COLLAPSE: [normalizers.Replace(Regex(f"{_BLANK}+"), " "), normalizers.Strip()],
+        rules.STRIP_MARKS: [normalizers.NFKD(), normalizers.Replace(Regex(_combining_class()), "")],
+        rules.LOWER: [normalizers.Replace(Regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()],
+        rules.COMPOSE: [normalizers.NFC()],
+    }
+    for step in reversed(rules.steps(text_rules)):
+        steps = by_step[step] + steps
+    return steps
 
 
 def _composes_hangul(model: bytes) -> bool:
@@ -273,39 +293,9 @@ def _pre_tokenizer(facts: ModelFacts, word_by_word: bool) -> Any:
     return pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0]
 
 
-def _is_word_by_word(facts: ModelFacts, steps: Sequence[Any]) -> bool:
-    """Return True if the segmentation of a word does not depend on its neighbours: no token crosses a space."""
-    from tokenizers import normalizers
-
-    starts = {piece for piece, _, kind in facts.pieces if kind in (NORMAL, USER_DEFINED)}
-    # Without a token for the space itself, unknown characters of two words would be one unknown token. A word that begins
-    # with the mark of a space, where the normaliser leaves one, would get no other.
-    return (
-        facts.dummy_prefix
-        and facts.one_space
-        and SPACE in starts
-        and not any(SPACE in piece[1:] for piece in starts)
-        and SPACE not in normalizers.Sequence(list(steps)).normalize_str(f"a {SPACE}a")
-    )
-
-
 def _long_symbols(facts: ModelFacts) -> list[str]:
     """Return user-defined tokens of several characters."""
     return [piece for piece, _, kind in facts.pieces if kind == USER_DEFINED and len(piece) > 1]
-
-
-def _rule_normalizers(text_rules: str) -> list[Any]:
-    from tokenizers import Regex, normalizers
-
-    # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a combining class.
-    # `Lowercase` goes by single characters, Python minds the final sigma.
-    by_step: dict[rules.RuleStep, list[Any]] = {
-        rules.COLLAPSE: [normalizers.Replace(Regex(f"{_BLANK}+"), " "), normalizers.Strip()],
-        rules.STRIP_MARKS: [normalizers.NFKD(), normalizers.Replace(Regex(_combining_class()), "")],
-        rules.LOWER: [normalizers.Replace(Regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()],
-        rules.COMPOSE: [normalizers.NFC()],
-    }
-    return [normalizer for step in rules.steps(text_rules) for normalizer in by_step[step]]
 
 
 @functools.cache
@@ -368,7 +358,14 @@ class JsonTokenizer(AlbertTokenizer):
             raise self._broken_file_error(f"its largest id is {self.vocab_size - 1:,}")
         self._names = self._find_special_names(vocabulary, names or {})
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (vocabulary[n] for n in self._names.values())
-        self._backend = self._build_tokenizer(_remove_special_names(parts, set(self._names.values())))
+        # The names of special tokens are plain text to it.
+        special_names = set(self._names.values())
+        model = dict(parts["model"])
+        if model["type"] == "Unigram":
+            rows = model["vocab"]
+            model["vocab"] = [[_UNMATCHED + row[0], row[1]] if row[0] in special_names else row for row in rows]
+        added = [token for token in parts.get("added_tokens") or [] if token["content"] not in special_names]
+        self._backend = self._build_tokenizer({**parts, "model": model, "added_tokens": added, "post_processor": None})
         try:
             self._backend.encode(_UNKNOWN, add_special_tokens=False)
         except Exception as error:  # the unknown token is missing; the library says it at the first such text
@@ -544,12 +541,3 @@ def _with_added_tokens(content: str, added: Sequence[AddedToken], folder: Path) 
             fact = f"`{folder}` gives the added token `{token.content}` the id {token.id}, its vocabulary {number}"
             raise CheckpointError("wrong-tokenizer", fact, "fetch the tokenizer's files again, all from one place")
     return tokenizer.to_str()
-
-
-def _remove_special_names(parts: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    """Return the parts of a tokenizer for which the names of its special tokens are plain text."""
-    model = dict(parts["model"])
-    if model["type"] == "Unigram":
-        model["vocab"] = [[_UNMATCHED + piece if piece in names else piece, score] for piece, score in model["vocab"]]
-    added = [token for token in parts.get("added_tokens") or [] if token["content"] not in names]
-    return {**parts, "model": model, "added_tokens": added, "post_processor": None}

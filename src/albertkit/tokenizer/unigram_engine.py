@@ -197,7 +197,8 @@ def unigram_tables(facts: ModelFacts, unknown_id: int, rule: DigitCommaRule | No
     scores = np.array([s if kind == NORMAL else symbol_score(p, best) for p, s, kind in facts.pieces])
     rows = sorted((p.encode(), n) for n, (p, _, kind) in enumerate(facts.pieces) if kind in (NORMAL, USER_DEFINED))
     text = np.frombuffer(b"".join(text for text, _ in rows), dtype=np.uint8)
-    ends, numbers = np.cumsum([len(text) for text, _ in rows]), np.array([number for _, number in rows])
+    ends = np.cumsum([len(text) for text, _ in rows])
+    numbers = np.array([number for _, number in rows])
     trie = _build_trie(text, ends, numbers)
     space = trie[0]
     for byte in SPACE.encode():
@@ -373,14 +374,19 @@ class WordEngine:
         # bytes.
         size = _MAX_WORD_BYTES + 2
         ids = np.empty((len(text) + len(texts)) * max(1, self._max_rewrite - 1) + size, dtype=np.int32)
-        offsets, refused = np.zeros(len(texts) + 1, dtype=np.int64), np.zeros(len(texts), dtype=np.bool_)
+        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+        refused = np.zeros(len(texts), dtype=np.bool_)
         best, second = np.zeros((2, size))
         previous, pieces, path = np.zeros((3, size), np.int32)
         lattice = Lattice(best, second, previous, pieces, path, np.zeros(size * self._max_rewrite, np.int32))
         try:
             memo = self._memos.pop()
         except IndexError:
-            memo = _new_memo()
+            slots, line = 1 << _TABLE_BITS, 8
+            numbers = np.zeros((slots + 1) * line, np.uint64)
+            first = -(numbers.ctypes.data // 8) % line  # where a line of the cache begins
+            keys = numbers[first : first + slots * line].reshape(slots, line)
+            memo = WordMemo(keys, keys.view(np.int32))
         block = WordBlock(np.zeros((_BLOCK, 2), np.int64), np.zeros((_BLOCK, 4), np.uint64))
         _encode_texts(text, ends, self._character_tables, self._tables, memo, lattice, block, ids, offsets, refused)
         self._memos.append(memo)
@@ -394,14 +400,6 @@ def _join_texts(texts: Sequence[str], lower: bool) -> tuple[np.ndarray, np.ndarr
     data = END.join([*texts, ""]).encode()
     text = np.frombuffer(data.lower() if lower else data, np.uint8)
     return np.append(text, np.zeros(_PADDING, np.uint8)), np.flatnonzero(text == ord(END))
-
-
-def _new_memo() -> WordMemo:
-    slots, line = 1 << _TABLE_BITS, 8
-    numbers = np.zeros((slots + 1) * line, np.uint64)
-    first = -(numbers.ctypes.data // 8) % line  # where a line of the cache begins
-    keys = numbers[first : first + slots * line].reshape(slots, line)
-    return WordMemo(keys, keys.view(np.int32))
 
 
 # --- compiled ---------------------------------------------------------------------------------------------------------

@@ -85,24 +85,24 @@ class WordPieceEngine:
         np.cumsum([len(text) for text in texts], out=starts[1:])
         unseen = np.unique(codes[self._characters.counts[codes] == _UNSEEN])
         if len(unseen):
-            self._add_characters(unseen)
+            with self._lock:
+                counts, begins, forms = self._characters
+                new = unseen[counts[unseen] == _UNSEEN].tolist()  # another thread may have learned the rest meanwhile
+                new_forms = [self._character_form(encodable(chr(code))) for code in new]
+                widths = [len(form or []) for form in new_forms]
+                begins[new] = len(forms) + np.cumsum([0, *widths])[:-1]
+                added = np.array([c for form in new_forms for c in form or []], np.int32)
+                # Other threads look at the counts first: these are set when all that they promise is there.
+                self._characters = WordPieceCharacters(counts, begins, np.concatenate([forms, added]))
+                counts[new] = [
+                    _REFUSED if form is None else width for form, width in zip(new_forms, widths, strict=True)
+                ]
         characters = self._characters
         ids = np.empty(int(characters.counts[codes].sum(dtype=np.int64)) + 1, np.int32)
-        offsets, refused = np.zeros(len(texts) + 1, np.int64), np.zeros(len(texts), np.bool_)
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        refused = np.zeros(len(texts), np.bool_)
         _encode_texts(codes, starts, characters, self._trie, self._unknown, ids, offsets, refused)
         return RaggedIds(ids[: offsets[-1]].copy(), offsets), refused
-
-    def _add_characters(self, codes: np.ndarray) -> None:
-        with self._lock:
-            counts, begins, forms = self._characters
-            new = codes[counts[codes] == _UNSEEN].tolist()  # another thread may have learned the rest meanwhile
-            new_forms = [self._character_form(encodable(chr(code))) for code in new]
-            widths = [len(form or []) for form in new_forms]
-            begins[new] = len(forms) + np.cumsum([0, *widths])[:-1]
-            added = np.array([c for form in new_forms for c in form or []], np.int32)
-            # Other threads look at the counts first: these are set when all that they promise is there.
-            self._characters = WordPieceCharacters(counts, begins, np.concatenate([forms, added]))
-            counts[new] = [_REFUSED if form is None else width for form, width in zip(new_forms, widths, strict=True)]
 
     def _character_form(self, character: str) -> list[int] | None:
         """Return the characters that a character becomes; None if they depend on its neighbours."""

@@ -75,7 +75,18 @@ def renumber_specials(folder: Path) -> Renumbering:
     except RuntimeError:
         raise CheckpointError("bad-file", f"`{file}` is not a SentencePiece model", "fetch it again") from None
     pieces = read_facts(model).pieces
-    pieces = [*pieces, *_pieces_of_added_tokens(folder, len(pieces))]
+    num_pieces = len(pieces)
+    ids = added_tokens(folder, read_settings(folder))
+    tokens = sorted((token for token, token_id in ids.items() if token_id >= num_pieces), key=ids.__getitem__)
+    without_gap = [ids[token] for token in tokens] == list(range(num_pieces, num_pieces + len(tokens)))
+    if not without_gap or any(role_of(token) is None for token in tokens):
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"`{folder}` adds {len(tokens)} tokens to {num_pieces:,} others ({format_list(tokens, 5)}); only "
+            "special tokens that follow the last one without a gap can become part of it",
+            "load it with transformers, which matches such tokens itself",
+        )
+    pieces += [(token, 0.0, CONTROL) for token in tokens]
     special_ids = _find_special_ids(pieces, special_names(settings), file)
     old_ids = [*special_ids, *(piece_id for piece_id in range(len(pieces)) if piece_id not in set(special_ids))]
     special_kinds = dict.fromkeys(special_ids, CONTROL) | {special_ids[1]: UNKNOWN}
@@ -88,21 +99,6 @@ def renumber_specials(folder: Path) -> Renumbering:
     new_model = rebuild_model(model, renumbered_pieces)
     tokenizer = SentencePieceTokenizer(new_model, rules.named_by(settings), source=file)
     return Renumbering(tokenizer, old_ids, model)
-
-
-def _pieces_of_added_tokens(folder: Path, size: int) -> list[Piece]:
-    """Return the tokens behind the last piece, in the order of their ids."""
-    ids = added_tokens(folder, read_settings(folder))
-    tokens = sorted((token for token, token_id in ids.items() if token_id >= size), key=ids.__getitem__)
-    without_gap = [ids[token] for token in tokens] == list(range(size, size + len(tokens)))
-    if not without_gap or any(role_of(token) is None for token in tokens):
-        raise CheckpointError(
-            "wrong-tokenizer",
-            f"`{folder}` adds {len(tokens)} tokens to {size:,} others ({format_list(tokens, 5)}); only "
-            "special tokens that follow the last one without a gap can become part of it",
-            "load it with transformers, which matches such tokens itself",
-        )
-    return [(token, 0.0, CONTROL) for token in tokens]
 
 
 def _find_special_ids(pieces: list[Piece], configured_names: dict[str, str], file: Path) -> list[int]:

@@ -164,9 +164,17 @@ class TensorBundle:
         shards = {}
         for number in sorted({entry.shard for entry in entries.values()}):
             file = bundle_shard_name(prefix, number, num_shards)
-            shards[number] = _map(file)
+            path_of_shard = Path(file)
+            if not path_of_shard.is_file():
+                fact = f"there is no `{file}`, which holds the tensors of the index"
+                raise CheckpointError("missing-file", fact, "put the .index and every .data file into one folder")
+            size = path_of_shard.stat().st_size
+            shards[number] = np.memmap(file, np.uint8, "r") if size else np.zeros(0, np.uint8)
             with reading(file):
-                _check_sizes(entries, number, len(shards[number]))
+                for name, entry in entries.items():
+                    end = entry.offset + entry.size
+                    if entry.shard == number and end > size:
+                        raise MalformedError(f"is cut short: it has {size:,} bytes, and `{name}` ends at byte {end:,}")
         return cls(prefix, entries, shards)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -217,23 +225,6 @@ class TensorBundle:
 def bundle_shard_name(prefix: str, number: int, num_shards: int) -> str:
     """Name of a file of tensors' bytes."""
     return f"{prefix}.data-{number:05d}-of-{num_shards:05d}"
-
-
-def _map(file: str) -> NDArray[np.uint8]:
-    """Return a file's bytes, mapped into memory."""
-    path = Path(file)
-    if not path.is_file():
-        fact = f"there is no `{file}`, which holds the tensors of the index"
-        raise CheckpointError("missing-file", fact, "put the .index and every .data file into one folder")
-    return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
-
-
-def _check_sizes(entries: Mapping[str, Entry], shard: int, size: int) -> None:
-    for name, entry in entries.items():
-        if entry.shard == shard and entry.offset + entry.size > size:
-            raise MalformedError(
-                f"is cut short: it has {size:,} bytes, and `{name}` ends at byte {entry.offset + entry.size:,}"
-            )
 
 
 def write_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]]) -> None:

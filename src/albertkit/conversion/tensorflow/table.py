@@ -142,7 +142,11 @@ def write_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
         handle = _append(table, block)
     metaindex = _append(table, _BlockBuilder())
     if handle:
-        index.add(_successor(last), handle)
+        # The last key of the index is a short one at or behind the last key of the table.
+        at = next((i for i, byte in enumerate(last) if byte != 0xFF), len(last))
+        if at < len(last):
+            last = last[:at] + bytes([last[at] + 1])
+        index.add(last, handle)
     handles = metaindex + _append(table, index)
     return bytes(table + handles.ljust(_FOOTER_SIZE - len(_MAGIC), b"\0") + _MAGIC)
 
@@ -197,12 +201,6 @@ def _separator(key: bytes, following: bytes) -> bytes:
     if at < len(key) and at < len(following) and key[at] + 1 < following[at]:
         return key[:at] + bytes([key[at] + 1])
     return key
-
-
-def _successor(key: bytes) -> bytes:
-    """Return a short key at or behind `key`."""
-    at = next((i for i, byte in enumerate(key) if byte != 0xFF), len(key))
-    return key[:at] + bytes([key[at] + 1]) if at < len(key) else key
 
 
 STRING = 7

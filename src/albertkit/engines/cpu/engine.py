@@ -187,22 +187,13 @@ class FusedEngine(Engine):
         ):
             output_rows = slice(start, end) if sorted_rows is None else slice(*sorted_rows.searchsorted([start, end]))
             selected = None if sorted_rows is None else sorted_rows[output_rows] - start
-            states = self._advance(lengths, selected, Ids(*(part[start:end] for part in ids)), self._layers)
-            output[output_rows if order is None else order[output_rows]] = states
+            states: Ids | np.ndarray = Ids(*(part[start:end] for part in ids))
+            for number, (layer, repeats) in enumerate(self._layers, start=1):
+                layer_rows = selected if number == len(self._layers) else None
+                states = self._repeat(layer, repeats, lengths, layer_rows, states)
+            assert isinstance(states, np.ndarray)
+            output[output_rows if order is None else order[output_rows]] = states[:, : output.shape[1]]
         return torch.from_numpy(output)
-
-    def _advance(
-        self,
-        lengths: np.ndarray,
-        selected: np.ndarray | None,
-        inputs: Ids | np.ndarray,
-        layers: list[tuple[Layer, int]],
-    ) -> np.ndarray:
-        """Run layers, each with its repeats, over ids or states fp32 [T, H]: fp32 [T, H], or the selected tokens' [Q, H]."""
-        for number, (layer, repeats) in enumerate(layers, start=1):
-            inputs = self._repeat(layer, repeats, lengths, selected if number == len(layers) else None, inputs)
-        assert isinstance(inputs, np.ndarray)
-        return inputs[:, : self._model.config.hidden_size]
 
     def _repeat(
         self, layer: Layer, repeats: int, lengths: np.ndarray, selected: np.ndarray | None, inputs: Ids | np.ndarray
@@ -255,12 +246,12 @@ class FusedEngine(Engine):
     def _chunk(
         self, layer: Layer, lengths: np.ndarray, selected: np.ndarray | None, inputs: Ids | np.ndarray, states: _States
     ) -> Chunk:
-        members, tokens, width = len(states.hidden), int(lengths.sum()), states.hidden.shape[-1]
+        members = len(states.hidden)
+        tokens = int(lengths.sum())
+        width = states.hidden.shape[-1]
         spare = self.precision == "fp32" or not matrix_tiles.compiled_for()
-        starts, selected_tokens = (
-            np.append(0, np.cumsum(lengths)),
-            np.zeros(0, np.int64) if selected is None else selected,
-        )
+        starts = np.append(0, np.cumsum(lengths))
+        selected_tokens = np.zeros(0, np.int64) if selected is None else selected
         if isinstance(inputs, np.ndarray) and inputs.shape[1] < width:
             inputs = np.pad(inputs, ((0, 0), (0, width - inputs.shape[1])))
         return Chunk(
@@ -307,9 +298,10 @@ class FusedEngine(Engine):
         padded_length = -(-longest // COLUMNS) * COLUMNS
         inner_dtype = np.dtype(np.float32) if quantized else self._numbers
         inner = _zeros(BLOCK_ROWS, part + _LINE // inner_dtype.itemsize, inner_dtype)
+        mapping = self._tables.mapping
         return Scratch(
             sums=_zeros(MAX_TILE_ROWS, COLUMNS, np.int32 if quantized else np.float32),
-            embedded=_zeros(BLOCK_ROWS, _width(self._tables.mapping), np.float32),
+            embedded=_zeros(BLOCK_ROWS, mapping.weight.size // len(mapping.bias), np.float32),
             unit_scale=np.ones(BLOCK_ROWS, np.float32),
             context=_zeros(1, layer.outer.bias.size, np.float32),
             holders=np.zeros(tokens, np.int64),
@@ -443,11 +435,6 @@ def _linear(
     return Linear(packed, _columns(torch.ones_like(bias)), _columns(torch.zeros_like(bias)), _columns(bias))
 
 
-def _width(linear: Linear) -> int:
-    """Return the number of inputs of an fp32 linear layer, rounded up to COLUMNS."""
-    return linear.weight.size // len(linear.bias)
-
-
 def _columns(values: Tensor) -> np.ndarray:
     """Pad a number for each output with zeros up to COLUMNS."""
     return F.pad(values, (0, -len(values) % COLUMNS)).clone().numpy()
@@ -500,7 +487,8 @@ def _trial(precision: str) -> float:
     """Return the largest error of a linear layer with small random numbers."""
     random = torch.Generator().manual_seed(0)
     inputs, weight, bias = (torch.rand(*shape, generator=random) - 0.5 for shape in ((7, 64), (64, 64), (64,)))
-    rows, out = _zeros(MAX_TILE_ROWS, 64, _NUMBERS[precision])[:7], _zeros(7, 64, np.float32)
+    rows = _zeros(MAX_TILE_ROWS, 64, _NUMBERS[precision])[:7]
+    out = _zeros(7, 64, np.float32)
     sums = _zeros(MAX_TILE_ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
     multiply_once(inputs.numpy(), rows, np.ones(7, np.float32), _linear(weight, bias, precision), sums, out)
     return float((torch.from_numpy(out) - F.linear(inputs, weight, bias)).abs().max())

@@ -227,19 +227,25 @@ class StoreWriter:
                     self._append_bytes(kind, np.zeros(1, "<u4").tobytes())
                 last = int(np.searchsorted(token_ends, token_ends[first] + self.shard_tokens, "right")) - 1
                 last = max(last, first + 1)
-            shard = self.shards[-1]
-            ends = sentence_ends[document_ends[first] : document_ends[last] + 1]
-            in_tokens = shard["tokens"] + ends[1:] - ends[0]
-            in_sentences = shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
-            self._append_bytes("tokens", tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False).tobytes())
-            self._append_bytes("sentences", in_tokens.astype("<u4").tobytes())
-            self._append_bytes("documents", in_sentences.astype("<u4").tobytes())
-            shard["tokens"], shard["sentences"] = int(in_tokens[-1]), int(in_sentences[-1])
-            shard["documents"] += last - first
+            self._write(tokens, sentence_ends, document_ends, first, last)
             first = last
 
     def _append_bytes(self, kind: str, content: bytes) -> None:
         self._job.write(shard_file(kind, len(self.shards) - 1), content)
+
+    def _write(
+        self, tokens: NDArray[Any], sentence_ends: NDArray[Any], document_ends: NDArray[Any], first: int, last: int
+    ) -> None:
+        shard = self.shards[-1]
+        sentences = slice(document_ends[first], document_ends[last] + 1)
+        ends = sentence_ends[sentences]
+        in_tokens = shard["tokens"] + ends[1:] - ends[0]
+        in_sentences = shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
+        self._append_bytes("tokens", tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False).tobytes())
+        self._append_bytes("sentences", in_tokens.astype("<u4").tobytes())
+        self._append_bytes("documents", in_sentences.astype("<u4").tobytes())
+        shard["tokens"], shard["sentences"] = int(in_tokens[-1]), int(in_sentences[-1])
+        shard["documents"] += last - first
 
     def totals(self) -> dict[str, int]:
         """Return the numbers of documents, sentences and tokens in all shards."""

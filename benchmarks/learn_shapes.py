@@ -14,7 +14,7 @@ from albertkit.captioning.sources import read_clips
 from albertkit.captioning.train import train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.conversion.initial import init_model
-from albertkit.files import atomic_file, load_typed, write_json
+from albertkit.files import atomic_file, read_typed, write_json
 from albertkit.output.sections import Result
 from benchmarks.moving_shapes import WORDS, check_clips, make_clips
 
@@ -103,7 +103,7 @@ def _learn(place: Path, run: Path, settings: CaptionSettings) -> ShapesResult:
     finished = run / "shapes.json"
     if finished.exists():
         settings.check_same(run / "run.toml")
-        known = load_typed(finished, dict[str, Any], "result")
+        known = read_typed(finished, dict[str, Any], "result")
         return ShapesResult(**{**known, "model": Path(known["model"])})
     trained = train_captioner(place / "shell", place / "prepared", run, settings, resume=(run / "run.toml").exists())
     if trained.model is None:

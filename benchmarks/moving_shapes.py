@@ -148,7 +148,7 @@ def write_video(file: Path, frames: np.ndarray) -> None:
     try:
         import av
     except ImportError:
-        raise MissingExtraError.of("av", "caption", "making videos") from None
+        raise MissingExtraError.for_package("av", "caption", "making videos") from None
     with av.open(str(file), "w") as container:
         stream = container.add_stream("libx264", rate=RATE, options={"crf": "18", "preset": "ultrafast"})
         stream.height, stream.width = frames.shape[1:3]

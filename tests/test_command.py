@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError
 from albertkit import command as frame
 from albertkit.command import SEVERAL, Command, takes
 from albertkit.errors import ConfigError
-from albertkit.validation import Range, wrong_fields
+from albertkit.validation import Range, list_wrong_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,19 +134,19 @@ def test_a_number_out_of_its_range_is_refused_on_the_command_line_and_in_python(
 @dataclass(frozen=True)
 class Ranges:
     share: Annotated[float, Range(0, below=1)] = 0.0
-    rate: Annotated[float | None, Range(above=0, most=2000)] = None
+    rate: Annotated[float | None, Range(above=0, maximum=2000)] = None
     steps: Annotated[int, Range(1)] | None = None
 
 
 def test_ranges_and_their_words():
-    assert wrong_fields(Ranges()) == wrong_fields(Ranges(0.999, 2000, 1)) == []
+    assert list_wrong_fields(Ranges()) == list_wrong_fields(Ranges(0.999, 2000, 1)) == []
     share, rate = "a number, at least 0 and below 1", "a number or None, above 0 and at most 2,000"
-    assert wrong_fields(Ranges(1, 0, 0)) == [
+    assert list_wrong_fields(Ranges(1, 0, 0)) == [
         f"share is 1, it must be {share}",
         f"rate is 0, it must be {rate}",
         "steps is 0, it must be a whole number, at least 1 or None",
     ]
-    assert wrong_fields(Ranges(math.nan, math.inf)) == [
+    assert list_wrong_fields(Ranges(math.nan, math.inf)) == [
         f"share is nan, it must be {share}",
         f"rate is inf, it must be {rate}",
     ]

@@ -10,7 +10,7 @@ from albertkit.corpus.documents import read_documents
 from albertkit.encodings import check_mojibake, encoding_advice, likely_encoding
 from albertkit.errors import DataError
 from albertkit.files import read_text
-from albertkit.tables.text_lines import not_utf8
+from albertkit.tables.text_lines import utf8_hint
 from albertkit.tokenizer.texts import read_lines
 
 KOREAN = "대한민국의 수도는 서울이다. 그는 ‘안녕’이라 말했다 ㅋㅋㅋ. 3월에는 눈이 온다.\n"
@@ -49,7 +49,7 @@ def advice_of_readers(path: Path) -> list[str]:
         with pytest.raises(DataError, match="bad-encoding") as caught:
             read()
         hints.append(caught.value.hint)
-    return [*hints, not_utf8(str(path))]
+    return [*hints, utf8_hint(str(path))]
 
 
 @pytest.mark.parametrize(("name", "encoding", "text"), [CASES[0], CASES[2], CASES[12]])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from albertkit import files
 from albertkit.errors import DataError
-from albertkit.files import load_typed
+from albertkit.files import read_typed
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Whole:
 
 def test_a_file_becomes_a_value_of_its_type(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"step": 3, "parts": [{"name": "x", "share": 1}], "unknown": [1]}')
-    assert load_typed(tmp_path / "a.json", Whole) == Whole(3, [Part("x", 1.0)])
+    assert read_typed(tmp_path / "a.json", Whole) == Whole(3, [Part("x", 1.0)])
     (tmp_path / "a.toml").write_text('step = 3\n[[parts]]\nname = "x"\n')
-    assert load_typed(tmp_path / "a.toml", Whole) == Whole(3, [Part("x")])
+    assert read_typed(tmp_path / "a.toml", Whole) == Whole(3, [Part("x")])
     (tmp_path / "b.json").write_text('{"a": -Infinity}')  # a metric that was not defined
-    assert load_typed(tmp_path / "b.json", dict[str, float]) == {"a": float("-inf")}
+    assert read_typed(tmp_path / "b.json", dict[str, float]) == {"a": float("-inf")}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_is_not_of_the_type_is_one_error_with_file_key_expected_and_found(
 ) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DataError) as caught:
-        load_typed(tmp_path / "a.json", Whole, "thing", "make it again")
+        read_typed(tmp_path / "a.json", Whole, "thing", "make it again")
     assert str(tmp_path / "a.json") in caught.value.message
     assert fact in caught.value.message
     assert caught.value.hint == "make it again"
@@ -81,7 +81,7 @@ def test_any_json_is_a_value_of_the_type_or_one_error(
     file.write_text(json.dumps(content))
     problem, found = None, None
     try:
-        found = load_typed(file, Whole)
+        found = read_typed(file, Whole)
     except DataError as error:
         problem = error
     if problem is not None:
@@ -96,9 +96,9 @@ def test_a_file_of_another_format_size_or_kind_is_an_error(tmp_path: Path, monke
     (tmp_path / "b.toml").write_text("a = [")
     for name in ("a.toml", "b.toml"):
         with pytest.raises(DataError, match="is not valid TOML"):
-            load_typed(tmp_path / name, dict[str, int])
+            read_typed(tmp_path / name, dict[str, int])
     with pytest.raises(DataError, match="no thing at"):
-        load_typed(tmp_path / "c.json", dict[str, int], "thing")
-    monkeypatch.setattr(files, "MOST_BYTES", 3)
+        read_typed(tmp_path / "c.json", dict[str, int], "thing")
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 3)
     with pytest.raises(DataError, match="has 5 bytes, no file has as many"):
-        load_typed(tmp_path / "b.toml", dict[str, int])
+        read_typed(tmp_path / "b.toml", dict[str, int])

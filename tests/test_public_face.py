@@ -16,7 +16,7 @@ import albertkit
 from albertkit import errors
 from albertkit.cli import app
 from albertkit.config import SIZES, AlbertConfig
-from albertkit.errors import AlbertKitError, ConfigError, explain_os_error, near_miss
+from albertkit.errors import AlbertKitError, ConfigError, explain_os_error, suggest_name
 
 ROOT = Path(__file__).parent.parent
 
@@ -79,9 +79,9 @@ def test_a_misspelt_command_or_flag_is_answered_with_the_right_one():
 
 
 def test_a_hint_names_the_nearest_word_or_some_of_many():
-    assert near_miss("mprc", ("mrpc", "stsb")) == "did you mean `mrpc`?"
-    assert near_miss("zzz", ("mrpc", "stsb")) == "known: mrpc, stsb"
-    many = near_miss("zzz", map(str, range(1000)))
+    assert suggest_name("mprc", ("mrpc", "stsb")) == "did you mean `mrpc`?"
+    assert suggest_name("zzz", ("mrpc", "stsb")) == "known: mrpc, stsb"
+    many = suggest_name("zzz", map(str, range(1000)))
     assert many.endswith(" and 960 more")
     assert len(many) < 300
 

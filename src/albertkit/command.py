@@ -58,15 +58,15 @@ from typing import (
 
 from cyclopts import Parameter
 
-from albertkit.errors import ConfigError, near_miss
+from albertkit.errors import ConfigError, suggest_name
 from albertkit.tables.columns import Columns, OnError
-from albertkit.validation import Positive, field_types, is_of_type, wrong_fields
+from albertkit.validation import Positive, field_types, is_of_type, list_wrong_fields
 
-Given = ParamSpec("Given")
+Arguments = ParamSpec("Arguments")
 Options = TypeVar("Options")
-Returned = TypeVar("Returned")
-Taken = TypeVar("Taken", contravariant=True)
-Gives = TypeVar("Gives", covariant=True)
+Output = TypeVar("Output")
+AcceptedOptions = TypeVar("AcceptedOptions", contravariant=True)
+ReturnedOutput = TypeVar("ReturnedOutput", covariant=True)
 
 SEVERAL = Parameter(consume_multiple=True)  # of a field: `--words a b c`, or all further arguments
 _FLATTENED = Parameter(name="*", negative_bool="no-")
@@ -176,27 +176,27 @@ class Command:
         return f"{summary.strip()}\n\nArgs:\n" + _ONLY_IN_PYTHON.sub("", "\n".join(lines))
 
 
-class Taking(Protocol[Given, Taken, Gives]):
+class OptionsFunction(Protocol[Arguments, AcceptedOptions, ReturnedOutput]):
     """A function that is called with the fields of a dataclass of options, or with the dataclass itself."""
 
     @overload
-    def __call__(self, options: Taken, /) -> Gives: ...
+    def __call__(self, options: AcceptedOptions, /) -> ReturnedOutput: ...
     @overload
-    def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Gives: ...
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> ReturnedOutput: ...
 
 
 def takes(
-    options: Callable[Given, Options],
-) -> Callable[[Callable[[Options], Returned]], Taking[Given, Options, Returned]]:
+    options: Callable[Arguments, Options],
+) -> Callable[[Callable[[Options], Output]], OptionsFunction[Arguments, Options, Output]]:
     """Let a function of one dataclass of options be called with its fields, or with the dataclass itself.
 
     Type checkers see the dataclass's own signature. `function.takes` is the dataclass. Its fields have the types, the choices
     and the ranges that it names, and a field `seed` is one that torch and NumPy both take, or None.
     """
 
-    def wrap(function: Callable[[Options], Returned]) -> Taking[Given, Options, Returned]:
+    def wrap(function: Callable[[Options], Output]) -> OptionsFunction[Arguments, Options, Output]:
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Returned:
+        def call(*args: Any, **kwargs: Any) -> Output:
             is_dataclass = len(args) == 1 and not kwargs and isinstance(args[0], options)  # type: ignore[arg-type]
             values = args[0] if is_dataclass else options(*args, **kwargs)
             check_values(values)
@@ -205,7 +205,7 @@ def takes(
         returned = inspect.signature(function).return_annotation
         call.__signature__ = inspect.signature(options).replace(return_annotation=returned)  # type: ignore[attr-defined]
         call.takes = options  # type: ignore[attr-defined]
-        return cast(Taking[Given, Options, Returned], call)
+        return cast(OptionsFunction[Arguments, Options, Output], call)
 
     return wrap
 
@@ -219,13 +219,15 @@ def check_values(options: Any) -> None:
         ConfigError: unknown-name for a choice that does not exist, else bad-value.
     """
     settings = settings_of(type(options))
-    problems = wrong_fields(options)
+    problems = list_wrong_fields(options)
     for name, kind in field_types(options).items():
         value = getattr(options, name)
         if (choices := _choices(kind)) and not is_of_type(value, kind):
-            raise ConfigError("unknown-name", f"{name} cannot be `{value}`", near_miss(str(value), map(str, choices)))
+            raise ConfigError(
+                "unknown-name", f"{name} cannot be `{value}`", suggest_name(str(value), map(str, choices))
+            )
         if dataclasses.is_dataclass(kind) and kind is not settings and dataclasses.is_dataclass(value):
-            problems += [f"{name}: {problem}" for problem in wrong_fields(value)]
+            problems += [f"{name}: {problem}" for problem in list_wrong_fields(value)]
     if problems:
         raise ConfigError("bad-value", "; ".join(problems), "change it, or leave it out for its default")
 

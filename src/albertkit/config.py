@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from albertkit.errors import ConfigError, closest, format_list, near_miss
-from albertkit.files import load_typed, write_json
+from albertkit.errors import ConfigError, closest_name, format_list, suggest_name
+from albertkit.files import read_typed, write_json
 from albertkit.model_paths import local_folder
-from albertkit.validation import Range, Share, wrong_values
+from albertkit.validation import Range, Share, list_wrong_values
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu_new", "gelu", "relu")
@@ -205,7 +205,7 @@ class AlbertConfig:
         for name in kinds:  # transformers writes null for none
             if values.get(name) is None and (name in _FOREIGN_TYPES or name.endswith("_token_id")):
                 values.pop(name, None)
-        found = wrong_values(values, kinds)
+        found = list_wrong_values(values, kinds)
         if found:
             return found
         if not 0 < self.layer_norm_eps <= 1:  # not for NaN either; 1 in tests of transformers
@@ -260,7 +260,7 @@ class AlbertConfig:
             ConfigError: unknown-name, or bad-value for impossible changes.
         """
         if size not in SIZES:
-            raise ConfigError("unknown-name", f"there is no size `{size}`", near_miss(size, SIZES))
+            raise ConfigError("unknown-name", f"there is no size `{size}`", suggest_name(size, SIZES))
         if version not in (1, 2):
             raise ConfigError("unknown-name", f"ALBERT has versions 1 and 2, not {version}", "use version=2")
         hidden_size, num_layers, num_heads, embedding_size = SIZES[size]
@@ -293,7 +293,7 @@ class AlbertConfig:
         own = {f.name for f in dataclasses.fields(cls)} - {"foreign"}
         unknown = [key for key in values if key not in own and key not in FOREIGN_KEYS]
         if unknown:
-            raise ConfigError("unknown-name", f"`{unknown[0]}` in {source}", near_miss(unknown[0], own))
+            raise ConfigError("unknown-name", f"`{unknown[0]}` in {source}", suggest_name(unknown[0], own))
         return cls(
             **{key: value for key, value in values.items() if key in own},
             foreign={key: value for key, value in values.items() if key in FOREIGN_KEYS},
@@ -316,7 +316,7 @@ class AlbertConfig:
             path = local_folder(folder, weights=False)
             google = path / "albert_config.json"
             path = google if google.exists() and not (path / "config.json").exists() else path / "config.json"
-        values = load_typed(path, dict[str, Any], "model configuration")
+        values = read_typed(path, dict[str, Any], "model configuration")
         if "model_type" not in values and path.name != "config.json" and values.get("hidden_act") == "gelu":
             values["hidden_act"] = "gelu_new"
         config, notes = make_config(values, path)
@@ -415,7 +415,7 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
     unknown = [key for key in values if key not in fields | FOREIGN_KEYS]
     shaping = {name for name in fields - values.keys() if not name.endswith(("_prob", "_token_id", "_range"))}
     for key in unknown:
-        if field_name := closest(key, shaping, 0.85):
+        if field_name := closest_name(key, shaping, 0.85):
             raise ConfigError("unknown-name", f"`{key}` in `{file}`", f"did you mean `{field_name}`?")
     _check_computable(values, f"`{file}`")
     kept = {key: value for key, value in values.items() if key not in unknown}

@@ -131,7 +131,7 @@ def _is_utf16(sample: bytes, encoding: str) -> bool:
     return plain > 0.95 * len(text) and ascii_part > 0.05 * len(text)
 
 
-def conversion(path: str, encoding: str) -> str:
+def conversion_command(path: str, encoding: str) -> str:
     """Return the command that makes a file UTF-8, in a file of the same kind."""
     return _filtered(path, f"iconv -f {encoding} -t UTF-8")
 
@@ -191,7 +191,7 @@ def file_encoding_advice(lines: Iterable[bytes], path: str) -> str:
     else:
         codec = next((codec for codec in (name, _WIDER.get(name, name)) if codec in complete), name)
     if not num_utf8 and codec in complete:
-        return f"{_guess(name and codec, sample)} convert it: `{conversion(path, codec)}`"
+        return f"{_guess(name and codec, sample)} convert it: `{conversion_command(path, codec)}`"
     some = "" if codec in complete else ", bytes that cannot be decoded replaced"
     language = _guess(name and codec, sample, "they")
     return (

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-_NAMES = 1000  # names of a folder that a misspelt one is compared with
-_LISTED = 40  # words in a hint: a table may have a thousand columns, a folder a thousand files
+_MAX_COMPARED_NAMES = 1000  # names of a folder that a misspelt one is compared with
+_MAX_LISTED_NAMES = 40  # words in a hint: a table may have a thousand columns, a folder a thousand files
 
 
 class AlbertKitError(Exception):
@@ -62,7 +62,7 @@ class MissingExtraError(AlbertKitError, ImportError):
     """A package, compiler or program that is not installed."""
 
     @classmethod
-    def of(cls, package: str, extra: str, purpose: str) -> "MissingExtraError":
+    def for_package(cls, package: str, extra: str, purpose: str) -> "MissingExtraError":
         """Return the error for `package`, which `pip install 'albertkit[extra]'` would bring."""
         return cls(
             "not-installed",
@@ -79,15 +79,15 @@ def _constraints() -> str:
     return f"-c '{file}' " if file.exists() else ""
 
 
-def near_miss(word: str, known: Iterable[str]) -> str:
+def suggest_name(word: str, known: Iterable[str]) -> str:
     """Return the known word closest to a misspelt one, as a hint, or the list of them, at most `_LISTED`."""
     known = sorted(known)
-    if close := closest(word, known):
+    if close := closest_name(word, known):
         return f"did you mean `{close}`?"
-    return f"known: {format_list(known, _LISTED)}"
+    return f"known: {format_list(known, _MAX_LISTED_NAMES)}"
 
 
-def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def closest_name(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known word closest to a misspelt one; None if all are less alike than `cutoff`, of 1."""
     return next(iter(get_close_matches(str(word), list(known), n=1, cutoff=cutoff)), None)
 
@@ -98,7 +98,7 @@ def format_list(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-def near_path(path: str | os.PathLike[str], otherwise: str) -> str:
+def suggest_path(path: str | os.PathLike[str], otherwise: str) -> str:
     """Return a hint for a path where nothing is: the existing one that is probably meant; `otherwise` if no name is near."""
     wanted = Path(path)
     try:
@@ -106,7 +106,7 @@ def near_path(path: str | os.PathLike[str], otherwise: str) -> str:
             return otherwise
         parent = next((place for place in wanted.parents if place.is_dir()), Path("."))
         wrong, *rest = wanted.relative_to(parent).parts
-        close = closest(wrong, sorted(os.listdir(parent))[:_NAMES], 0.7)
+        close = closest_name(wrong, sorted(os.listdir(parent))[:_MAX_COMPARED_NAMES], 0.7)
     except (OSError, ValueError):  # a folder that cannot be read; a zero byte in the name
         return otherwise
     if close is None:
@@ -119,7 +119,7 @@ def explain_os_error(error: BaseException) -> AlbertKitError | None:
     """State an error of the operating system, or want of memory, as one of ours; None if we cannot explain it."""
     if isinstance(error, AlbertKitError):
         return error
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_want_of_memory(error)):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_out_of_memory(error)):
         fact = str(error).strip().partition("\n")[0] or "there is not enough memory"
         hint = (
             "compute less at once: a smaller --batch-tokens (and a larger --accumulation), --micro-batch or --batch-size, or "
@@ -138,7 +138,7 @@ def explain_os_error(error: BaseException) -> AlbertKitError | None:
             )
         if error.errno == errno.ENOENT:
             hint = "check the path; globs need quotes"
-            hint = near_path(error.filename, hint) if isinstance(error.filename, str) else hint
+            hint = suggest_path(error.filename, hint) if isinstance(error.filename, str) else hint
             return DataError("not-found", f"no such file or folder:{where}", hint)
         if error.errno == errno.EISDIR:
             return DataError("wrong-kind", f"a file was expected, this is a folder:{where}", "name the file")
@@ -157,7 +157,7 @@ def explain_os_error(error: BaseException) -> AlbertKitError | None:
     return None
 
 
-def is_want_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Return whether torch, the interpreter or safetensors says that memory is short."""
     said = str(error)
     return type(error).__name__ == "OutOfMemoryError" or any(

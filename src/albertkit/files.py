@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from albertkit.encodings import file_encoding_advice
-from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, format_list, near_path
+from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, format_list, suggest_path
 
 _TEMPORARY = ".partial-"
 _OLD = f"{_TEMPORARY}old-"  # a folder that another takes the place of
-MOST_BYTES = 256 << 20  # of a JSON or TOML file; the longest of ours are index files of records
+MAX_FILE_BYTES = 256 << 20  # of a JSON or TOML file; the longest of ours are index files of records
 
 Loaded = TypeVar("Loaded")
 
@@ -191,7 +191,7 @@ def _lock(descriptor: int) -> bool:
 
 
 @contextmanager
-def only_writer(
+def lock_folder(
     folder: str | os.PathLike[str], enabled: bool = True, shown: str | os.PathLike[str] | None = None
 ) -> Iterator[None]:
     """Keep other processes from writing to a folder, by a lock that ends with this process, however it ends.
@@ -248,12 +248,12 @@ def write_lines(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
         stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
-def plain_file(path: str | os.PathLike[str], what: str = "file") -> Path:
+def check_regular_file(path: str | os.PathLike[str], what: str = "file") -> Path:
     """Return the path, if a regular file is there: a pipe may stay empty, and a device has no end."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        raise DataError("not-found", f"no {what} at `{path}`", near_path(path, "check the path")) from None
+        raise DataError("not-found", f"no {what} at `{path}`", suggest_path(path, "check the path")) from None
     except ValueError:  # a zero byte in the name
         raise DataError("not-found", f"no {what} can be called {str(path)!r}", "check the path") from None
     except OSError as error:
@@ -320,7 +320,7 @@ def check_page_file(path: str | os.PathLike[str]) -> Path:
 def read_text(path: str | os.PathLike[str], what: str = "file") -> str:
     """Return the text of a file in UTF-8, a mark at its beginning left out; line ends as Python reads them."""
     try:
-        return plain_file(path, what).read_text(encoding="utf-8-sig")
+        return check_regular_file(path, what).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         fact = f"`{path}` is not UTF-8: byte {error.start:,} is 0x{error.object[error.start]:02x}"
         raise DataError("bad-encoding", fact, file_encoding_advice(io.BytesIO(error.object), str(path))) from None
@@ -329,14 +329,14 @@ def read_text(path: str | os.PathLike[str], what: str = "file") -> str:
 def read_json(path: str | os.PathLike[str], what: str = "file") -> Any:
     """Read JSON."""
     try:
-        return json.loads(plain_file(path, what).read_text(encoding="utf-8"))
+        return json.loads(check_regular_file(path, what).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of 5,000 digits; nested without end
         if isinstance(error, DataError):
             raise
         raise DataError("bad-file", f"`{path}` is not valid JSON: {error}", "restore it or create it again") from None
 
 
-def load_typed(
+def read_typed(
     path: str | os.PathLike[str], kind: type[Loaded], what: str = "file", hint: str = "restore it or create it again"
 ) -> Loaded:
     """Read one of our own JSON or TOML files (by its suffix) as a value of a type.
@@ -352,8 +352,8 @@ def load_typed(
     """
     import msgspec  # 25 ms, which a help page does without
 
-    file = plain_file(path, what)
-    if (size := file.stat().st_size) > MOST_BYTES:
+    file = check_regular_file(path, what)
+    if (size := file.stat().st_size) > MAX_FILE_BYTES:
         raise DataError("bad-file", f"`{path}` has {size:,} bytes, no {what} has as many", hint)
     try:
         text = file.read_text(encoding="utf-8")

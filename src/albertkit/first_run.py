@@ -17,7 +17,7 @@ from albertkit.corpus.build import settings_for
 from albertkit.errors import CheckpointError, DataError
 from albertkit.files import check_other_files, read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.output.card import settings_sections, versions
+from albertkit.output.card import package_versions, settings_sections
 from albertkit.output.render import write_page
 from albertkit.output.sections import Commands, FactList, Result, Section
 from albertkit.pretraining.card import measures, measures_table
@@ -259,7 +259,7 @@ def _write_report(
         *filled_masks([asdict(example) for example in examples]),
         measures_table(measures(numbers, numbers), "All numbers"),
         FactList(counts, "Corpus"),
-        *settings_sections(settings.to_dict(), versions()),
+        *settings_sections(settings.to_dict(), package_versions()),
         Commands(quickstart_next_commands(out), "What to try next"),
     ]
     subtitle = f"{config.num_parameters(heads=True):,} parameters · {run.extent}"

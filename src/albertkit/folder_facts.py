@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from albertkit.errors import CheckpointError
-from albertkit.files import plain_file, read_json
+from albertkit.files import check_regular_file, read_json
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER_JSON = "tokenizer.json"
@@ -253,7 +253,7 @@ def _object(file: Path) -> dict[str, Any]:
 
 def _json_facts(file: Path) -> _JsonFacts:
     try:
-        return msgspec.json.decode(plain_file(file, "tokenizer").read_bytes(), type=_JsonFacts)
+        return msgspec.json.decode(check_regular_file(file, "tokenizer").read_bytes(), type=_JsonFacts)
     except msgspec.MsgspecError:
         return _JsonFacts()  # its reader says what is wrong
 

@@ -22,7 +22,7 @@ from albertkit.errors import AlbertKitError, CheckpointError, DataError
 from albertkit.files import (
     CHECKSUMS,
     atomic_file,
-    only_writer,
+    lock_folder,
     remove_leftovers,
     sha256_bytes,
     sha256_file,
@@ -146,7 +146,7 @@ class Job:
 
     def __enter__(self) -> Self:
         with ExitStack() as held:
-            held.enter_context(only_writer(self.folder, self._rank == 0, self.into))
+            held.enter_context(lock_folder(self.folder, self._rank == 0, self.into))
             try:
                 self._take_up()
             except AlbertKitError:
@@ -176,7 +176,7 @@ class Job:
         self.progress.resume(len(names) - len(left))
         for name in left:
             yield name
-            self.progress.update(self.progress.done + 1)
+            self.progress.update(self.progress.completed + 1)
 
     def is_done(self, name: str) -> bool:
         """Return True if a part is committed or marked."""
@@ -293,7 +293,7 @@ class Job:
         try:
             return msgspec.convert(self.facts, kind)
         except msgspec.ValidationError as error:
-            raise corrupt(self.folder / _LOG, str(error)) from None
+            raise corrupt_error(self.folder / _LOG, str(error)) from None
 
     def clear(self) -> None:
         """Give up: delete all that was done."""
@@ -380,7 +380,7 @@ def check_made_from(place: Path | str, before: Any, now: Mapping[str, Any], *, u
         )
 
 
-def corrupt(path: Path, what: str, hint: str = _AGAIN) -> CheckpointError:
+def corrupt_error(path: Path, what: str, hint: str = _AGAIN) -> CheckpointError:
     """Return the error for a file that is not as it was written."""
     return CheckpointError("corrupt", f"`{path}` is corrupted: {what}", hint)
 
@@ -388,7 +388,7 @@ def corrupt(path: Path, what: str, hint: str = _AGAIN) -> CheckpointError:
 def _read_log(log: Path) -> Iterator[_Commit]:
     """Yield the commits of a log. A last line that was cut off is removed: it was never committed."""
     if not log.is_file() or log.is_symlink():
-        raise corrupt(log, "it is not a file")
+        raise corrupt_error(log, "it is not a file")
     content = log.read_bytes()
     lines = content.split(b"\n")
     if lines[-1]:
@@ -396,13 +396,13 @@ def _read_log(log: Path) -> Iterator[_Commit]:
     for line in lines[:-1]:
         digest, _, text = line.decode("utf-8", "replace").partition(" ")
         if digest != _digest(text):
-            raise corrupt(log, "sha256 mismatch")
+            raise corrupt_error(log, "sha256 mismatch")
         try:
             commit = _decoded(text)
         except ValueError as error:  # of JSON or of msgspec
-            raise corrupt(log, str(error)) from None
+            raise corrupt_error(log, str(error)) from None
         if any(PurePath(name).is_absolute() or ".." in PurePath(name).parts for name in commit.get("files", ())):
-            raise corrupt(log, "a name leaves the folder")
+            raise corrupt_error(log, "a name leaves the folder")
         yield commit
 
 
@@ -420,7 +420,7 @@ def _verified(path: Path, committed: Committed) -> Any:
     """Cut a file back to its last commit and return its hash, which can be updated."""
     size = path.stat().st_size if path.is_file() else -1
     if not 0 <= committed.bytes <= size:
-        raise corrupt(
+        raise corrupt_error(
             path, f"{committed.bytes:,} bytes were committed, {'it is missing' if size < 0 else f'{size:,} are there'}"
         )
     if size > committed.bytes:
@@ -428,7 +428,7 @@ def _verified(path: Path, committed: Committed) -> Any:
     with open(path, "rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256")
     if sha256.hexdigest() != committed.sha256:
-        raise corrupt(path, "sha256 mismatch")
+        raise corrupt_error(path, "sha256 mismatch")
     return sha256
 
 

@@ -26,10 +26,10 @@ from albertkit.errors import (
     DataError,
     MachineError,
     MissingExtraError,
-    closest,
+    closest_name,
     format_list,
 )
-from albertkit.files import load_typed, sha256_bytes, sha256_file, write_json
+from albertkit.files import read_typed, sha256_bytes, sha256_file, write_json
 from albertkit.folder_facts import FolderFacts
 
 _PACKAGES = {  # that fsspec needs: its name, and the protocols it is for
@@ -89,8 +89,8 @@ def file_system(url: str) -> tuple[Any, str]:
 
 MODELS = ("best", "final")  # of a run: the one to use first
 SELECTED = "selected.json"  # in each of them: its step, and its value of the metric that selects
-CONFIG = "config.json"
-CAPTIONER = "captioner.json"  # of a model that captions videos
+CONFIG_FILE = "config.json"
+CAPTIONER_FILE = "captioner.json"  # of a model that captions videos
 
 # A model's name: organisation and name, as the hub allows them. A path with more parts, or a leading dot or slash, is none.
 _HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
@@ -100,10 +100,10 @@ _TOKENIZER_FILES = ["*.json", "*.model", "vocab*.txt"]
 # Patterns of files of a model or a tokenizer, of any origin: a folder with one of them is not refused as data.
 _MODEL_FILES = (
     "*config.json", "*.model", "*vocab*", "tokenizer*.json", "*.safetensors", "*.bin", "*.pt", "*.pth", "*.onnx", "*.h5",
-    "*.index", "*.meta", "*.data-*", "*.pb", "checkpoint", "modules.json", CAPTIONER,
+    "*.index", "*.meta", "*.data-*", "*.pb", "checkpoint", "modules.json", CAPTIONER_FILE,
 )  # fmt: skip
 _DATA_FILES = ("*.tsv", "*.csv", "*.txt", "*.jsonl", "*.parquet", "train*", "dev*")
-_OF_A_RUN = ("run.toml", *(f"{name}/{CONFIG}" for name in MODELS))
+_OF_A_RUN = ("run.toml", *(f"{name}/{CONFIG_FILE}" for name in MODELS))
 _MANIFEST_BYTES = 4096  # its first key says that it is of a store
 _ANY_MODEL = (
     "give the path of a folder with a config.json, a run, or a model of the hub with its organisation: "
@@ -145,7 +145,7 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
         return of_run
     if path.is_file():
         fact = f"`{source}` is a file, a model is a folder"
-        hint = f"name its folder: {path.parent}" if (path.parent / CONFIG).exists() else _ANY_MODEL
+        hint = f"name its folder: {path.parent}" if (path.parent / CONFIG_FILE).exists() else _ANY_MODEL
         raise DataError("wrong-kind", fact, hint)
     name = f"albert/{source}" if _OLD_NAME.fullmatch(str(source)) else str(source)
     if path.exists() or not _HUB_NAME.fullmatch(name) or _begins_here(path):
@@ -166,16 +166,16 @@ def model_of_run(folder: str | Path) -> Path | None:
         None for a folder that is no run, such as a checkpoint folder.
     """
     path = Path(folder)
-    if (path / CONFIG).exists() or not path.is_dir():
+    if (path / CONFIG_FILE).exists() or not path.is_dir():
         return None
     for name in MODELS:
-        if (path / name / CONFIG).exists():
+        if (path / name / CONFIG_FILE).exists():
             return path / name
     begun = [run for run in (path, *numbered_folders(path, "seed")) if (run / "run.toml").exists()]
     if not begun:
         return None
-    seeds = [run / "best" for run in begun if (run / "best" / CONFIG).exists()]
-    steps = [step for step in numbered_folders(begun[-1] / "checkpoints", "step") if (step / CONFIG).exists()]
+    seeds = [run / "best" for run in begun if (run / "best" / CONFIG_FILE).exists()]
+    steps = [step for step in numbered_folders(begun[-1] / "checkpoints", "step") if (step / CONFIG_FILE).exists()]
     hint = f"look at its newest checkpoint: {steps[-1]}" if steps else "wait for its first evaluation"
     hint = f"name the model of one of its seeds: {seeds[0]}" if seeds else hint
     raise DataError("not-found", f"the run `{path}` has no model yet, neither best/ nor final/", hint)
@@ -184,7 +184,7 @@ def model_of_run(folder: str | Path) -> Path | None:
 def model_kind(folder: str | os.PathLike[str]) -> str:
     """Return "a model", "a run" or "": what lies in a folder."""
     path = Path(folder)
-    if (path / CONFIG).is_file():
+    if (path / CONFIG_FILE).is_file():
         return "a model"
     return "a run" if any((path / name).is_file() for name in _OF_A_RUN) else ""
 
@@ -213,7 +213,7 @@ def _is_of_a_store(manifest: Path) -> bool:
 
 def is_captioner_folder(folder: str | Path) -> bool:
     """Return whether a folder is a captioner's, or a run that left one."""
-    return (or_model_of_run(folder) / CAPTIONER).exists()
+    return (or_model_of_run(folder) / CAPTIONER_FILE).exists()
 
 
 def captioner_error(folder: str | Path) -> CheckpointError:
@@ -261,7 +261,7 @@ def loading_digest(folder: str | os.PathLike[str]) -> Iterator[str]:
 def describe_model(folder: Path) -> str:
     """Return one line about a model of a run: its folder, step, and value of the metric that selects, as far as recorded."""
     try:
-        known = load_typed(folder / SELECTED, Selected)
+        known = read_typed(folder / SELECTED, Selected)
     except DataError:  # missing, or changed by hand
         return str(folder)
     described = f"{folder}, step {known.step:,}"
@@ -300,7 +300,7 @@ def _nearest(path: Path) -> str:
         there = sorted(place.name for place in parent.iterdir() if place.is_dir()) if parent != Path("/") else []
     except (OSError, ValueError):
         wrong, there = path.name, []
-    if close := closest(wrong, there):
+    if close := closest_name(wrong, there):
         return f"did you mean `{parent / close}`?"
     if there and parent != Path("."):
         folders = f"the folders in `{parent}`: {format_list(there, 12)}"

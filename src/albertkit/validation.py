@@ -38,14 +38,14 @@ class Range:
     """Finite numbers that a field takes.
 
     Attributes:
-        least: Smallest number.
-        most: Largest number.
+        minimum: Smallest number.
+        maximum: Largest number.
         above: Bound that every number exceeds.
         below: Bound that no number reaches.
     """
 
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     _: KW_ONLY
     above: float | None = None
     below: float | None = None
@@ -53,14 +53,14 @@ class Range:
     def __contains__(self, number: float) -> bool:
         return (
             abs(number) < math.inf  # not NaN either
-            and (self.least is None or number >= self.least)
-            and (self.most is None or number <= self.most)
+            and (self.minimum is None or number >= self.minimum)
+            and (self.maximum is None or number <= self.maximum)
             and (self.above is None or number > self.above)
             and (self.below is None or number < self.below)
         )
 
     def __str__(self) -> str:
-        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        bounds = {"at least": self.minimum, "above": self.above, "at most": self.maximum, "below": self.below}
         return " and ".join(f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None)
 
 
@@ -119,7 +119,7 @@ def field_types(settings: Any) -> dict[str, Any]:
     return kinds
 
 
-def wrong_values(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> list[str]:
+def list_wrong_values(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> list[str]:
     """List the values that are not of the types of their names, one line for each."""
     return [
         f"{name} is {reprlib.repr(values[name])}, it must be {describe_type(kind)}"
@@ -128,10 +128,10 @@ def wrong_values(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> list[st
     ]
 
 
-def wrong_fields(settings: Any) -> list[str]:
+def list_wrong_fields(settings: Any) -> list[str]:
     """List the fields of a dataclass whose values are not of their types, one line for each."""
     kinds = field_types(settings)
-    return wrong_values({name: getattr(settings, name) for name in kinds}, kinds)
+    return list_wrong_values({name: getattr(settings, name) for name in kinds}, kinds)
 
 
 def check_fields(settings: Any, hint: str = "change it, or leave it out for its default") -> None:
@@ -140,5 +140,5 @@ def check_fields(settings: Any, hint: str = "change it, or leave it out for its 
     Raises:
         ConfigError: bad-value, with every such field.
     """
-    if problems := wrong_fields(settings):
+    if problems := list_wrong_fields(settings):
         raise ConfigError("bad-value", "; ".join(problems), hint)

@@ -9,10 +9,10 @@ from safetensors import SafetensorError, safe_open
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError
-from albertkit.files import plain_file
+from albertkit.files import check_regular_file
 
-WEIGHTS = "model.safetensors"
-OTHER_WEIGHTS = ("pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json")
+WEIGHTS_FILE = "model.safetensors"
+OTHER_WEIGHTS_FILES = ("pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json")
 HEADS = {"predictions": "masked-LM head", "sop_classifier": "sentence-order head"}
 ENCODER = ("embeddings", "embedding projection", "attention", "feed-forward")
 _MAX_HEADER_BYTES = 8 << 20  # 100,000 tensors; an ALBERT of the most blocks that are built has 16,000
@@ -23,7 +23,7 @@ _OLD_NORMS = {"gamma": "weight", "beta": "bias"}  # TensorFlow's names, until 20
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}  # counters in old files
 
 
-def plain_names(names: Iterable[str]) -> dict[str, str]:
+def transformers_names(names: Iterable[str]) -> dict[str, str]:
     """Map the names of a file to those that transformers has today; names that are no ALBERT's stay as they are.
 
     Programs put the names of their wrappers and of the attribute that holds the model before all names: `module.`,
@@ -93,16 +93,16 @@ def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfi
 def read_header(file: Path) -> dict[str, tuple[list[int], str]]:
     """Read shape and type of every tensor in a safetensors file."""
     if not file.exists():
-        others = [name for name in OTHER_WEIGHTS if (file.parent / name).exists()]
+        others = [name for name in OTHER_WEIGHTS_FILES if (file.parent / name).exists()]
         raise CheckpointError(
-            "missing-file", f"no {WEIGHTS} in `{file.parent}`{', only ' * bool(others)}{', '.join(others)}",
+            "missing-file", f"no {WEIGHTS_FILE} in `{file.parent}`{', only ' * bool(others)}{', '.join(others)}",
             f"albertkit convert {file.parent} FOLDER" if others else "name the folder that holds the weights",
         )  # fmt: skip
-    plain_file(file, "file of weights")
+    check_regular_file(file, "file of weights")
     check_header(file)
     try:
         with safe_open(file, "np") as tensors:
-            slices = {plain: tensors.get_slice(name) for name, plain in plain_names(tensors.keys()).items()}
+            slices = {plain: tensors.get_slice(name) for name, plain in transformers_names(tensors.keys()).items()}
             return {name: (piece.get_shape(), piece.get_dtype()) for name, piece in slices.items()}
     except SafetensorError as error:
         raise CheckpointError("corrupt", f"`{file}` cannot be read: {error}", "copy it again") from None

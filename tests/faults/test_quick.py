@@ -9,7 +9,7 @@ from albertkit.files import (
     atomic_file,
     atomic_folder,
     changed_files,
-    only_writer,
+    lock_folder,
     remove_folder,
     remove_leftovers,
     write_checksums,
@@ -72,13 +72,13 @@ def test_one_process_writes_to_a_folder_and_its_death_frees_it(tmp_path):
     folder = tmp_path / "x" / "run"
 
     def write() -> None:
-        with only_writer(folder):
+        with lock_folder(folder):
             (folder / "file").touch()
 
-    with only_writer(folder):
+    with lock_folder(folder):
         assert in_a_fork(write) == 9
     assert names(tmp_path) == []  # nothing was written: nothing is left
-    dying_in(lambda: only_writer(folder))
+    dying_in(lambda: lock_folder(folder))
     assert in_a_fork(write) == 0
     assert names(folder) == ["file"]
 
@@ -86,7 +86,7 @@ def test_one_process_writes_to_a_folder_and_its_death_frees_it(tmp_path):
 def test_a_training_holds_its_folder_and_takes_no_other(tmp_path):
     out = tmp_path / "run"
     with open_run(out, FinetuneSettings(), "training"):
-        second = only_writer(out)
+        second = lock_folder(out)
         with pytest.raises(MachineError, match="another process"), second:
             pass
     (tmp_path / "run").mkdir()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from albertkit.output.card import Card
-from albertkit.output.render import cell, to_markdown, to_page, to_terminal
+from albertkit.output.render import escape_markdown, to_markdown, to_page, to_terminal
 from albertkit.output.sections import (
     Bar,
     Bars,
@@ -28,11 +28,11 @@ from albertkit.output.sections import (
     Paragraph,
     Result,
     TableSection,
-    duration_text,
     escape_control_characters,
+    format_value,
+    format_whole_seconds,
     to_json,
     to_json_value,
-    value_text,
 )
 
 HOSTILE = "<script>alert(1)</script> a|b `c` \x1b[31mred\x1b]0;title\x07 \u202eevil & *d*"
@@ -149,11 +149,11 @@ def test_settings_are_shown_as_they_are_given():
     ],
 )
 def test_values(value, name, text):
-    assert value_text(value, name) == text
+    assert format_value(value, name) == text
 
 
 def test_durations():
-    assert [duration_text(seconds) for seconds in (42.4, 252, 11100)] == ["42 s", "4 min 12 s", "3 h 05 min"]
+    assert [format_whole_seconds(seconds) for seconds in (42.4, 252, 11100)] == ["42 s", "4 min 12 s", "3 h 05 min"]
 
 
 def test_clean_keeps_lines_and_tabs():
@@ -211,8 +211,8 @@ def test_a_card_is_yaml_and_markdown(tmp_path):
 
 
 def test_a_cell_is_one_line():
-    assert cell("a\n b|c") == "a b\\|c"
-    assert cell(1234) == "1,234"
+    assert escape_markdown("a\n b|c") == "a b\\|c"
+    assert escape_markdown(1234) == "1,234"
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def test_incomplete_lines_are_reported(records):
 
 def test_without_matplotlib_the_page_says_how_to_get_the_curve(records, monkeypatch):
     def missing(*_args, **_kwargs):
-        raise MissingExtraError.of("matplotlib", "report", "drawing a curve")
+        raise MissingExtraError.for_package("matplotlib", "report", "drawing a curve")
 
     monkeypatch.setattr(run_page, "run_svgs", missing)
     html = to_page("run", curve_sections(RunMetrics.from_records(records), BASELINES))

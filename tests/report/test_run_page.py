@@ -50,7 +50,7 @@ def without_pictures(monkeypatch):
     """Leave pictures out, which take a second each."""
 
     def missing(*_args, **_kwargs):
-        raise MissingExtraError.of("matplotlib", "report", "drawing a curve")
+        raise MissingExtraError.for_package("matplotlib", "report", "drawing a curve")
 
     monkeypatch.setattr(page, "run_svgs", missing)
 

@@ -18,7 +18,7 @@ def job(lengths, key=KEY, first=0, client=""):
     """Sequence n of length `lengths[n]` is made of the id first + n."""
     rows = [(np.full(length, first + number), length) for number, length in enumerate(lengths)]
     future = asyncio.new_event_loop().create_future()
-    return RequestJob(key, Features.of(rows, range(len(rows))), future, sender=Sender(client))
+    return RequestJob(key, Features.from_sequences(rows, range(len(rows))), future, sender=Sender(client))
 
 
 def computed(batch):

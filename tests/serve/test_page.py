@@ -320,7 +320,7 @@ def test_layers_promise_words_only_of_models_that_have_them(opened, stub, kinds,
 
 
 def test_a_text_that_is_too_long_can_be_cut(complaining, opened, stub):
-    features = SimpleNamespace(sequences_of=lambda count: np.arange(count + 1), lengths=np.array([24]))
+    features = SimpleNamespace(sequence_bounds=lambda count: np.arange(count + 1), lengths=np.array([24]))
     error = _too_long_error(np.array([7]), features)
     answer = stub.answers["classify"]
     cut = {**answer, "results": [{**answer["results"][0], "tokens": 31, "truncated": 7}]}

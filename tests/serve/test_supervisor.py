@@ -109,7 +109,9 @@ def play(monkeypatch, scene, *makers, batch_tokens=512):
 
 def job_of(lengths, **times):
     """A request of sequences of these lengths."""
-    features = Features.of([(np.zeros(length, np.int32), length) for length in lengths], range(len(lengths)))
+    features = Features.from_sequences(
+        [(np.zeros(length, np.int32), length) for length in lengths], range(len(lengths))
+    )
     return RequestJob(KEY, features, asyncio.get_running_loop().create_future(), **times)
 
 

@@ -195,7 +195,7 @@ def test_records_that_lack_a_required_column_are_bad_rows(tmp_path: Path) -> Non
     bad_rows = BadRows("skip")
     with Table(tmp_path / "a.jsonl", bad_rows=bad_rows) as table:
         assert [row.values for row in table.rows(["text", "label"])] == [{"text": "b", "label": "pos"}]
-    assert [(row.line, row.reason) for row in bad_rows.found] == [(1, "no `label`")]
+    assert [(row.line, row.reason) for row in bad_rows.rows] == [(1, "no `label`")]
 
 
 def test_questions_whose_first_record_is_short(tmp_path: Path) -> None:
@@ -542,7 +542,7 @@ def test_a_glob_is_one_table_and_bad_rows_name_its_files(tmp_path: Path) -> None
     assert task.files(pattern) == {"train": pattern}
     examples, bad_rows = examples_of(task, pattern, "skip")
     assert [(one.text, one.label, one.id) for one in examples] == [("a", "x", "0"), ("c", "y", "2")]
-    assert [(Path(row.file).name, row.line) for row in bad_rows.found] == [("a1.jsonl", 2), ("a2.jsonl", 2)]
+    assert [(Path(row.file).name, row.line) for row in bad_rows.rows] == [("a1.jsonl", 2), ("a2.jsonl", 2)]
     with Table(pattern) as table:
         assert table.columns == ("text", "label", "more")
         assert [row.values["more"] for row in table.rows()] == ["", "", "m", ""]
@@ -594,7 +594,7 @@ def test_lists_and_null_are_no_texts_and_no_labels(
         expected = 0
     examples, bad_rows = examples_of(find_task(task, Columns(text="text", label="label")), tmp_path / name, "skip")
     assert len(examples) == expected
-    assert [row.reason for row in bad_rows.found] == [reason]
+    assert [row.reason for row in bad_rows.rows] == [reason]
 
 
 def test_the_error_for_too_few_labels_says_which_rows_were_left_out(tmp_path: Path) -> None:
@@ -617,7 +617,7 @@ def test_rows_of_snli_without_gold_label_can_be_skipped(tmp_path: Path) -> None:
     bad_rows = BadRows("skip")
     examples = _ExampleReader("nli", "nli", columns, bad_rows).read_examples(tmp_path / "snli.csv", "train")
     assert list(examples.texts) == [row[:2] for row in rows if row[2] != "-"]
-    assert [(row.line, row.reason) for row in bad_rows.found] == [(3, "label `-`: there is no gold label")]
+    assert [(row.line, row.reason) for row in bad_rows.rows] == [(3, "label `-`: there is no gold label")]
     with pytest.raises(DataError, match="line 3"):
         _ExampleReader("nli", "nli", columns, BadRows()).read_examples(tmp_path / "snli.csv", "train")
 

@@ -97,7 +97,7 @@ def test_official_files(data: Path) -> None:
         bad_rows = BadRows("skip")
         examples = list(read_questions(data / "squad" / name, version=version, labelled=True, bad_rows=bad_rows))
         assert (len(examples), sum(e.impossible for e in examples)) == (total, impossible)
-        assert not bad_rows.found
+        assert not bad_rows.rows
         assert sum(e.repaired for e in examples) == 0
         for example in examples:
             for text, start, _ in example.answers:
@@ -158,7 +158,7 @@ def test_an_answer_may_have_other_white_space_than_its_text(
         tmp_path, record_json(answers=[{"text": text, "answer_start": start}]), on_error="skip"
     )
     if learned is None:
-        assert bad_rows.found[0].reason == f"the context does not hold the answer `{text}`"
+        assert bad_rows.rows[0].reason == f"the context does not hold the answer `{text}`"
         return
     target = examples[0].target
     assert target is not None
@@ -203,7 +203,7 @@ BAD_ROWS = {
 def test_the_first_line_of_a_file_of_lines_may_be_bad(tmp_path: Path) -> None:
     examples, bad_rows = read_content(tmp_path, f"{{broken\n{record_json()}\n", on_error="skip")
     assert [e.id for e in examples] == ["a"]
-    assert [f.line for f in bad_rows.found] == [1]
+    assert [f.line for f in bad_rows.rows] == [1]
 
 
 @pytest.mark.parametrize("reason", BAD_ROWS)
@@ -215,7 +215,7 @@ def test_a_bad_question_is_said_or_skipped(tmp_path: Path, reason: str) -> None:
     assert "line 2" in caught.value.message
     examples, bad_rows = read_content(tmp_path, content, on_error="skip")
     assert [e.id for e in examples] == ["a", "z"]
-    assert [(f.line, reason in f.reason) for f in bad_rows.found] == [(2, True)]
+    assert [(f.line, reason in f.reason) for f in bad_rows.rows] == [(2, True)]
 
 
 def test_a_question_without_an_answer_is_none_of_version_1(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_question_of_a_document_is_named_by_its_id(tmp_path: Path) -> None:
         read_content(tmp_path, content, version=1)
     assert "line" not in caught.value.message
     _, bad_rows = read_content(tmp_path, content, on_error="skip")
-    assert [(f.line, f.where) for f in bad_rows.found] == [(2, "question 2")]
+    assert [(f.line, f.where) for f in bad_rows.rows] == [(2, "question 2")]
 
 
 def test_files_that_are_no_json_or_not_utf8(tmp_path: Path) -> None:

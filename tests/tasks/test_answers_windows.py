@@ -161,7 +161,7 @@ def test_all_of_squad_train(data: Path, tokenizer: AlbertTokenizer) -> None:
     file = data / "squad" / "train-v1.1.json.gz"
     examples = list(read_questions(file, version=1, labelled=True, bad_rows=bad_rows))
     assert len(examples) == 87_599
-    assert not bad_rows.found
+    assert not bad_rows.rows
     features = answer_features(examples, tokenizer, length=384, doc_stride=128, max_query_length=64, labelled=True)
     assert np.array_equal(np.unique(features.examples), np.arange(87_599))
     lost = list(unrecoverable(examples, features))

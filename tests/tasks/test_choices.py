@@ -77,7 +77,7 @@ def test_race_raw_and_merged(tmp_path: Path, merged: bool) -> None:
         "middle9.txt-1", "The text of middle9.txt.\nIt has 2,000 words.", "The _ is not a _ .", ("w1", "x1", "y1", "z1"),
         3, ("A", "B", "C", "D"), "middle",
     )  # fmt: skip
-    assert bad_rows.found == []
+    assert bad_rows.rows == []
     only_high = task.with_changes(levels=("high",))
     assert [example.id for example in read_file(only_high, folder / "dev")[0]] == ["high3.txt-0", "high3.txt-1"]
     assert task.files(folder / "dev" / "high") == {"train": folder / "dev" / "high"}
@@ -96,7 +96,7 @@ def test_race_without_answers_and_with_another_number_of_choices(tmp_path: Path)
     assert [(len(example.choices), example.names[-1], example.label, example.level) for example in examples] == [
         (2, "B", None, "high"), (5, "E", None, "high"),
     ]  # fmt: skip
-    assert read_file(choice_task("race"), tmp_path)[1].found[0].reason == "no field `answers`"
+    assert read_file(choice_task("race"), tmp_path)[1].rows[0].reason == "no field `answers`"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_race_with_bad_rows(tmp_path: Path, change: dict[str, object], reason: s
     (tmp_path / "1.txt").write_text(json.dumps({**passage("x"), **change}))
     examples, bad_rows = read_file(choice_task("race"), tmp_path)
     assert len(examples) == num_examples
-    assert (bad_rows.found[0].line, bad_rows.found[0].reason) == (1, reason)
+    assert (bad_rows.rows[0].line, bad_rows.rows[0].reason) == (1, reason)
 
 
 def test_race_that_is_none(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_race_that_is_none(tmp_path: Path) -> None:
         read_file(task, tmp_path / "a")
     for text, reason in (("{\n}", "not JSON: Expecting property name"), ("[]", "not an object of JSON")):
         (tmp_path / "b.txt").write_text(text)
-        assert read_file(task, tmp_path / "b.txt")[1].found[0].reason.startswith(reason)
+        assert read_file(task, tmp_path / "b.txt")[1].rows[0].reason.startswith(reason)
 
 
 # --- SocialIQA, ARC, tables of one's own --------------------------------------------------------------------------------
@@ -151,12 +151,12 @@ def test_real_files(data: Path) -> None:
         "test_easy": "arc_easy_test.csv",
     }  # fmt: skip
     examples, bad_rows = read_file(siqa, siqa.files(folder)["dev"])
-    assert (len(examples), bad_rows.found) == (1954, [])
+    assert (len(examples), bad_rows.rows) == (1954, [])
     assert sorted(Counter(example.label for example in examples).items()) == [(0, 643), (1, 654), (2, 657)]
     counts = {}
     for split, path in arc.files(folder).items():
         examples, bad_rows = read_file(arc, path)
-        reasons = Counter(row.reason.split(" is none")[0] for row in bad_rows.found)
+        reasons = Counter(row.reason.split(" is none")[0] for row in bad_rows.rows)
         counts[split] = len(examples), dict(Counter(len(example.choices) for example in examples)), dict(reasons)
     nothing, fifth = "0 choices that are not empty", "label `E`"  # rows whose choices were lost, or the fifth one
     assert counts == {
@@ -209,7 +209,7 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path: Path) -> None:
     (tmp_path / "dev-labels.lst").write_text("3\n1\n")
     examples, bad_rows = read_file(task, tmp_path / "dev.jsonl")
     assert [example.label for example in examples] == [2, 0]
-    assert bad_rows.found[0].reason == "label `` is none of A, B, C, and no number from 1 to 3"
+    assert bad_rows.rows[0].reason == "label `` is none of A, B, C, and no number from 1 to 3"
     (tmp_path / "test.jsonl").write_text(json.dumps({**rows[0], "label": "2"}))
     assert read_file(task, tmp_path / "test.jsonl")[0][0].label == 1
 
@@ -230,7 +230,7 @@ def test_tables_with_bad_rows(tmp_path: Path, rows: list[dict[str, object]], rea
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({**good, **row}) + "\n" for row in rows))
     examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
     assert len(examples) == len(rows) - 1
-    assert [row.reason for row in bad_rows.found] == [reason]
+    assert [row.reason for row in bad_rows.rows] == [reason]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_tables_with_bad_rows(tmp_path: Path, rows: list[dict[str, object]], rea
 def test_bad_rows_of_winogrande(tmp_path: Path, change: dict[str, str], reason: str) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({**PUBLISHED["WinoGrande"][0], **change}))
     examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
-    assert (examples, [row.reason for row in bad_rows.found]) == ([], [reason])
+    assert (examples, [row.reason for row in bad_rows.rows]) == ([], [reason])
 
 
 def test_tables_that_are_none(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_race_and_piqa_of_the_hub(tmp_path: Path) -> None:
     assert [(e.id, e.level, e.label) for e in examples] == [
         ("high1.txt-0", "high", 2), ("high1.txt-1", "high", 0), ("middle20.txt-0", "middle", 2)
     ]  # fmt: skip
-    assert bad_rows.found == []
+    assert bad_rows.rows == []
     question = {name: text for name, text in PUBLISHED["PIQA"][0].items() if name != "label"}
     (tmp_path / "valid.jsonl").write_text(json.dumps(question))
     (tmp_path / "valid-labels.lst").write_text("1\n")
@@ -541,7 +541,7 @@ def from_padded(ids: np.ndarray, mask: np.ndarray, types: np.ndarray, labels: Se
     ids, mask, types = (array.reshape(num_examples * choices, -1) for array in (ids, mask, types))
     rows = [(i[m != 0], int((t[m != 0] == 0).sum())) for i, m, t in zip(ids, mask, types, strict=True)]
     right = (np.arange(choices) == np.asarray(labels)[:, None]).astype(np.int64).reshape(-1)
-    return Features.of(rows, np.repeat(np.arange(num_examples), choices), {"labels": right})
+    return Features.from_sequences(rows, np.repeat(np.arange(num_examples), choices), {"labels": right})
 
 
 def test_googles_race_model(golden: Path, tmp_path: Path) -> None:
@@ -615,7 +615,7 @@ def test_predictions_scores_and_files(tmp_path: Path) -> None:
     ]
     task = choice_task("race")
     sizes = [len(example.choices) for example in examples]
-    features = Features.of([([1], 1)] * sum(sizes), np.repeat(np.arange(4), sizes))
+    features = Features.from_sequences([([1], 1)] * sum(sizes), np.repeat(np.arange(4), sizes))
     records = task.predictions(examples, features, [1.0, 0.0, 0.0, 0.0, 3.0, 2.0, 2.0, 0.0, 1.0, 0.0])
     assert [(record["id"], record["label"], record["index"]) for record in records] == [
         ("middle1.txt-0", "A", 0), ("middle1.txt-1", "C", 2), ("high1.txt-0", "A", 0), ("high1.txt-1", "B", 1),

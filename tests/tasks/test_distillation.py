@@ -55,7 +55,7 @@ def labelled(**labels: Tensor) -> LabelledBatch:
     rows = [torch.randint(5, 90, (n,), generator=generator).tolist() for n in LENGTHS]
     per_token = {name: v.numpy() for name, v in labels.items() if len(v) == sum(LENGTHS)}
     per_sequence = {name: v.numpy() for name, v in labels.items() if len(v) == len(LENGTHS)}
-    features = Features.of([(row, len(row)) for row in rows], EXAMPLES, per_sequence, per_token)
+    features = Features.from_sequences([(row, len(row)) for row in rows], EXAMPLES, per_sequence, per_token)
     return features.batch(torch.arange(len(rows)).numpy())
 
 

@@ -211,7 +211,7 @@ def test_a_head_is_kept_only_for_the_same_labels(learned, start):
 def test_an_update_is_so_many_examples_and_every_process_its_share():
     rng = np.random.default_rng(0)
     lengths = rng.integers(2, 30, 50)
-    features = Features.of([([1] * n, n) for n in lengths], range(50), {"labels": np.arange(50)})
+    features = Features.from_sequences([([1] * n, n) for n in lengths], range(50), {"labels": np.arange(50)})
     stream = ExampleStream(features, batch_size=8, batch_tokens=40, seed=3)
     example_numbers, updates = [], 0
     while True:
@@ -235,7 +235,7 @@ def test_an_update_is_so_many_examples_and_every_process_its_share():
 
 
 def test_windows_of_an_example_are_learned_in_one_update_and_need_not_be_in_one_batch():
-    features = Features.of([([1] * n, n) for n in (9, 9, 3, 9, 5)], [0, 0, 0, 1, 2])
+    features = Features.from_sequences([([1] * n, n) for n in (9, 9, 3, 9, 5)], [0, 0, 0, 1, 2])
     stream = ExampleStream(features, batch_size=3, batch_tokens=12)
     update = next(stream)
     assert [batch.packed.lengths for batch in update] == [(3, 5), (9,), (9,), (9,)]
@@ -243,7 +243,7 @@ def test_windows_of_an_example_are_learned_in_one_update_and_need_not_be_in_one_
 
 
 def test_sequences_that_compete_stay_together():
-    features = Features.of([([1] * n, n) for n in (3, 4, 5, 6, 7)], [0, 0, 1, 1, 1])
+    features = Features.from_sequences([([1] * n, n) for n in (3, 4, 5, 6, 7)], [0, 0, 1, 1, 1])
     stream = ExampleStream(features, grouped=True, batch_size=1, batch_tokens=1)
     for _ in range(4):
         (batch,) = next(stream)

@@ -55,7 +55,7 @@ def test_features_are_those_of_the_original(golden, tokenizer, theirs):
         bad_rows = BadRows("skip")  # the original passes over QQP's short rows in silence, here a note says it
         examples = read_examples(task, file, split, labelled=split != "test", bad_rows=bad_rows)
         assert len(examples) == index[split]["examples"]
-        assert bad_rows.found == []
+        assert bad_rows.rows == []
         short = {"train": "1 row without", "dev": "2 rows without"}.get(split, "") if name == "qqp" else ""
         assert any(short in note for note in bad_rows.notes) == bool(short)
         if name != "stsb":

@@ -15,7 +15,7 @@ from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.pipelines.predict import ask, predict
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
-from albertkit.tables.records import as_files, rows_of, with_added_columns
+from albertkit.tables.records import as_files, list_rows, with_added_columns
 from albertkit.tasks.check import check_task
 from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.finetune import finetune
@@ -205,7 +205,7 @@ def test_predictions_of_rows_in_memory_come_back_as_what_was_given(sst2, expecte
     predictions = predict(sst2, inputs, precision="fp32").predictions
     assert type(predictions) is type(inputs)
     assert library != "pandas" or list(predictions.index) == ["a", "b", "c"]
-    rows = rows_of(predictions)
+    rows = list_rows(predictions)
     assert [list(row) for row in rows] == [["sentence", "stars", "prediction", "probability"]] * 3
     assert [(row["sentence"], row["stars"]) for row in rows] == list(zip(TEXTS, range(3), strict=True))
     assert [row["prediction"] for row in rows] == [record["label"] for record in expected]

@@ -188,7 +188,7 @@ def bad_rows_of(path, columns=None, **options):
     bad_rows = BadRows("skip")
     with Table(path, bad_rows=bad_rows, **options) as table:
         rows = list(table.rows(columns))
-    return rows, [(row.line, row.reason) for row in bad_rows.found]
+    return rows, [(row.line, row.reason) for row in bad_rows.rows]
 
 
 def test_bad_rows_are_told_with_their_lines(tmp_path):

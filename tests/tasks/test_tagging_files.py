@@ -129,7 +129,7 @@ def test_a_mixture_of_schemes_is_not_guessed(tmp_path: Path) -> None:
     text = "a B-X\nb O\n\nc B-X\nd I-X\n\ne O\nf I-X\n\ng I-X\n"
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
-    assert [(row.line, row.reason) for row in bad_rows.found] == [
+    assert [(row.line, row.reason) for row in bad_rows.rows] == [
         (8, "`I-X` after `O` is not IOB2, as the file's other tags are: `B-X` would be"),
         (10, "`I-X` at the start of a sentence is not IOB2, as the file's other tags are: `B-X` would be"),
     ]
@@ -150,7 +150,7 @@ def test_columns_separators_and_comments(tmp_path: Path) -> None:
         TaggedExample("0", ("EU", "rejects"), ("B-ORG", "O")), TaggedExample("1", ("#",), ("O",)),
         TaggedExample("2", ("Peter",), ("B-PER",)),
     ]  # fmt: skip
-    assert bad_rows.found == []
+    assert bad_rows.rows == []
     chunks, _ = read_text(tmp_path / "a.txt", text, TagFileLayout(tag_column=2))
     assert [example.tags for example in chunks] == [("B-NP", "B-VP"), ("B-NP",), ("B-NP",)]
     assert examples[0].text == "EU rejects"
@@ -169,7 +169,7 @@ def test_klue_characters(tmp_path: Path) -> None:
     text = "## 주석 : ##\n## klue-0\t<박:PS> 씨#\n박\tB-PS\n \tO\n씨\tO\n#\tO\n\n## klue-1\t가\n가\tO\n\t\n나\tO\n"
     examples, bad_rows = read_text(tmp_path / "a.tsv", text, TagFileLayout(characters=True))
     assert [(example.id, example.text) for example in examples] == [("klue-0", "박 씨#"), ("klue-1", "가"), ("2", "나")]
-    assert (examples[0].tags, examples[0].spaces, bad_rows.found) == (("B-PS", "O", "O", "O"), False, [])
+    assert (examples[0].tags, examples[0].spaces, bad_rows.rows) == (("B-PS", "O", "O", "O"), False, [])
     unlabelled, _ = read_text(tmp_path / "b.tsv", "박\n \n씨\n\n가\n", TagFileLayout(characters=True), labelled=False)
     assert [example.text for example in unlabelled] == ["박 씨", "가"]
 
@@ -206,8 +206,8 @@ def test_a_bad_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason
     text = f"good O\n\nbefore O\n{line}\nafter X\n\nlast O\n".encode("utf-8", "surrogateescape")
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert [(example.id, example.words) for example in examples] == [("0", ("good",)), ("2", ("last",))]
-    assert [(row.line, row.reason) for row in bad_rows.found] == [(4, reason)]
-    assert ("iconv -f LATIN1" in bad_rows.found[0].hint) is ("UTF-8" in reason)
+    assert [(row.line, row.reason) for row in bad_rows.rows] == [(4, reason)]
+    assert ("iconv -f LATIN1" in bad_rows.rows[0].hint) is ("UTF-8" in reason)
 
 
 @pytest.mark.parametrize(
@@ -228,17 +228,17 @@ def test_a_bad_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason
 def test_bad_records(tmp_path: Path, line: str, reason: str) -> None:
     examples, bad_rows = read_text(tmp_path / "a.jsonl", f'{{"tokens": ["a"], "tags": ["O"]}}\n{line}\n')
     assert len(examples) == 1
-    assert bad_rows.found[0].line == 2
-    assert bad_rows.found[0].reason.startswith(reason)
+    assert bad_rows.rows[0].line == 2
+    assert bad_rows.rows[0].reason.startswith(reason)
 
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
     _, bad_rows = read_text(tmp_path / "a.conll", "a\nb\n")
-    assert bad_rows.found[0].reason == "one column alone, so there is no tag"
+    assert bad_rows.rows[0].reason == "one column alone, so there is no tag"
     _, bad_rows = read_text(tmp_path / "a.conll", "a O\n", TagFileLayout(tag_column=3))
-    assert bad_rows.found[0].reason == "there is no column 3 (counted from 0) among 2"
+    assert bad_rows.rows[0].reason == "there is no column 3 (counted from 0) among 2"
     _, bad_rows = read_text(tmp_path / "a.tsv", "ab\tO\n", TagFileLayout(characters=True))
-    assert bad_rows.found[0].reason == "`ab` is not one character"
+    assert bad_rows.rows[0].reason == "`ab` is not one character"
 
 
 @pytest.mark.parametrize("text", ["", "\n\n \t\n", "-DOCSTART- O\n"])
@@ -258,7 +258,7 @@ def test_no_file(tmp_path: Path) -> None:
 def test_blanks_after_words_and_tags_belong_to_neither(tmp_path: Path, text: str) -> None:
     file = tmp_path / "train.txt"
     (example,), bad_rows = read_text(file, text)
-    assert not bad_rows.found
+    assert not bad_rows.rows
     assert (example.words, example.tags) == (("Bob", "ran"), ("B-PER", "O"))
 
 
@@ -280,7 +280,7 @@ COUNTED = {  # file, sentences
 def test_a_column_that_counts_the_words_is_no_word(tmp_path: Path, name: str) -> None:
     text, sentences = COUNTED[name]
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
-    assert ([list(example.words) for example in examples], bad_rows.found) == (sentences, [])
+    assert ([list(example.words) for example in examples], bad_rows.rows) == (sentences, [])
     note = f"`{tmp_path / 'a.conll'}`: the first column counts the words of each sentence; the words are in the second"
     assert bad_rows.notes[0] == note
     assert any("2 lines with an index such as" in note for note in bad_rows.notes) is (name == "CoNLL-U")
@@ -291,7 +291,7 @@ def test_a_column_that_counts_the_words_is_no_word(tmp_path: Path, name: str) ->
 def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path: Path) -> None:
     examples, bad_rows = read_text(tmp_path / "a.conll", "1 a O\n2 b O\n\nEU NN O\n\n1 c O\n2 d O\n")
     assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
-    assert [(row.line, row.reason) for row in bad_rows.found] == [
+    assert [(row.line, row.reason) for row in bad_rows.rows] == [
         (4, "`EU` in the first column, which counts the words of each sentence")
     ]
 
@@ -320,7 +320,7 @@ def test_numbers_may_be_words(tmp_path: Path, text: str) -> None:
 )
 def test_comments_of_unlabelled_files(tmp_path: Path, text: str, sentences: list[list[str]]) -> None:
     examples, bad_rows = read_text(tmp_path / "a.conll", text, labelled=False)
-    assert ([list(example.words) for example in examples], bad_rows.found) == (sentences, [])
+    assert ([list(example.words) for example in examples], bad_rows.rows) == (sentences, [])
     assert any("1 line such as `# …` read as the word `#`" in note for note in bad_rows.notes) is ("# NN\nis" in text)
 
 
@@ -334,7 +334,7 @@ def test_comments_of_unlabelled_files(tmp_path: Path, text: str, sentences: list
 )
 def test_a_line_that_only_looks_like_a_comment_or_a_file_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
-    assert (examples, [row.reason.startswith(reason) for row in bad_rows.found]) == ([], [True])
+    assert (examples, [row.reason.startswith(reason) for row in bad_rows.rows]) == ([], [True])
 
 
 def test_bmes(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_bmes(tmp_path: Path) -> None:
     (example,), bad_rows = read_text(tmp_path / "a.conll", "".join(f"字 {tag}\n" for tag in tags))
     theirs = Entities([[tag.replace("M-", "I-") for tag in tags]], IOBES).entities[0]
     assert spans(example.tags) == [(entity.tag, entity.start, entity.end - 1) for entity in theirs]
-    assert (spans(example.tags)[0], bad_rows.found) == (("PER", 0, 3), [])
+    assert (spans(example.tags)[0], bad_rows.rows) == (("PER", 0, 3), [])
 
 
 def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path: Path) -> None:

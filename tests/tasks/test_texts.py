@@ -43,7 +43,7 @@ def task_of(kind="classification", text="text", pair=None, label="label", id=Non
 def read_file(task, path, *, split="train", labelled=True, on_error="stop"):
     bad_rows = BadRows(on_error)
     examples = read_examples(task, path, split, labelled, bad_rows)
-    return (examples, [(row.line, row.reason) for row in bad_rows.found]) if on_error == "skip" else examples
+    return (examples, [(row.line, row.reason) for row in bad_rows.rows]) if on_error == "skip" else examples
 
 
 def table(path, *rows):

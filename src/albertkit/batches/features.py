@@ -52,7 +52,7 @@ class Features:
     left_out: np.ndarray | None = None
 
     @classmethod
-    def of(
+    def from_sequences(
         cls,
         sequences: Iterable[tuple[Sequence[int] | np.ndarray, int]],
         examples: Sequence[int] | np.ndarray,
@@ -108,7 +108,7 @@ class Features:
         """Return the number of tokens of each sequence, int64 [M]."""
         return np.diff(self.offsets)
 
-    def sequences_of(self, num_examples: int) -> np.ndarray:
+    def sequence_bounds(self, num_examples: int) -> np.ndarray:
         """Return bounds, int64 [E+1]: sequences `[e]:[e+1]` are those of example e."""
         return np.searchsorted(self.examples, np.arange(num_examples + 1))
 

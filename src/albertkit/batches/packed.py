@@ -181,7 +181,7 @@ class PackedBatch:
         lengths = self.offsets.diff()
         return torch.arange(self.longest, device=self.device) < lengths[:, None]
 
-    def places(self) -> Tensor:
+    def padded_positions(self) -> Tensor:
         """Return where each token stands in those rows, flattened, int64 [T]; no shape depends on a value."""
         token = torch.arange(len(self.input_ids), device=self.device)
         row = torch.searchsorted(self.offsets[1:], token, right=True)
@@ -190,7 +190,7 @@ class PackedBatch:
     def unpack(self, values: Tensor) -> Tensor:
         """Lay packed values [T, ...] out in rows of the longest length: [N, longest, ...]; padding is zero."""
         rows, rest = len(self.offsets) - 1, values.shape[1:]
-        padded = values.new_zeros(rows * self.longest, *rest).index_copy(0, self.places(), values)
+        padded = values.new_zeros(rows * self.longest, *rest).index_copy(0, self.padded_positions(), values)
         return padded.view(rows, self.longest, *rest)
 
 

@@ -20,8 +20,8 @@ from albertkit.captioning.clips import (
     validate_key,
 )
 from albertkit.errors import DataError
-from albertkit.files import plain_file, read_json
-from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.files import check_regular_file, read_json
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.table import Table
 
 MSVD_TEXT, _MAPPING = "AllVideoDescriptions.txt", "youtube_mapping.txt"
@@ -49,7 +49,7 @@ def read_caption_table(path: Path, bad_rows: BadRows) -> dict[str, list[dict[str
 
 def _rows(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str, str]]:
     """Yield line, clip and caption."""
-    with Table(plain_file(path, "annotations"), bad_rows=bad_rows, lines_unless=[("line",)]) as table:
+    with Table(check_regular_file(path, "annotations"), bad_rows=bad_rows, lines_unless=[("line",)]) as table:
         if table.is_lines:
             yield from _msvd_lines(table)
         elif {*_JSFUSION} <= {*table.columns}:
@@ -154,7 +154,7 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
     for split, count in clip_counts.items():
         if split not in splits and splits:
             bad_rows.note(
-                f"`{path}`: none of the {counted(count, 'clip')} of {split} can be used, the split is left out"
+                f"`{path}`: none of the {pluralize(count, 'clip')} of {split} can be used, the split is left out"
             )
     return dict(splits)
 
@@ -178,7 +178,7 @@ def _read_content(path: Path, bad_rows: BadRows) -> Any:
 
 
 def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    with open(plain_file(path, "annotations"), "rb") as stream:
+    with open(check_regular_file(path, "annotations"), "rb") as stream:
         for number, line in enumerate(stream, 1):
             try:
                 if line.strip():

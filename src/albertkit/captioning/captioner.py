@@ -21,9 +21,9 @@ from albertkit.captioning.settings import CaptionIds, GenerationSettings
 from albertkit.captioning.video import FrameSampling, sample_frames
 from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
-from albertkit.files import load_typed, plain_file, write_json
+from albertkit.files import check_regular_file, read_typed, write_json
 from albertkit.model.files import write_tensors
-from albertkit.model_paths import CAPTIONER, local_folder
+from albertkit.model_paths import CAPTIONER_FILE, local_folder
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.processes import join_world
 
@@ -81,17 +81,19 @@ def save_captioner(folder: str | Path, parts: CaptionerParts) -> None:
     values = asdict(saved) | {"generation": parts.generation.to_dict()}
     if values["backbone"] and values["backbone"]["from_here"] is None:
         del values["backbone"]["from_here"]
-    write_json(path / CAPTIONER, values)
+    write_json(path / CAPTIONER_FILE, values)
 
 
 def load_captioner(folder: str | Path, backbone: str | None = None) -> CaptionerParts:
     """Read a captioner; see `VideoCaptioner.from_pretrained`."""
     path = local_folder(folder)
-    if not (path / CAPTIONER).exists():
+    if not (path / CAPTIONER_FILE).exists():
         raise CheckpointError(
-            "wrong-model", f"there is no {CAPTIONER} in `{path}`", "name a folder that `albertkit caption train` wrote"
+            "wrong-model",
+            f"there is no {CAPTIONER_FILE} in `{path}`",
+            "name a folder that `albertkit caption train` wrote",
         )
-    saved = load_typed(path / CAPTIONER, _CaptionerFile, "captioner", "copy the folder again")
+    saved = read_typed(path / CAPTIONER_FILE, _CaptionerFile, "captioner", "copy the folder again")
     if backbone is not None and saved.backbone is None:
         fact = f"the captioner in `{path}` has no backbone that --backbone could name the place of"
         raise ConfigError("bad-value", fact, "leave --backbone out")
@@ -103,9 +105,9 @@ def load_captioner(folder: str | Path, backbone: str | None = None) -> Captioner
 
 def load_saved_backbone(folder: Path) -> Backbone | None:
     """Return the backbone whose weights a captioner's folder holds; None for any other folder."""
-    if not (folder / CAPTIONER).exists() or not (folder / BACKBONE_WEIGHTS).exists():
+    if not (folder / CAPTIONER_FILE).exists() or not (folder / BACKBONE_WEIGHTS).exists():
         return None
-    saved = load_typed(folder / CAPTIONER, _CaptionerFile, "captioner", "copy the folder again").backbone
+    saved = read_typed(folder / CAPTIONER_FILE, _CaptionerFile, "captioner", "copy the folder again").backbone
     return None if saved is None or saved.fingerprint else _load_backbone(folder, saved, None)
 
 
@@ -122,7 +124,7 @@ def _load_backbone(path: Path, saved: _SavedBackbone, elsewhere: str | None) -> 
         fact = f"the captioner in `{path}` keeps the weights of its backbone `{saved.name}` itself"
         raise ConfigError("bad-value", fact, "leave --backbone out")
     try:
-        weights = load_file(plain_file(path / BACKBONE_WEIGHTS))
+        weights = load_file(check_regular_file(path / BACKBONE_WEIGHTS))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             "corrupt", f"`{path / BACKBONE_WEIGHTS}`: {error}", "copy the whole captioner again"

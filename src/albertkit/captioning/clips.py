@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import DataError, near_miss
-from albertkit.files import plain_file, write_lines
+from albertkit.errors import DataError, suggest_name
+from albertkit.files import check_regular_file, write_lines
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.text_lines import not_json
+from albertkit.tables.text_lines import json_problem
 
 VIDEO_ENDINGS = frozenset(".mp4 .m4v .mov .mkv .webm .avi .mpg .mpeg .ts .wmv .flv .ogv .3gp .gif .y4m".split())
 FEATURE_ENDINGS = frozenset((".npy", ".safetensors"))
@@ -129,7 +129,7 @@ def read_manifest(path: Path, bad_rows: BadRows) -> list[Clip]:
     list) or `caption` (one text), and `key`, which otherwise is the path, with the span behind it where there is one.
     """
     clips: dict[str, tuple[Clip, int]] = {}
-    with open(plain_file(path, "manifest"), "rb") as stream:
+    with open(check_regular_file(path, "manifest"), "rb") as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue
@@ -141,7 +141,7 @@ def read_manifest(path: Path, bad_rows: BadRows) -> list[Clip]:
                         "one line, or give it a key of its own"
                     )
             except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-                bad_rows.add(path, number, not_json(error))
+                bad_rows.add(path, number, json_problem(error))
             except ValueError as error:
                 bad_rows.add(path, number, str(error))
             else:
@@ -153,7 +153,7 @@ def _parse_clip(record: Any, folder: Path) -> Clip:
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__}, not an object")
     if unknown := [name for name in record if name not in _NAMES]:
-        raise ValueError(f"the key `{unknown[0]}` is not known, {near_miss(unknown[0], _NAMES)}")
+        raise ValueError(f"the key `{unknown[0]}` is not known, {suggest_name(unknown[0], _NAMES)}")
     source_names = [name for name in _SOURCES if name in record]
     if len(source_names) != 1:
         raise ValueError(f"it has {' and '.join(source_names) or 'none'} of {', '.join(_SOURCES)}, it needs one")

@@ -46,7 +46,7 @@ def contact_sheet(frames: np.ndarray, times: np.ndarray, caption: str, *, score:
     try:
         import PIL  # noqa: F401
     except ImportError:
-        raise MissingExtraError.of("pillow", "caption", "drawing a contact sheet") from None
+        raise MissingExtraError.for_package("pillow", "caption", "drawing a contact sheet") from None
     caption = drawable_line(caption)
     font, missing_letters = find_font(caption + _OWN_LETTERS)
     large, small = font.font_variant(size=_CAPTION_SIZE), font.font_variant(size=_TEXT_SIZE)

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from albertkit.captioning.backbone import Grid
 from albertkit.config import AlbertConfig
-from albertkit.errors import ConfigError, near_miss
+from albertkit.errors import ConfigError, suggest_name
 from albertkit.model.layers import AlbertEncoder, AlbertLayer, BlockWeights, layer_norm, linear
 from albertkit.validation import Range, Share, check_fields
 
@@ -94,7 +94,7 @@ class CaptionConfig:
             raise ConfigError(
                 "unknown-name",
                 f"`{unknown[0]}` in `captioning` of the configuration",
-                near_miss(unknown[0], field_names),
+                suggest_name(unknown[0], field_names),
             )
         return cls(**values)
 

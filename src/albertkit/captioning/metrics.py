@@ -10,7 +10,7 @@ import numpy as np
 from albertkit.captioning.ptb import tokenize_captions
 from albertkit.errors import DataError
 from albertkit.output.sections import FactList, Result, Section
-from albertkit.tables.bad_rows import counted
+from albertkit.tables.bad_rows import pluralize
 
 _BETA = 1.2  # recall weighs more than precision
 
@@ -297,7 +297,7 @@ def _check_captions(references: Mapping[str, Sequence[str]], candidates: Mapping
     strange = [key for key in candidates if key not in references]
     if missing or strange:
         parts = [
-            f"{counted(len(keys), noun)} {problem}, for example `{keys[0]}`"
+            f"{pluralize(len(keys), noun)} {problem}, for example `{keys[0]}`"
             for keys, noun, problem in (
                 (missing, "clip", "without a caption"),
                 (strange, "caption", "without a reference"),

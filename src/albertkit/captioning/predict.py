@@ -140,7 +140,7 @@ def _read_clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[BadRow]]
         else:
             clips.append(Clip(key=path.stem, source=path))
     keys: set[str] = set()
-    return [replace(clip, key=unique_name(clip.key, keys)) for clip in clips], bad_rows.found
+    return [replace(clip, key=unique_name(clip.key, keys)) for clip in clips], bad_rows.rows
 
 
 def unique_name(name: str, used_names: set[str]) -> str:

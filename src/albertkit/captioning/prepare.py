@@ -39,9 +39,17 @@ from albertkit.captioning.swinbert_files import TsvFile
 from albertkit.captioning.video import Frames, FrameSampling, Squares, sample_frames
 from albertkit.command import takes
 from albertkit.errors import ConfigError, DataError, MachineError, MissingExtraError, explain_os_error
-from albertkit.files import atomic_file, only_writer, plain_file, read_json, sha256_bytes, sha256_file, write_json
+from albertkit.files import (
+    atomic_file,
+    check_regular_file,
+    lock_folder,
+    read_json,
+    sha256_bytes,
+    sha256_file,
+    write_json,
+)
 from albertkit.output.progress import ProgressBar
-from albertkit.tables.bad_rows import BadRow, BadRows, first_of
+from albertkit.tables.bad_rows import BadRow, BadRows, shorten_list
 from albertkit.training.processes import join_world
 
 
@@ -54,7 +62,7 @@ def read_features(file: Path) -> np.ndarray:
     Returns:
         float16 [M, D].
     """
-    values = _read_array(plain_file(file))
+    values = _read_array(check_regular_file(file))
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
         fact = f"`{file}` holds {values.dtype} {list(values.shape)}"
         raise DataError("bad-file", fact, "features of a clip are floats [tokens, width]")
@@ -120,7 +128,7 @@ def _decode_picture(column: bytes, squares: Squares, location: str) -> np.ndarra
         import av
         from PIL import Image
     except ImportError as error:
-        raise MissingExtraError.of(error.name or "pillow", "caption", "reading frames") from None
+        raise MissingExtraError.for_package(error.name or "pillow", "caption", "reading frames") from None
     try:
         with Image.open(io.BytesIO(base64.b64decode(column, validate=True))) as picture:
             pixels = np.asarray(picture.convert("RGB"))
@@ -265,7 +273,7 @@ def name_items(
                 names[split, clip.key] = result
             else:
                 errors[split, clip.key] = result
-            display.update(display.done + 1, _num_skipped(errors))
+            display.update(display.completed + 1, _num_skipped(errors))
     return names, errors
 
 
@@ -312,7 +320,7 @@ def make_items(
                     write_notes(folder, name, frames[name][1])
                     write_item(folder, name, array)
             num_made += len(new_names)
-            display.update(display.done + len(group), _num_skipped(errors))
+            display.update(display.completed + len(group), _num_skipped(errors))
     finally:
         pool.shutdown(cancel_futures=True)
     return num_made, errors
@@ -387,7 +395,7 @@ class PrepareReport(ReadClips):
     def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
         """Return the notes, and the first rows and clips that could not be used."""
         clips = [f"skipped: {clip.split} `{clip.key}`: {clip.reason}" for clip in self.skipped]
-        return (*super().warnings, *first_of(clips, self.listed))
+        return (*super().warnings, *shorten_list(clips, self.listed))
 
     @property
     def listed(self) -> str:
@@ -436,7 +444,7 @@ def prepare_data(options: PrepareOptions) -> PrepareReport:
         size = options.size or backbone.frame_size
         sampling = FrameSampling(num_frames=options.frames, size=size, rounding=options.rounding)
     common_options = {field.name: getattr(options, field.name) for field in fields(PreparationOptions)}
-    report = prepare_clips(clips, options.out, backbone, sampling, left_out=bad_rows.found, **common_options)
+    report = prepare_clips(clips, options.out, backbone, sampling, left_out=bad_rows.rows, **common_options)
     return replace(report, left_out=bad_rows.lines(), notes=tuple(bad_rows.notes))
 
 
@@ -460,7 +468,7 @@ def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
                 raise DataError("bad-row", f"{count} clips of {split} have the key `{key}`", "give each its own key")
         for clip in clips:
             recipe.check(clip)
-    with only_writer(folder):
+    with lock_folder(folder):
         report = _prepare_splits(options, splits, folder, recipe)
     return replace(report, seconds=round(time.perf_counter() - start_time, 3))
 

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from albertkit.captioning.backbone import Grid
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import DataError
-from albertkit.files import atomic_file, load_typed, plain_file, remove_leftovers, sha256_bytes, write_json
+from albertkit.files import atomic_file, check_regular_file, read_typed, remove_leftovers, sha256_bytes, write_json
 
 ITEMS = "items"
 _PREPARE_HINT = "run the same `albertkit caption prepare` again: it makes what is missing or broken"
@@ -67,7 +67,7 @@ def read_notes(folder: Path, name: str) -> list[str]:
     file = item_file(folder, name).with_suffix(".json")
     if not file.exists():
         return []
-    stored = load_typed(file, _Notes, "notes of a clip", _PREPARE_HINT)
+    stored = read_typed(file, _Notes, "notes of a clip", _PREPARE_HINT)
     if stored.sha256 != _digest(stored.notes):
         raise DataError("corrupt", f"`{file}` is corrupted: sha256 mismatch", _PREPARE_HINT)
     return stored.notes
@@ -81,7 +81,7 @@ def item_shape(folder: Path, name: str, dtype: str) -> tuple[int, ...] | None:
     """Return the shape of an item by its first bytes; None where it is missing, cut off, or of another dtype."""
     file = item_file(folder, name)
     try:
-        with open(plain_file(file), "rb") as stream:
+        with open(check_regular_file(file), "rb") as stream:
             shape, stored_dtype = _read_header(stream)
             size = stream.tell() + math.prod(shape) * stored_dtype.itemsize + _CHECKSUM_BYTES
     except (OSError, ValueError):
@@ -105,7 +105,7 @@ def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     if not file.exists():
         raise DataError("missing-file", f"`{file}` is not there", _PREPARE_HINT)
     try:
-        with open(plain_file(file, "item"), "rb") as stream:
+        with open(check_regular_file(file, "item"), "rb") as stream:
             shape, stored_dtype = _read_header(stream)
             num_bytes = os.fstat(stream.fileno()).st_size - stream.tell()  # bytes, whatever the header says
             count = num_bytes // stored_dtype.itemsize
@@ -225,7 +225,7 @@ class PreparedClips(Preparation):
                 raise DataError("unfinished", f"`{path}` holds clips that are not all prepared", _PREPARE_HINT)
             hint = "albertkit caption prepare DATA --out FOLDER"
             raise DataError("wrong-kind", f"`{path}` holds no prepared clips", hint)
-        facts = load_typed(path / PREPARED, _PreparedManifest, "prepared clips", "delete it and prepare again")
+        facts = read_typed(path / PREPARED, _PreparedManifest, "prepared clips", "delete it and prepare again")
         if facts.format != FORMAT:
             fact = f"`{path}` is of format {facts.format}, this albertkit reads {FORMAT}"
             raise DataError("changed", fact, "prepare it again")
@@ -272,7 +272,7 @@ def _read_clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...
     if file.parent != folder:
         raise DataError("bad-file", f"the split `{split}` of `{folder}` leaves the folder", "prepare it again")
     try:
-        lines = plain_file(file).read_bytes().splitlines() if file.exists() else []
+        lines = check_regular_file(file).read_bytes().splitlines() if file.exists() else []
         clips = tuple(msgspec.json.decode(line, type=PreparedClip) for line in lines)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OSError) as error:
         raise DataError("bad-file", f"`{file}` is not what `prepare` writes: {error}", "prepare it again") from None

@@ -14,10 +14,10 @@ from albertkit.captioning.options import ScoreCaptionsOptions
 from albertkit.command import takes
 from albertkit.encodings import file_encoding_advice
 from albertkit.errors import DataError
-from albertkit.files import check_new_file, plain_file, write_lines
-from albertkit.tables.bad_rows import counted
+from albertkit.files import check_new_file, check_regular_file, write_lines
+from albertkit.tables.bad_rows import pluralize
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.text_lines import not_json
+from albertkit.tables.text_lines import json_problem
 
 File = str | os.PathLike[str]
 
@@ -55,7 +55,7 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
             fact = f"`{keyed.path}` has keys, `{plain.path}` is plain lines"
             raise DataError("predictions-mismatch", fact, "give keys to both, or write both as lines in the same order")
         if predicted.layout == "lines" and len(file.rows) != len(predicted.rows):
-            fact = f"`{predictions}` has {counted(len(predicted.rows), 'line')}, `{file.path}` has {len(file.rows):,}"
+            fact = f"`{predictions}` has {pluralize(len(predicted.rows), 'line')}, `{file.path}` has {len(file.rows):,}"
             raise DataError("predictions-mismatch", fact, "line n of one belongs to line n of the other")
     candidates = _candidates(predicted)
     references: dict[str, list[str]] = {}
@@ -109,7 +109,7 @@ def read_caption_file(file: File) -> CaptionFile:
 def _read_text(file: File) -> str:
     source = find_input_file(file)
     if "://" not in source.path:
-        plain_file(source.path, "captions")  # read whole: a pipe or a device might never end
+        check_regular_file(source.path, "captions")  # read whole: a pipe or a device might never end
     with ByteStream(source) as stream:
         content = b"".join(iter(stream.read, b""))
     try:
@@ -178,7 +178,7 @@ def _parse_json(file: File, number: int, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _bad_row_error(file, f"line {number:,}", not_json(error)) from None
+        raise _bad_row_error(file, f"line {number:,}", json_problem(error)) from None
 
 
 def _is_json(text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from albertkit.errors import ConfigError
 from albertkit.training.settings import EpochSettings
-from albertkit.validation import NotNegative, Positive, Range, Share, wrong_fields
+from albertkit.validation import NotNegative, Positive, Range, Share, list_wrong_fields
 
 
 class CaptionIds(NamedTuple):
@@ -50,13 +50,13 @@ class GenerationSettings:
     sample: bool = False
     temperature: Annotated[float, Range(above=0)] = 1.0
     top_k: NotNegative = 0
-    top_p: Annotated[float, Range(above=0, most=1)] = 1.0
+    top_p: Annotated[float, Range(above=0, maximum=1)] = 1.0
     seed: NotNegative = 0
     bad_endings: tuple[str, ...] = ()
     swinbert: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        errors = wrong_fields(self)
+        errors = list_wrong_fields(self)
         if not errors and not self.sample and self.num_captions > self.num_beams:
             errors.append(f"num_captions {self.num_captions} is more than num_beams {self.num_beams}")
         if errors:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from albertkit.captioning.annotations import LAYOUTS, MSVD_TEXT, is_annotations, read_annotations
 from albertkit.captioning.clips import VIDEO_ENDINGS, Clip, parse_captions, read_manifest, validate_key
 from albertkit.captioning.swinbert_files import read_swinbert
-from albertkit.errors import DataError, near_path
+from albertkit.errors import DataError, suggest_path
 from albertkit.output.sections import FactList, Result, Section
-from albertkit.tables.bad_rows import BadRows, counted, first_of
+from albertkit.tables.bad_rows import BadRows, pluralize, shorten_list
 
 SPLITS = {
     "train": ("train", "training"), "dev": ("dev", "val", "valid", "validation", "validate"), "test": ("test", "testing"),
@@ -41,7 +41,7 @@ class ReadClips(Result):
     @property
     def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
         """Return the notes, and the first rows that were left out."""
-        return (*self.notes, *first_of([f"left out: {row}" for row in self.left_out], self.listed))
+        return (*self.notes, *shorten_list([f"left out: {row}" for row in self.left_out], self.listed))
 
     @property
     def listed(self) -> str:
@@ -78,7 +78,7 @@ def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | 
     """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says."""
     path, bad_rows = Path(path), BadRows() if bad_rows is None else bad_rows
     if not path.exists():
-        raise DataError("not-found", f"no such file or folder: `{path}`", near_path(path, "check the path"))
+        raise DataError("not-found", f"no such file or folder: `{path}`", suggest_path(path, "check the path"))
     annotations = _annotation_files(path)
     if annotations:
         clips_by_split = _read_annotation_files(annotations, split, bad_rows)
@@ -98,8 +98,8 @@ def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | 
 
 
 def _no_clips_error(path: Path, split: str, bad_rows: BadRows) -> DataError:
-    first = next((f"; the first: {row.where}: {row.reason}" for row in bad_rows.found), "")
-    counts = f" ({len(bad_rows.found):,} bad rows)" if len(bad_rows.found) > 1 else ""
+    first = next((f"; the first: {row.where}: {row.reason}" for row in bad_rows.rows), "")
+    counts = f" ({len(bad_rows.rows):,} bad rows)" if len(bad_rows.rows) > 1 else ""
     fact = f"`{path}` has no clip that can be used for {split}{counts}{first}"
     return DataError("empty", fact, "correct the rows" if first else "name data with clips")
 
@@ -211,7 +211,7 @@ def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:
             bad_rows.add(text if has_text else files[0], 1, str(error))
     if clips and not any(clip.captions for clip in clips):
         bad_rows.note(
-            f"`{folder}`: no text lies beside a video, so none of the {counted(len(clips), 'clip')} has a caption"
+            f"`{folder}`: no text lies beside a video, so none of the {pluralize(len(clips), 'clip')} has a caption"
         )
     return clips
 

@@ -13,7 +13,7 @@ import yaml
 
 from albertkit.captioning.clips import Clip, Span, clip_key, find_file_above, parse_captions, parse_span, validate_key
 from albertkit.errors import DataError
-from albertkit.files import plain_file
+from albertkit.files import check_regular_file
 from albertkit.tables.bad_rows import BadRows
 
 _CHUNK = 1 << 24
@@ -23,13 +23,13 @@ class TsvFile:
     """The rows of a TSV by number, for any number of threads; its index is checked, without one its lines are searched once."""
 
     def __init__(self, path: Path) -> None:
-        self.path = plain_file(path)
+        self.path = check_regular_file(path)
         self._ends = _row_ends(path)
 
     @staticmethod
     def opened(path: Path) -> "TsvFile":
         """Return the file, opened once as long as it stays the same."""
-        status = plain_file(path).stat()
+        status = check_regular_file(path).stat()
         return _opened(path, status.st_size, status.st_mtime_ns)
 
     def __len__(self) -> int:
@@ -152,7 +152,7 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
-        settings = yaml.safe_load(plain_file(path).read_text(encoding="utf-8"))
+        settings = yaml.safe_load(check_regular_file(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise DataError("bad-file", f"`{path}` is not valid YAML: {reason}", "restore it or make it again") from None

@@ -26,10 +26,10 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.files import sha256_bytes
 from albertkit.model.files import HEADS, read_tensors
 from albertkit.model_paths import local_folder
-from albertkit.output.card import Card, code, literal, settings_sections, versions
-from albertkit.output.render import cell
+from albertkit.output.card import Card, code_block, package_versions, python_literal, settings_sections
+from albertkit.output.render import escape_markdown
 from albertkit.output.sections import FactList, Paragraph, Section, TableSection
-from albertkit.tables.bad_rows import counted
+from albertkit.tables.bad_rows import pluralize
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
 from albertkit.training.launch import exit_status
@@ -581,17 +581,17 @@ def _model_card(
     """Describe how to use a captioner, what it learned from and how well; `start` is the ALBERT that it began with."""
     sampling, backbone = captioner.sampling, captioner.backbone
     frames = f", {sampling.num_frames} frames of {sampling.size} pixels" if sampling else ""
-    source = "features computed elsewhere" if backbone is None else f"the backbone `{cell(backbone.name)}`"
+    source = "features computed elsewhere" if backbone is None else f"the backbone `{escape_markdown(backbone.name)}`"
     parameters = f"{captioner.model.num_parameters():,} parameters"
     sections: list[Section] = [
         Paragraph(
             f"Captions of videos by ALBERT: {parameters}, and {source}{frames}.\n"
-            f"Trained with albertkit from `{cell(start)}`.",
+            f"Trained with albertkit from `{escape_markdown(start)}`.",
             form="markdown",
         ),
-        code(
+        code_block(
             "from albertkit import VideoCaptioner\n"
-            f"captioner = VideoCaptioner.from_pretrained({literal(model_path)})\n"
+            f"captioner = VideoCaptioner.from_pretrained({python_literal(model_path)})\n"
             'print(captioner.caption("clip.mp4")[0][0].text)',
             title="Using it",
         ),
@@ -601,7 +601,7 @@ def _model_card(
             ("caption", "references"),
             [[example["caption"], example["references"][0]] for example in result.examples[:5]],
         ),
-        *settings_sections({key: getattr(settings, key) for key in _ON_CARD}, versions()),
+        *settings_sections({key: getattr(settings, key) for key in _ON_CARD}, package_versions()),
     ]
     tags = ["albert", "video-captioning", "albertkit"]
     fields = {"library_name": "albertkit", "pipeline_tag": "video-text-to-text", "tags": tags}
@@ -615,9 +615,9 @@ def _max_visual_tokens(clips: PreparedClips, splits: tuple[str, ...]) -> int:
 
 
 def _data_notes(rows: CaptionRows, clips: PreparedClips, split: str) -> list[str]:
-    notes = [f"{counted(len(rows), 'caption')} of {counted(len(clips.clips(split)), 'clip')}"]
+    notes = [f"{pluralize(len(rows), 'caption')} of {pluralize(len(clips.clips(split)), 'clip')}"]
     if rows.num_cut:
-        notes.append(f"{counted(rows.num_cut, 'caption')} cut: longer than --length")
+        notes.append(f"{pluralize(rows.num_cut, 'caption')} cut: longer than --length")
     if rows.num_unknown:
         notes.append(f"{rows.num_unknown / rows.num_tokens:.1%} of the tokens are unknown to the tokenizer")
     return notes

@@ -139,7 +139,7 @@ def load_transformers_backbone(
     try:
         import transformers  # noqa: F401
     except ImportError:
-        raise MissingExtraError.of("transformers", "caption", f"the backbone `{name}`") from None
+        raise MissingExtraError.for_package("transformers", "caption", f"the backbone `{name}`") from None
     if weights is not None:
         return _restore_backbone(name, settings or {}, weights)
     folder = local_folder(name.removeprefix("hf:"))

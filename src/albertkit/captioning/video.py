@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from albertkit.errors import DataError, MissingExtraError, explain_os_error, near_path
+from albertkit.errors import DataError, MissingExtraError, explain_os_error, suggest_path
 from albertkit.validation import Range, check_fields
 
 MAX_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may keep 17 such frames
@@ -50,7 +50,7 @@ class VideoFile:
         try:
             import av
         except ImportError:
-            raise MissingExtraError.of("av", "caption", "reading video") from None
+            raise MissingExtraError.for_package("av", "caption", "reading video") from None
         self.error: type[Exception] = av.error.FFmpegError
         self.path = Path(path)
         self.undecoded, self.broken_off = 0, False
@@ -83,7 +83,7 @@ class VideoFile:
         except OSError as error:
             if not self.path.exists():
                 raise DataError(
-                    "not-found", f"no video at `{self.path}`", near_path(self.path, "check the path")
+                    "not-found", f"no video at `{self.path}`", suggest_path(self.path, "check the path")
                 ) from None
             raise explain_os_error(error) or self.undecodable(error) from None
         if not begins:

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from albertkit.captioning.backbone import IMAGENET, Backbone, Grid, check_unchanged, hash_weights
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.files import load_typed
+from albertkit.files import read_typed
 from albertkit.model.files import read_tensor_file
-from albertkit.validation import Range, Share, wrong_values
+from albertkit.validation import Range, Share, list_wrong_values
 
 Sizes = tuple[int, int, int]  # of time, height and width
 _PIXELS_PER_BATCH = 32 * 224 * 224  # pixels of the clips in one forward: 1.2 GB with Swin-B
@@ -254,7 +254,7 @@ _KINDS: dict[str, Any] = {
 
 def _check_settings(settings: dict[str, Any]) -> None:
     """Refuse impossible settings; they may come from a file."""
-    errors, embed_dim = wrong_values(settings, _KINDS), settings["embed_dim"]
+    errors, embed_dim = list_wrong_values(settings, _KINDS), settings["embed_dim"]
     depths, num_heads = settings["depths"], settings["num_heads"]
     if not errors and not (1 <= len(depths) <= 8 and len(depths) == len(num_heads) and sum(depths) <= 256):
         errors.append(
@@ -361,7 +361,7 @@ def _settings_of_captioner(file: Path) -> dict[str, Any] | None:
     captioner = file.parent / "captioner.json"
     if file.name != _FILES[0] or not captioner.is_file():
         return None
-    return load_typed(captioner, _CaptionerBackbone, "captioner", "copy the folder again").backbone.settings
+    return read_typed(captioner, _CaptionerBackbone, "captioner", "copy the folder again").backbone.settings
 
 
 def _settings_from_shapes(tensors: Mapping[str, Tensor], indices: Mapping[str, Tensor]) -> dict[str, Any]:

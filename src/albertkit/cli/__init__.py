@@ -21,7 +21,7 @@ from rich.console import Console
 from albertkit import __version__
 from albertkit.cli.commands import COMMANDS
 from albertkit.command import Command
-from albertkit.errors import ConfigError, explain_os_error, near_miss
+from albertkit.errors import ConfigError, explain_os_error, suggest_name
 from albertkit.training import launch
 from albertkit.training.launch import stop_signals
 
@@ -77,7 +77,7 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
         for name in chain:
             group = group[name]
         known = [name for name in group if not name.startswith("-")]
-        return ConfigError("bad-command-line", f"`{command}` has no command `{word}`", near_miss(word, known))
+        return ConfigError("bad-command-line", f"`{command}` has no command `{word}`", suggest_name(word, known))
     if isinstance(error, MissingArgumentError) and error.target is not None and error.argument:
         name = error.argument.field_info.name
         parameters = inspect.signature(error.target).parameters.values()

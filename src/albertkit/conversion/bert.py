@@ -13,7 +13,7 @@ from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion.classes import FoundModel
 from albertkit.conversion.names import MAPPING_IN
 from albertkit.errors import CheckpointError
-from albertkit.files import load_typed
+from albertkit.files import read_typed
 
 _LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
 _GROUP = "encoder.albert_layer_groups.{}.albert_layers.0."
@@ -74,7 +74,7 @@ def bridge(source: FoundModel, config_file: Path | None, lossy: bool) -> None:
     exact = source.config
     target = exact.replace(num_hidden_groups=1) if lossy else exact
     if config_file is not None:
-        target, _ = make_config(load_typed(config_file, dict[str, Any], "model configuration"), config_file)
+        target, _ = make_config(read_typed(config_file, dict[str, Any], "model configuration"), config_file)
         _check_same(exact, target, config_file)
         target = exact.replace(num_hidden_groups=target.num_hidden_groups)
     source.tensors[f"{MAPPING_IN}weight"] = torch.eye(exact.hidden_size)

@@ -3,7 +3,7 @@
 TensorFlow checkpoints, SavedModels and TF-Hub modules, folders of transformers of every year, BERT folders, npz files. What the
 years changed in transformers' files of ALBERT (`model.safetensors` or `pytorch_model.bin`, in one file or several):
 
-- `LayerNorm.gamma` and `.beta` became `.weight` and `.bias` (2018), and wrappers' names may stand first: see `plain_names`;
+- `LayerNorm.gamma` and `.beta` became `.weight` and `.bias` (2018), and wrappers' names may lead, see `transformers_names`;
 - `embeddings.position_ids` and `token_type_ids` were stored (transformers 3.1 to 4.30), though they count 0, 1, 2, …;
 - `predictions.decoder.weight` and `.bias` are second copies of other tensors, stored until safetensors refused to (2023);
 - `AlbertForMaskedLM` and others that have no use for the pooler stored it all the same (before transformers 4.0).
@@ -30,9 +30,9 @@ from albertkit.config import make_config
 from albertkit.conversion import bert, names, tensorflow_weights
 from albertkit.conversion.classes import FoundModel
 from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError, format_list
-from albertkit.files import cache_folder, load_typed, sha256_bytes, sha256_file, write_json
+from albertkit.files import cache_folder, read_typed, sha256_bytes, sha256_file, write_json
 from albertkit.model.classes import TIED
-from albertkit.model.files import BUFFERS, HEADS, OLD_WEIGHTS, PREFIX, WEIGHTS, read_tensors
+from albertkit.model.files import BUFFERS, HEADS, OLD_WEIGHTS, PREFIX, WEIGHTS_FILE, read_tensors
 from albertkit.model_paths import file_system, is_remote, local_folder, reaching
 from albertkit.output.progress import ProgressBar
 
@@ -122,7 +122,7 @@ def fetch_archive(address: str) -> tuple[Path, str]:
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         file, note = _fetch(url, folder, name, folder / _RECORD)
-        record = load_typed(folder / _RECORD, _Download)
+        record = read_typed(folder / _RECORD, _Download)
         if expected_sha256 and record.sha256 != expected_sha256:
             fact = f"`{plain}` has the sha256 {record.sha256}, not {expected_sha256}"
             raise CheckpointError("corrupt", fact, f"check the sum; to download again: rm -r {folder}")
@@ -137,7 +137,7 @@ def _fetch(url: str, folder: Path, name: str, record_path: Path, is_archive: boo
     record_path.parent.mkdir(parents=True, exist_ok=True)
     record = _Download(url)
     with suppress(AlbertKitError):
-        record = load_typed(record_path, _Download)
+        record = read_typed(record_path, _Download)
     is_complete = file.is_file() and record.sha256 == sha256_file(file)
     try:
         system, path = file_system(url)
@@ -231,7 +231,7 @@ def _download_address(address: str) -> tuple[str, str]:
 
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz)$")
 _BESIDE_INDEX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
-_TORCH_FILES = tuple(f"{weights}{index}" for index in ("", ".index.json") for weights in (WEIGHTS, OLD_WEIGHTS))
+_TORCH_FILES = tuple(f"{weights}{index}" for index in ("", ".index.json") for weights in (WEIGHTS_FILE, OLD_WEIGHTS))
 _NOT_READ = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax"}
 
 
@@ -287,7 +287,7 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundMo
     is_bert = any(map(bert.is_layer, plain.values()))
     own_config = folder / "config.json"
     file = own_config if config_file is None or is_bert else config_file
-    values = load_typed(file, dict[str, Any], "model configuration")
+    values = read_typed(file, dict[str, Any], "model configuration")
     config, notes = make_config(bert.albert_values(values) if is_bert else values, file)
     source = FoundModel("BERT folder" if is_bert else "transformers folder", config, {}, folder, notes=notes)
     source.architecture = str(next(iter(values.get("architectures") or ()), ""))

@@ -11,7 +11,7 @@ from torch import Tensor
 from albertkit import model as public
 from albertkit.config import AlbertConfig
 from albertkit.conversion import names
-from albertkit.errors import CheckpointError, ConfigError, format_list, near_miss
+from albertkit.errors import CheckpointError, ConfigError, format_list, suggest_name
 from albertkit.model.files import PREFIX, match_tensors, read_tensors
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import captioner_error, local_folder
@@ -89,7 +89,7 @@ def choose_head(source: FoundModel, head: str | None, path: str) -> str:
     """Return the key of `HEADS` that fits: the one named, else the configuration's, else the only one that the tensors allow."""
     if head is not None:
         if head not in HEADS:
-            raise ConfigError("bad-value", f"there is no head `{head}`", near_miss(head, HEADS))
+            raise ConfigError("bad-value", f"there is no head `{head}`", suggest_name(head, HEADS))
         return head
     architecture = source.architecture.removeprefix("TF").removeprefix("Flax").replace("Bert", "Albert")
     if architecture in _BY_CLASS and not (architecture == "AlbertModel" and _parts(source.tensors) - {"albert"}):

@@ -23,7 +23,7 @@ from albertkit.conversion.tensorflow_weights import NPZ
 from albertkit.errors import AlbertKitError, CheckpointError, MachineError
 from albertkit.files import atomic_file, atomic_folder, check_new_file, write_json
 from albertkit.model import AlbertForMultipleChoice
-from albertkit.model.files import PREFIX, WEIGHTS, write_tensors
+from albertkit.model.files import PREFIX, WEIGHTS_FILE, write_tensors
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.output.progress import quiet_transformers
 from albertkit.output.render import to_markdown
@@ -95,7 +95,9 @@ def write_transformers(
 ) -> None:
     """Write `config.json` and `model.safetensors`; every tensor is kept, also those that the class has no use for."""
     bare = all(name.startswith(PREFIX) for name in tensors)  # the encoder alone has no prefix
-    write_tensors(folder / WEIGHTS, {name.removeprefix(PREFIX) if bare else name: t for name, t in tensors.items()})
+    write_tensors(
+        folder / WEIGHTS_FILE, {name.removeprefix(PREFIX) if bare else name: t for name, t in tensors.items()}
+    )
     foreign = {key: value for key, value in config.foreign.items() if key != "torch_dtype"}
     foreign |= {"architectures": [model_class.__name__], "dtype": "float32"}
     config.replace(foreign=foreign).save_pretrained(folder)

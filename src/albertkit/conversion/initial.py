@@ -12,7 +12,7 @@ from albertkit.command import takes
 from albertkit.config import AlbertConfig
 from albertkit.conversion.options import InitOptions
 from albertkit.errors import ConfigError
-from albertkit.files import atomic_file, atomic_folder, check_new_folder, load_typed
+from albertkit.files import atomic_file, atomic_folder, check_new_folder, read_typed
 from albertkit.model import AlbertForPreTraining
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.tokenizer import AlbertTokenizer
@@ -142,7 +142,7 @@ def config_for(file: str | Path, vocab_size: int, ids: Mapping[str, int]) -> Alb
     """Read a configuration, a file or its folder, with a tokenizer's vocabulary and special ids, which the file may leave out."""
     path = Path(file) / "config.json" if Path(file).is_dir() else Path(file)
     config = AlbertConfig.from_pretrained(path)  # first: it says what is wrong with the file
-    stated = load_typed(path, dict[str, Any], "model configuration")
+    stated = read_typed(path, dict[str, Any], "model configuration")
     if stated.get("vocab_size", vocab_size) != vocab_size:
         raise ConfigError(
             "wrong-tokenizer",

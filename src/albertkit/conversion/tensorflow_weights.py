@@ -16,7 +16,7 @@ from albertkit.conversion import names
 from albertkit.conversion.classes import FoundModel
 from albertkit.conversion.tensorflow.bundle import TensorBundle, Variable, open_saved_model
 from albertkit.errors import CheckpointError, format_list
-from albertkit.files import load_typed
+from albertkit.files import read_typed
 
 PREFIX = "bert_model.ckpt"  # as in Google's archives
 
@@ -271,7 +271,7 @@ def _google_config(folders: list[Path], config_file: Path | None, facts: str) ->
             "num_attention_heads, num_hidden_layers and hidden_act leave no trace in them",
             "name the model's configuration with --config FILE; Google's archives of the same size hold it",
         )
-    values = load_typed(file, dict[str, Any], "model configuration")
+    values = read_typed(file, dict[str, Any], "model configuration")
     if values.get("hidden_act") == "gelu":
         values["hidden_act"] = "gelu_new"
     return make_config(values, file)

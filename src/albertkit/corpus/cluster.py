@@ -212,7 +212,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise MissingExtraError.of("ray", "cluster", "building a store on many machines") from None
+        raise MissingExtraError.for_package("ray", "cluster", "building a store on many machines") from None
     if ray.is_initialized():
         yield ray
         return

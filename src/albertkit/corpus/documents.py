@@ -12,11 +12,11 @@ from os import PathLike
 from typing import IO, Any, get_args
 
 from albertkit.corpus.options import SEPARATOR, BuildSettings, Errors, Format
-from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, likely_encoding
-from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion_command, likely_encoding
+from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.tables.files import ByteStream, InputFile, find_inputs
 from albertkit.tables.table import ParquetFile, is_json_lines, json_items, open_separated
-from albertkit.tables.text_lines import HEAD_BYTES, LONGEST, blocks, check_running_text, encoding_hint
+from albertkit.tables.text_lines import HEAD_BYTES, MAX_RECORD_CHARACTERS, blocks, check_running_text, encoding_hint
 
 # A longer line is taken for no boundary, whatever it holds: it is passed over without being held in memory.
 _LINE_BYTES = 1 << 16
@@ -130,7 +130,7 @@ class DocumentFile:
         first_line: int = 1,
     ) -> None:
         if errors not in get_args(Errors):
-            raise ConfigError("unknown-name", f"errors cannot be `{errors}`", near_miss(errors, get_args(Errors)))
+            raise ConfigError("unknown-name", f"errors cannot be `{errors}`", suggest_name(errors, get_args(Errors)))
         settings = settings or BuildSettings()
         self.file = file
         self.field = settings.field
@@ -159,7 +159,9 @@ class DocumentFile:
         unicode = likely_encoding(head) if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head[:4096] else None
         if unicode:
             raise DataError(
-                "bad-encoding", f"`{self.file.path}` is {unicode}, not UTF-8", conversion(self.file.path, unicode)
+                "bad-encoding",
+                f"`{self.file.path}` is {unicode}, not UTF-8",
+                conversion_command(self.file.path, unicode),
             )
         if b"\0" in head[:4096] or head.startswith(b"%PDF"):
             raise DataError(
@@ -407,7 +409,7 @@ class DocumentFile:
                     )
                 lines.append(line)
                 size += len(line)
-                if size > LONGEST:
+                if size > MAX_RECORD_CHARACTERS:
                     break
         if lines is not None:
             raise DataError(
@@ -433,7 +435,7 @@ class DocumentFile:
 
 
 def _field_hint(field: str, fields: Iterable[str]) -> str:
-    return f"{near_miss(field, fields)} (choose with --field)"
+    return f"{suggest_name(field, fields)} (choose with --field)"
 
 
 def read_documents(

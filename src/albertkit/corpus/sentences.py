@@ -76,7 +76,9 @@ def _load_kiwi() -> Any:
     try:
         from kiwipiepy import Kiwi
     except ImportError:
-        raise MissingExtraError.of("kiwipiepy", "korean", "splitting Korean sentences by their endings") from None
+        raise MissingExtraError.for_package(
+            "kiwipiepy", "korean", "splitting Korean sentences by their endings"
+        ) from None
     return Kiwi(num_workers=1)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from albertkit.errors import CheckpointError, DataError, near_path
+from albertkit.errors import CheckpointError, DataError, suggest_path
 from albertkit.files import (
     atomic_file,
     cache_folder,
@@ -127,7 +127,7 @@ def upload_store(folder: Path, url: str, progress: bool) -> None:
                 continue
             system.put_file(str(folder / name), f"{root}/{name}")
             job.mark(name)
-            job.progress.update(job.progress.done + 1)
+            job.progress.update(job.progress.completed + 1)
         system.put_file(str(folder / MANIFEST), f"{root}/{_PARTIAL}{MANIFEST}")
         system.mv(f"{root}/{_PARTIAL}{MANIFEST}", f"{root}/{MANIFEST}")
 
@@ -337,7 +337,7 @@ class TokenStore:
         path = Path(folder)
         build = f"albertkit corpus build INPUTS --tokenizer DIR --out {path}"
         if not path.exists():
-            hint = near_path(path, f"check the path, or make one with `{build}`")
+            hint = suggest_path(path, f"check the path, or make one with `{build}`")
             raise DataError("not-found", f"no store at `{path}`", hint)
         if path.is_file():
             raise DataError(

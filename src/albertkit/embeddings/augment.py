@@ -17,12 +17,12 @@ from albertkit.embeddings.evaluate import LAYOUTS
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import AugmentOptions
-from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, near_miss
+from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, suggest_name
 from albertkit.files import atomic_file, write_json
 from albertkit.normalization import normalize
 from albertkit.output.progress import ProgressBar
-from albertkit.output.sections import Paragraph, Result, Section, TableSection, to_json_value, value_text
-from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.output.sections import Paragraph, Result, Section, TableSection, format_value, to_json_value
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_data, read_split
 from albertkit.tasks.metrics import regression_scores
@@ -67,7 +67,7 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
     try:
         from bm25s import BM25
     except ImportError:
-        raise MissingExtraError.of("bm25s", "embed", "sampling by BM25") from None
+        raise MissingExtraError.for_package("bm25s", "embed", "sampling by BM25") from None
     tokens, indices = np.unique(ids.ids, return_inverse=True)
     rows = [indices[start:end].tolist() for start, end in zip(ids.offsets[:-1], ids.offsets[1:], strict=True)]
     with_tokens = [number for number, row in enumerate(rows) if row]
@@ -234,8 +234,8 @@ class AugmentReport(Result):
 
     def sections(self) -> list[Section]:
         """Return how the scores compare with gold, what was found, and the scores by band before and after balancing."""
-        spearman = value_text(self.dev["spearman"])
-        pearson = value_text(self.dev["pearson"])
+        spearman = format_value(self.dev["spearman"])
+        pearson = format_value(self.dev["pearson"])
         candidates = ", ".join(f"{name} {count:,}" for name, count in self.candidates.items())
         bands = [[f"{band['from']:g} to {band['to']:g}", band["before"], band["after"]] for band in self.bands]
         clipped = f"scores beyond the gold scale, set to its end: {self.clipped:,}" if self.clipped else ""
@@ -260,7 +260,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
     bad_rows = BadRows(options.on_error)
     if options.kind not in KINDS:
         raise ConfigError(
-            "unknown-name", f"there is no kind of gold pairs `{options.kind}`", near_miss(options.kind, KINDS)
+            "unknown-name", f"there is no kind of gold pairs `{options.kind}`", suggest_name(options.kind, KINDS)
         )
     task = pair_task(options.kind, options.columns)
     dev = None if options.dev is None else Path(options.dev)
@@ -341,7 +341,7 @@ def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRo
     rows = read_texts(Path(options.texts), Columns(), 1, bad_rows) if options.texts else zip(*_sides(gold), strict=True)
     texts = list(dict.fromkeys(_normalize_text(text) for row in rows for text in row))
     if len(texts) < 2:
-        fact = f"{counted(len(texts), 'different text')}: there is nothing to pair"
+        fact = f"{pluralize(len(texts), 'different text')}: there is nothing to pair"
         raise DataError("too-little-data", fact, "add some")
     return texts
 

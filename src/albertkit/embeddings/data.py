@@ -15,13 +15,13 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 
 from albertkit.embeddings.options import EmbedTrainOptions
-from albertkit.errors import ConfigError, DataError, format_list, near_miss
-from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.errors import ConfigError, DataError, format_list, suggest_name
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, InputFile, find_input_file
 from albertkit.tables.records import DataFile, DataFiles, Records, SplitRecords, as_source, file_name, quoted_name
 from albertkit.tables.table import EXTENSIONS, Table
-from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, lines, not_utf8
+from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, lines, utf8_hint
 from albertkit.tasks.data import left_out_line, read_split
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
@@ -129,7 +129,7 @@ def _read_table(
             if negatives and len(text_columns) == count + 1:
                 hint += "; of triplets all: --columns anchor,positive,negative"
             names = ", ".join(_quoted(text_columns))
-            fact = f"{table.name}, {table.place(1)}: {len(text_columns)} columns ({names}), but an example has {count} texts"
+            fact = f"{table.name}, {table.row_name(1)}: {len(text_columns)} columns ({names}), but an example has {count} texts"
             raise DataError("bad-row", fact, hint)
         for row in table.rows(text_columns, lists=text_columns):
             fields = [row.values[name] for name in text_columns]
@@ -434,7 +434,7 @@ class TextInput:
                 if "\0" in line:
                     bad_rows.add(file.path, number, "a zero byte, which no text has")
                 elif has_half_characters(line):
-                    bad_rows.add(file.path, number, NOT_UTF8, not_utf8(file.path))
+                    bad_rows.add(file.path, number, NOT_UTF8, utf8_hint(file.path))
                 else:
                     yield FileText(number - 1, None, line)
 
@@ -462,7 +462,7 @@ class EmbeddingData:
 def find_kind(name: str) -> Kind:
     """Return the kind that a name stands for."""
     if name not in KINDS:
-        raise ConfigError("unknown-name", f"there is no kind of data `{name}`", near_miss(name, KINDS))
+        raise ConfigError("unknown-name", f"there is no kind of data `{name}`", suggest_name(name, KINDS))
     return KINDS[name]
 
 
@@ -526,14 +526,14 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
         origin += f" and {num_columns - 2} negatives each"
     group = "triplet" if num_columns == 3 else "pair"
     noun = {"scores": "scored pair", "texts": "text"}.get(kind, group)
-    notes.insert(0, f"data: {counted(len(examples), noun)}{origin}; dev: {len(dev):,}, {dev_source}")
+    notes.insert(0, f"data: {pluralize(len(examples), noun)}{origin}; dev: {len(dev):,}, {dev_source}")
     train_pairs = {frozenset(row[:2]) for row in train.texts}
     repeated = sum(frozenset(row[:2]) in train_pairs for row in dev.texts)
     if repeated:
         fact = f"{repeated:,} of {len(dev):,} dev pairs stand in the training examples, too: their scores are too good"
         notes.append(f"dev: {fact}")
-    if bad_rows.found:
-        notes.append(left_out_line(bad_rows.found))
+    if bad_rows.rows:
+        notes.append(left_out_line(bad_rows.rows))
     return EmbeddingData(kind, examples, dev, [*notes, *bad_rows.notes])
 
 
@@ -649,6 +649,6 @@ def _scale_scores(train: TextExamples, silver: TextExamples | None, official: bo
         scores = np.concatenate([scores, silver.targets])
         silver_range = f"{silver.targets.min():.2f} to {silver.targets.max():.2f}"
         notes.append(
-            f"silver: {counted(len(silver), 'pair')} beside {len(train):,}, with scores of {silver_range} on their scale"
+            f"silver: {pluralize(len(silver), 'pair')} beside {len(train):,}, with scores of {silver_range} on their scale"
         )
     return TextExamples(texts, np.clip((scores - low) / (high - low), 0, 1).astype(np.float32)), notes

@@ -40,10 +40,10 @@ from albertkit.embeddings.train import (
     train_encoder,
 )
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.files import plain_file, sha256_bytes, sha256_file
+from albertkit.files import check_regular_file, sha256_bytes, sha256_file
 from albertkit.job import Job
 from albertkit.model_paths import local_folder
-from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.training.processes import World
 from albertkit.training.run import Run, open_run
 
@@ -67,7 +67,7 @@ def find_teacher(name: str, device: str, prompt_name: str | None = None, prompt:
             raise ConfigError(
                 "conflicting-options", f"`{name}` holds vectors: no text is put before anything", "leave the prompt out"
             )
-        identity = f"vectors {sha256_file(plain_file(path, 'file of vectors'))}"
+        identity = f"vectors {sha256_file(check_regular_file(path, 'file of vectors'))}"
         return Teacher(name, identity, stored=_read_vectors(path))
     folder = _model_folder(path) if path.is_dir() else model_in_package(name)
     if folder is not None:
@@ -295,9 +295,8 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
         where = f"`{Path(options.dev).name}`"
     scored = None if options.sts is None else read_scored_pairs(options.sts_kind, Path(options.sts), bad_rows)
     space, space_notes = choose_teacher_space(vectors, train, encoder, settings)
-    examples_note = (
-        f"data: {counted(len(train), 'example')} of {counted(len(rows[0]), 'text')}; dev: {len(dev_rows):,}, {where}"
-    )
+    num_texts = pluralize(len(rows[0]), "text")
+    examples_note = f"data: {pluralize(len(train), 'example')} of {num_texts}; dev: {len(dev_rows):,}, {where}"
     if scored:
         examples_note += f"; {len(scored):,} scored pairs"
     notes = [
@@ -307,8 +306,8 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
         *teacher.notes,
         known_words_note,
     ]
-    if bad_rows.found:
-        notes.append(f"rows left out: {len(bad_rows.found):,} (the first: {bad_rows.found[0].where})")
+    if bad_rows.rows:
+        notes.append(f"rows left out: {len(bad_rows.rows):,} (the first: {bad_rows.rows[0].where})")
     notes += bad_rows.notes
     return DistillationData(
         student=str(student),
@@ -333,7 +332,7 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
     devs: list[AnyDev] = [TeacherDev(data.dev_rows, data.dev_vectors)]
     if parallel:
         devs.append(PairDev(data.dev_rows))
-    dev = counted(len(data.dev_rows), "dev example")
+    dev = pluralize(len(data.dev_rows), "dev example")
     if data.scored:
         devs.append(ScoredDev(data.scored))
         dev += f" and {len(data.scored):,} scored pairs"
@@ -349,7 +348,7 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
         texts=None,
         devs=devs,
         metric=metric,
-        data=f"{counted(len(data.rows), 'example')}, the vectors of `{data.teacher.name}`",
+        data=f"{pluralize(len(data.rows), 'example')}, the vectors of `{data.teacher.name}`",
         dev=dev,
         provenance={"model": data.student, "kind": "distillation", "teacher": data.teacher.identity},
         notes=[*data.notes, *notes, f"chosen by {metric.replace('_', ' ')}", *reasons],

@@ -24,7 +24,7 @@ from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataE
 from albertkit.files import check_not_folder, json_bytes, read_json, sha256_file
 from albertkit.job import Job, check_made_from
 from albertkit.output.sections import FactList, Result, Section
-from albertkit.tables.bad_rows import BadRow, BadRows, counted
+from albertkit.tables.bad_rows import BadRow, BadRows, pluralize
 from albertkit.tables.files import InputFile
 from albertkit.tasks.models import check_not_swapped
 from albertkit.training.processes import join_world
@@ -146,7 +146,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
             encoded = job.state(_Encoded)
             job.publish(_record(target).name)
     if encoded.truncated:
-        cut = counted(encoded.truncated, "text")
+        cut = pluralize(encoded.truncated, "text")
         notes.append(f"{cut} of {total:,} longer than {model.max_length} tokens, cut there")
     seconds = time.perf_counter() - began
     return EncodeReport(
@@ -156,14 +156,14 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
         dtype=options.dtype,
         precision=model.precision,
         read_as="table" if source.is_table else "lines",
-        left_out=tuple(bad_rows.found),
+        left_out=tuple(bad_rows.rows),
         notes=tuple(notes),
         resumed=resumed,
         truncated=encoded.truncated,
         max_length=model.max_length,
         seconds=round(seconds, 3),
         sentences_per_second=round((total - resumed) / seconds, 1),
-        warnings=tuple(f"left out: {row}" for row in bad_rows.found),
+        warnings=tuple(f"left out: {row}" for row in bad_rows.rows),
     )
 
 
@@ -330,5 +330,5 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
     except ImportError:
-        raise MissingExtraError.of("pyarrow", "parquet", "writing Parquet") from None
+        raise MissingExtraError.for_package("pyarrow", "parquet", "writing Parquet") from None
     return arrow, parquet

@@ -35,7 +35,7 @@ from albertkit.embeddings.folder import (
 from albertkit.engines import Engine, load_engine
 from albertkit.engines.engine import Precision, unpackable
 from albertkit.engines.onnx import OnnxModel
-from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.output.progress import ProgressBar
 from albertkit.tables.columns import Columns
@@ -380,7 +380,7 @@ class SentenceEncoder(nn.Module):
         for run in runs:
             vectors[run] = self.encode_run(features, run, engine, dimension, normalize)
             if progress is not None:
-                progress.update(progress.done + len(run))
+                progress.update(progress.completed + len(run))
         return vectors
 
     def output_dimension(self, dimension: int | None) -> int:
@@ -491,7 +491,7 @@ def choose_prompt(prompts: Mapping[str, str], name: str | None, prompt: str | No
     if name is None:
         return prompt or ""
     if name not in prompts:
-        hint = near_miss(name, prompts) if prompts else "leave the name out: the model has no prompts"
+        hint = suggest_name(name, prompts) if prompts else "leave the name out: the model has no prompts"
         raise ConfigError("bad-value", f"there is no prompt `{name}`", hint)
     return prompts[name]
 

@@ -31,7 +31,7 @@ from albertkit.embeddings.metrics import (
 )
 from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
 from albertkit.embeddings.options import EmbedEvaluateOptions, EvaluateEmbeddingsOptions, MeasureOptions
-from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.files import atomic_file, check_new_folder, write_json
 from albertkit.output.render import to_markdown, to_page
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
@@ -397,12 +397,12 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
     mean the same. Pairs without named columns are the two columns of a table without a header.
     """
     if kind not in KINDS:
-        raise ConfigError("unknown-name", f"there is no kind of data `{kind}`", near_miss(kind, KINDS))
-    num_bad_rows, num_notes = len(bad_rows.found), len(bad_rows.notes)
+        raise ConfigError("unknown-name", f"there is no kind of data `{kind}`", suggest_name(kind, KINDS))
+    num_bad_rows, num_notes = len(bad_rows.rows), len(bad_rows.notes)
     if kind == "pairs":
         rows = read_texts(as_file(file), replace(columns, label=None, id=None), 2, bad_rows)
         texts, pairs = [row[0] for row in rows], [row[1] for row in rows]
-        left_out, notes = len(bad_rows.found) - num_bad_rows, tuple(bad_rows.notes[num_notes:])
+        left_out, notes = len(bad_rows.rows) - num_bad_rows, tuple(bad_rows.notes[num_notes:])
         return PairFile(kind, str(file), texts, pairs, None, None, left_out, notes)
     column = _group_column(kind, as_file(file)) if kind in LAYOUTS else ""
     task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
@@ -416,7 +416,7 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
         [example.pair for example in examples],
         np.array([example.label for example in examples], np.float64),
         [example.id for example in examples] if column else None,
-        len(bad_rows.found) - num_bad_rows,
+        len(bad_rows.rows) - num_bad_rows,
     )
 
 
@@ -429,7 +429,7 @@ def _group_column(kind: str, file: DataFile) -> str:
         except DataError as error:
             for other_kind in LAYOUTS:
                 forms = [form for form in OFFICIAL[other_kind].forms if not form.header]
-                if other_kind != kind and any(set(form.wanted(True)) <= set(table.columns) for form in forms):
+                if other_kind != kind and any(set(form.required_columns(True)) <= set(table.columns) for form in forms):
                     hint = f"this looks like {other_kind}: {other_kind}={file}"
                     raise DataError(error.slug, error.message, hint) from None
             raise

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.engines.onnx import REPORT, OnnxModel, is_onnx_folder, load_onnx
-from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.errors import CheckpointError, ConfigError, suggest_name
 from albertkit.files import read_json, sync_folder, write_json
 from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertModel, PackedBatch
@@ -53,7 +53,7 @@ def similarity_matrix(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.
         ConfigError: bad-value, unknown-name.
     """
     if name not in SIMILARITIES:
-        raise ConfigError("unknown-name", f"there is no similarity `{name}`", near_miss(name, SIMILARITIES))
+        raise ConfigError("unknown-name", f"there is no similarity `{name}`", suggest_name(name, SIMILARITIES))
     if np.shape(a)[-1:] != np.shape(b)[-1:] or np.ndim(a) > 2 or np.ndim(b) > 2:
         fact = f"vectors of the shapes {tuple(np.shape(a))} and {tuple(np.shape(b))} cannot be compared"
         raise ConfigError("bad-value", fact, "give vectors of one model, [D] or [N, D]")

@@ -146,7 +146,7 @@ def _their_losses() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise MissingExtraError.of("sentence-transformers", "embed", "training of sentence embeddings")
+    raise MissingExtraError.for_package("sentence-transformers", "embed", "training of sentence embeddings")
 
 
 @dataclass(frozen=True)

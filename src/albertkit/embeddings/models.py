@@ -205,7 +205,7 @@ def open_other(
     try:
         metadata.version("sentence-transformers")
     except metadata.PackageNotFoundError:
-        raise MissingExtraError.of("sentence-transformers", "embed", "a model that is not an ALBERT") from None
+        raise MissingExtraError.for_package("sentence-transformers", "embed", "a model that is not an ALBERT") from None
     try:
         model = open_sentence_transformer(source, device)
     except Exception as error:  # of transformers, torch or its own: they share no base class
@@ -248,7 +248,7 @@ def open_other(
         for run in runs_of_like_length(read_lengths + 1, batch_tokens):
             vectors[run] = encode([texts[number] for number in run.tolist()])[:, :dimension]
             if progress is not None:
-                progress.update(progress.done + len(run))
+                progress.update(progress.completed + len(run))
         return unit_vectors(vectors) if normalize else vectors, int((lengths > read_lengths).sum())
 
     notes = prompt_notes(name, model.prompts, used)

@@ -34,10 +34,10 @@ from albertkit.files import read_json, sha256_bytes
 from albertkit.model import AlbertModel
 from albertkit.model.files import PROVENANCE
 from albertkit.model_paths import local_folder, or_model_of_run
-from albertkit.output.card import Card, code, literal, settings_sections, versions
-from albertkit.output.render import cell
+from albertkit.output.card import Card, code_block, package_versions, python_literal, settings_sections
+from albertkit.output.render import escape_markdown
 from albertkit.output.sections import FactList, Paragraph, Section
-from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import as_files
 from albertkit.tasks.data import fingerprint
 from albertkit.tasks.models import check_order
@@ -362,7 +362,7 @@ def write_embedding_card(
     result: EmbeddingResult,
 ) -> None:
     """Write `README.md` into the folder of an encoder, under a name, with scores on dev, their intervals and settings."""
-    model_path = {"place": literal(f"{name}/{Path(folder).name}")}
+    model_path = {"place": python_literal(f"{name}/{Path(folder).name}")}
     usage = "Texts are compared by the cosine of their vectors."
     if settings.dims:
         usage += (
@@ -371,8 +371,8 @@ def write_embedding_card(
         )
     sections: list[Section] = [
         Paragraph(_summary(encoder, training), form="markdown"),
-        code(_SENTENCE_TRANSFORMERS.format_map(model_path), title="Using it"),
-        code(_ALBERTKIT.format_map(model_path)),
+        code_block(_SENTENCE_TRANSFORMERS.format_map(model_path), title="Using it"),
+        code_block(_ALBERTKIT.format_map(model_path)),
         Paragraph(usage, form="markdown"),
         Paragraph(
             f"On {training.dev}, which also chose the best of the run's models. Intervals are 95%.",
@@ -380,7 +380,7 @@ def write_embedding_card(
             form="markdown",
         ),
         score_table(result.scores, result.intervals),
-        *settings_sections(settings.for_card(), versions()),
+        *settings_sections(settings.for_card(), package_versions()),
     ]
     Card(name, _hub_metadata(" ".join(name.split()), training, settings, result.scores), sections).write(folder)
 
@@ -389,15 +389,16 @@ def _summary(encoder: SentenceEncoder, training: Training) -> str:
     """Describe the model and its origin in two sentences."""
     pooling = encoder.pooling if isinstance(encoder.pooling, str) else " and ".join(encoder.pooling)
     parameters = sum(p.numel() for p in encoder.parameters())
+    start = escape_markdown(training.start)
     summary = (
         f"Sentence embeddings by ALBERT: vectors of {encoder.dimension:,} numbers, {parameters:,} parameters, {pooling} "
-        f"pooling, texts of at most\n{encoder.max_length:,} tokens. Trained with albertkit from `{cell(training.start)}` on "
+        f"pooling, texts of at most\n{encoder.max_length:,} tokens. Trained with albertkit from `{start}` on "
         f"{training.data}, with the loss `{training.loss_name}`."
     )
     ancestors = []
     for model, kind in lineage(training.start):
-        data = f" on `{cell(kind)}`" if kind else ""
-        ancestors.append(f"from `{cell(model)}`{data}")
+        data = f" on `{escape_markdown(kind)}`" if kind else ""
+        ancestors.append(f"from `{escape_markdown(model)}`{data}")
     return f"{summary}\nBefore that: {', '.join(ancestors)}." if ancestors else summary
 
 
@@ -492,8 +493,8 @@ def _train_once(run: Run[EmbedSettings], kind: str, data: EmbeddingData, model: 
         texts=number_texts(data.train) if negatives else None,
         devs=[dev],
         metric=dev.metric,
-        data=f"{counted(len(data.train), 'example')} of the kind `{kind}`",
-        dev=counted(len(data.dev), "dev example"),
+        data=f"{pluralize(len(data.train), 'example')} of the kind `{kind}`",
+        dev=pluralize(len(data.dev), "dev example"),
         provenance={"model": str(model), "kind": kind},
         notes=[*data.notes, *notes, *reasons],
         start_weights=resolved.start_weights,

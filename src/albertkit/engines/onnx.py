@@ -26,7 +26,7 @@ from albertkit.model import (
     AlbertModel,
     PackedBatch,
 )
-from albertkit.model.files import OLD_WEIGHTS, WEIGHTS
+from albertkit.model.files import OLD_WEIGHTS, WEIGHTS_FILE
 from albertkit.model.padded import (
     BaseModelOutput,
     BeamQuestionAnsweringOutput,
@@ -218,7 +218,7 @@ def onnx_engine(model: OnnxModel, precision: Precision) -> OnnxEngine:
 
 def is_onnx_folder(folder: Path) -> bool:
     """Return whether a folder holds an exported model and no weights of its own."""
-    return (folder / ONNX_FILE).is_file() and not any((folder / name).exists() for name in (WEIGHTS, OLD_WEIGHTS))
+    return (folder / ONNX_FILE).is_file() and not any((folder / name).exists() for name in (WEIGHTS_FILE, OLD_WEIGHTS))
 
 
 def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
@@ -238,7 +238,7 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
     try:
         import onnxruntime as ort
     except ImportError:
-        raise MissingExtraError.of("onnxruntime", "onnx", "running an exported model") from None
+        raise MissingExtraError.for_package("onnxruntime", "onnx", "running an exported model") from None
     path = local_folder(folder)
     config = AlbertConfig.from_pretrained(path)
     if not (path / ONNX_FILE).is_file():

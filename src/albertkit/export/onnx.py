@@ -124,7 +124,7 @@ def build_onnx(model: PretrainedAlbert | SentenceEncoder, precision: str = "fp32
     try:
         import onnx  # noqa: F401
     except ImportError:
-        raise MissingExtraError.of("onnx", "onnx", "exporting a model") from None
+        raise MissingExtraError.for_package("onnx", "onnx", "exporting a model") from None
     from albertkit.export.classes import build_model
     from albertkit.export.graph import OnnxGraph, QuantizedGraph
 

@@ -230,7 +230,7 @@ def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _padded_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float) -> Tensor:
     context = _masked_attention(batch.unpack(qkv), batch.padding_mask(), num_heads, dropout)
-    return context.flatten(0, 1).index_select(0, batch.places())
+    return context.flatten(0, 1).index_select(0, batch.padded_positions())
 
 
 def _masked_attention(qkv: Tensor, mask: Tensor, num_heads: int, dropout: float) -> Tensor:

@@ -12,9 +12,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from albertkit.errors import AlbertKitError, CheckpointError, format_list, is_want_of_memory
-from albertkit.files import atomic_file, load_typed, plain_file
-from albertkit.weights_file import check_header, plain_names
+from albertkit.errors import AlbertKitError, CheckpointError, format_list, is_out_of_memory
+from albertkit.files import atomic_file, check_regular_file, read_typed
+from albertkit.weights_file import check_header, transformers_names
 
 # Buffers that old files of transformers hold; they are counters, not weights.
 BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
@@ -138,7 +138,7 @@ def _describe_names(problem: str, names: Iterable[str]) -> str:
     return f"{problem}: {format_list(names)}" if names else ""
 
 
-WEIGHTS = "model.safetensors"
+WEIGHTS_FILE = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
 PROVENANCE = "provenance.json"  # in the same folder: the data, settings and program of the training
 NEW_ROWS_FROM = "new_rows_from"  # a key in it: the first untrained row of a resized vocabulary
@@ -166,13 +166,13 @@ def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
-    """Return the tensors of a folder's weights, in one file or in the files of an index, by their `plain_names`."""
+    """Return the tensors of a folder's weights, in one file or in the files of an index, by their `transformers_names`."""
     tensors = _read_stored(Path(folder))
-    return {plain: tensors[name] for name, plain in plain_names(tensors).items()}
+    return {plain: tensors[name] for name, plain in transformers_names(tensors).items()}
 
 
 def _read_stored(path: Path) -> Mapping[str, Tensor]:
-    for name in (WEIGHTS, OLD_WEIGHTS):
+    for name in (WEIGHTS_FILE, OLD_WEIGHTS):
         if (path / name).exists():
             return read_tensor_file(path / name)
         if (path / f"{name}.index.json").exists():
@@ -184,9 +184,9 @@ def _read_stored(path: Path) -> Mapping[str, Tensor]:
             "missing-file", fact, f"convert it, then name the new folder: albertkit convert {path} MODEL"
         )
     subfolders = sorted(
-        str(file.parent) for file in path.glob(f"*/**/{WEIGHTS}") if file.parent.parent.name != "checkpoints"
+        str(file.parent) for file in path.glob(f"*/**/{WEIGHTS_FILE}") if file.parent.parent.name != "checkpoints"
     )
-    fact = f"neither {WEIGHTS} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(entries) or 'nothing'})"
+    fact = f"neither {WEIGHTS_FILE} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(entries) or 'nothing'})"
     hint = "name the folder that holds the weights"
     if "model.onnx" in entries:
         readers = "albertkit.load_onnx, predict, evaluate and serve"
@@ -206,7 +206,7 @@ class _Index:
 def _read_shards(index: Path) -> Mapping[str, Tensor]:
     """Return every tensor of an index."""
     files = {
-        name: Path(file).name for name, file in load_typed(index, _Index, "index", "copy it again").weight_map.items()
+        name: Path(file).name for name, file in read_typed(index, _Index, "index", "copy it again").weight_map.items()
     }
     tensors: dict[str, Tensor] = {}
     for file in dict.fromkeys(files.values()):
@@ -221,7 +221,7 @@ def _read_shards(index: Path) -> Mapping[str, Tensor]:
 
 def read_tensor_file(file: Path, key: str = "") -> Mapping[str, Tensor]:
     """Return the tensors by name of a safetensors file, or of a file of `torch.save`, read without unpickling objects."""
-    plain_file(file, "file of weights")
+    check_regular_file(file, "file of weights")
     try:
         if file.suffix == ".safetensors":
             check_header(file)
@@ -231,7 +231,7 @@ def read_tensor_file(file: Path, key: str = "") -> Mapping[str, Tensor]:
     except (PermissionError, MemoryError, AlbertKitError):  # errors of the machine, not of the file
         raise
     except Exception as error:  # of a damaged pickle: KeyError, IndexError, OSError without a name, …
-        if is_want_of_memory(error):
+        if is_out_of_memory(error):
             raise MemoryError(str(error)) from None
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         fact = f"`{file}` cannot be read: {reason}"

@@ -17,8 +17,15 @@ from torch.overrides import TorchFunctionMode
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import FOREIGN_KEYS, AlbertConfig, make_config
-from albertkit.errors import ConfigError, near_miss
-from albertkit.model.files import WEIGHTS, MatchedTensors, leave_out_heads, match_tensors, read_tensors, write_tensors
+from albertkit.errors import ConfigError, suggest_name
+from albertkit.model.files import (
+    WEIGHTS_FILE,
+    MatchedTensors,
+    leave_out_heads,
+    match_tensors,
+    read_tensors,
+    write_tensors,
+)
 from albertkit.model.heads import MaskedLMHead
 from albertkit.model.layers import AlbertEmbeddings, AlbertEncoder, AlbertLayer, as_head_input, linear
 from albertkit.model.padded import BaseModelOutput, PackedOutput, PaddedBatch, PaddedPass, PassOptions, Trace
@@ -147,7 +154,7 @@ def check_changes(keywords: dict[str, Any]) -> dict[str, Any]:
     if unknown := [name for name in changes if name not in _OWN_KEYS | FOREIGN_KEYS]:
         arguments = {"num_labels", "dtype", "device_map", "config", "strict", "revision", "allow_missing"}
         fact = f"from_pretrained has no keyword `{unknown[0]}`, and configurations no such field"
-        raise ConfigError("unknown-name", fact, near_miss(unknown[0], _OWN_KEYS | arguments | set(HARMLESS)))
+        raise ConfigError("unknown-name", fact, suggest_name(unknown[0], _OWN_KEYS | arguments | set(HARMLESS)))
     return changes
 
 
@@ -174,7 +181,7 @@ def check_saving(options: dict[str, Any]) -> None:
     """Raise an error for keywords of `save_pretrained` that contradict one safetensors file."""
     for name, value in options.items():
         if name not in _SAVING:
-            raise ConfigError("unknown-name", f"save_pretrained has no keyword `{name}`", near_miss(name, _SAVING))
+            raise ConfigError("unknown-name", f"save_pretrained has no keyword `{name}`", suggest_name(name, _SAVING))
         if value not in (None, *_SAVING[name]):
             fact = f"save_pretrained({name}={value!r}): the weights are written to one model.safetensors"
             raise ConfigError("bad-value", fact, "leave it out")
@@ -185,7 +192,7 @@ def _parse_dtype(name: Any) -> torch.dtype | None:
         return None
     dtype = name if isinstance(name, torch.dtype) else _TYPES.get(str(name).removeprefix("torch."))
     if dtype not in _TYPES.values():
-        raise ConfigError("bad-value", f"dtype={name!r}", near_miss(str(name), [*_TYPES, "auto"]))
+        raise ConfigError("bad-value", f"dtype={name!r}", suggest_name(str(name), [*_TYPES, "auto"]))
     return dtype
 
 
@@ -573,7 +580,7 @@ class PretrainedAlbert(nn.Module):
             tensor = tensor.detach().to("cpu", torch.float32).contiguous()
             tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
             stored.add(tensor.data_ptr())
-        write_tensors(path / WEIGHTS, tensors)
+        write_tensors(path / WEIGHTS_FILE, tensors)
         ids: dict[str, int] = {}
         if tokenizer is not None:
             tokenizer.save_pretrained(path)

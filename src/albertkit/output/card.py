@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.files import atomic_file
-from albertkit.output.render import cell, to_markdown
+from albertkit.output.render import escape_markdown, to_markdown
 from albertkit.output.sections import FactList, Paragraph, Section
 
 
@@ -30,7 +30,7 @@ class Card:
 
     def text(self) -> str:
         """Return YAML front matter, then Markdown."""
-        return f"---\n{_yaml(self.fields)}\n---\n\n# {cell(self.name)}\n\n{to_markdown(self.sections)}"
+        return f"---\n{_yaml(self.fields)}\n---\n\n# {escape_markdown(self.name)}\n\n{to_markdown(self.sections)}"
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
         """Write `README.md` into a model's folder and return the file."""
@@ -45,7 +45,7 @@ def hub_fields(pipeline: str) -> dict[str, Any]:
     return {"library_name": "transformers", "pipeline_tag": pipeline, "tags": ["albert", "albertkit", pipeline]}
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return package to version, Python first."""
     packages = ("albertkit", "torch", "numpy", "numba", "sentencepiece")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
@@ -60,12 +60,12 @@ def settings_sections(settings: Mapping[str, Any], versions: Mapping[str, str] |
     return found
 
 
-def code(text: str, language: str = "python", title: str = "") -> Paragraph:
+def code_block(text: str, language: str = "python", title: str = "") -> Paragraph:
     """Return a block of code."""
     return Paragraph(text, title, form="code", language=language)
 
 
-def literal(text: str) -> str:
+def python_literal(text: str) -> str:
     """Return a text as a literal of Python."""
     return json.dumps(text)
 

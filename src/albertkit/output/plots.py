@@ -23,8 +23,8 @@ CSS_COLOURS = {
     TRAIN: "--train", EVALUATION: "--evaluation", BASELINE: "--baseline",
 }  # fmt: skip
 
-MOST_NUMBERS = 15  # more classes than this are drawn without their counts, which would not be legible
-MOST_POINTS = 2_000  # of a scatter plot on a page: half a megabyte
+MAX_CLASSES_WITH_COUNTS = 15  # more classes than this are drawn without their counts, which would not be legible
+MAX_POINTS = 2_000  # of a scatter plot on a page: half a megabyte
 NAME_WIDTH = 24
 
 
@@ -51,7 +51,7 @@ def matplotlib_modules() -> Any:
         import matplotlib.figure
         import matplotlib.ticker
     except ImportError:
-        raise MissingExtraError.of("matplotlib", "report", "drawing a picture") from None
+        raise MissingExtraError.for_package("matplotlib", "report", "drawing a picture") from None
     return matplotlib
 
 
@@ -101,7 +101,7 @@ def plot_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], out: s
 
     table = np.array(counts)
     shares = table / np.maximum(table.sum(1, keepdims=True), 1)
-    few = len(names) <= MOST_NUMBERS
+    few = len(names) <= MAX_CLASSES_WITH_COUNTS
     side = 2.6 + min(len(names), 60) * (0.62 if few else 0.2)
     ticks = [_short(name) for name in names]
     size = 9 if few else 6
@@ -121,7 +121,7 @@ def plot_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], out: s
         bar = figure.colorbar(picture, ax=axis, shrink=0.7, format=matplotlib_modules().ticker.PercentFormatter(1))
         bar.outline.set_visible(False)
         bar.set_label("of the label's examples")
-        heading(axis, title, f"{int(table.trace()):,} of {int(table.sum()):,} right")
+        draw_heading(axis, title, f"{int(table.trace()):,} of {int(table.sum()):,} right")
         figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
 
     return save_png(new_figure(Look(side + 0.6, side), draw), out)
@@ -140,15 +140,15 @@ def plot_regression(pairs: Sequence[Sequence[float]], out: str | Path, title: st
         axis = figure.subplots()
         count = _draw_scatter(axis, pairs)
         axis.legend(loc="upper left")
-        heading(axis, title, f"{count:,} examples")
+        draw_heading(axis, title, f"{count:,} examples")
         figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
 
     return save_png(new_figure(Look(5.6, 5.6), draw), out)
 
 
 def scatter_svgs(pairs: Sequence[Sequence[float]]) -> list[str]:
-    """Return predictions over labels, at most `MOST_POINTS` of them taken evenly, for a desk and for a telephone."""
-    some = pairs[:: -(-len(pairs) // MOST_POINTS)]
+    """Return predictions over labels, at most `MAX_POINTS` of them taken evenly, for a desk and for a telephone."""
+    some = pairs[:: -(-len(pairs) // MAX_POINTS)]
 
     def draw(figure: Any, _: Look) -> None:
         _draw_scatter(figure.subplots(), some)
@@ -156,7 +156,7 @@ def scatter_svgs(pairs: Sequence[Sequence[float]]) -> list[str]:
     return [page_svg(look, draw, "scatter", "Predictions over labels") for look in wide_and_narrow(5.0, 3.6)]
 
 
-def heading(axis: Any, title: str, description: str) -> None:
+def draw_heading(axis: Any, title: str, description: str) -> None:
     """Write a title and a line of description above a picture."""
     axis.set_title(description, loc="left", fontsize=9.5, color=MUTED, pad=10)
     if title:

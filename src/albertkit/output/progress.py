@@ -39,7 +39,7 @@ class ProgressBar:
 
     def __init__(self, title: str, total: int, unit: str, enabled: bool = True) -> None:
         self.title, self.total, self.unit, self.enabled = title, total, unit, enabled
-        self.done = self._before = 0
+        self.completed = self._before = 0
         self._began = self._last = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
@@ -52,7 +52,7 @@ class ProgressBar:
             count = TextColumn("{task.percentage:.0f} %") if self.unit == "bytes" else MofNCompleteColumn()
             columns = (TextColumn("{task.description}", markup=False), BarColumn(), count, TimeRemainingColumn())
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(self.title, total=self.total or None, completed=self.done)
+            self._task = self._bar.add_task(self.title, total=self.total or None, completed=self.completed)
             self._bar.start()
         return self
 
@@ -69,7 +69,7 @@ class ProgressBar:
 
     def resume(self, done: int) -> None:
         """Say how much an earlier call has done, if anything, and measure the rate from there."""
-        self.done = self._before = done
+        self.completed = self._before = done
         self._began = time.monotonic()
         if done:
             self.say(f"{self.title}: going on after {done:,} of {self.total:,} {self.unit}")
@@ -81,7 +81,7 @@ class ProgressBar:
             done: How much is done, by this call and earlier ones.
             detail: What to show in place of the rate.
         """
-        self.done = done
+        self.completed = done
         if not self.enabled:
             return
         now = time.monotonic()

@@ -20,10 +20,10 @@ from albertkit.output.sections import (
     Section,
     TableSection,
     escape_control_characters,
+    format_percent,
+    format_value,
     is_empty,
     is_numeric,
-    percent,
-    value_text,
 )
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _rich_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], to_right: S
 
 
 @cache
-def environment() -> Any:
+def page_environment() -> Any:
     """Return Jinja2 with every mistake an error and HTML escaped: texts come from corpora."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -188,7 +188,7 @@ def environment() -> Any:
         loader=PackageLoader("albertkit.output", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    made.filters |= {"clean": escape_control_characters, "percent": percent}
+    made.filters |= {"clean": escape_control_characters, "percent": format_percent}
     made.tests["empty"] = is_empty
     return made
 
@@ -201,7 +201,7 @@ def to_page(
     footer: str = "",
 ) -> str:
     """Return a whole HTML page that needs nothing else, for light and dark, for wide and narrow screens."""
-    template = environment().get_template("page.html.j2")
+    template = page_environment().get_template("page.html.j2")
     return str(
         template.render(title=title, sections=list(sections), subtitle=subtitle, warnings=warnings, footer=footer)
     )
@@ -240,35 +240,43 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
 def _markdown(section: Section, level: int) -> str:
     match section:
         case FactList():
-            rows = [(f"`{name}`" if section.exact else cell(name), cell(text)) for name, text in section.rows()]
+            rows = [
+                (f"`{name}`" if section.exact else escape_markdown(name), escape_markdown(text))
+                for name, text in section.rows()
+            ]
             body = _markdown_table(["", ""], rows, [False, is_numeric([text for _, text in section.rows()])])
         case TableSection():
-            texts = [[cell(one.value) for one in row] for row in section.cells()]
-            body = _markdown_table([cell(head) for head in section.columns], texts, section.to_right())
-            body += f"\n\n{cell(section.note)}" if section.note else ""
+            texts = [[escape_markdown(one.value) for one in row] for row in section.cells()]
+            body = _markdown_table([escape_markdown(head) for head in section.columns], texts, section.to_right())
+            body += f"\n\n{escape_markdown(section.note)}" if section.note else ""
         case Paragraph():
             text = "".join(span.text + (f" ({span.label})" if span.label else "") for span in section.spans())
-            body = text if section.form == "markdown" else cell(text)
+            body = text if section.form == "markdown" else escape_markdown(text)
             if section.form in ("code", "source"):
                 longest = max((len(run) for run in re.findall("`+", text)), default=0)
                 fence = "`" * max(3, longest + 1)
                 body = f"{fence}{section.language}\n{text}\n{fence}"
         case Figure():
-            body = cell(section.caption)
+            body = escape_markdown(section.caption)
         case Bars():
             body = _markdown_table(
-                ["", ""], [(cell(bar.name), percent(bar.share)) for bar in section.bars], [False, True]
+                ["", ""],
+                [(escape_markdown(bar.name), format_percent(bar.share)) for bar in section.bars],
+                [False, True],
             )
         case Highlights():
-            lines = [
-                f"- {cell(one.name)}: **{cell(one.text)}** {cell(one.unit)} {cell(one.note)}" for one in section.numbers
-            ]
-            body = "\n".join(line.rstrip() for line in lines)
+            lines = []
+            for number in section.numbers:
+                name, text, unit, note = map(escape_markdown, (number.name, number.text, number.unit, number.note))
+                lines.append(f"- {name}: **{text}** {unit} {note}".rstrip())
+            body = "\n".join(lines)
         case Commands():
-            body = "\n".join(f"- {cell(purpose)}:\n\n      {command}" for command, purpose in section.commands)
+            body = "\n".join(
+                f"- {escape_markdown(purpose)}:\n\n      {command}" for command, purpose in section.commands
+            )
         case Panel():
             body = to_markdown(section.sections, level + 1).rstrip()
-    return f"{'#' * level} {cell(section.title)}\n\n{body}" if section.title else body
+    return f"{'#' * level} {escape_markdown(section.title)}\n\n{body}" if section.title else body
 
 
 def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> str:
@@ -276,7 +284,7 @@ def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], to_righ
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def cell(value: Any) -> str:
+def escape_markdown(value: Any) -> str:
     """Return a value for Markdown, also inside a table: one line, and nothing in it ends the cell or starts HTML."""
-    text = escape_control_characters(" ".join(value_text(value).split())).replace("&", "&amp;").replace("<", "&lt;")
+    text = escape_control_characters(" ".join(format_value(value).split())).replace("&", "&amp;").replace("<", "&lt;")
     return "".join("\\" + letter if letter in "\\`*_[]|" else letter for letter in text)

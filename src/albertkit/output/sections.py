@@ -15,12 +15,12 @@ _ROUGH = ("epochs",)  # three figures are enough
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def label(name: str) -> str:
+def readable_name(name: str) -> str:
     """Return a name for readers: no underscores, and no unit that stands beside the number."""
     return name.replace("_", " ").removesuffix(" mb")
 
 
-def value_text(value: Any, name: str = "") -> str:
+def format_value(value: Any, name: str = "") -> str:
     """Return a value for readers.
 
     Args:
@@ -35,7 +35,7 @@ def value_text(value: Any, name: str = "") -> str:
         if name.endswith("_interval") and len(value) == 2:
             return " to ".join(f"{end:.2%}" for end in value)
         is_interval = isinstance(value, tuple) and len(value) == 2
-        return (" to " if is_interval else ", ").join(map(value_text, value))
+        return (" to " if is_interval else ", ").join(map(format_value, value))
     if not isinstance(value, int | float):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -52,23 +52,23 @@ def value_text(value: Any, name: str = "") -> str:
     return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def exact_text(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """Return a setting as it could be given again: no separators, six figures."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(exact_text, value))
-    return value_text(value)
+        return ", ".join(map(format_setting, value))
+    return format_value(value)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a time span: 0.25 s, 42.1 s, 4 min 12 s, 3 h 05 min."""
-    return f"{seconds:.3g} s" if seconds < 60 else duration_text(seconds)
+    return f"{seconds:.3g} s" if seconds < 60 else format_whole_seconds(seconds)
 
 
-def duration_text(seconds: float) -> str:
+def format_whole_seconds(seconds: float) -> str:
     """Return a time span in whole seconds: 42 s, 4 min 12 s, 3 h 05 min."""
     whole = round(seconds)
     if whole < 60:
@@ -79,26 +79,26 @@ def duration_text(seconds: float) -> str:
 
 
 _UNITS: dict[str, Callable[[float], str]] = {
-    "hours": lambda value: duration(3600 * value),
-    "minutes_used": lambda value: duration(60 * value),
-    "seconds": duration,
-    "seconds_per_step": duration,
+    "hours": lambda value: format_duration(3600 * value),
+    "minutes_used": lambda value: format_duration(60 * value),
+    "seconds": format_duration,
+    "seconds_per_step": format_duration,
     "mb_per_second": lambda value: f"{value:,.3g} MB/s",
     "mb": lambda value: f"{value:,.0f} MB" if value >= 100 else f"{value:.3g} MB",
 }
 
 
-def nats(value: float) -> str:
+def format_loss(value: float) -> str:
     """Return a loss with three decimals; empty for NaN."""
     return f"{value:.3f}" if math.isfinite(value) else ""
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share in per cent with one decimal; empty for NaN."""
     return f"{100 * share:.1f}%" if math.isfinite(share) else ""
 
 
-def count_text(value: float) -> str:
+def format_count(value: float) -> str:
     """Return a large count: 813,810 and everything else below a million exact, then 11.8 M, 1.2 B."""
     for size, unit in ((1e9, "B"), (1e6, "M")):
         if value >= size:
@@ -106,7 +106,7 @@ def count_text(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def bytes_text(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Return a size in kilobytes, megabytes or gigabytes."""
     if size >= 1e9:
         return f"{size / 1e9:.2f} GB"
@@ -175,9 +175,9 @@ class FactList:
     def rows(self) -> list[tuple[str, str]]:
         """Return label and text of every value."""
         if self.exact:
-            return [(name, exact_text(value)) for name, value in flatten(self.values).items()]
+            return [(name, format_setting(value)) for name, value in flatten(self.values).items()]
         known = {name: value for name, value in flatten(self.values).items() if not _is_nothing(value)}
-        return [(label(name), value_text(value, name)) for name, value in known.items()]
+        return [(readable_name(name), format_value(value, name)) for name, value in known.items()]
 
 
 def _is_nothing(value: Any) -> bool:
@@ -233,7 +233,7 @@ class TableSection:
     @staticmethod
     def _cell(value: Any, name: str) -> Cell:
         cell = value if isinstance(value, Cell) else Cell(value)
-        return Cell("" if cell.value is None else value_text(cell.value, name), cell.tone, cell.share)
+        return Cell("" if cell.value is None else format_value(cell.value, name), cell.tone, cell.share)
 
 
 def is_numeric(texts: Sequence[str]) -> bool:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import DataError, near_path
+from albertkit.errors import DataError, suggest_path
 from albertkit.pretraining.run import evaluate
 from albertkit.pretraining.sources import is_pretraining_data
 from albertkit.tasks.evaluate import evaluate_task
@@ -14,7 +14,7 @@ from albertkit.tasks.options import EvaluateOptions
 def run_evaluate(options: EvaluateOptions) -> Any:
     """Score a model on data of its kind."""
     if options.data != "-" and not is_pretraining_data(options.data) and not Path(options.data).exists():
-        hint = near_path(options.data, "check the path")
+        hint = suggest_path(options.data, "check the path")
         raise DataError("not-found", f"no such file or folder: `{options.data}`", hint)
     if is_task_model(options.model) or not is_pretraining_data(options.data):
         return evaluate_task(options)

@@ -12,7 +12,7 @@ from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines import load_engine
 from albertkit.engines.engine import Engine, Precision
 from albertkit.engines.onnx import OnnxModel, is_onnx_folder, load_onnx
-from albertkit.errors import CheckpointError, ConfigError, near_miss
+from albertkit.errors import CheckpointError, ConfigError, suggest_name
 from albertkit.folder_facts import FolderFacts
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
@@ -66,7 +66,7 @@ def load_pipeline(
             wrong-tokenizer, bad-file, wrong-model; and what loading raises.
     """
     if kind is not None and kind not in KINDS:
-        raise ConfigError("unknown-name", f"there is no pipeline `{kind}`", near_miss(kind, KINDS))
+        raise ConfigError("unknown-name", f"there is no pipeline `{kind}`", suggest_name(kind, KINDS))
     path = local_folder(model)
     if exits is not None:
         pipeline = load_pipeline(model, kind, precision=precision, device=device)

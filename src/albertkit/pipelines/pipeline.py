@@ -11,7 +11,7 @@ import numpy as np
 from albertkit.batches.features import Features, LabelledBatch, truncated_tokens
 from albertkit.engines import Engine, load_engine, on_engine
 from albertkit.engines.engine import Precision
-from albertkit.errors import ConfigError, DataError, MachineError, near_miss
+from albertkit.errors import ConfigError, DataError, MachineError, suggest_name
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.text_lines import has_half_characters
 from albertkit.tasks.models import run_batches
@@ -181,5 +181,5 @@ def check_options(kind: str, options: Iterable[str], known_options: Sequence[str
     """Refuse an option that a kind of pipeline does not know."""
     unknown = [name for name in options if name not in known_options]
     if unknown:
-        hint = near_miss(unknown[0], known_options) if known_options else f"{kind} has no options"
+        hint = suggest_name(unknown[0], known_options) if known_options else f"{kind} has no options"
         raise ConfigError("bad-value", f"{kind} has no option `{unknown[0]}`", hint)

@@ -39,15 +39,15 @@ from albertkit.tables.records import (
     Data,
     DataFile,
     as_files,
+    convert_like,
     is_in_memory,
     is_standard_output,
-    like,
+    list_rows,
     quoted_name,
-    rows_of,
     with_added_columns,
 )
 from albertkit.tables.table import EXTENSIONS
-from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, lines, not_json, not_utf8
+from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, lines, utf8_hint
 from albertkit.tasks.data import file_of
 from albertkit.tasks.evaluate import predict_examples, ready_model, truncation_line
 from albertkit.tasks.models import check_not_swapped, is_task_model
@@ -146,7 +146,7 @@ def predict(options: PredictOptions) -> PredictionReport:
     data_rows: list[dict[str, Any]] = []  # of data in memory
     if in_memory:
         data = _select_split(data, options.split) if isinstance(data, Mapping) else data
-        data_rows = rows_of(data)
+        data_rows = list_rows(data)
     separator = None if path is None else _SEPARATORS.get(path.suffix.lower())
     folder = path if path is not None and path.suffix.lower() not in (".jsonl", *_SEPARATORS) else None
     file_path = path if folder is None else folder / "predictions.jsonl"
@@ -180,7 +180,7 @@ def predict(options: PredictOptions) -> PredictionReport:
             examples += 1
             truncated += bool(result.get("truncated"))
             progress.update(examples)
-        if examples == 0 and not bad_rows.found:
+        if examples == 0 and not bad_rows.rows:
             raise DataError(
                 "too-little-data", f"{quoted_name(file)} has nothing to predict", "name a file with examples"
             )
@@ -194,10 +194,8 @@ def predict(options: PredictOptions) -> PredictionReport:
     if in_memory and isinstance(task, TextTask):
         predictions = with_added_columns(data, data_rows, kept_rows, kept_records)
     elif in_memory:
-        predictions = like(data, kept_records)
-    return PredictionReport(
-        tuple(paths), examples, tuple(bad_rows.found), tuple(bad_rows.notes), truncated, predictions
-    )
+        predictions = convert_like(data, kept_records)
+    return PredictionReport(tuple(paths), examples, tuple(bad_rows.rows), tuple(bad_rows.notes), truncated, predictions)
 
 
 def _check_output(path: Path | None, has_task: bool) -> None:
@@ -363,14 +361,14 @@ def read_values(file: InputFile, bad_rows: BadRows) -> Iterator[InputRow]:
     with ByteStream(file) as stream:
         for number, line in lines(stream):
             if has_half_characters(line):
-                bad_rows.add(file.source, number, NOT_UTF8, not_utf8(file.source))
+                bad_rows.add(file.source, number, NOT_UTF8, utf8_hint(file.source))
             elif extension not in _JSON:
                 yield InputRow(number, line, {})
             elif line and not line.isspace():
                 try:
                     value = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    bad_rows.add(file.source, number, not_json(error))
+                    bad_rows.add(file.source, number, json_problem(error))
                 else:
                     yield InputRow(number, value, {})
 

@@ -129,7 +129,7 @@ class FillMask(Pipeline[str]):
                     f"{text[:60]!r} … has {len(row):,} tokens, the model reads {max_tokens}",
                     "cut the text",
                 )
-        features = Features.of([(row, len(row)) for row in rows], range(len(rows)))
+        features = Features.from_sequences([(row, len(row)) for row in rows], range(len(rows)))
         return replace(features, per_token={"masked": features.input_ids == self.tokenizer.mask_id})
 
     def outputs(self, batch: LabelledBatch) -> list[tuple[np.ndarray, np.ndarray]]:

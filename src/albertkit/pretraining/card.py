@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from albertkit.output.card import Card, code, hub_fields, literal, settings_sections
-from albertkit.output.sections import FactList, Paragraph, Section, TableSection, nats, percent
+from albertkit.output.card import Card, code_block, hub_fields, python_literal, settings_sections
+from albertkit.output.sections import FactList, Paragraph, Section, TableSection, format_loss, format_percent
 from albertkit.tokenizer.texts import ENGLISH
 from albertkit.training.monitor import number_or_nan, wilson_interval
 
@@ -44,10 +44,10 @@ class Measure:
     @property
     def interval_text(self) -> str:
         """Low to high; empty without an interval."""
-        return f"{percent(self.interval[0])} to {percent(self.interval[1])}" if self.interval else ""
+        return f"{format_percent(self.interval[0])} to {format_percent(self.interval[1])}" if self.interval else ""
 
     def _text(self, number: float) -> str:
-        return nats(number) if self.key.endswith("_loss") else percent(number)
+        return format_loss(number) if self.key.endswith("_loss") else format_percent(number)
 
 
 # (task, name, key and name of the loss's baseline, key and name of the accuracy's baseline)
@@ -163,12 +163,12 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
     """Return the card of a pretrained model; sections without numbers are left out."""
     rows = measures(facts.results, facts.results)
     order = " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
-    placeholders = {"folder": literal(facts.folder), "example": f'"{facts.example}"'}
+    placeholders = {"folder": python_literal(facts.folder), "example": f'"{facts.example}"'}
     sections: list[Section] = [
         Paragraph(f"An ALBERT model, pretrained with albertkit on masked language modelling{order}."),
         *(_results(facts, rows) if rows else []),
-        code(_ALBERTKIT.format_map(placeholders), title="Loading it"),
-        code(_TRANSFORMERS.format_map(placeholders)),
+        code_block(_ALBERTKIT.format_map(placeholders), title="Loading it"),
+        code_block(_TRANSFORMERS.format_map(placeholders)),
         Paragraph("Use the path of this folder, or the model's name once it is on a hub."),
         *_architecture(facts),
         FactList(facts.corpus, "Training data"),

@@ -30,7 +30,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.jit import compiled
 from albertkit.pretraining.randomness import (
     BLOCKS,
@@ -361,7 +361,7 @@ class ExampleSettings:
         for name, allowed in (("pair_task", PAIR_TASKS), ("sop_pairs", SOP_PAIRS)):
             if getattr(self, name) not in allowed:
                 raise ConfigError(
-                    "bad-value", f"{name} is {getattr(self, name)!r}", near_miss(str(getattr(self, name)), allowed)
+                    "bad-value", f"{name} is {getattr(self, name)!r}", suggest_name(str(getattr(self, name)), allowed)
                 )
         check_fields(self)
 

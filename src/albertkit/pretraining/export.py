@@ -20,7 +20,7 @@ from albertkit.batches.packed import PackedBatch
 from albertkit.command import takes
 from albertkit.conversion.tensorflow.records import example, frame
 from albertkit.corpus import TokenStore
-from albertkit.files import check_other_files, json_bytes, load_typed
+from albertkit.files import check_other_files, json_bytes, read_typed
 from albertkit.job import Job, check_made_from
 from albertkit.output.sections import Result
 from albertkit.pretraining.batches import Assembler
@@ -93,8 +93,8 @@ def export_records(options: ExportOptions) -> RecordsReport:
         if not job.resumed and not options.overwrite and any(file.name != UNFINISHED for file in folder.iterdir()):
             if not (folder / REPORT).exists():
                 check_other_files(folder, [UNFINISHED], "exported records")
-            check_made_from(folder, load_typed(folder / REPORT, _ExportSources).key, job.key)
-            return load_typed(folder / REPORT, _Report).report
+            check_made_from(folder, read_typed(folder / REPORT, _ExportSources).key, job.key)
+            return read_typed(folder / REPORT, _Report).report
         if not job.finished:
             names = [f"records-{k:05d}-of-{settings.files:05d}.tfrecord" for k in range(settings.files)]
             examples.write(job, names)
@@ -113,7 +113,7 @@ def export_records(options: ExportOptions) -> RecordsReport:
                 stream.write(json_bytes({**asdict(sources), "report": report.to_dict()}))
             job.add_checksums()
         job.publish(REPORT, ["records-*.tfrecord", "tokenizer/*"])
-    return load_typed(folder / REPORT, _Report).report
+    return read_typed(folder / REPORT, _Report).report
 
 
 @dataclass(frozen=True)

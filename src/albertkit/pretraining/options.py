@@ -71,7 +71,7 @@ class EvaluatePretrainedOptions(DeviceOptions):
     _: KW_ONLY
     length: int | None = None
     batch_tokens: int = 16_384
-    held_out: Annotated[float | None, Range(above=0, most=1)] = None
+    held_out: Annotated[float | None, Range(above=0, maximum=1)] = None
     seed: int | None = None
     precision: str = "fp32"
     progress: bool = False

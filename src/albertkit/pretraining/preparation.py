@@ -17,9 +17,9 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion.initial import special_ids
 from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, MachineError
-from albertkit.files import load_typed, sha256_file
+from albertkit.files import read_typed, sha256_file
 from albertkit.model import AlbertForPreTraining
-from albertkit.model.files import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS, read_tensors
+from albertkit.model.files import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS_FILE, read_tensors
 from albertkit.model_paths import local_folder
 from albertkit.pretraining.batches import EpochStream
 from albertkit.pretraining.evaluation import Unigram
@@ -69,7 +69,7 @@ def initialise(settings: PretrainSettings, vocab_size: int, ids: Mapping[str, in
 
 def resume_start(folder: Path) -> InitialModel:
     """Return the model that a run which continues another saved at its beginning."""
-    continued = load_typed(folder / PROVENANCE, dict[str, Any])["continued"]
+    continued = read_typed(folder / PROVENANCE, dict[str, Any])["continued"]
     return InitialModel(AlbertForPreTraining.from_pretrained(folder, strict=True), continued)
 
 
@@ -113,11 +113,11 @@ def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: Pre
     if tokenizer.vocab_size > before.vocab_size:
         _add_rows(model, before.vocab_size, tokenizer.vocab_size)
     facts: dict[str, Any] = {}
-    weights = next((path / name for name in (WEIGHTS, OLD_WEIGHTS) if (path / name).exists()), None)
+    weights = next((path / name for name in (WEIGHTS_FILE, OLD_WEIGHTS) if (path / name).exists()), None)
     if weights is not None:
         facts["weights_sha256"] = sha256_file(weights)
     if (path / PROVENANCE).exists():
-        facts["provenance"] = load_typed(path / PROVENANCE, dict[str, Any])
+        facts["provenance"] = read_typed(path / PROVENANCE, dict[str, Any])
     grown_before = facts.get("provenance", {}).get(NEW_ROWS_FROM, before.vocab_size)
     continued = {
         "model": str(source),
@@ -334,7 +334,7 @@ def _check_run(run: Run[PretrainSettings], source: PretrainingData, start: str |
         return
     copy = run.folder / START
     check_model(copy)
-    before = load_typed(copy / PROVENANCE, dict[str, Any])["continued"]["model"] if copy.exists() else None
+    before = read_typed(copy / PROVENANCE, dict[str, Any])["continued"]["model"] if copy.exists() else None
     if start is not None and str(start) != before:
         begun = f"`{before}`" if before else "initialised weights"
         fact = f"`{run.folder}` was started with {begun}, now `{start}`"

@@ -15,11 +15,11 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
-from albertkit.files import atomic_folder, load_typed, write_checksums
+from albertkit.files import atomic_folder, read_typed, write_checksums
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, PackedBatch
 from albertkit.model.files import PROVENANCE
 from albertkit.model_paths import describe_model, local_folder, or_model_of_run, write_selected
-from albertkit.output.card import versions
+from albertkit.output.card import package_versions
 from albertkit.output.progress import ProgressBar
 from albertkit.output.sections import Commands, FactList, Section
 from albertkit.pretraining.batches import check_budget
@@ -190,7 +190,7 @@ def _write_card(
         corpus=prepared.source.facts() | continued,
         settings=prepared.settings.to_dict() | dict(extent),
         results=evaluation,
-        versions=versions(),
+        versions=package_versions(),
         example=example_texts(prepared.source.tokenizer).masked,
     )
     model_card(run.name, facts).write(folder)
@@ -259,7 +259,7 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     missing = ("sop_classifier", "albert") if without_order else ()  # the pooler is of the encoder
     model = AlbertForPreTraining.from_pretrained(folder, strict=True, allow_missing=missing).to(world.device)
     model.compute_dtype = choose_precision(options.precision, world.device)
-    trained = load_typed(folder / PROVENANCE, _Trained) if (folder / PROVENANCE).exists() else _Trained()
+    trained = read_typed(folder / PROVENANCE, _Trained) if (folder / PROVENANCE).exists() else _Trained()
     if without_order:
         trained = replace(trained, pair_task="none")
     if not isinstance(options.store, TokenStore) and is_records(options.store):

@@ -211,7 +211,7 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
     extras = {}
     for extra, packages in sorted(by_extra.items()):
         lacking = [package["name"] for package in packages if package["status"] != "ok"]
-        install = MissingExtraError.of(lacking[0], extra, "").hint if lacking else None
+        install = MissingExtraError.for_package(lacking[0], extra, "").hint if lacking else None
         extras[extra] = {"complete": not lacking, "packages": packages, "install": install}
     return core, extras
 

@@ -10,10 +10,10 @@ from albertkit.config import SIZES, AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
 from albertkit.files import read_json
 from albertkit.model_paths import local_folder
-from albertkit.output.sections import FactList, Paragraph, Result, Section, TableSection, bytes_text, flatten
+from albertkit.output.sections import FactList, Paragraph, Result, Section, TableSection, flatten, format_bytes
 from albertkit.pretraining.card import ARCHITECTURE
 from albertkit.report.options import InspectOptions
-from albertkit.weights_file import ENCODER, WEIGHTS, count_parts, read_header
+from albertkit.weights_file import ENCODER, WEIGHTS_FILE, count_parts, read_header
 
 # Configuration changes by the name of a column. A group's layers share everything, other groups have weights of their own.
 SHARINGS: dict[str, dict[str, Any]] = {
@@ -228,11 +228,11 @@ class FolderInspection(Result):
         layers = self.config["num_hidden_layers"]
         copies = f"{stored:,}: what is shared, once for each of the {layers} layers" if stored != total else None
         types = ", ".join(f"{count:,} {name}" for name, count in self.weights["types"].items())
-        file = {self.weights["file"]: f"{bytes_text(self.weights['bytes'])} ({types})"}
+        file = {self.weights["file"]: f"{format_bytes(self.weights['bytes'])} ({types})"}
         return {**self.parameters["parts"], "total": total, "in the file": copies} | file
 
     def _memory_facts(self) -> dict[str, str]:
-        size = {name: bytes_text(count) for name, count in self.memory.items()}
+        size = {name: format_bytes(count) for name, count in self.memory.items()}
         return {
             "weights": f"{size['load_fp32']} in fp32, {size['load_bf16']} in bf16",
             "weights in int8": f"{size['load_int8']}: matrices of the layer; tables and heads in fp32",
@@ -265,7 +265,7 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
     config = AlbertConfig.from_pretrained(folder)
     provenance = _read_optional_json(folder / "provenance.json")
     length = _choose_length(length, provenance or {}, config)
-    header = read_header(folder / WEIGHTS)
+    header = read_header(folder / WEIGHTS_FILE)
     parts, stored = count_parts(header, config)
     total = sum(parts.values())
     types: dict[str, int] = {}
@@ -285,7 +285,7 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
         model_class=next(iter(config.foreign.get("architectures") or []), None),
         config=config.to_dict(),
         parameters={"parts": parts, "total": total, "stored": stored},
-        weights={"file": WEIGHTS, "bytes": (folder / WEIGHTS).stat().st_size, "types": types},
+        weights={"file": WEIGHTS_FILE, "bytes": (folder / WEIGHTS_FILE).stat().st_size, "types": types},
         flops={
             "length": length,
             "forward_per_token": forward_flops(config, length),
@@ -331,7 +331,7 @@ def _check_is_converted(path: Path) -> None:
     """Refuse a checkpoint that has to be converted first."""
     foreign = [*path.glob("*.index"), *path.glob("saved_model.pb")] if path.is_dir() else []
     is_prefix = path.suffix == ".index" or Path(f"{path}.index").exists()
-    if is_prefix or (foreign and not (path / WEIGHTS).exists()):
+    if is_prefix or (foreign and not (path / WEIGHTS_FILE).exists()):
         hint = f"convert it first: albertkit convert {path} FOLDER"
         raise CheckpointError("wrong-kind", f"`{path}` is a TensorFlow checkpoint", hint)
 

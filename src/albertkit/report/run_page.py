@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from albertkit.command import takes
-from albertkit.errors import AlbertKitError, DataError, MissingExtraError, near_path
+from albertkit.errors import AlbertKitError, DataError, MissingExtraError, suggest_path
 from albertkit.files import check_page_file
 from albertkit.model_paths import MODELS, numbered_folders, runs_inside
 from albertkit.output.render import write_page
@@ -31,9 +31,9 @@ from albertkit.output.sections import (
     Paragraph,
     Result,
     Section,
-    bytes_text,
-    count_text,
-    duration_text,
+    format_bytes,
+    format_count,
+    format_whole_seconds,
 )
 from albertkit.pretraining.card import measures, measures_table, times_more_probable
 from albertkit.report.inspect import inspect_folder
@@ -133,7 +133,9 @@ def read_run(folder: str | Path) -> RunFolder:
     """Read a run."""
     path = Path(folder)
     if not path.is_dir():
-        raise DataError("not-found", f"no run folder at `{path}`", near_path(path, "name the folder that --out made"))
+        raise DataError(
+            "not-found", f"no run folder at `{path}`", suggest_path(path, "name the folder that --out made")
+        )
     seeds = numbered_folders(path, "seed")
     if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
         runs = runs_inside(path)
@@ -552,7 +554,7 @@ def _training_facts(run: RunFolder) -> dict[str, Any]:
     metrics, state = run.metrics, numbers(run.state)
     last = numbers(metrics.steps[-1]) if metrics.steps else {}
     facts: dict[str, Any] = {"steps": metrics.last_step, "best evaluation": _best_evaluation(run)}
-    for name, text in (("tokens", count_text), ("seconds", duration_text)):
+    for name, text in (("tokens", format_count), ("seconds", format_whole_seconds)):
         value = last.get(name, math.nan)
         if math.isfinite(value):
             facts["time in updates" if name == "seconds" else name] = text(value)
@@ -609,7 +611,7 @@ def _file_sizes(run: RunFolder) -> dict[str, str]:
         if path.is_symlink():
             files = []
         size = sum(file.stat().st_size for file in files if file.is_file() and not file.is_symlink())
-        sizes[f"{path.name}/" if path.is_dir() else path.name] = bytes_text(size)
+        sizes[f"{path.name}/" if path.is_dir() else path.name] = format_bytes(size)
     return sizes
 
 

@@ -199,4 +199,4 @@ def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
     rows = [row[1:-1] if [row[0], row[-1]] == specials else row for row in rows]
     sequences = [np.array([specials[0], *row[:room], specials[1]], np.int32) for row in rows]
     left_out = np.array([max(len(row) - room, 0) for row in rows], np.int64)
-    return Features.of([(row, len(row)) for row in sequences], range(len(sequences)), left_out=left_out)
+    return Features.from_sequences([(row, len(row)) for row in sequences], range(len(sequences)), left_out=left_out)

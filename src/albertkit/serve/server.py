@@ -39,7 +39,7 @@ def serve(options: ServeOptions) -> None:
     """Serve models until SIGTERM or Ctrl-C, then answer every accepted request. See `ServeOptions`."""
     for module, package in _PACKAGES.items():
         if importlib.util.find_spec(module) is None:
-            raise MissingExtraError.of(package, "serve", "albertkit serve")
+            raise MissingExtraError.for_package(package, "serve", "albertkit serve")
     if os.name == "nt":
         fact = "albertkit serve hands a socket to the process of its models, which Windows cannot"
         raise ConfigError("unsupported", fact, "run it in the Windows Subsystem for Linux: wsl --install")

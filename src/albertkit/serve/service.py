@@ -253,7 +253,7 @@ class Service:
                 return encode_json(shaped(name, read_results(pipeline, inputs, features, outputs)))
             results = pipeline.results(inputs, features, outputs, **options)
             if left_out is not None and truncate is not None:
-                lengths = np.add.reduceat(features.lengths, features.sequences_of(len(inputs))[:-1])
+                lengths = np.add.reduceat(features.lengths, features.sequence_bounds(len(inputs))[:-1])
                 results = [
                     {**result, "tokens": int(count), "truncated": int(num_left_out)}
                     for result, count, num_left_out in zip(results, lengths, left_out, strict=True)
@@ -428,7 +428,7 @@ def shorten_floats(values: np.ndarray) -> np.ndarray:
 
 def _too_long_error(left_out: np.ndarray, features: Features) -> DataError:
     worst = int(left_out.argmax())
-    sequences = features.sequences_of(len(left_out))[worst : worst + 2]
+    sequences = features.sequence_bounds(len(left_out))[worst : worst + 2]
     num_read = int(features.lengths[sequences[0] : sequences[1]].max())
     prefix = f"{np.count_nonzero(left_out):,} of {len(left_out):,} texts are too long: " if len(left_out) > 1 else ""
     fact = f"{prefix}text {worst} has {num_read + int(left_out[worst]):,} tokens, {num_read:,} of them are read"

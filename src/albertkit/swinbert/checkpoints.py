@@ -19,9 +19,9 @@ from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion import bert
 from albertkit.conversion.names import MAPPING_IN
 from albertkit.errors import CheckpointError, DataError, format_list
-from albertkit.files import load_typed, sha256_file, write_json
+from albertkit.files import read_typed, sha256_file, write_json
 from albertkit.model.files import PROVENANCE, read_tensor_file
-from albertkit.model_paths import CAPTIONER
+from albertkit.model_paths import CAPTIONER_FILE
 from albertkit.output.sections import FactList, Paragraph, Result, Section
 from albertkit.swinbert.classes import AlbertForImageCaptioning, search_settings
 from albertkit.swinbert.options import ConvertSwinBertOptions
@@ -75,7 +75,7 @@ def read_arguments(file: Path) -> dict[str, Any]:
     """Read SwinBERT's arguments of the training that left a file of weights; empty if they are not kept."""
     for folder in (file.parent.parent, file.parent):
         if (folder / ARGS).is_file():
-            return load_typed(folder / ARGS, dict[str, Any], "SwinBERT's arguments")
+            return read_typed(folder / ARGS, dict[str, Any], "SwinBERT's arguments")
     return {}
 
 
@@ -267,7 +267,7 @@ def convert_swinbert(options: ConvertSwinBertOptions) -> SwinBertReport:
 def _load_text_model(
     source: str | Path, config: str | Path | None
 ) -> tuple[AlbertForImageCaptioning, SwinBertReport, SwinBertState]:
-    if (Path(source) / CAPTIONER).is_file():
+    if (Path(source) / CAPTIONER_FILE).is_file():
         raise CheckpointError(
             "weights-mismatch",
             f"`{source}` is a captioner already",
@@ -304,7 +304,7 @@ def _read_configuration(
     if config is not None:
         files = [config / "config.json" if config.is_dir() else config]
     if files:
-        values = load_typed(files[0], dict[str, Any], "model configuration")
+        values = read_typed(files[0], dict[str, Any], "model configuration")
         structure = {name: arguments.get(name) for name in STRUCTURE}
         return values | {name: value for name, value in structure.items() if isinstance(value, int) and value > 0}
     if state.body == "albert":

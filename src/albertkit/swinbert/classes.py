@@ -16,11 +16,11 @@ from albertkit.captioning.layers import CaptionConfig, encode_context, score_bia
 from albertkit.captioning.settings import CaptionIds, GenerationSettings
 from albertkit.config import make_config
 from albertkit.errors import ConfigError
-from albertkit.files import load_typed
-from albertkit.model.files import WEIGHTS, read_tensors
+from albertkit.files import read_typed
+from albertkit.model.files import WEIGHTS_FILE, read_tensors
 from albertkit.model_paths import local_folder
 
-CONFIG_NAME, WEIGHTS_NAME = "config.json", WEIGHTS
+CONFIG_NAME, WEIGHTS_NAME = "config.json", WEIGHTS_FILE
 _PROJECTION = "albert.img_embedding."
 _DECODER = "predictions.decoder.weight"
 _WORDS = "embeddings.word_embeddings.weight"
@@ -47,7 +47,7 @@ class AlbertConfig(core.AlbertConfig):
         """Read the `config.json` of a folder, or such a file, and set some values."""
         path = Path(folder)
         file = path if path.is_file() else local_folder(folder) / "config.json"
-        config = cls.of(make_config(load_typed(file, dict[str, Any], "model configuration"), file)[0])
+        config = cls.of(make_config(read_typed(file, dict[str, Any], "model configuration"), file)[0])
         for name, value in changes.items():
             setattr(config, name, value)
         return config

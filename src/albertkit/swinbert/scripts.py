@@ -11,14 +11,14 @@ from torch import Tensor
 from albertkit.captioning.layers import CaptionConfig
 from albertkit.config import make_config
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
-from albertkit.files import load_typed
-from albertkit.model.files import OLD_WEIGHTS, WEIGHTS, read_tensor_file, read_tensors
+from albertkit.files import read_typed
+from albertkit.model.files import OLD_WEIGHTS, WEIGHTS_FILE, read_tensor_file, read_tensors
 from albertkit.model_paths import local_folder
 from albertkit.swinbert.checkpoints import RECORDED, STRUCTURE, TEXT_MODEL
 from albertkit.swinbert.classes import AlbertConfig, AlbertForImageCaptioning, describe_loading, load_weights
 from albertkit.swinbert.options import DEFAULT_FOLDER
 from albertkit.swinbert.tokenizer import SwinBertTokenizer
-from albertkit.validation import wrong_values
+from albertkit.validation import list_wrong_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class ModelArguments:
         """Read a Namespace, an EasyDict or a dictionary; what is missing, or None, has its default."""
         kinds = get_type_hints(cls)
         values = {name: value for name, value in vars_of(args).items() if name in kinds and value is not None}
-        errors = wrong_values(values, kinds)
+        errors = list_wrong_values(values, kinds)
         if not values.get("model_name_or_path"):
             errors.append("model_name_or_path is not given")
         if errors:
@@ -91,7 +91,7 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     tensors = _read_weights(folder, arguments)
     config_path = Path(arguments.config_name) if arguments.config_name else folder
     file = config_path if config_path.is_file() else local_folder(config_path) / "config.json"
-    stored, notes = make_config(load_typed(file, dict[str, Any], "model configuration"), file)
+    stored, notes = make_config(read_typed(file, dict[str, Any], "model configuration"), file)
     config = _adapt_config(AlbertConfig.of(stored), arguments, folder if tensors else None)
     tokenizer = SwinBertTokenizer.from_pretrained(
         local_folder(arguments.tokenizer_name or folder), arguments.do_lower_case
@@ -129,7 +129,7 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
 def _read_weights(folder: Path, arguments: ModelArguments) -> Mapping[str, Tensor]:
     """Return the tensors to start from, empty for none."""
     has_weights = any(
-        (folder / f"{name}{end}").exists() for name in (WEIGHTS, OLD_WEIGHTS) for end in ("", ".index.json")
+        (folder / f"{name}{end}").exists() for name in (WEIGHTS_FILE, OLD_WEIGHTS) for end in ("", ".index.json")
     )
     if arguments.init == "scratch" or (arguments.init == "auto" and not has_weights):
         return {}

@@ -6,12 +6,12 @@ from typing import get_args
 
 from albertkit.errors import ConfigError, DataError
 from albertkit.tables.columns import OnError
-from albertkit.tables.records import DataFiles, place_name, quoted_name
+from albertkit.tables.records import DataFiles, quoted_name, row_name
 
 _SHOWN = 5  # bad rows that a command prints
 
 
-class Unusable(ValueError):
+class UnusableRowError(ValueError):
     """Raised where one row is read that cannot be used: the reason, and a hint if there is a better one than to mend it."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
@@ -46,12 +46,12 @@ class BadRows:
 
     Attributes:
         on_error: "stop" raises at the first bad row, "skip" collects them.
-        found: The bad rows so far.
+        rows: The bad rows so far.
         notes: What was done to whole files and should be known; each thing once.
     """
 
     on_error: OnError = "stop"
-    found: list[BadRow] = field(default_factory=list)
+    rows: list[BadRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -60,18 +60,18 @@ class BadRows:
 
     def add(self, file: DataFiles | str, line: int, reason: str, hint: str = "", where: str = "") -> None:
         """Note a row that cannot be used, or raise an error for it; arguments as in `BadRow`."""
-        where = where or place_name(file, line)
+        where = where or row_name(file, line)
         if self.on_error == "stop":
             raise DataError(
                 "bad-row",
                 f"{quoted_name(file)}, {where}: {reason}",
                 hint or "correct the row, or leave such rows out with --on-error skip",
             )
-        self.found.append(BadRow(str(file), line, reason, where, hint))
+        self.rows.append(BadRow(str(file), line, reason, where, hint))
 
     def lines(self) -> tuple[str, ...]:
         """Return a line for each bad row."""
-        return tuple(map(str, self.found))
+        return tuple(map(str, self.rows))
 
     def note(self, text: str) -> None:
         """Note what was done to a file."""
@@ -79,13 +79,13 @@ class BadRows:
             self.notes.append(text)
 
 
-def first_of(lines: Sequence[str], where: str) -> tuple[str, ...]:
+def shorten_list(lines: Sequence[str], where: str) -> tuple[str, ...]:
     """Return the first lines of a list for the user, and how many more there are and where all of them stand."""
     more = len(lines) - _SHOWN
     return (*lines[:_SHOWN], f"and {more:,} more; {where}") if more > 0 else tuple(lines)
 
 
-def counted(count: int, thing: str) -> str:
+def pluralize(count: int, thing: str) -> str:
     """Return a number of things: "1 row", "2,000 rows"; a thing that ends in "y" has "ies"."""
     if count == 1:
         return f"1 {thing}"

@@ -47,7 +47,7 @@ class Columns:
         return given
 
 
-def named_options(given: Iterable[str]) -> str:
+def format_options(given: Iterable[str]) -> str:
     """Return fields of `Columns` as options of the command line: "--text-column and --quoted"."""
     options = [f"--{name}-column" if name in ("text", "pair", "label", "id") else f"--{name}" for name in given]
     return " and ".join(options)

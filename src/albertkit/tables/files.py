@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 import fsspec
 import zstandard
 
-from albertkit.errors import DataError, closest, format_list, near_path
+from albertkit.errors import DataError, closest_name, format_list, suggest_path
 from albertkit.files import check_not_folder
 from albertkit.model_paths import file_system, is_remote, reaching
 from albertkit.tables.records import DataFile, DataFiles, Records, SplitRecords
@@ -188,9 +188,9 @@ def _neighbour(path: str) -> str:
     if any(sign in name for sign in "*?["):
         return otherwise
     if not os.path.isdir(folder):
-        return near_path(path, otherwise)
+        return suggest_path(path, otherwise)
     there = sorted(os.listdir(folder))
-    if close := closest(name, there[:1000], _CLOSE):
+    if close := closest_name(name, there[:1000], _CLOSE):
         return f"did you mean `{close}`?"
     return f"`{folder}` holds {format_list(there, _LISTED)}" if there else f"the folder `{folder}` is empty"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from albertkit.errors import DataError, closest, format_list, near_path
+from albertkit.errors import DataError, closest_name, format_list, suggest_path
 from albertkit.tables.files import check_not_records, check_not_saved_dataset
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, SplitRecords
 from albertkit.tables.table import EXTENSIONS, PACKINGS, Quoting, Table
@@ -38,7 +38,7 @@ class TableForm:
     numbered: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
 
-    def wanted(self, labelled: bool) -> list[str]:
+    def required_columns(self, labelled: bool) -> list[str]:
         """Return the columns without which nothing can be read."""
         return [name for name in (self.text, self.pair, self.label if labelled else "") if name]
 
@@ -90,7 +90,7 @@ def split_files(
     if data.is_file() or (not data.exists() and glob.glob(str(data), recursive=True)):
         return {"train": data}
     if not data.is_dir():
-        raise DataError("not-found", f"no such file or folder: `{data}`", near_path(data, "check the path"))
+        raise DataError("not-found", f"no such file or folder: `{data}`", suggest_path(data, "check the path"))
     if found := find(data):
         return found
     there = sorted(os.listdir(data))
@@ -172,16 +172,16 @@ def choose_form(
     the task, and those of the others whose columns the file has.
     """
     for form in forms:
-        if not form.header and set(form.wanted(labelled)) <= set(table.columns):
-            table.check(form.wanted(labelled))
+        if not form.header and set(form.required_columns(labelled)) <= set(table.columns):
+            table.check(form.required_columns(labelled))
             return form
     for form in forms:
         if form.header and not table.has_own_names and _is_row(table.columns, form, labels):
             table.without_header(form.header, more_fields=True)
             return form
     with_header = [form for form in forms if not form.header]
-    nearest = max(with_header, key=lambda form: len(set(form.wanted(labelled)) & set(table.columns)))
-    missing = [column for column in nearest.wanted(labelled) if column not in table.columns]
+    nearest = max(with_header, key=lambda form: len(set(form.required_columns(labelled)) & set(table.columns)))
+    missing = [column for column in nearest.required_columns(labelled) if column not in table.columns]
     names = ", ".join(f"`{column[:40]}`" for column in table.columns)
     hint = _columns_hint(table, nearest, missing, labelled)
     alike = [other for other, theirs in (others or {}).items() if any(_fits(form, table) for form in theirs)]
@@ -191,13 +191,13 @@ def choose_form(
 
 
 def _fits(form: TableForm, table: Table) -> bool:
-    return not form.header and bool(form.label) and set(form.wanted(True)) <= set(table.columns)
+    return not form.header and bool(form.label) and set(form.required_columns(True)) <= set(table.columns)
 
 
 def _columns_hint(table: Table, form: TableForm, missing: Sequence[str], labelled: bool) -> str:
     """Return a hint for a table that lacks columns of its nearest form."""
     only_label = missing == [form.label]
-    if close := closest(missing[0], table.columns, _CLOSE_LABEL if only_label else _CLOSE):
+    if close := closest_name(missing[0], table.columns, _CLOSE_LABEL if only_label else _CLOSE):
         return f"did you mean `{close}`?"
     if only_label:
         return (

@@ -59,7 +59,7 @@ def is_in_memory(data: Data) -> bool:
     return not isinstance(data, str | os.PathLike)
 
 
-def rows_of(rows: Any, what: str = "the data") -> list[dict[str, Any]]:
+def list_rows(rows: Any, what: str = "the data") -> list[dict[str, Any]]:
     """Return rows in memory as dictionaries of columns.
 
     Args:
@@ -92,7 +92,7 @@ def rows_of(rows: Any, what: str = "the data") -> list[dict[str, Any]]:
     return found
 
 
-def like(given: Any, records: Sequence[dict[str, Any]]) -> Any:
+def convert_like(given: Any, records: Sequence[dict[str, Any]]) -> Any:
     """Return records in the kind that was given: a DataFrame of pandas or polars, a `datasets.Dataset`, else a list."""
     if hasattr(given, "iloc"):
         return type(given)(records)
@@ -109,7 +109,7 @@ def with_added_columns(
     Args:
         given: The data as the caller gave them. A DataFrame or a `datasets.Dataset` comes back as one; of other data, such as
             a generator or a stream, which can be read only once, the result is a list.
-        rows: Its rows, as `rows_of` returns them.
+        rows: Its rows, as `list_rows` returns them.
         kept: Numbers of the rows to return.
         added: The further columns of each of these rows.
     """
@@ -117,7 +117,7 @@ def with_added_columns(
     if hasattr(given, "iloc"):
         return given.iloc[list(kept)].assign(**columns)
     if hasattr(given, "iter_rows"):
-        return given[list(kept)].hstack(like(given, added))
+        return given[list(kept)].hstack(convert_like(given, added))
     if hasattr(given, "add_column") and hasattr(given, "select"):
         found = given.select(kept)
         for name, values in columns.items():
@@ -179,7 +179,7 @@ def quoted_name(data: DataFiles | str) -> str:
     return f"`{data}`" if isinstance(data, str | Path) else str(data)
 
 
-def place_name(file: DataFiles | str, line: int) -> str:
+def row_name(file: DataFiles | str, line: int) -> str:
     """Return how messages call a line of a file, from 1: "line 5"; of rows in memory, which count from 0, "row 4"."""
     return f"row {line - 1:,}" if isinstance(file, Records) else f"line {line:,}"
 
@@ -218,7 +218,7 @@ def _records(rows: Any, name: str) -> Records:
         return label_names[column](int(value))
 
     content = bytearray()
-    for number, row in enumerate(rows_of(rows, name)):
+    for number, row in enumerate(list_rows(rows, name)):
         record = {
             str(column): with_label_names(column, value) if column in label_names else value
             for column, value in row.items()

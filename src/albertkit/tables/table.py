@@ -15,13 +15,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, Literal, NamedTuple, Self
 
-from albertkit.encodings import conversion
-from albertkit.errors import DataError, MissingExtraError, near_miss
+from albertkit.encodings import conversion_command
+from albertkit.errors import DataError, MissingExtraError, suggest_name
 from albertkit.normalization import normalize
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.files import ByteStream, InputFile, check_is_file, find_inputs
-from albertkit.tables.records import Records, place_name, quoted_name
-from albertkit.tables.text_lines import LONGEST, NOT_UTF8, encoding_hint, has_half_characters, lines, not_json, not_utf8
+from albertkit.tables.records import Records, quoted_name, row_name
+from albertkit.tables.text_lines import (
+    MAX_RECORD_CHARACTERS,
+    NOT_UTF8,
+    encoding_hint,
+    has_half_characters,
+    json_problem,
+    lines,
+    utf8_hint,
+)
 
 _ROWS = 256  # at a time; a row may be a whole document
 
@@ -38,7 +46,7 @@ class ParquetFile:
             import pyarrow
             import pyarrow.parquet
         except ImportError:
-            raise MissingExtraError.of("pyarrow", "parquet", "reading Parquet") from None
+            raise MissingExtraError.for_package("pyarrow", "parquet", "reading Parquet") from None
         self._arrow: Any = pyarrow
         self._path = stream.file.path
         file: IO[bytes] | None = stream.seekable_file()
@@ -267,7 +275,7 @@ class Table:
         with self._stream:
             for line, values in reading:
                 if any(map(has_half_characters, values.values())):
-                    self._bad(line, NOT_UTF8, not_utf8(self.file))
+                    self._bad(line, NOT_UTF8, utf8_hint(self.file))
                     continue
                 if has_lists := [name for name in no_lists if isinstance(values[name], ListText)]:
                     hint = "write one text; lists of labels are for `multilabel`, lists of choices for `choice`"
@@ -282,7 +290,7 @@ class Table:
             there = self.columns.count(canonical_column_name(name))
             if there == 0:
                 listed = ", ".join(f"`{column[:40]}`" for column in self.columns)
-                hint = near_miss(name, self.columns)
+                hint = suggest_name(name, self.columns)
                 if not hint.startswith("did you"):
                     hint = "name one of these; if the first line is a row, name all columns with --columns"
                 raise DataError("missing-column", f"{self.name} has no column `{name}`, only {listed}", hint)
@@ -325,11 +333,11 @@ class Table:
 
     def add_bad_row(self, line: int, reason: str, hint: str = "") -> None:
         """Report a row that cannot be used; arguments as in `Row` and `BadRows.add`."""
-        self._bad_rows.add(self.file, line, reason, hint, self.place(line))
+        self._bad_rows.add(self.file, line, reason, hint, self.row_name(line))
 
-    def place(self, line: int) -> str:
+    def row_name(self, line: int) -> str:
         """Return how messages call a row: "line 5", "record 5" of a file without lines, "row 4" of rows in memory."""
-        return place_name(self.file, line) if self._has_lines else f"record {line:,}"
+        return row_name(self.file, line) if self._has_lines else f"record {line:,}"
 
     @property
     def name(self) -> str:
@@ -349,9 +357,9 @@ class Table:
 
 def _refuse_binary(head: bytes, path: str) -> None:
     if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
-        raise DataError("bad-encoding", f"`{path}` is UTF-32, not UTF-8", conversion(path, "UTF-32"))
+        raise DataError("bad-encoding", f"`{path}` is UTF-32, not UTF-8", conversion_command(path, "UTF-32"))
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError("bad-encoding", f"`{path}` is UTF-16, not UTF-8", conversion(path, "UTF-16"))
+        raise DataError("bad-encoding", f"`{path}` is UTF-16, not UTF-8", conversion_command(path, "UTF-16"))
     if not head.startswith(b"PAR1") and (b"\0" in head[:4096] or head.startswith(b"%PDF")):
         raise DataError("wrong-kind", f"`{path}` is binary, not a table", "save it as CSV, TSV, JSON lines or Parquet")
 
@@ -415,7 +423,7 @@ def _separator(text: str, head: str, usual: str) -> str:
         widths = [len(row) for row in rows if row not in ([], ["\n"])]
         return widths.count(widths[0])
 
-    csv.field_size_limit(LONGEST)
+    csv.field_size_limit(MAX_RECORD_CHARACTERS)
     return max(candidates, key=regular_rows)
 
 
@@ -460,7 +468,9 @@ def _quoted(
 
     A CR alone ends a line, too, as for csv and pandas.
     """
-    csv.field_size_limit(LONGEST)  # of the whole process; its own, 131,072 characters, is a text of 25,000 words
+    csv.field_size_limit(
+        MAX_RECORD_CHARACTERS
+    )  # of the whole process; its own, 131,072 characters, is a text of 25,000 words
     one_line = (part for _, line in numbered_lines for part in _ended_lines(line))
     reader = csv.reader(one_line, delimiter=separator, strict=True, skipinitialspace=blanks_before_quotes)
     while True:
@@ -548,7 +558,7 @@ def _objects(
         if not isinstance(item, dict):
             bad(number, f"a {type(item).__name__}, not an object", "")
         elif any(map(has_half_characters, record := _texts(item))):
-            bad(number, NOT_UTF8, not_utf8(file))
+            bad(number, NOT_UTF8, utf8_hint(file))
         else:
             yield number, record
 
@@ -559,7 +569,7 @@ def _item_lines(stream: ByteStream, bad: _Report) -> Iterator[tuple[int, Any]]:
             try:
                 item = _DECODER.decode(line)
             except (ValueError, RecursionError) as error:
-                bad(number, not_json(error), "")
+                bad(number, json_problem(error), "")
             else:
                 yield number, item
 
@@ -583,7 +593,7 @@ def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator
             )  # twice as much: no record is decoded over and over
             if not more and number and not is_array and not text.strip():
                 return
-            if not more or len(text) > LONGEST:
+            if not more or len(text) > MAX_RECORD_CHARACTERS:
                 fact = f"`{path}`, record {number + 1:,}: {error}"
                 hint = "correct the file: one array of objects, or one object on every line"
                 raise DataError("bad-file", fact, hint) from None

@@ -64,13 +64,13 @@ def check_running_text(head: bytes, path: str, hints: dict[str, str], name: str 
         hints: What to do, for each `Structure.kind`; `{column}` stands for the column with the longest texts.
         name: Of the file, if it may tell that it is a table.
     """
-    structure = structure_of(head, name)
+    structure = detect_structure(head, name)
     if structure is not None:
         hint = hints[structure.kind].format(column=structure.column or "COLUMN")
         raise DataError("doubtful", f"`{path}` is no running text, but {structure.description}", hint)
 
 
-def structure_of(head: bytes, name: str = "") -> Structure | None:
+def detect_structure(head: bytes, name: str = "") -> Structure | None:
     """Return what a file holds by its first bytes, or by its name; None for running text."""
     text = head.decode("utf-8", "ignore").removeprefix("\ufeff").lstrip()
     if "\n" not in text:
@@ -140,8 +140,8 @@ def _table(rows: Sequence[Sequence[str]], kind: Literal["csv", "tsv"]) -> Struct
     return Structure(kind, f"a table of {len(names)} columns ({fields})", names[sizes.index(max(sizes))])
 
 
-LONGEST = 64 << 20  # characters of a line or a record
-NOT_UTF8 = "bytes that are not UTF-8"  # see `not_utf8`
+MAX_RECORD_CHARACTERS = 64 << 20  # characters of a line or a record
+NOT_UTF8 = "bytes that are not UTF-8"  # see `utf8_hint`
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -160,8 +160,8 @@ def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
         if block:
             yield number, block
             number += block.count(b"\n")
-        if len(rest) > LONGEST:
-            fact = f"`{stream.file.path}`: line {number:,} is longer than {LONGEST:,} bytes"
+        if len(rest) > MAX_RECORD_CHARACTERS:
+            fact = f"`{stream.file.path}`: line {number:,} is longer than {MAX_RECORD_CHARACTERS:,} bytes"
             raise DataError("bad-row", fact, "break it into several lines")
     if rest:
         yield number, rest
@@ -189,14 +189,14 @@ def has_half_characters(text: str) -> bool:
     return not text.isascii() and _HALF.search(text) is not None
 
 
-def not_json(error: ValueError | RecursionError) -> str:
+def json_problem(error: ValueError | RecursionError) -> str:
     """Return what is wrong with one line of JSON. Its line number is left out: there it is always 1."""
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg}, column {error.colno}"
     return NOT_UTF8 if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
 
 
-def not_utf8(file: DataFile | str) -> str:
+def utf8_hint(file: DataFile | str) -> str:
     """Return what to do about rows that are not UTF-8."""
     in_memory = isinstance(file, Records)
     hint = 'make it UTF-8: text.encode("utf-8", "replace").decode()' if in_memory else encoding_hint(str(file))

@@ -14,14 +14,14 @@ import numpy as np
 from albertkit.batches.features import Features, LabelledBatch
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import write_json
-from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import DataFile, DataFiles
 from albertkit.tasks.metrics import Version, are_korean, bootstrap_intervals, question_scores, squad_scores
 from albertkit.tasks.nbest import answer_record, judge_beams, judge_spans, official_nbest, text_window
 from albertkit.tasks.predictions import SAME_FILE, File, index_by_id, read_object, read_predictions
 from albertkit.tasks.questions import QuestionExample, find_question_files, read_questions
 from albertkit.tasks.task import Prediction, Task
-from albertkit.validation import Positive, wrong_fields
+from albertkit.validation import Positive, list_wrong_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,7 +155,7 @@ def answer_features(
         "max_context": np.concatenate(best or [nothing[:0]]),
     }
     left_out = np.maximum(np.diff(questions.offsets) - limit, 0)
-    return Features.of(rows, examples_of, per_sequence, per_token, left_out)
+    return Features.from_sequences(rows, examples_of, per_sequence, per_token, left_out)
 
 
 class Unrecoverable(NamedTuple):
@@ -172,7 +172,7 @@ def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> It
 
     White space around either does not count. Unanswerable questions have nothing to recover.
     """
-    bounds = features.sequences_of(len(examples))
+    bounds = features.sequence_bounds(len(examples))
     has_answer = features.per_sequence["impossible"] == 0
     first = features.offsets[:-1] + features.per_sequence["start_positions"]
     last = features.offsets[:-1] + features.per_sequence["end_positions"]
@@ -340,7 +340,7 @@ def score_answers(
     names = {name for name, _ in gold}
     missing, extra = len(names - answers.keys()), len(answers.keys() - names)
     if missing == len(names):
-        fact = f"`{file}` has an answer to none of {counted(missing, 'question')}"
+        fact = f"`{file}` has an answer to none of {pluralize(missing, 'question')}"
         raise DataError("predictions-mismatch", fact, SAME_FILE)
     overruled = sum(odds[name] > null_threshold and bool(answers.get(name)) for name in names) if odds else 0
     ruled = f"counted as none, with null odds above {null_threshold:g}; --null-threshold says which are"
@@ -364,7 +364,7 @@ def score_answers(
         "missing": missing,
         "extra": extra,
         "intervals": {} if overruled else bootstrap_intervals(sample_scores, len(gold)),
-        "notes": [f"{counted(count, unit)} {remark}" for count, unit, remark in notes if count],
+        "notes": [f"{pluralize(count, unit)} {remark}" for count, unit, remark in notes if count],
     }
 
 
@@ -423,7 +423,7 @@ class AnswerTask(Task[QuestionExample]):
     threshold_from: str = "train"
 
     def __post_init__(self) -> None:
-        problems = wrong_fields(self)
+        problems = list_wrong_fields(self)
         smallest = SPECIAL_TOKENS + SMALLEST_ROOM + 1
         if not problems and self.length < smallest:
             problems.append(f"length is {self.length}, a question and a text need {smallest}")
@@ -497,7 +497,7 @@ class AnswerTask(Task[QuestionExample]):
         """
         judge = judge_beams if self.head_kind == "beam" else judge_spans
         threshold = UNDECIDED if self.threshold is None else self.threshold
-        bounds = features.sequences_of(len(examples))
+        bounds = features.sequence_bounds(len(examples))
         records = []
         for number, example in enumerate(examples):
             windows = range(bounds[number], bounds[number + 1])

@@ -19,7 +19,7 @@ from albertkit.errors import format_list
 from albertkit.model_paths import local_folder
 from albertkit.normalization import normalize
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
-from albertkit.tables.bad_rows import BadRow, BadRows, counted
+from albertkit.tables.bad_rows import BadRow, BadRows, pluralize
 from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import Data
@@ -86,7 +86,7 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], label
             yield f"{count / total:.1%} of the training labels are `{name}`: look at F1, not at accuracy"
     missing = {name: count for name, count in train.items() if name.lower() in _MISSING}
     if missing and kind in ("classification", "multilabel"):
-        examples = counted(int(sum(missing.values())), "training example")
+        examples = pluralize(int(sum(missing.values())), "training example")
         yield f"{_listed(missing)}: the label of {examples}; or is it missing there?"
     rare = [name for name, count in train.items() if count < FEW]
     if rare and kind in ("classification", "multilabel", "tagging"):
@@ -159,7 +159,7 @@ def pair_findings(kind: str, examples: Splits) -> Iterator[str]:
             continue
         swapped = sum((pair, text) in train_pairs and (text, pair) not in train_pairs for text, pair in pairs)
         if swapped > 0.05 * len(pairs):
-            yield f"{counted(swapped, 'pair')} of {split} in train the other way round: are the columns swapped?"
+            yield f"{pluralize(swapped, 'pair')} of {split} in train the other way round: are the columns swapped?"
 
 
 def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Iterator[str]:
@@ -167,14 +167,14 @@ def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Itera
     for split, rows in examples.items():
         cut = features[split].examples[features[split].per_sequence["question_cut"]]
         if len(cut):
-            yield f"{split}: {counted(len(set(cut.tolist())), 'question')} longer than is kept, and cut"
+            yield f"{split}: {pluralize(len(set(cut.tolist())), 'question')} longer than is kept, and cut"
         if moved := sum(example.repaired for example in rows):
-            yield f"{split}: {counted(moved, 'answer')} not where the file says, and taken from the nearest place in the text"
+            yield f"{split}: {pluralize(moved, 'answer')} not where the file says, and taken from the nearest place in the text"
         reasons = count_reasons(list(unrecoverable(rows, features[split])))
         if reasons:
             listing = ", ".join(f"{reason} ({count:,})" for reason, count in reasons.items())
             hint = "; with a smaller --stride windows overlap more" if UNHELD in reasons else ""
-            answers = counted(sum(reasons.values()), "answer")
+            answers = pluralize(sum(reasons.values()), "answer")
             yield f"{split}: {answers} that cannot be had back exactly from the tokens: {listing}{hint}"
 
 
@@ -268,7 +268,7 @@ def check_task(
     config.check_length(fitted.length, f"`{model}`")
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     report = check_data(fitted, {"train": task_data.train, "dev": task_data.dev}, tokenizer)
-    return replace(report, findings=(*_bad_row_findings(bad_rows.found), *bad_rows.notes, *report.findings))
+    return replace(report, findings=(*_bad_row_findings(bad_rows.rows), *bad_rows.notes, *report.findings))
 
 
 def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> DataCheckReport:
@@ -281,8 +281,8 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
     for split, rows in examples.items():
         keys = [tuple(map(plain_text, texts_of(task.kind, example))) for example in rows]
         whole_features = task.with_changes(length=NO_TRUNCATION).features(rows, tokenizer, labelled=False)
-        whole_sequences = whole_features.sequences_of(len(rows))
-        num_windows = np.diff(features[split].sequences_of(len(rows)))
+        whole_sequences = whole_features.sequence_bounds(len(rows))
+        num_windows = np.diff(features[split].sequence_bounds(len(rows)))
         is_windowed = num_windows > np.diff(whole_sequences)
         lengths = np.maximum.reduceat(whole_features.lengths, whole_sequences[:-1])
         quantiles = np.quantile(lengths, [0.5, 0.9, 0.99, 1], method="inverted_cdf").tolist()
@@ -329,7 +329,7 @@ def _count_contradictory(keys: Sequence[Key], labels: Sequence[Any]) -> int:
 def _bad_row_findings(bad_rows: Sequence[BadRow]) -> Iterator[str]:
     """Yield a finding about rows that cannot be used."""
     if bad_rows:
-        rows, them = counted(len(bad_rows), "row"), "it" if len(bad_rows) == 1 else "the first of them"
+        rows, them = pluralize(len(bad_rows), "row"), "it" if len(bad_rows) == 1 else "the first of them"
         listing = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in bad_rows[:MAX_SHOWN])
         ending = f"; and {len(bad_rows) - MAX_SHOWN:,} more" if len(bad_rows) > MAX_SHOWN else ""
         yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {listing}{ending}"
@@ -340,7 +340,7 @@ def _repeated_ids(examples: Mapping[str, Sequence[Any]]) -> Iterator[str]:
         repeated = [name for name, count in Counter(example.id for example in rows).items() if count > 1]
         if repeated:
             names = format_list([f"`{name}`" for name in repeated], MAX_SHOWN)
-            yield f"{counted(len(repeated), 'id')} of {split} there more than once: {names}"
+            yield f"{pluralize(len(repeated), 'id')} of {split} there more than once: {names}"
 
 
 def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[str]:

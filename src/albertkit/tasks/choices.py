@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
-from albertkit.errors import ConfigError, DataError, near_miss
-from albertkit.files import atomic_file, plain_file, write_json, write_lines
+from albertkit.errors import ConfigError, DataError, suggest_name
+from albertkit.files import atomic_file, check_regular_file, write_json, write_lines
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, find_inputs
 from albertkit.tables.layouts import find_split_files, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records
 from albertkit.tables.table import ListText, Table
-from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, lines, not_json
+from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, lines
 from albertkit.tasks.metrics import bootstrap_intervals
 from albertkit.tasks.predictions import Predicted, join_predictions, read_object, read_predictions, wrong_label_error
 from albertkit.tasks.task import Prediction, Task, column_fields, labels_of
@@ -213,7 +213,7 @@ def read_choices(
                 questions[passage] += 1
             try:
                 if name and (before := lines.setdefault(name, row.line)) != row.line:
-                    raise ValueError(f"id `{name}` again, as in {table.place(before)}")
+                    raise ValueError(f"id `{name}` again, as in {table.row_name(before)}")
                 example = _row_example(name or str(row.number), row.values, form, answer)
             except ValueError as error:
                 table.add_bad_row(row.line, *error.args)
@@ -242,7 +242,7 @@ def _find_question_form(table: Table, user_columns: Columns) -> QuestionForm:
     raise DataError(
         "missing-column",
         f"{table.name} has no column `{missing}`, only {names_in_table}",
-        f"{near_miss(missing, table.columns)}; name them question, choices (a list) or choice1, choice2, …, label, context",
+        f"{suggest_name(missing, table.columns)}; name them question, choices (a list) or choice1, choice2, …, label, context",
     )
 
 
@@ -347,7 +347,7 @@ def read_race(path: DataFile, levels: Sequence[str], *, labelled: bool, bad_rows
     """Yield the questions of RACE by passage; the id is the passage's and the number of the question, from 0."""
     for file, level in _passage_files(path, levels):
         # A stream may be named, not lie among passages.
-        source = plain_file(file, "passage") if isinstance(file, Path) and file != path else file
+        source = check_regular_file(file, "passage") if isinstance(file, Path) and file != path else file
         with ByteStream(find_inputs([source])[0]) as stream:
             for number, line in lines(stream):
                 if line.strip():
@@ -405,7 +405,7 @@ def _parse_passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tupl
         passage = json.loads(line)
     except (ValueError, RecursionError) as error:
         hint = "a passage of RACE is one line, an object of JSON; tables are for `choice`"
-        raise ValueError(not_json(error), hint) from None
+        raise ValueError(json_problem(error), hint) from None
     if not isinstance(passage, dict):
         raise ValueError("not an object of JSON")
     fields = _FIELDS if labelled else _FIELDS[:3]
@@ -500,7 +500,7 @@ class ChoiceTask(Task[ChoiceExample]):
         if not labelled:
             return features
         labels = np.zeros(features.num_sequences, np.int64)
-        labels[features.sequences_of(len(examples))[:-1] + _labels(examples)] = 1
+        labels[features.sequence_bounds(len(examples))[:-1] + _labels(examples)] = 1
         return replace(features, per_sequence={"labels": labels})
 
     # --- the model on a batch -----------------------------------------------------------------------------------------
@@ -532,7 +532,7 @@ class ChoiceTask(Task[ChoiceExample]):
         self, examples: Sequence[ChoiceExample], features: Features, outputs: Sequence[float]
     ) -> list[Prediction]:
         """Return for each example id, label (the name of the choice), index, and the probability of each choice by name."""
-        bounds = features.sequences_of(len(examples))
+        bounds = features.sequence_bounds(len(examples))
         records = []
         for example, start, stop in zip(examples, bounds[:-1], bounds[1:], strict=True):
             logits = np.array(outputs[start:stop], np.float64)
@@ -684,7 +684,7 @@ def choice_features(
         text = text[:remaining] if examples[owner].context else text[max(len(text) - remaining, 0) :]
         rows.append((np.concatenate([cls, text, sep, answer, sep]), len(text) + 2))
         left_out[owner] = max(left_out[owner], num_tokens - len(text) - len(answer))
-    return Features.of(rows, owners, left_out=left_out)
+    return Features.from_sequences(rows, owners, left_out=left_out)
 
 
 def _second(example: ChoiceExample, choice: str, cloze: bool) -> str:

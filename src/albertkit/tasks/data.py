@@ -15,7 +15,7 @@ import numpy as np
 from albertkit.batches.features import Features
 from albertkit.errors import ConfigError, DataError, format_list
 from albertkit.normalization import normalize
-from albertkit.tables.bad_rows import BadRow, BadRows, counted
+from albertkit.tables.bad_rows import BadRow, BadRows, pluralize
 from albertkit.tables.records import Data, DataFile, DataFiles, Records, as_files, file_name, quoted_name
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
@@ -206,11 +206,11 @@ def file_of(task: Task, data: DataFiles, split: str) -> tuple[DataFile, str]:
 
 def read_split(task: Task, file: DataFile, split: str, bad_rows: BadRows, labelled: bool = True) -> list[Any]:
     """Read all examples of a file."""
-    before = len(bad_rows.found)
+    before = len(bad_rows.rows)
     examples = list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows))
     if examples:
         return examples
-    if new_bad_rows := bad_rows.found[before:]:
+    if new_bad_rows := bad_rows.rows[before:]:
         raise DataError(
             "too-little-data",
             f"{quoted_name(file)} holds no example that can be used; {new_bad_rows[0].where}: {new_bad_rows[0].reason}",
@@ -249,10 +249,10 @@ def read_data(
             train, dev_examples = _hold_out(task.kind, train, held_out, data)
         dev_source = f"{held_out:.0%} of the training examples, held out: there is no dev file"
         dev_name = f"{file_name(files['train'])}, held out"
-    notes.append(f"data: {counted(len(train), 'training example')}; dev: {len(dev_examples):,}, {dev_source}")
+    notes.append(f"data: {pluralize(len(train), 'training example')}; dev: {len(dev_examples):,}, {dev_source}")
     notes += measure_overlap(task.kind, train, dev_examples).lines("dev", len(dev_examples))
-    if bad_rows.found:
-        notes.append(left_out_line(bad_rows.found))
+    if bad_rows.rows:
+        notes.append(left_out_line(bad_rows.rows))
     notes += bad_rows.notes
     with _naming_left_out_rows(bad_rows):
         task = task.fitted(train)
@@ -270,10 +270,10 @@ def _naming_left_out_rows(bad_rows: BadRows) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        if not bad_rows.found:
+        if not bad_rows.rows:
             raise
-        hint = bad_rows.found[0].hint or "correct these rows first"
-        raise DataError(error.slug, f"{error.message}; {left_out_line(bad_rows.found)}", hint) from None
+        hint = bad_rows.rows[0].hint or "correct these rows first"
+        raise DataError(error.slug, f"{error.message}; {left_out_line(bad_rows.rows)}", hint) from None
 
 
 def read_given(task: Task, data: Data, dev: Data, held_out: float, calibrate: bool, bad_rows: BadRows) -> TaskData:

@@ -198,7 +198,7 @@ def teacher_layer(number: int, layers: int, teacher_layers: int) -> int:
 
 def _position_log_probs(logits: Tensor, batch: PackedBatch, temperature: float) -> Tensor:
     """Return log-probabilities [T] over the places of each sequence, of logits [N, longest]."""
-    positions = batch.places()
+    positions = batch.padded_positions()
     real = _at_least_fp32(logits).flatten().index_select(0, positions)
     return ragged_log_softmax(real / temperature, positions // batch.longest)
 

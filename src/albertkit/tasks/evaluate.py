@@ -50,8 +50,8 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
         predictions = task.predictions(examples, features, outputs)
     if truncated := len(truncated_tokens(features)):
         bad_rows.note(truncation_line(truncated, len(examples), task))
-    if bad_rows.found:
-        bad_rows.note(left_out_line(bad_rows.found))
+    if bad_rows.rows:
+        bad_rows.note(left_out_line(bad_rows.rows))
     scores, details = task.score(examples, predictions), task.details(examples, predictions)
     if bad_rows.notes:
         details = {**details, "notes": [*details.get("notes", ()), *bad_rows.notes]}

@@ -21,10 +21,10 @@ from albertkit.errors import ConfigError, MissingExtraError
 from albertkit.files import write_lines
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
-from albertkit.output.card import Card, code, hub_fields, settings_sections, versions
-from albertkit.output.render import cell
+from albertkit.output.card import Card, code_block, hub_fields, package_versions, settings_sections
+from albertkit.output.render import escape_markdown
 from albertkit.output.sections import FactList, Paragraph, Section, to_json_value
-from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tasks.check import DataCheckReport, check_task
 from albertkit.tasks.data import TaskData, configured, fingerprint, read_given
 from albertkit.tasks.distillation import DistillationLosses, load_teacher
@@ -95,7 +95,7 @@ def add_lora(model: PretrainedAlbert, rank: int = 8) -> PretrainedAlbert:
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
-        raise MissingExtraError.of("peft", "lora", "LoRA") from error
+        raise MissingExtraError.for_package("peft", "lora", "LoRA") from error
     with _keep_shared_modules(model):
         inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=_ADAPTED), model)
     trained = {parameter for parameter in model.parameters() if parameter.requires_grad}
@@ -147,7 +147,7 @@ def task_card(
     )
     sections = [
         Paragraph(
-            f"An ALBERT model, fine-tuned with albertkit on the task `{data.task.name}` from `{cell(start)}`: "
+            f"An ALBERT model, fine-tuned with albertkit on the task `{data.task.name}` from `{escape_markdown(start)}`: "
             f"{len(data.train):,} training examples, {parameters:,} parameters.",
             form="markdown",
         ),
@@ -157,9 +157,9 @@ def task_card(
             "Results",
         ),
         score_table(scores, details.get("intervals", {}), positive_class=details.get("positive_class", "")),
-        code(f"albertkit predict {shlex.quote(name)} INPUT --out PREDICTIONS.jsonl", "", "Using it"),
+        code_block(f"albertkit predict {shlex.quote(name)} INPUT --out PREDICTIONS.jsonl", "", "Using it"),
         Paragraph(loading, form="markdown"),
-        *settings_sections(settings, versions()),
+        *settings_sections(settings, package_versions()),
     ]
     return Card(name, hub_fields(PIPELINES[data.task.kind]), sections)
 
@@ -236,7 +236,7 @@ class FinetuneResult(RunResult):
         if self.data is None:
             return ""
         step = "" if self.data.step is None else f", the model of step {self.data.step:,}"
-        return f"{self.task}, {counted(self.data.examples, 'example')} of {self.data.file}{step}"
+        return f"{self.task}, {pluralize(self.data.examples, 'example')} of {self.data.file}{step}"
 
 
 @takes(FinetuneOptions)

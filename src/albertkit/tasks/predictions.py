@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from albertkit.errors import DataError, format_list
-from albertkit.tables.bad_rows import counted
+from albertkit.tables.bad_rows import pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_inputs
 from albertkit.tables.table import Table
@@ -94,12 +94,12 @@ def join_predictions(names: Sequence[str], predictions: Sequence[Predicted], fil
             missing, strange = [n for n in names if n not in value_of_id], list(value_of_id.keys() - set(names))
             parts = []
             if missing:
-                parts.append(f"{counted(len(missing), 'example')} without a prediction, for example `{missing[0]}`")
+                parts.append(f"{pluralize(len(missing), 'example')} without a prediction, for example `{missing[0]}`")
             if strange:
-                parts.append(f"{counted(len(strange), 'prediction')} of no example, for example `{strange[0]}`")
+                parts.append(f"{pluralize(len(strange), 'prediction')} of no example, for example `{strange[0]}`")
             raise DataError("predictions-mismatch", f"`{file}`: {'; '.join(parts)}", SAME_FILE)
     if len(values) != len(names):
-        fact = f"`{file}` has {counted(len(values), 'prediction')}, for {counted(len(names), 'example')}"
+        fact = f"`{file}` has {pluralize(len(values), 'prediction')}, for {pluralize(len(names), 'example')}"
         raise DataError("predictions-mismatch", fact, SAME_FILE)
     return values
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from albertkit.errors import DataError
-from albertkit.tables.bad_rows import BadRows, Unusable, counted
+from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_inputs
 from albertkit.tables.layouts import split_files
-from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, place_name, quoted_name
-from albertkit.tables.text_lines import NOT_UTF8, not_json, not_utf8
+from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, quoted_name, row_name
+from albertkit.tables.text_lines import NOT_UTF8, json_problem, utf8_hint
 from albertkit.tasks.predictions import record_id
 from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
 from albertkit.tokenizer.rules import encodable
@@ -115,10 +115,10 @@ def read_questions(
         try:
             example = _record_example(record.content, record.number, version, labelled)
             if example.id in ids:
-                raise Unusable(f"a second question with the id `{example.id}`")
-        except Unusable as error:
+                raise UnusableRowError(f"a second question with the id `{example.id}`")
+        except UnusableRowError as error:
             reason, hint = error.args
-            hint = not_utf8(file) if reason == NOT_UTF8 else hint
+            hint = utf8_hint(file) if reason == NOT_UTF8 else hint
             bad_rows.add(file, record.number, reason, hint, record.location)
             continue
         ids.add(example.id)
@@ -133,16 +133,16 @@ def read_questions(
     )
     for count, fact in notes:
         if count:
-            bad_rows.note(f"{quoted_name(file)}: {counted(count, 'question')} {fact}")
+            bad_rows.note(f"{quoted_name(file)}: {pluralize(count, 'question')} {fact}")
     if labelled and split == "train":
         note_unread_fields(file, first_records, _FIELDS, "rename those to read to question and context", bad_rows)
 
 
 def _record_example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
     if isinstance(record, ValueError | RecursionError):
-        raise Unusable(not_json(record))
+        raise UnusableRowError(json_problem(record))
     if not isinstance(record, dict):
-        raise Unusable("this is not a question: an object with `question` and `context` is needed")
+        raise UnusableRowError("this is not a question: an object with `question` and `context` is needed")
     question, context = _required_text(record, "question"), _required_text(record, "context")
     name = record_id(record)
     answers, impossible, repaired = _read_labels(record, context, version) if labelled else ((), False, False)
@@ -161,9 +161,9 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
 def _required_text(record: dict[str, Any], key: str) -> str:
     value = record.get(key)
     if not isinstance(value, str):
-        raise Unusable(f"`{key}` is missing" if value is None else f"`{key}` is not a text")
+        raise UnusableRowError(f"`{key}` is missing" if value is None else f"`{key}` is not a text")
     if not value.strip():
-        raise Unusable(f"`{key}` is empty")
+        raise UnusableRowError(f"`{key}` is empty")
     return encodable(value)
 
 
@@ -171,16 +171,18 @@ def _read_labels(record: dict[str, Any], context: str, version: int) -> tuple[tu
     file_answers = _read_answers(record.get("answers"))
     impossible = record.get("is_impossible", "answers" in record and not file_answers)
     if not isinstance(impossible, bool):
-        raise Unusable("`is_impossible` is neither true nor false")
+        raise UnusableRowError("`is_impossible` is neither true nor false")
     if impossible:
         if version == 1:
-            raise Unusable("the question has no answer, which SQuAD 1.1 does not know", "take it as SQuAD 2.0: squad2")
+            raise UnusableRowError(
+                "the question has no answer, which SQuAD 1.1 does not know", "take it as SQuAD 2.0: squad2"
+            )
         return (), True, False
     if not file_answers:
-        raise Unusable("the question has no answer and is not marked as `is_impossible`", _NO_LABELS_HINT)
+        raise UnusableRowError("the question has no answer and is not marked as `is_impossible`", _NO_LABELS_HINT)
     located = tuple(_locate_answer(context, text, start) for text, start in file_answers)
     if all(answer.start < 0 for answer in located):
-        raise Unusable(f"the context does not hold the answer `{located[0].text}`")
+        raise UnusableRowError(f"the context does not hold the answer `{located[0].text}`")
     moved = any(
         answer.start not in (-1, start)
         and not (answer.respaced and abs(answer.start - (start or 0)) <= len(answer.text))
@@ -199,7 +201,7 @@ def _read_answers(values: Any) -> list[tuple[str, int | None]]:
         text = answer.get("text") if isinstance(answer, dict) else answer
         start = answer.get("answer_start") if isinstance(answer, dict) else None
         if not isinstance(text, str) or not isinstance(start, int | None):
-            raise Unusable("`answers` is not a list of objects with `text` and `answer_start`")
+            raise UnusableRowError("`answers` is not a list of objects with `text` and `answer_start`")
         if text.strip():
             answers.append((encodable(text), start))
     return answers
@@ -263,7 +265,7 @@ def read_question_records(file: DataFile) -> Iterator[QuestionRecord]:
             lines = iter(all_lines[1:])
         for number, line in enumerate(chain([first], lines), 1):
             if line.strip():
-                yield QuestionRecord(number, place_name(file, number), _parse_json(line))
+                yield QuestionRecord(number, row_name(file, number), _parse_json(line))
 
 
 def _lines(stream: ByteStream) -> Iterator[bytes]:
@@ -289,7 +291,7 @@ def _parse_json(text: bytes) -> Any:
 
 def _document_questions(file: DataFile, document: Any, start: bytes) -> Iterator[Any]:
     if isinstance(document, Exception):
-        hint = not_utf8(file) if isinstance(document, UnicodeDecodeError) else "restore it, or fetch it again"
+        hint = utf8_hint(file) if isinstance(document, UnicodeDecodeError) else "restore it, or fetch it again"
         if not start.lstrip().startswith((b"{", b"[")):
             hint = "SQuAD is JSON, or JSONL records of question, context and answers"
         raise DataError("bad-file", f"{quoted_name(file)} is not JSON: {document}", hint)

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from albertkit.errors import CheckpointError, ConfigError, near_miss
-from albertkit.tables.columns import Columns, named_options
+from albertkit.errors import CheckpointError, ConfigError, suggest_name
+from albertkit.tables.columns import Columns, format_options
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import CHOICE_TASKS, ChoiceTask, choice_task
 from albertkit.tasks.official import OFFICIAL
@@ -60,7 +60,7 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
     plain_name = name.lower().replace("-", "").replace("_", "").replace(".", "")
     task_name = name if name in _REGISTERED else name_of_plain.get(_ALIASES.get(plain_name, plain_name))
     if task_name is None:
-        raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, (*TASKS, *_REGISTERED)))
+        raise ConfigError("unknown-name", f"there is no task `{name}`", suggest_name(name, (*TASKS, *_REGISTERED)))
     columns = columns or Columns()
     if task_name in TABLES:
         label = columns.label or ("labels" if task_name == "multilabel" else "label")
@@ -86,7 +86,7 @@ def with_columns(task: Task, columns: Columns | None) -> Task:
         raise ConfigError(
             "conflicting-options",
             f"`{task.name}` has a format of its own; there are no columns to name",
-            f"leave out {named_options(user_values)}",
+            f"leave out {format_options(user_values)}",
         )
     return task.with_columns(columns)
 

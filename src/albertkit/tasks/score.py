@@ -85,9 +85,9 @@ def score_file(options: ScoreOptions) -> Scores:
         else:
             results = _score_records(task_of_gold, examples, task_of_gold.read_predictions(predictions, examples))
     results = {"task": name if task_of_gold is None else task_of_gold.name, **results}
-    if bad_rows.found:
-        first = bad_rows.found[0]
-        fact = f"rows of the gold file left out: {len(bad_rows.found):,}, the first: {first.where}, {first.reason}"
+    if bad_rows.rows:
+        first = bad_rows.rows[0]
+        fact = f"rows of the gold file left out: {len(bad_rows.rows):,}, the first: {first.where}, {first.reason}"
         results["notes"].append(fact)
     results["notes"] += bad_rows.notes
     if options.out is not None:

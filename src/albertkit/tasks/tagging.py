@@ -19,7 +19,7 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, write_lines
 from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns, named_options
+from albertkit.tables.columns import Columns, format_options
 from albertkit.tables.records import DataFile, DataFiles
 from albertkit.tasks.metrics import bootstrap_intervals, span_scores, span_scores_of, span_table, spans
 from albertkit.tasks.tagging_files import (
@@ -81,7 +81,7 @@ def tagging_features(
         per_token[name][tokens] = column
     if labels is None:
         del per_token["labels"]
-    return Features.of(rows, owners, per_token=per_token)
+    return Features.from_sequences(rows, owners, per_token=per_token)
 
 
 def gold_tags(examples: Sequence[TaggedExample]) -> list[tuple[str, ...]]:
@@ -206,7 +206,7 @@ class TaggingTask(Task[TaggedExample]):
         fields = column_fields(columns or Columns())
         if unknown := [name.removesuffix("_column") for name in fields if name not in ("text_column", "label_column")]:
             fact = f"`{self.name}` reads words and tags: --text-column and --label-column name them in JSONL"
-            raise ConfigError("conflicting-options", fact, f"leave out {named_options(unknown)}")
+            raise ConfigError("conflicting-options", fact, f"leave out {format_options(unknown)}")
         return self.with_changes(**fields)
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
@@ -266,7 +266,7 @@ class TaggingTask(Task[TaggedExample]):
         """Return for each sentence id, words, tags (a tag a word, as predicted), and entities: type, text, start and end in
         characters of the text, score (the mean probability of its tags). An `I-` that continues nothing begins an entity.
         """
-        words, bounds = features.per_token["words"], features.sequences_of(len(examples))
+        words, bounds = features.per_token["words"], features.sequence_bounds(len(examples))
         records = []
         for example, start, stop in zip(examples, bounds[:-1], bounds[1:], strict=True):
             tokens = slice(features.offsets[start], features.offsets[stop])

@@ -13,14 +13,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import DataError, near_miss
-from albertkit.tables.bad_rows import BadRows, Unusable, counted
+from albertkit.errors import DataError, suggest_name
+from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_inputs
 from albertkit.tables.layouts import split_files
 from albertkit.tables.records import DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import PACKINGS
-from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, not_json, not_utf8
+from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, utf8_hint
 from albertkit.tables.text_lines import lines as lines_of
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.predictions import File, join_predictions, parse_predicted_labels, read_predictions, record_id
@@ -139,7 +139,7 @@ def read_tagged(
         )
         layout = replace(layout, word_column=1)
     if form.num_span_indices:
-        lines = counted(form.num_span_indices, "line")
+        lines = pluralize(form.num_span_indices, "line")
         bad_rows.note(
             f"{quoted_name(file)}: {lines} with an index such as `1-2` or `8.1` left out: no words of their own"
         )
@@ -150,7 +150,7 @@ def read_tagged(
         )
         bad_rows.note(f"{fact}; to read the other: cut -f 1-{column} {file} > NEW_FILE")
     if form.num_doubtful:
-        lines = counted(form.num_doubtful, "line")
+        lines = pluralize(form.num_doubtful, "line")
         bad_rows.note(
             f"{quoted_name(file)}: {lines} such as `# …` read as the word `#`: as many columns as the other words"
         )
@@ -164,13 +164,13 @@ def read_tagged(
         bad_row = sentence.bad_row or (ill_formed if strict else None)
         if bad_row:
             number, reason, hint = bad_row
-            bad_rows.add(file, number, reason, not_utf8(file) if reason == NOT_UTF8 else hint)
+            bad_rows.add(file, number, reason, utf8_hint(file) if reason == NOT_UTF8 else hint)
             continue
         num_ill_formed += ill_formed is not None
         tags = sentence.tags if ill_formed and scheme == "IOB2" else write_tags(entities, len(sentence.tags))
         yield TaggedExample(sentence.id, tuple(sentence.words), tuple(tags), not layout.characters, scheme)
     if num_ill_formed:
-        sentences = counted(num_ill_formed, "sentence")
+        sentences = pluralize(num_ill_formed, "sentence")
         fact = f"{quoted_name(file)}: {sentences} with tags that are not {scheme}, such as an `I-` after `O`"
         bad_rows.note(f"{fact}; their entities are read as conlleval and seqeval do")
 
@@ -304,19 +304,19 @@ def _column_sentences(
         sentence.lines.append(number)
         try:
             if "\r" in line:
-                raise Unusable(
+                raise UnusableRowError(
                     "carriage returns within the line", "if they end lines: tr '\\r' '\\n' < FILE > NEW_FILE"
                 )
             if len(columns) != form.width:
-                raise Unusable(f"number of columns {len(columns)}, of the first line {form.width}", _FORM)
+                raise UnusableRowError(f"number of columns {len(columns)}, of the first line {form.width}", _FORM)
             if form.is_counted and not columns[0].isdecimal():
-                raise Unusable(f"`{columns[0]}` in the first column, which counts the words of each sentence")
+                raise UnusableRowError(f"`{columns[0]}` in the first column, which counts the words of each sentence")
             sentence.words.append(_word(_column(columns, layout.word_column), layout))
             if labelled:
                 if form.width == 1:
-                    raise Unusable("one column alone, so there is no tag", _FORM)
+                    raise UnusableRowError("one column alone, so there is no tag", _FORM)
                 sentence.tags.append(_tag(_column(columns, layout.tag_column)))
-        except Unusable as error:
+        except UnusableRowError as error:
             sentence.bad_row = sentence.bad_row or (number, *error.args)
 
 
@@ -337,7 +337,7 @@ def _column(columns: list[str], number: int) -> str:
     try:
         return columns[number]
     except IndexError:
-        raise Unusable(f"there is no column {number} (counted from 0) among {len(columns)}") from None
+        raise UnusableRowError(f"there is no column {number} (counted from 0) among {len(columns)}") from None
 
 
 def _record_sentences(
@@ -348,7 +348,7 @@ def _record_sentences(
         try:
             record = json.loads(line)
             if not isinstance(record, dict):
-                raise Unusable("not an object of JSON")
+                raise UnusableRowError("not an object of JSON")
             name = record_id(record)
             sentence.id = str(index if name is None else name)
             sentence.words = [_word(word, layout) for word in _strings(record, layout.tokens_field or "tokens")]
@@ -356,10 +356,10 @@ def _record_sentences(
             sentence.tags = [_tag(tag) for tag in _strings(record, tags_field)] if labelled else []
             sentence.lines = [number] * len(sentence.words)
             if not sentence.words or (labelled and len(sentence.tags) != len(sentence.words)):
-                raise Unusable(f"{len(sentence.words)} tokens, {len(sentence.tags)} tags")
+                raise UnusableRowError(f"{len(sentence.words)} tokens, {len(sentence.tags)} tags")
         except (json.JSONDecodeError, RecursionError) as error:
-            sentence.bad_row = number, not_json(error), ""
-        except Unusable as error:
+            sentence.bad_row = number, json_problem(error), ""
+        except UnusableRowError as error:
             sentence.bad_row = (number, *error.args)
         yield sentence
 
@@ -384,27 +384,27 @@ def _tags_field(record: Any) -> str:
 
 def _strings(record: dict[str, Any], name: str) -> list[str]:
     if name not in record:
-        raise Unusable(f"there is no field `{name}` ({near_miss(name, record)})")
+        raise UnusableRowError(f"there is no field `{name}` ({suggest_name(name, record)})")
     values = record[name]
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise Unusable(f"`{name}` is not a list of strings")
+        raise UnusableRowError(f"`{name}` is not a list of strings")
     return values
 
 
 def _word(word: str, layout: TagFileLayout) -> str:
     if layout.characters and len(word) != 1:
-        raise Unusable(f"`{word}` is not one character")
+        raise UnusableRowError(f"`{word}` is not one character")
     if has_half_characters(word):
-        raise Unusable(NOT_UTF8)
+        raise UnusableRowError(NOT_UTF8)
     if not word or _NO_WORD.search(word) or (word.isspace() and not layout.characters):
-        raise Unusable(f"{word!r} is not a word: it is empty, or has a tab or a line break")
+        raise UnusableRowError(f"{word!r} is not a word: it is empty, or has a tab or a line break")
     return word if layout.characters else word.strip(" ")
 
 
 def _tag(tag: str) -> str:
     tag = tag.strip(" ")
     if not is_tag(tag):
-        raise Unusable(f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`", _FORM)
+        raise UnusableRowError(f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`", _FORM)
     return as_bioes(tag)
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 import numpy as np
 
 from albertkit.batches.features import Features, LabelledBatch
-from albertkit.errors import ConfigError, DataError, format_list, near_miss
-from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.errors import ConfigError, DataError, format_list, suggest_name
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import DataFile, DataFiles
-from albertkit.validation import field_types, wrong_values
+from albertkit.validation import field_types, list_wrong_values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,8 +81,8 @@ def label_indices(labels: Sequence[str], label_names: Sequence[str]) -> np.ndarr
         strange = Counter(label for label in labels if label not in index_of_label)
         raise DataError(
             "bad-label",
-            f"{counted(len(strange), 'label')} that the model was not trained with: {format_counts(strange)}",
-            f"{near_miss(next(iter(strange)), label_names)}; leave such examples out, or train with some",
+            f"{pluralize(len(strange), 'label')} that the model was not trained with: {format_counts(strange)}",
+            f"{suggest_name(next(iter(strange)), label_names)}; leave such examples out, or train with some",
         )
     return indices
 
@@ -270,7 +270,7 @@ class Task(ABC, Generic[AnyExample]):
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return the task that `to_dict` described; lists become tuples."""
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
-        if problems := wrong_values(fields, field_types(cls)):
+        if problems := list_wrong_values(fields, field_types(cls)):
             raise TypeError("; ".join(problems))
         return cls(**fields)
 

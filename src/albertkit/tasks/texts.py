@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
-from albertkit.errors import ConfigError, DataError, format_list, near_miss
+from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.files import atomic_file
-from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.layouts import TableForm, choose_form, find_split_files, is_number
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, file_name
@@ -395,7 +395,7 @@ class TextTask(Task[TextExample]):
             )
         quoted = layout.quoted if layout and not self.text_column and self.quoted is None else self.quoted
         single = not labelled and not self.columns and not any(form.pair for form in self._forms)
-        needed = [form.wanted(False) for form in self._forms] if single else []
+        needed = [form.required_columns(False) for form in self._forms] if single else []
         skip_short = labelled and layout is not None and layout.short_rows and not self.text_column
         with Table(file, quoted=quoted, bad_rows=bad_rows, lines_unless=needed, skip_short=skip_short) as table:
             if self.columns:
@@ -408,7 +408,7 @@ class TextTask(Task[TextExample]):
                 if layout_of_task.kind == self.kind and name != self.layout
             }
             form = choose_form(table, self._forms, self._fixed_labels(), labelled, self.name, other_forms)
-            ids = [name for name in form.ids if name in table.columns and name not in form.wanted(True)]
+            ids = [name for name in form.ids if name in table.columns and name not in form.required_columns(True)]
             id_column = self.id_column or next(iter(ids), "")
             required = [*self._required_columns(form, labelled), *([self.id_column] if self.id_column else [])]
             has_header = not form.header and not self.columns
@@ -434,11 +434,11 @@ class TextTask(Task[TextExample]):
                 name = (id_column and row.values[id_column]) or str(row.number)
                 try:
                     if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:
-                        raise ValueError(f"id `{name}` again, as in {table.place(first)}")
+                        raise ValueError(f"id `{name}` again, as in {table.row_name(first)}")
                     example = self._example(name, row, form, labelled)
                 except DataError as error:  # of the whole column, not of this row
                     raise DataError(
-                        error.slug, f"{table.name}, {table.place(row.line)}: {error.message}", error.hint
+                        error.slug, f"{table.name}, {table.row_name(row.line)}: {error.message}", error.hint
                     ) from None
                 except ValueError as error:
                     table.add_bad_row(row.line, *error.args)
@@ -446,9 +446,11 @@ class TextTask(Task[TextExample]):
                     num_empty += not example.text.strip() or (example.pair is not None and not example.pair.strip())
                     yield example, row
             if num_empty:
-                bad_rows.note(f"`{file_name(file)}`: {counted(num_empty, 'row')} with an empty text, read as published")
+                bad_rows.note(
+                    f"`{file_name(file)}`: {pluralize(num_empty, 'row')} with an empty text, read as published"
+                )
             if table.num_short:
-                rows = counted(table.num_short, "row")
+                rows = pluralize(table.num_short, "row")
                 bad_rows.note(f"`{file_name(file)}`: {rows} without all fields passed over, as the original does")
 
     @property
@@ -462,7 +464,7 @@ class TextTask(Task[TextExample]):
         return ()
 
     def _required_columns(self, form: TableForm, labelled: bool) -> list[str]:
-        return form.wanted(labelled)
+        return form.required_columns(labelled)
 
     def _example(self, name: str, row: TableRow, form: TableForm, labelled: bool) -> TextExample:
         """Return the example of a row."""
@@ -524,7 +526,7 @@ class TextTask(Task[TextExample]):
         """Return for each example the mean over its windows, float64 [E, C]."""
         if not examples:
             return np.zeros((0, 1))
-        bounds = features.sequences_of(len(examples))
+        bounds = features.sequence_bounds(len(examples))
         sums = np.add.reduceat(np.array(outputs, np.float64), bounds[:-1])
         return sums / np.diff(bounds)[:, None]
 
@@ -608,7 +610,7 @@ class TextClassification(TextTask):
                 "bad-value",
                 f"positive_class is `{self.positive_class}`, "
                 f"the classes are {format_list([f'`{name}`' for name in self.labels], 5)}",
-                near_miss(self.positive_class, self.labels)
+                suggest_name(self.positive_class, self.labels)
                 if len(self.labels) == 2
                 else "it is for two classes; leave it out",
             )
@@ -874,7 +876,7 @@ class MultiLabelClassification(TextTask):
         return (self.label_column,)
 
     def _required_columns(self, form: TableForm, labelled: bool) -> list[str]:
-        return [*form.wanted(labelled), *(self.label_columns if labelled else ())]
+        return [*form.required_columns(labelled), *(self.label_columns if labelled else ())]
 
     def read_label(self, values: dict[str, str], form: TableForm) -> tuple[str, ...]:
         if not self.label_columns:
@@ -977,7 +979,7 @@ _CLASSES: dict[str, type[TextTask]] = {
 def official_task(name: str, columns: Columns | None = None, **settings: Any) -> TextTask:
     """Return a task whose files are in the official layout, or have these columns."""
     if name not in OFFICIAL:
-        raise ConfigError("unknown-name", f"there is no task `{name}`", near_miss(name, OFFICIAL))
+        raise ConfigError("unknown-name", f"there is no task `{name}`", suggest_name(name, OFFICIAL))
     layout = OFFICIAL[name]
     own_labels = {"labels": layout.labels} if layout.labels else {}
     settings = {"name": name, "layout": name, "metric": layout.metric, **own_labels, **settings}

@@ -49,7 +49,7 @@ def fix_tokenizer(source: Any) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError:
-        raise MissingExtraError.of("transformers", "embed", "a tokenizer of transformers") from None
+        raise MissingExtraError.for_package("transformers", "embed", "a tokenizer of transformers") from None
     folder = _model_folder(source)
     # Flags of the text rules that the tokenizer was loaded with, where they are not the folder's.
     settings = read_settings(folder)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from albertkit.errors import ConfigError, DataError, near_miss
+from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.tokenizer.ragged import RaggedIds
 
 _TRUNCATIONS = ("longest_first", "only_first", "only_second")
@@ -412,4 +412,4 @@ def _padded(rows: list[Any], width: int, filler: Any, side: str) -> list[list[An
 
 
 def _bad_value_error(name: str, value: object, valid_values: Sequence[str]) -> ConfigError:
-    return ConfigError("bad-value", f"{name} is {value!r}", near_miss(str(value), valid_values))
+    return ConfigError("bad-value", f"{name} is {value!r}", suggest_name(str(value), valid_values))

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from albertkit.errors import ConfigError, MissingExtraError, near_miss
+from albertkit.errors import ConfigError, MissingExtraError, suggest_name
 
 # Characters a second on one core, and seconds to load: mecab 200,000 and 0.02, kiwi 26,000 and 5.
 ANALYSERS = ("mecab", "kiwi")
@@ -47,7 +47,7 @@ class Analyser:
 def find_analyser(name: str) -> Analyser:
     """Return one of `ANALYSERS`, loaded once."""
     if name not in ANALYSERS:
-        raise ConfigError("bad-value", f"there is no analyser `{name}`", near_miss(name, ANALYSERS))
+        raise ConfigError("bad-value", f"there is no analyser `{name}`", suggest_name(name, ANALYSERS))
     return Analyser(name, _load_mecab() if name == "mecab" else _load_kiwi())
 
 
@@ -55,7 +55,7 @@ def _load_mecab() -> Spans:
     try:
         from mecab import MeCab
     except ImportError:
-        missing = MissingExtraError.of("python-mecab-ko", "korean", "cutting morphemes with mecab")
+        missing = MissingExtraError.for_package("python-mecab-ko", "korean", "cutting morphemes with mecab")
         if sys.version_info >= (3, 13):  # the extra leaves it out there: it has no wheels
             missing = MissingExtraError("not-installed", "mecab is not available for Python 3.13", "--analyser kiwi")
         raise missing from None
@@ -71,7 +71,7 @@ def _load_kiwi() -> Spans:
     try:
         from kiwipiepy import Kiwi
     except ImportError:
-        raise MissingExtraError.of("kiwipiepy", "korean", "cutting morphemes with kiwi") from None
+        raise MissingExtraError.for_package("kiwipiepy", "korean", "cutting morphemes with kiwi") from None
     kiwi: Any = Kiwi(num_workers=1)
 
     def spans(text: str) -> Iterable[tuple[int, int]]:

@@ -172,7 +172,7 @@ class SearchSettings:
     _: KW_ONLY
     max_new: Positive = 8000
     min_count: Positive = 5
-    coverage: Annotated[float, Range(above=0, most=1)] = 0.9995
+    coverage: Annotated[float, Range(above=0, maximum=1)] = 0.9995
     analyser: Literal["mecab", "kiwi"] | None = None
     recut: bool = False
     multiple_of: Positive = 1

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from albertkit.errors import ConfigError, near_miss
+from albertkit.errors import ConfigError, suggest_name
 from albertkit.normalization import normalize
 
 BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -215,7 +215,7 @@ def encodable(text: str) -> str:
 def check_rules_name(rules: str) -> str:
     """Return the name itself, if there are rules of that name."""
     if not isinstance(rules, str) or rules not in _STEPS:  # a file may say anything
-        raise ConfigError("unknown-name", f"there are no text rules `{rules}`", near_miss(str(rules), _STEPS))
+        raise ConfigError("unknown-name", f"there are no text rules `{rules}`", suggest_name(str(rules), _STEPS))
     return rules
 
 

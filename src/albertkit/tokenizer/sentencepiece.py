@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, plain_file, sha256_bytes
+from albertkit.files import atomic_file, check_regular_file, sha256_bytes
 from albertkit.folder_facts import AddedToken
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.files import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, LISTING_NAME, MODEL_NAME, find_model
@@ -217,7 +217,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
                 f"`{ANALYSER_KEY}` of {CONFIG_NAME} in `{folder}` is {analyser!r}",
                 f"known: {', '.join(ANALYSERS)}",
             )
-        return cls(plain_file(model).read_bytes(), text_rules, source=model, analyser=analyser)
+        return cls(check_regular_file(model).read_bytes(), text_rules, source=model, analyser=analyser)
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         """Return `spiece.model`, and `tokenizer.json` if it can express the model; warn where it gives other ids."""

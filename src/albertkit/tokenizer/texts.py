@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion, encoding_advice, likely_encoding
-from albertkit.errors import DataError, near_path
+from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion_command, encoding_advice, likely_encoding
+from albertkit.errors import DataError, suggest_path
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.text_lines import HEAD_BYTES, byte_lines, check_running_text, encoding_hint
 
@@ -32,7 +32,7 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError("bad-value", fact, "copy it here first, or pipe it in with `-`")
     if path.is_dir() or not path.exists():
         problem = "is a folder, not a text file" if path.is_dir() else "does not exist"
-        hint = near_path(path, "name files; a pattern such as `texts/*.txt` names many")
+        hint = suggest_path(path, "name files; a pattern such as `texts/*.txt` names many")
         raise DataError("not-found", f"`{path}` {problem}", hint)
     with ByteStream(find_input_file(path)) as stream:
         check_mojibake(stream.peek(SAMPLE_BYTES), str(path))
@@ -52,7 +52,9 @@ def _decode_lines(lines: Iterable[bytes], source: str, path: str | None = None) 
         if b"\0" in line:
             at = offset + line.index(b"\0")
             if name := likely_encoding(_sample(line, lines)):
-                raise DataError("bad-encoding", f"{source} is {name}, not UTF-8", conversion(path or "FILE", name))
+                raise DataError(
+                    "bad-encoding", f"{source} is {name}, not UTF-8", conversion_command(path or "FILE", name)
+                )
             raise DataError(
                 "wrong-kind", f"{source} has a zero byte at {at:,}: it is not a text file", "name plain-text files"
             )

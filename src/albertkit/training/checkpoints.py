@@ -19,8 +19,8 @@ from albertkit.errors import CheckpointError
 from albertkit.files import (
     atomic_folder,
     changed_files,
-    load_typed,
-    plain_file,
+    check_regular_file,
+    read_typed,
     remove_folder,
     remove_leftovers,
     write_checksums,
@@ -129,8 +129,8 @@ def load_state(run: Path) -> tuple[TrainingState, dict[str, Tensor]] | None:
         return None
     check_model(run / "best")
     try:
-        numbers = load_typed(newest / _NUMBERS, TrainingState, "training state")
-        return numbers, load_file(plain_file(newest / _TENSORS, "training state"))
+        numbers = read_typed(newest / _NUMBERS, TrainingState, "training state")
+        return numbers, load_file(check_regular_file(newest / _TENSORS, "training state"))
     except Exception as error:
         raise CheckpointError("corrupt", f"`{newest}` cannot be read: {error}", _hint(list_checkpoints(run))) from error
 

@@ -22,21 +22,21 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from albertkit.errors import ConfigError, DataError, near_path
+from albertkit.errors import ConfigError, DataError, suggest_path
 from albertkit.output.plots import (
     BASELINE,
     EVALUATION,
     GRID,
     TRAIN,
     Look,
-    heading,
+    draw_heading,
     matplotlib_modules,
     new_figure,
     page_svg,
     save_png,
     wide_and_narrow,
 )
-from albertkit.output.sections import count_text, duration_text
+from albertkit.output.sections import format_count, format_whole_seconds
 
 METRICS_FILE = "metrics.jsonl"
 Z_95 = NormalDist().inv_cdf(0.975)
@@ -104,9 +104,9 @@ class RunMetrics:
         tokens = number_or_nan(last.get("tokens"))
         seconds = number_or_nan(last.get("seconds"))
         if math.isfinite(tokens):
-            parts.append(f"{count_text(tokens)} tokens")
+            parts.append(f"{format_count(tokens)} tokens")
         if math.isfinite(seconds):
-            parts.append(duration_text(seconds))
+            parts.append(format_whole_seconds(seconds))
         return " · ".join(parts)
 
     def series(self, event: str, *names: str) -> tuple[list[int], list[float]]:
@@ -136,7 +136,7 @@ def read_metrics(path: str | Path) -> RunMetrics:
     if file.is_dir():
         file = file / METRICS_FILE
     if not file.is_file():
-        hint = near_path(path, "name the folder that `albertkit pretrain --out` made")
+        hint = suggest_path(path, "name the folder that `albertkit pretrain --out` made")
         raise DataError("not-found", f"no metrics at `{file}`", hint)
     torn = 0
     records = []
@@ -244,7 +244,7 @@ def _picture(
         axes[-1].set_xlabel("training step")
         figure.align_ylabels(axes)
         if not look.narrow:  # the page says it beside the picture
-            heading(axes[0], title, metrics.extent)
+            draw_heading(axes[0], title, metrics.extent)
             figure.get_layout_engine().set(
                 rect=(0, 0, 1, 0.985)
             )  # the heading stands outside of the axes: off the edge

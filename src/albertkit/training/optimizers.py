@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from albertkit.errors import ConfigError, near_miss
+from albertkit.errors import ConfigError, suggest_name
 
 # lamb_optimizer.py and optimization.py: these get neither weight decay nor LAMB's trust ratio.
 EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
@@ -182,7 +182,7 @@ def make_optimizer(
 ) -> DecoupledAdam:
     """Make LAMB or AdamW, by name; see `DecoupledAdam` for `options`."""
     if name not in OPTIMIZERS:
-        raise ConfigError("unknown-name", f"there is no optimizer `{name}`", near_miss(name, OPTIMIZERS))
+        raise ConfigError("unknown-name", f"there is no optimizer `{name}`", suggest_name(name, OPTIMIZERS))
     return DecoupledAdam(named_parameters, lr, trust_ratio=name == "lamb", **options)
 
 

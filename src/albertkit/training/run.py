@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from albertkit.errors import CheckpointError, MachineError
-from albertkit.files import atomic_folder, load_typed, only_writer, remove_leftovers
+from albertkit.files import atomic_folder, lock_folder, read_typed, remove_leftovers
 from albertkit.model.files import PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.output.sections import Result, to_json_value
@@ -175,7 +175,7 @@ class Run(Generic[AnySettings]):
         continues = self.settings.continues(self.folder, self.resume)
         checkpoint = newest_checkpoint(self.folder) if continues else None
         if checkpoint is not None:
-            before = load_typed(checkpoint / PROVENANCE, dict[str, Any], "provenance")
+            before = read_typed(checkpoint / PROVENANCE, dict[str, Any], "provenance")
             differences = []
             for name, value in provenance.items():
                 if before.get(name) == value:
@@ -276,7 +276,7 @@ class Run(Generic[AnySettings]):
             if last or not why:
                 result = dataclasses.replace(result, retries=whys)
                 return result if attempt is self else self._promote(result, ("best", "dev"))
-            rate = load_typed(attempt.folder / "run.toml", dict[str, Any])["lr"]
+            rate = read_typed(attempt.folder / "run.toml", dict[str, Any])["lr"]
             whys = (*whys, f"learning rate {rate:g}: {why}")
 
     def _subrun(self, name: str, settings: AnySettings, retries: tuple[str, ...] = ()) -> "Run[AnySettings]":
@@ -314,7 +314,7 @@ def open_run(
         check: Check the settings at once; False where the data decide some of them.
     """
     folder = Path(out)
-    with only_writer(folder, enabled=os.environ.get("RANK", "0") == "0"):  # the others of a launch are not kept out
+    with lock_folder(folder, enabled=os.environ.get("RANK", "0") == "0"):  # the others of a launch are not kept out
         if check:
             settings.check()
         world = join_world(settings.device)

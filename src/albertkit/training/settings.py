@@ -12,9 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import tomli_w
 import yaml
 
-from albertkit.errors import CheckpointError, ConfigError, near_miss
-from albertkit.files import atomic_file, check_other_files, plain_file
-from albertkit.validation import MAX_SEED, NotNegative, Positive, Range, Share, wrong_fields
+from albertkit.errors import CheckpointError, ConfigError, suggest_name
+from albertkit.files import atomic_file, check_other_files, check_regular_file
+from albertkit.validation import MAX_SEED, NotNegative, Positive, Range, Share, list_wrong_fields
 
 _YAML = (".yaml", ".yml")
 MAX_STEPS = 1_000_000_000
@@ -39,7 +39,7 @@ class Settings:
 
     def check(self) -> None:
         """Raise one error that lists everything impossible: values that their fields do not take, and what does not fit."""
-        problems = wrong_fields(self)
+        problems = list_wrong_fields(self)
         try:
             problems += self.problems()
         except (AttributeError, TypeError, ValueError):  # a value of another type fits nothing
@@ -100,7 +100,9 @@ class Settings:
         names = {f.name for f in dataclasses.fields(cls)}
         for key in values:
             if key not in names:
-                raise ConfigError("unknown-name", f"`{key}` in `{path}`{cls._owner_of(values)}", near_miss(key, names))
+                raise ConfigError(
+                    "unknown-name", f"`{key}` in `{path}`{cls._owner_of(values)}", suggest_name(key, names)
+                )
         return values
 
     @classmethod
@@ -260,7 +262,7 @@ def _read_values(path: Path, pipe: bool) -> dict[str, Any]:
         with open(path, "rb") as stream:
             content = stream.read(_LARGEST_FILE + 1)
     else:
-        content = plain_file(path, "settings file").read_bytes()
+        content = check_regular_file(path, "settings file").read_bytes()
     suffix = path.suffix.lower()
     try:
         if len(content) > _LARGEST_FILE:

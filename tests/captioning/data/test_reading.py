@@ -98,7 +98,7 @@ def test_bad_lines(folder: Path, record: object, reason: str) -> None:
         read_clips(manifest)
     bad_rows = BadRows("skip")
     assert [clip.key for clip in read_clips(manifest, bad_rows=bad_rows)] == ["a.mp4", "sub/c d.mp4"]
-    assert len(bad_rows.found) == 1
+    assert len(bad_rows.rows) == 1
 
 
 @pytest.mark.parametrize("line", [b"{", b"\xff\xfe{}", b'{"video": "\xff.mp4"}', b"[" * 100_000, b"nul"])
@@ -106,7 +106,7 @@ def test_lines_that_are_not_json(folder: Path, line: bytes) -> None:
     (folder / "data.jsonl").write_bytes(line + b"\n" + lines({"video": "a.mp4"}).encode())
     bad_rows = BadRows("skip")
     assert len(read_clips(folder / "data.jsonl", bad_rows=bad_rows)) == 1
-    assert bad_rows.found[0].line == 1
+    assert bad_rows.rows[0].line == 1
 
 
 def test_splits_of_a_folder(folder: Path, slug_of: Any) -> None:
@@ -137,12 +137,12 @@ def test_folder_of_videos(folder: Path) -> None:
     (folder / "sub/c d.webm").write_bytes(b"x")
     bad_rows = BadRows("skip")
     assert [clip.key for clip in read_clips(folder, bad_rows=bad_rows)] == ["a"]
-    assert [row.reason.split()[0] for row in bad_rows.found] == ["captions", "no", "c"]
+    assert [row.reason.split()[0] for row in bad_rows.rows] == ["captions", "no", "c"]
     (folder / "a.txt").write_bytes(b"\xff")
     bad_rows = BadRows("skip")
     with pytest.raises(DataError, match="no clip that can be used"):
         read_clips(folder, bad_rows=bad_rows)
-    assert "bytes that are not UTF-8" in [row.reason for row in bad_rows.found]
+    assert "bytes that are not UTF-8" in [row.reason for row in bad_rows.rows]
 
 
 def test_folder_with_a_folder_for_each_split(folder: Path) -> None:
@@ -185,7 +185,7 @@ def test_msrvtt(folder: Path) -> None:
     (folder / "videodatainfo.json").write_text(json.dumps(content))
     bad_rows = BadRows("skip")
     assert read_splits(folder / "videodatainfo.json", bad_rows=bad_rows) == splits
-    assert [row.where for row in bad_rows.found] == ["caption 4", "caption 5", "video 4"]
+    assert [row.where for row in bad_rows.rows] == ["caption 4", "caption 5", "video 4"]
 
 
 def test_nothing_left_of_annotations_is_an_error(folder: Path) -> None:
@@ -235,7 +235,7 @@ def test_vatex(tmp_path: Path) -> None:
     splits = read_splits(tmp_path, bad_rows=bad_rows)  # the folder of the annotations and their videos
     assert splits == {"dev": expected, "test": [Clip(key=expected[0].key, source=cut)]}
     reasons = ["no video `gone_000000_000010` or `gone` below", "a caption is 5"]
-    assert [reason in bad_row.reason for reason, bad_row in zip(reasons, bad_rows.found, strict=True)] == [True, True]
+    assert [reason in bad_row.reason for reason, bad_row in zip(reasons, bad_rows.rows, strict=True)] == [True, True]
     assert bad_rows.notes == ["`chCap`, VATEX's Chinese captions, is not used"]
     assert read_splits(tmp_path / "vatex_validation_v1.0.json", bad_rows=BadRows("skip")) == {"dev": expected}
     (tmp_path / "vatex_public_test_english_v1.1.json").write_text(json.dumps(rows))
@@ -260,7 +260,7 @@ def test_msvd(folder: Path) -> None:
         ],
         "dev": [Clip(key="c d", source=folder / "sub/c d.mp4", captions=("w",))],
     }
-    assert [row.where for row in bad_rows.found] == ["caption of test 1", "caption of test 2"]
+    assert [row.where for row in bad_rows.rows] == ["caption of test 1", "caption of test 2"]
 
 
 MSVD_TEXT = """\
@@ -303,7 +303,7 @@ def test_msvd_as_published(tmp_path: Path, name: str, text: str, notes: list[str
     (tmp_path / name).write_text(text)
     bad_rows = BadRows("skip")
     assert read_splits(tmp_path / name, bad_rows=bad_rows) == {"train": clips}
-    assert [(row.line, row.reason) for row in bad_rows.found] == [(6, "a caption is empty")]
+    assert [(row.line, row.reason) for row in bad_rows.rows] == [(6, "a caption is empty")]
     assert bad_rows.notes == notes
     (tmp_path / "youtube_mapping.txt").write_text("-4wsuPCjDBc_5_15 vid1200\n04Gt01vatkk_248_265 vid1201\n")
     bad_rows = BadRows("skip")
@@ -338,7 +338,7 @@ def test_msrvtt_of_jsfusion(folder: Path) -> None:
             Clip(key="b", source=folder / "b.mp4", captions=("a man, a dog",)),
         ]
     }
-    assert [row.reason for row in bad_rows.found] == [f"no video `gone` below `{folder}`"]
+    assert [row.reason for row in bad_rows.rows] == [f"no video `gone` below `{folder}`"]
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_youcook2(tmp_path: Path) -> None:
         ],
         "dev": [Clip(key="fn9anlEL4FI_1", source=cut, captions=("place cheese on the bread",))],
     }
-    assert [row.reason for row in bad_rows.found] == ["segment is [5], it must be two numbers of seconds"]
+    assert [row.reason for row in bad_rows.rows] == ["segment is [5], it must be two numbers of seconds"]
     test = {"GLd3aX16zBg": {"duration": 241.62, "subset": "testing", "annotations": [{"segment": [90, 102], "id": 0}]}}
     (tmp_path / "youcookii_annotations_test_segments_only.json").write_text(json.dumps({"database": test}))
     assert read_clips(tmp_path, "test", BadRows("skip")) == [
@@ -397,7 +397,7 @@ def test_tvc(tmp_path: Path) -> None:
         "dev": [clip],
         "test": [Clip(key=key, source=episode, start=16.48, end=33.87)],
     }
-    assert [row.where for row in bad_rows.found] == ["line 2"]
+    assert [row.where for row in bad_rows.rows] == ["line 2"]
     assert read_clips(tmp_path / "tvc_val_release.jsonl") == [clip]
 
 
@@ -417,7 +417,7 @@ def test_bad_steps_and_captions_cost_only_themselves(tmp_path: Path) -> None:
         (tmp_path / name).write_text(content)
         bad_rows = BadRows("skip")
         clips = [clip for split in read_splits(tmp_path / name, bad_rows=bad_rows).values() for clip in split]
-        results[name] = [clip.captions for clip in clips], [row.where for row in bad_rows.found]
+        results[name] = [clip.captions for clip in clips], [row.where for row in bad_rows.rows]
     assert results == {
         "youcook2.json": (
             [("step 0",), ("step 2",), ("step 4",)],

@@ -169,18 +169,18 @@ def test_what_is_wrong_is_named(tmp_path: Path, clips: list[Clip], slug_of: Any)
     write_tsv(tmp_path / "out/train.caption.tsv", [rows[1], rows[0], rows[2]])
     bad_rows = BadRows("skip")
     assert len(read_swinbert(path, bad_rows)) == 1
-    assert ["its key is" in row.reason for row in bad_rows.found] == [True, True]
+    assert ["its key is" in row.reason for row in bad_rows.rows] == [True, True]
     write_tsv(tmp_path / "out/train.caption.tsv", [[rows[0][0], "[{]"], [rows[1][0], '{"caption": "x"}'], rows[2]])
     bad_rows = BadRows("skip")
     assert len(read_swinbert(path, bad_rows)) == 1
-    assert len(bad_rows.found) == 2
+    assert len(bad_rows.rows) == 2
     for odd in ({"start": [1]}, {"end": {}}, {"key": ["x"]}):
         records = json.dumps([{"caption": "x", **odd}])
         write_tsv(tmp_path / "out/train.caption.tsv", [[rows[0][0], records], [rows[1][0], records], rows[2]])
         (tmp_path / "out/train.caption.linelist.tsv").write_text("0\t0\n1\t0\n2\t0\n")
         bad_rows = BadRows("skip")
         assert [clip.captions for clip in read_swinbert(path, bad_rows)] == [clips[3].captions]
-        assert len(bad_rows.found) == 2
+        assert len(bad_rows.rows) == 2
     Path(clips[3].source).unlink()
     with pytest.raises(DataError, match="no file"):
         read_swinbert(write_swinbert(clips, tmp_path / "out", "train"))

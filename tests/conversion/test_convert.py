@@ -27,7 +27,6 @@ from albertkit.model import (
     AlbertModel,
 )
 from albertkit.model.files import read_tensors
-from albertkit.model.pretrained import PretrainedAlbert
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 TINY = dict(
@@ -37,13 +36,13 @@ TINY = dict(
 
 
 @pytest.fixture(autouse=True)
-def without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_transformers(monkeypatch):
     """The tests here are about files; `test_verify.py` is about running the other side."""
     monkeypatch.setattr("albertkit.conversion.convert.compare_outputs", lambda *_: (None, "not run"))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A checkpoint folder of an `AlbertForPreTraining` with every parameter random."""
     torch.manual_seed(0)
     shaken(AlbertForPreTraining(AlbertConfig(**TINY))).save_pretrained(tmp_path / "model")
@@ -78,7 +77,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize("name", [*GOLDEN, "race", "regression_stsb"])
 @pytest.mark.parametrize("to", ["tf1", "npz"])
-def test_there_and_back_to_the_same_bits(golden: Path, tmp_path: Path, name: str, to: str) -> None:
+def test_there_and_back_to_the_same_bits(golden, tmp_path, name, to):
     head = {"race": "multiple-choice", "regression_stsb": "regression"}.get(name)
     convert(golden / "tf1" / name, tmp_path / "there", head=head)
     convert(tmp_path / "there", tmp_path / "back", to=to)
@@ -101,7 +100,7 @@ def test_there_and_back_to_the_same_bits(golden: Path, tmp_path: Path, name: str
     assert ours == theirs
 
 
-def test_tensorflow_reads_nothing_else_than_we_wrote(folder: Path, tmp_path: Path) -> None:
+def test_tensorflow_reads_nothing_else_than_we_wrote(folder, tmp_path):
     """From transformers' side: written in TensorFlow 1's names, read from there, the same folder again."""
     convert(folder, tmp_path / "tf1", to="tf1")
     report = convert(tmp_path / "tf1", tmp_path / "again")
@@ -111,7 +110,7 @@ def test_tensorflow_reads_nothing_else_than_we_wrote(folder: Path, tmp_path: Pat
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_what_google_cannot_compute_is_not_written(tmp_path: Path) -> None:
+def test_what_google_cannot_compute_is_not_written(tmp_path):
     for change in ({"hidden_act": "gelu"}, {"layer_norm_eps": 1e-5}):
         AlbertForPreTraining(AlbertConfig(**{**TINY, **change})).save_pretrained(tmp_path / "erf")
         with pytest.raises(CheckpointError, match=next(iter(change))) as error:
@@ -124,7 +123,7 @@ def test_what_google_cannot_compute_is_not_written(tmp_path: Path) -> None:
         convert(tmp_path / "square", tmp_path / "out", to="tf1", lossy=True)
 
 
-def test_groups_that_the_two_count_differently_are_refused(tmp_path: Path) -> None:
+def test_groups_that_the_two_count_differently_are_refused(tmp_path):
     """18 layers in 14 groups: Google truncates l / L · G, transformers l / (L / G); one of them is off by rounding."""
     AlbertModel(AlbertConfig(**{**TINY, "num_hidden_layers": 18, "num_hidden_groups": 14})).save_pretrained(
         tmp_path / "odd"
@@ -136,7 +135,7 @@ def test_groups_that_the_two_count_differently_are_refused(tmp_path: Path) -> No
 # --- folders of transformers ------------------------------------------------------------------------------------------
 
 
-def test_old_names_copies_and_buffers(folder: Path, tmp_path: Path) -> None:
+def test_old_names_copies_and_buffers(folder, tmp_path):
     """Everything that transformers' files of 2019 to 2022 had and today's have not, in one pickled file."""
     new = load_file(folder / "model.safetensors")
     old = {
@@ -162,7 +161,7 @@ def test_old_names_copies_and_buffers(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "new" / "pytorch_model.bin").exists()
 
 
-def test_without_a_model_type_gelu_is_still_transformers_gelu(tmp_path: Path) -> None:
+def test_without_a_model_type_gelu_is_still_transformers_gelu(tmp_path):
     """Configurations of transformers 2.2 have none; its "gelu" was the erf, Google's is the tanh approximation."""
     AlbertModel(AlbertConfig(**{**TINY, "hidden_act": "gelu"})).save_pretrained(tmp_path / "old")
     config = json.loads((tmp_path / "old" / "config.json").read_text())
@@ -173,7 +172,7 @@ def test_without_a_model_type_gelu_is_still_transformers_gelu(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "bin"])
-def test_several_files_with_an_index(folder: Path, tmp_path: Path, kind: str) -> None:
+def test_several_files_with_an_index(folder, tmp_path, kind):
     tensors = load_file(folder / "model.safetensors")
     names = sorted(tensors)
     stem, suffix = ("model", "safetensors") if kind == "safetensors" else ("pytorch_model", "bin")
@@ -203,7 +202,7 @@ def test_several_files_with_an_index(folder: Path, tmp_path: Path, kind: str) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_other_dtypes_become_fp32(folder: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+def test_other_dtypes_become_fp32(folder, tmp_path, dtype):
     tensors = {name: tensor.to(dtype) for name, tensor in load_file(folder / "model.safetensors").items()}
     save_file(tensors, folder / "model.safetensors")
     report = convert(folder, tmp_path / "out")
@@ -223,7 +222,7 @@ def test_other_dtypes_become_fp32(folder: Path, tmp_path: Path, dtype: torch.dty
     ],
     ids=str,
 )  # fmt: skip
-def test_a_configuration_may_say_anything(folder: Path, tmp_path: Path, change: dict) -> None:
+def test_a_configuration_may_say_anything(folder, tmp_path, change):
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**values, **change}))
     with pytest.raises(ConfigError, match=r"\[bad-value\]"):
@@ -231,13 +230,13 @@ def test_a_configuration_may_say_anything(folder: Path, tmp_path: Path, change: 
     assert not (tmp_path / "out").exists()
 
 
-def test_ids_that_a_model_does_not_have_are_null(folder: Path, tmp_path: Path) -> None:
+def test_ids_that_a_model_does_not_have_are_null(folder, tmp_path):
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**values, "bos_token_id": None}))
     assert convert(folder, tmp_path / "out").tensors
 
 
-def test_whole_numbers_are_no_weights(folder: Path, tmp_path: Path) -> None:
+def test_whole_numbers_are_no_weights(folder, tmp_path):
     tensors = load_file(folder / "model.safetensors")
     tensors["albert.pooler.weight"] = (tensors["albert.pooler.weight"] * 100).to(torch.int8)
     save_file(tensors, folder / "model.safetensors")
@@ -245,7 +244,7 @@ def test_whole_numbers_are_no_weights(folder: Path, tmp_path: Path) -> None:
         convert(folder, tmp_path / "out")
 
 
-def test_a_pooler_that_the_class_does_not_use_is_kept(folder: Path, tmp_path: Path) -> None:
+def test_a_pooler_that_the_class_does_not_use_is_kept(folder, tmp_path):
     """albert-base-v2 on the hub is such a file: an `AlbertForMaskedLM` with a pooler, no sentence order."""
     tensors = load_file(folder / "model.safetensors")
     masked_lm = {name: tensor for name, tensor in tensors.items() if not name.startswith("sop")}
@@ -259,7 +258,7 @@ def test_a_pooler_that_the_class_does_not_use_is_kept(folder: Path, tmp_path: Pa
     AlbertForMaskedLM.from_pretrained(tmp_path / "out")
 
 
-def test_differing_copies_of_a_tied_tensor_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_differing_copies_of_a_tied_tensor_are_refused(folder, tmp_path):
     tensors = load_file(folder / "model.safetensors")
     tensors["predictions.decoder.bias"] = tensors["predictions.bias"] + 1
     save_file(tensors, folder / "model.safetensors")
@@ -278,7 +277,7 @@ def test_differing_copies_of_a_tied_tensor_are_refused(folder: Path, tmp_path: P
         (AlbertModel, 2),
     ],
 )
-def test_classes_of_transformers_folders(tmp_path: Path, model_class: type[PretrainedAlbert], labels: int) -> None:
+def test_classes_of_transformers_folders(tmp_path, model_class, labels):
     config = AlbertConfig.from_dict({**TINY, "num_labels": labels})
     shaken(model_class(config)).save_pretrained(tmp_path / "model")
     report = convert(tmp_path / "model", tmp_path / "out")
@@ -297,7 +296,7 @@ def test_classes_of_transformers_folders(tmp_path: Path, model_class: type[Pretr
 # --- TensorFlow's side ------------------------------------------------------------------------------------------------
 
 
-def test_one_output_is_a_regression_or_a_choice_and_nobody_guesses(golden: Path, tmp_path: Path) -> None:
+def test_one_output_is_a_regression_or_a_choice_and_nobody_guesses(golden, tmp_path):
     for name in ("race", "regression_stsb"):
         with pytest.raises(CheckpointError, match=r"(?s)\[ambiguous\].*a regression .* and multiple choice") as error:
             convert(golden / "tf1" / name, tmp_path / name)
@@ -316,7 +315,7 @@ def test_one_output_is_a_regression_or_a_choice_and_nobody_guesses(golden: Path,
         convert(golden / "tf1" / "race", tmp_path / "wrong", head="regresion")
 
 
-def test_without_a_configuration_it_says_what_cannot_be_known(golden: Path, tmp_path: Path) -> None:
+def test_without_a_configuration_it_says_what_cannot_be_known(golden, tmp_path):
     variables = variables_of(golden / "tf1" / "pretrain_a")
     write_bundle(tmp_path / "bare" / "model.ckpt-8", variables)
     with pytest.raises(CheckpointError, match=r"\[missing-file\]") as error:
@@ -331,7 +330,7 @@ def test_without_a_configuration_it_says_what_cannot_be_known(golden: Path, tmp_
         convert(tmp_path / "bare", tmp_path / "other")
 
 
-def test_heads_come_from_the_configuration(golden: Path, tmp_path: Path) -> None:
+def test_heads_come_from_the_configuration(golden, tmp_path):
     """TensorFlow 1's shapes allow any number; the Model Garden's show one, and it must be the configuration's."""
     stated = json.loads((golden / "tf1" / "pretrain_a" / "albert_config.json").read_text())
     (tmp_path / "eight.json").write_text(json.dumps({**stated, "num_attention_heads": 8}))
@@ -342,7 +341,7 @@ def test_heads_come_from_the_configuration(golden: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("change", [{"num_hidden_groups": 2}, {"inner_group_num": 2}])
-def test_groups_that_the_model_garden_dropped_are_missed(golden: Path, tmp_path: Path, change: dict) -> None:
+def test_groups_that_the_model_garden_dropped_are_missed(golden, tmp_path, change):
     stated = json.loads((golden / "tf2" / "mg211_encoder" / "albert_config.json").read_text())
     (tmp_path / "groups.json").write_text(json.dumps({**stated, **change}))
     with pytest.raises(CheckpointError, match=r"(?s)\[weights-mismatch\].*keeps the first and drops the others"):
@@ -359,14 +358,14 @@ def test_groups_that_the_model_garden_dropped_are_missed(golden: Path, tmp_path:
         {"embedding_size": 32},
     ],
 )
-def test_every_shape_is_checked_against_the_configuration(golden: Path, tmp_path: Path, change: dict) -> None:
+def test_every_shape_is_checked_against_the_configuration(golden, tmp_path, change):
     stated = json.loads((golden / "tf1" / "pretrain_a" / "albert_config.json").read_text())
     (tmp_path / "other.json").write_text(json.dumps({**stated, **change}))
     with pytest.raises(CheckpointError, match=r"\[weights-mismatch\]"):
         convert(golden / "tf1" / "pretrain_a", tmp_path / "out", config=tmp_path / "other.json")
 
 
-def test_names_on_either_side_are_listed(golden: Path, tmp_path: Path) -> None:
+def test_names_on_either_side_are_listed(golden, tmp_path):
     variables = variables_of(golden / "tf1" / "pretrain_a")
     del variables["bert/pooler/dense/kernel"]
     variables["bert/embeddings/layer_normalization/beta"] = np.zeros(16, np.float32)
@@ -392,7 +391,7 @@ def test_names_on_either_side_are_listed(golden: Path, tmp_path: Path) -> None:
     assert 0.01 < fresh.std() < 0.03
 
 
-def test_a_head_may_be_asked_for_that_is_not_there(golden: Path, tmp_path: Path) -> None:
+def test_a_head_may_be_asked_for_that_is_not_there(golden, tmp_path):
     """The sentence-order head that the Model Garden dropped; a classifier on an encoder."""
     source = golden / "tf2" / "mg211_converted_pretrainer"
     with pytest.raises(
@@ -406,7 +405,7 @@ def test_a_head_may_be_asked_for_that_is_not_there(golden: Path, tmp_path: Path)
     assert AlbertForSequenceClassification.from_pretrained(tmp_path / "classes").classifier.weight.shape == (2, 32)
 
 
-def test_a_hub_modules_scope_and_released_archives(golden: Path, tmp_path: Path) -> None:
+def test_a_hub_modules_scope_and_released_archives(golden, tmp_path):
     """Google's tar.gz: one folder with the checkpoint, its configuration and `30k-clean.model`."""
     variables = {f"module/{name}": values for name, values in variables_of(golden / "tf1" / "pretrain_c").items()}
     write_bundle(tmp_path / "albert_base" / "model.ckpt-best", variables)
@@ -420,7 +419,7 @@ def test_a_hub_modules_scope_and_released_archives(golden: Path, tmp_path: Path)
     assert torch.equal(tensors["albert.encoder.embedding_hidden_mapping_in.weight"], torch.eye(20))
 
 
-def test_a_hub_module_of_tensorflow_1(golden: Path, tmp_path: Path) -> None:
+def test_a_hub_module_of_tensorflow_1(golden, tmp_path):
     """Laid out as TF-Hub lays them out: `variables/variables`, `assets/`, no configuration."""
     module = tmp_path / "module"
     write_bundle(module / "variables" / "variables", variables_of(golden / "tf1" / "pretrain_b"))
@@ -437,12 +436,12 @@ def test_a_hub_module_of_tensorflow_1(golden: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["model.ckpt-8", "model.ckpt-8.index", "model.ckpt-8.data-00000-of-00001", ""])
-def test_a_checkpoint_has_many_names(golden: Path, tmp_path: Path, file: str) -> None:
+def test_a_checkpoint_has_many_names(golden, tmp_path, file):
     report = convert(golden / "tf1" / "pretrain_a" / file, tmp_path / "out")
     assert report.skipped == {"adam_m": 32, "adam_v": 32, "global_step": 1}
 
 
-def test_two_tensors_of_one_name_are_refused(golden: Path, tmp_path: Path) -> None:
+def test_two_tensors_of_one_name_are_refused(golden, tmp_path):
     variables = variables_of(golden / "tf1" / "pretrain_a")
     variables["module/bert/pooler/dense/bias"] = variables["bert/pooler/dense/bias"]
     source = tf1_folder(tmp_path / "twice", variables)
@@ -451,7 +450,7 @@ def test_two_tensors_of_one_name_are_refused(golden: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("shape", [(), (0, 4), (2, 2, 2, 2), (64,)])
-def test_variables_of_impossible_shapes_are_an_error(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_variables_of_impossible_shapes_are_an_error(tmp_path, shape):
     name = "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel"
     source = tf1_folder(tmp_path / "odd", {name: np.zeros(shape, np.float32)})
     with pytest.raises(CheckpointError, match=r"\[weights-mismatch\]"):
@@ -461,7 +460,7 @@ def test_variables_of_impossible_shapes_are_an_error(tmp_path: Path, shape: tupl
 # --- targets ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_with_something_in_it_is_not_overwritten(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_with_something_in_it_is_not_overwritten(folder, tmp_path):
     target = tmp_path / "out"
     target.mkdir()
     convert(folder, target)  # empty: fine
@@ -486,7 +485,7 @@ def test_a_folder_with_something_in_it_is_not_overwritten(folder: Path, tmp_path
     assert not list(tmp_path.glob(".partial*"))
 
 
-def test_a_source_is_never_its_own_target(folder: Path) -> None:
+def test_a_source_is_never_its_own_target(folder):
     for target in (folder, folder.parent):
         with pytest.raises(CheckpointError, match=r"\[exists\]"):
             convert(folder, target, overwrite=True)
@@ -498,9 +497,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_killed_at_any_moment_the_target_is_whole_or_not_there(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
-) -> None:
+def test_killed_at_any_moment_the_target_is_whole_or_not_there(folder, tmp_path, monkeypatch, overwrite):
     """Before each flush, rename and removal in turn; first anew, then over another checkpoint."""
     calls, last = 0, 0
 
@@ -538,7 +535,7 @@ def test_killed_at_any_moment_the_target_is_whole_or_not_there(
     assert outcomes.count(overwrite) >= 5
 
 
-def test_the_tokenizer_and_the_card_come_along(folder: Path, tmp_path: Path, data: Path) -> None:
+def test_the_tokenizer_and_the_card_come_along(folder, tmp_path, data):
     from albertkit import AlbertTokenizer
 
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
@@ -561,7 +558,7 @@ def test_the_tokenizer_and_the_card_come_along(folder: Path, tmp_path: Path, dat
     assert any("copied as it is" in note for note in report.notes)
 
 
-def test_what_is_no_checkpoint(tmp_path: Path) -> None:
+def test_what_is_no_checkpoint(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "flax").mkdir()
     (tmp_path / "flax" / "flax_model.msgpack").touch()
@@ -583,7 +580,7 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
         convert(tmp_path / "empty", tmp_path / "out", to="tf3")
 
 
-def test_a_pickle_that_runs_code_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_pickle_that_runs_code_is_refused(folder, tmp_path):
     class Hostile:
         def __reduce__(self) -> tuple:
             return os.mkdir, (str(tmp_path / "executed"),)

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_models import Tensors, padded_inputs, shaken
+from small_models import padded_inputs, shaken
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
 from albertkit.errors import CheckpointError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
-from albertkit.model.pretrained import PretrainedAlbert
 
 transformers = pytest.importorskip("transformers")
 TINY = dict(
@@ -29,7 +28,7 @@ def saved(folder: Path, name: str = "BertForPreTraining", **changes: object) -> 
 
 
 @pytest.fixture
-def inputs() -> Tensors:
+def inputs():
     return padded_inputs(60)
 
 
@@ -58,9 +57,7 @@ def states(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> list[torc
     [("BertForPreTraining", AlbertForPreTraining), ("BertForMaskedLM", AlbertForMaskedLM), ("BertModel", AlbertModel)],
 )
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
-def test_exact(
-    tmp_path: Path, inputs: dict[str, torch.Tensor], name: str, ours: type[PretrainedAlbert], activation: str
-) -> None:
+def test_exact(tmp_path, inputs, name, ours, activation):
     bert = saved(tmp_path / "bert", name, hidden_act=activation)
     report = convert(tmp_path / "bert", tmp_path / "albert")
     assert (report.kind, report.model_class) == ("BERT folder", ours.__name__)
@@ -84,7 +81,7 @@ def test_exact(
         "bert.pooler.dense.bias", "cls.seq_relationship.weight", "bert.embeddings.token_type_embeddings.weight",
     ],
 )  # fmt: skip
-def test_one_weight_off_is_noticed(tmp_path: Path, inputs: dict[str, torch.Tensor], name: str) -> None:
+def test_one_weight_off_is_noticed(tmp_path, inputs, name):
     bert = saved(tmp_path / "bert")
     file = tmp_path / "bert" / "model.safetensors"
     tensors = load_file(file)
@@ -96,7 +93,7 @@ def test_one_weight_off_is_noticed(tmp_path: Path, inputs: dict[str, torch.Tenso
     assert max(float((a - b).abs().max()) for a, b in pairs) > 3e-5
 
 
-def test_names_of_2018(tmp_path: Path, inputs: dict[str, torch.Tensor]) -> None:
+def test_names_of_2018(tmp_path, inputs):
     """bert-base-uncased's file still says gamma and beta, and holds the decoder twice."""
     bert = saved(tmp_path / "bert")
     file = tmp_path / "bert" / "model.safetensors"
@@ -120,7 +117,7 @@ def albert_config(file: Path, **changes: object) -> Path:
     return file
 
 
-def test_sharing_is_lossy_and_says_by_how_much(tmp_path: Path) -> None:
+def test_sharing_is_lossy_and_says_by_how_much(tmp_path):
     saved(tmp_path / "bert")
     three = albert_config(tmp_path / "three.json", num_hidden_groups=3)
     with pytest.raises(CheckpointError, match=r"(?s)\[doubtful\].*6 layers of BERT do not fit 3 groups"):
@@ -140,7 +137,7 @@ def test_sharing_is_lossy_and_says_by_how_much(tmp_path: Path) -> None:
     assert len(single.relative_errors) == 16
 
 
-def test_layers_that_are_equal_lose_nothing(tmp_path: Path, inputs: dict[str, torch.Tensor]) -> None:
+def test_layers_that_are_equal_lose_nothing(tmp_path, inputs):
     """A BERT that is an ALBERT already: all layers the same."""
     bert = saved(tmp_path / "bert")
     with torch.no_grad():
@@ -158,7 +155,7 @@ def test_layers_that_are_equal_lose_nothing(tmp_path: Path, inputs: dict[str, to
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
-def test_a_configuration_may_change_nothing_but_the_groups(tmp_path: Path) -> None:
+def test_a_configuration_may_change_nothing_but_the_groups(tmp_path):
     saved(tmp_path / "bert")
     for change in ({"embedding_size": 16}, {"hidden_act": "relu"}, {"num_attention_heads": 4}):
         config = albert_config(tmp_path / "other.json", num_hidden_groups=6, **change)
@@ -167,7 +164,7 @@ def test_a_configuration_may_change_nothing_but_the_groups(tmp_path: Path) -> No
         assert error.value.slug == "weights-mismatch"
 
 
-def test_other_models_are_refused(tmp_path: Path) -> None:
+def test_other_models_are_refused(tmp_path):
     config = transformers.DistilBertConfig(vocab_size=60, dim=64, n_layers=2, n_heads=2, hidden_dim=96)
     transformers.DistilBertModel(config).save_pretrained(tmp_path / "distil")
     with pytest.raises(ValueError, match="distilbert model, not an albert"):

@@ -1,6 +1,5 @@
 """Checkpoints of google-research/albert, converted, give the numbers that its TensorFlow 1 code printed."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +43,7 @@ NOT_SEEN_BY_SOFTMAX = ("start_logits.dense.bias", "end_logits.LayerNorm.bias", "
 
 
 @pytest.fixture(scope="module")
-def converted(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def converted(golden, tmp_path_factory):
     """`converted(name, head)`: the folder made of a golden checkpoint, made once."""
     folders: dict[str, Path] = {}
 
@@ -112,7 +111,7 @@ def pretraining_differences(folder: Path, inputs: Arrays, expected: Arrays) -> d
 
 
 @pytest.mark.parametrize(("name", "tolerance"), PRETRAINED)
-def test_pretrained(golden: Path, converted: Callable[..., Path], name: str, tolerance: float) -> None:
+def test_pretrained(golden, converted, name, tolerance):
     inputs, expected = arrays(golden, name)
     differences = pretraining_differences(converted(name), inputs, expected)
     # Log-probabilities and losses of pretrain_e are of the order of 1, not of 1e-3 as its states.
@@ -124,7 +123,7 @@ def test_pretrained(golden: Path, converted: Callable[..., Path], name: str, tol
     assert not too_large
 
 
-def test_before_training(golden: Path, converted: Callable[..., Path]) -> None:
+def test_before_training(golden, converted):
     """A prefix and a configuration elsewhere; `start` has no file of inputs of its own."""
     parent = golden / "tf1" / "pretrain_a"
     folder = converted("start", source=parent / "start" / "model.ckpt-0", config=parent / "albert_config.json")
@@ -149,7 +148,7 @@ def parameters() -> list[str]:
 
 
 @pytest.mark.parametrize("name", parameters())
-def test_every_parameter_counts(golden: Path, converted: Callable[..., Path], tmp_path: Path, name: str) -> None:
+def test_every_parameter_counts(golden, converted, tmp_path, name):
     """Each tensor in turn is changed by at most a hundredth, and the comparison above notices."""
     tensors = load_file(converted("pretrain_a") / "model.safetensors")
     save_file({**tensors, name: shifted(tensors[name])}, tmp_path / "model.safetensors")
@@ -201,18 +200,14 @@ def fine_tuned_differences(folder: Path, model_class: type, inputs: Arrays, expe
 
 
 @pytest.mark.parametrize(("name", "head", "model_class"), FINE_TUNED)
-def test_fine_tuned(
-    golden: Path, converted: Callable[..., Path], name: str, head: str | None, model_class: type
-) -> None:
+def test_fine_tuned(golden, converted, name, head, model_class):
     inputs, expected = arrays(golden, name)
     differences = fine_tuned_differences(converted(name, head), model_class, inputs, expected)
     assert max(differences.values()) < 1e-5, differences
 
 
 @pytest.mark.parametrize(("name", "head", "model_class"), FINE_TUNED)
-def test_a_fine_tuned_head_that_is_off_is_noticed(
-    golden: Path, converted: Callable[..., Path], tmp_path: Path, name: str, head: str | None, model_class: type
-) -> None:
+def test_a_fine_tuned_head_that_is_off_is_noticed(golden, converted, tmp_path, name, head, model_class):
     folder = converted(name, head)
     tensors = load_file(folder / "model.safetensors")
     (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
@@ -228,7 +223,7 @@ def test_a_fine_tuned_head_that_is_off_is_noticed(
             assert max(noticed.values()) > 3e-5, key
 
 
-def test_transformers_computes_the_same_of_it(golden: Path, converted: Callable[..., Path]) -> None:
+def test_transformers_computes_the_same_of_it(golden, converted):
     transformers = pytest.importorskip("transformers")
     for name, _ in PRETRAINED:
         inputs, expected = arrays(golden, name)

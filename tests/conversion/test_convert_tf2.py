@@ -57,7 +57,7 @@ def differences(golden: Path, name: str, folder: Path) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_outputs(golden: Path, tmp_path: Path, name: str) -> None:
+def test_outputs(golden, tmp_path, name):
     report = convert(path_of(golden, name), tmp_path / "out")
     assert report.model_class == ("AlbertForMaskedLM" if name in WITH_MASKED_LM else "AlbertModel")
     assert (report.missing, report.unused) == ([], [])
@@ -68,7 +68,7 @@ def test_outputs(golden: Path, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mg211_converted_pretrainer", "mg22_converted", "mg23_converted"])
-def test_what_google_converted_is_what_we_convert(golden: Path, tmp_path: Path, name: str) -> None:
+def test_what_google_converted_is_what_we_convert(golden, tmp_path, name):
     """Their converter and ours, from one TensorFlow 1 checkpoint: the same bits."""
     convert(golden / "tf1" / "pretrain_a", tmp_path / "tf1")
     convert(path_of(golden, name), tmp_path / "tf2")
@@ -82,7 +82,7 @@ def test_what_google_converted_is_what_we_convert(golden: Path, tmp_path: Path, 
 @pytest.mark.parametrize(
     "part", ["attention.query.weight", "attention.value.bias", "attention.dense.weight", "ffn.weight"]
 )
-def test_heads_in_another_order_are_noticed(golden: Path, tmp_path: Path, part: str) -> None:
+def test_heads_in_another_order_are_noticed(golden, tmp_path, part):
     convert(path_of(golden, "mg211_encoder"), tmp_path / "out")
     file = tmp_path / "out" / "model.safetensors"
     tensors = load_file(file)
@@ -92,7 +92,7 @@ def test_heads_in_another_order_are_noticed(golden: Path, tmp_path: Path, part: 
     assert max(differences(golden, "mg211_encoder", tmp_path / "out").values()) > 10 * TOLERANCE
 
 
-def test_the_tokenizer_of_a_saved_model_comes_along(golden: Path, tmp_path: Path) -> None:
+def test_the_tokenizer_of_a_saved_model_comes_along(golden, tmp_path):
     from albertkit import AlbertTokenizer
 
     report = convert(path_of(golden, "mg211_saved_model"), tmp_path / "out")

@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -23,7 +22,7 @@ def commands() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def workplace(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workplace(golden, tmp_path_factory):
     """The sources that the page names: golden checkpoints under those names."""
     transformers = pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("workplace")
@@ -54,7 +53,7 @@ def workplace(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(workplace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+def run(workplace, monkeypatch, tmp_path):
     """Run a command of the page; a bucket is one in memory, of the same name."""
     monkeypatch.chdir(workplace)
     monkeypatch.setenv("ALBERTKIT_CACHE", str(tmp_path / "cache"))
@@ -63,7 +62,7 @@ def run(workplace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cal
     return lambda command: app(shlex.split(command.removeprefix("albertkit ").replace("gs://", "memory://")))
 
 
-def test_all_of_them_in_order(run: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_of_them_in_order(run, capsys):
     assert len(commands()) >= 15
     for command in commands():
         run(command)
@@ -71,7 +70,7 @@ def test_all_of_them_in_order(run: Callable[[str], None], capsys: pytest.Capture
         assert Path(shlex.split(command)[3], "README.md").is_file()
 
 
-def test_the_python_on_the_page(workplace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_python_on_the_page(workplace, monkeypatch, tmp_path):
     block = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None
     shutil.copy(workplace / "albert_base_v2.tar.gz", tmp_path)

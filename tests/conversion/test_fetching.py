@@ -5,7 +5,6 @@ import shutil
 import tarfile
 import threading
 from base64 import b64encode
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -27,14 +26,14 @@ CONFIG = AlbertConfig(
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ALBERTKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(checkpoints, "_STEP", 1 << 14)
     return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def archive(tmp_path_factory):
     """A checkpoint of TensorFlow 1, packed as Google packs them."""
     folder = tmp_path_factory.mktemp("published")
     torch.manual_seed(0)
@@ -95,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(archive: Path) -> Iterator[Server]:
+def server(archive):
     pytest.importorskip("aiohttp")
     http_server = Server(("127.0.0.1", 0), Handler)
     http_server.body = archive.read_bytes()
@@ -125,7 +124,7 @@ def has_same_tensors(folder: Path, archive: Path) -> bool:
     return all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_an_archive_is_converted_from_every_kind_of_address(archive: Path, server: Server, tmp_path: Path) -> None:
+def test_an_archive_is_converted_from_every_kind_of_address(archive, server, tmp_path):
     fsspec.filesystem("memory").pipe_file("/published/albert_tiny.tar.gz", archive.read_bytes())
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
     for number, address in enumerate((url_of(server), "memory://published/albert_tiny.tar.gz", archive.as_uri())):
@@ -137,7 +136,7 @@ def test_an_archive_is_converted_from_every_kind_of_address(archive: Path, serve
         assert "downloaded" in sha256_note
 
 
-def test_what_was_downloaded_is_kept_and_used_where_the_address_is_out_of_reach(server: Server, cache: Path) -> None:
+def test_what_was_downloaded_is_kept_and_used_where_the_address_is_out_of_reach(server, cache):
     file, note = fetch_archive(url_of(server))
     assert note.startswith("downloaded")
     num_requests = server.request_starts
@@ -154,7 +153,7 @@ def test_what_was_downloaded_is_kept_and_used_where_the_address_is_out_of_reach(
     refused(url_of(server), "unreachable")
 
 
-def test_an_interrupted_download_goes_on_where_it_ended(server: Server, archive: Path, cache: Path) -> None:
+def test_an_interrupted_download_goes_on_where_it_ended(server, archive, cache):
     server.cut = len(server.body) // 2
     refused(url_of(server), "unreachable")
     (partial,) = cache.rglob(".partial-*")
@@ -167,9 +166,7 @@ def test_an_interrupted_download_goes_on_where_it_ended(server: Server, archive:
     assert not list(cache.rglob(".partial-*"))
 
 
-def test_it_begins_again_where_the_server_has_no_ranges_or_another_file(
-    server: Server, archive: Path, cache: Path
-) -> None:
+def test_it_begins_again_where_the_server_has_no_ranges_or_another_file(server, archive, cache):
     server.cut = len(server.body) // 2
     refused(url_of(server), "unreachable")
     server.cut = 0
@@ -185,7 +182,7 @@ def test_it_begins_again_where_the_server_has_no_ranges_or_another_file(
     assert fetch_archive(url_of(server))[0].read_bytes() == archive.read_bytes()
 
 
-def test_checksums_are_verified(server: Server, archive: Path, cache: Path) -> None:
+def test_checksums_are_verified(server, archive, cache):
     right = hashlib.sha256(server.body).hexdigest()
     error = refused(f"{url_of(server)}#sha256={'0' * 64}", "corrupt", f"has the sha256 {right}, not 000")
     assert "rm -r" in error.hint
@@ -198,7 +195,7 @@ def test_checksums_are_verified(server: Server, archive: Path, cache: Path) -> N
     assert fetch_archive(url_of(server))[1].endswith(right)
 
 
-def test_what_is_no_archive_is_said(server: Server) -> None:
+def test_what_is_no_archive_is_said(server):
     server.body = b"<!DOCTYPE html><html>Not here any more</html>"
     refused(url_of(server), "wrong-kind", "not an archive")
     refused(url_of(server, "albert_base"), "bad-value", "does not end in .tar.gz")
@@ -223,19 +220,19 @@ def test_what_is_no_archive_is_said(server: Server) -> None:
         ),
     ],
 )  # fmt: skip
-def test_published_addresses(monkeypatch: pytest.MonkeyPatch, address: str, url: str, name: str) -> None:
+def test_published_addresses(monkeypatch, address, url, name):
     monkeypatch.setattr(checkpoints, "find_spec", lambda _: None)
     assert checkpoints._download_address(address) == (url, name)
 
 
-def test_an_address_as_model_names_convert() -> None:
+def test_an_address_as_model_names_convert():
     with pytest.raises(AlbertKitError) as caught:
         AlbertForPreTraining.from_pretrained("https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz")
     assert "albertkit convert 'https://storage" in caught.value.hint
 
 
 @pytest.mark.parametrize("folder", ["folder", "checkpoint"])
-def test_a_folder_is_fetched_with_vocabulary_and_configuration(archive: Path, tmp_path: Path, folder: str) -> None:
+def test_a_folder_is_fetched_with_vocabulary_and_configuration(archive, tmp_path, folder):
     plain = archive.parent / "albert_tiny"
     system = fsspec.filesystem("memory")
     system.rm("/bucket", recursive=True) if system.exists("/bucket") else None
@@ -258,7 +255,7 @@ def test_a_folder_is_fetched_with_vocabulary_and_configuration(archive: Path, tm
     refused(address, "not-found" if folder == "checkpoint" else "wrong-kind")
 
 
-def test_messages_show_the_address_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_show_the_address_that_was_typed(monkeypatch):
     real = fsspec.core.url_to_fs
 
     def without_package(url: str, **options: object) -> object:

@@ -21,7 +21,7 @@ CONFIG = AlbertConfig(
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A saved `AlbertForPreTraining`."""
     torch.manual_seed(0)
     AlbertForPreTraining(CONFIG).save_pretrained(tmp_path / "model")
@@ -35,7 +35,7 @@ def rewrite(folder: Path, change) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def test_the_folder_is_hugging_faces(folder: Path) -> None:
+def test_the_folder_is_hugging_faces(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["AlbertForPreTraining"]
@@ -46,7 +46,7 @@ def test_the_folder_is_hugging_faces(folder: Path) -> None:
         assert not any("decoder" in name for name in file.keys())  # noqa: SIM118
 
 
-def test_foreign_configuration_is_kept(folder: Path, tmp_path: Path) -> None:
+def test_foreign_configuration_is_kept(folder, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "torch_dtype": "float16", "gap_size": 0}))
     model = AlbertForPreTraining.from_pretrained(folder, hidden_dropout_prob=0.25)
@@ -74,14 +74,14 @@ def test_foreign_configuration_is_kept(folder: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_whatever_does_not_fit_is_listed(folder: Path, change, message: str) -> None:
+def test_whatever_does_not_fit_is_listed(folder, change, message):
     rewrite(folder, change)
     with pytest.raises(CheckpointError, match=message) as caught:
         AlbertForPreTraining.from_pretrained(folder)
     assert caught.value.slug == "weights-mismatch"
 
 
-def test_missing_heads_must_be_allowed_where_asked(tmp_path: Path) -> None:
+def test_missing_heads_must_be_allowed_where_asked(tmp_path):
     encoder = AlbertModel(CONFIG)
     encoder.save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"missing: .*sop_classifier\.classifier\.weight"):
@@ -94,7 +94,7 @@ def test_missing_heads_must_be_allowed_where_asked(tmp_path: Path) -> None:
     assert model.predictions.decoder.weight is model.albert.embeddings.word_embeddings.weight
 
 
-def test_heads_a_class_does_not_have_are_left_out_and_said(folder: Path, caplog) -> None:
+def test_heads_a_class_does_not_have_are_left_out_and_said(folder, caplog):
     with caplog.at_level("INFO", logger="albertkit"):
         model = AlbertForMaskedLM.from_pretrained(folder)
     assert "albert.pooler.weight" in caplog.text
@@ -103,7 +103,7 @@ def test_heads_a_class_does_not_have_are_left_out_and_said(folder: Path, caplog)
     assert torch.equal(model.predictions.dense.weight, stored["predictions.dense.weight"])
 
 
-def test_copies_of_a_shared_block_must_agree(tmp_path: Path) -> None:
+def test_copies_of_a_shared_block_must_agree(tmp_path):
     model = AlbertModel(CONFIG.replace(parameter_sharing="attention", num_hidden_groups=2))
     model.save_pretrained(tmp_path)
     name = "encoder.albert_layer_groups.1.albert_layers.0.attention.key.bias"
@@ -113,7 +113,7 @@ def test_copies_of_a_shared_block_must_agree(tmp_path: Path) -> None:
         AlbertModel.from_pretrained(tmp_path)
 
 
-def test_old_weights_files_are_read_without_their_buffers(folder: Path) -> None:
+def test_old_weights_files_are_read_without_their_buffers(folder):
     tensors = load_file(folder / "model.safetensors")
     old = {**tensors, "albert.embeddings.position_ids": torch.arange(12)[None]}
     old["predictions.decoder.weight"] = old["albert.embeddings.word_embeddings.weight"]
@@ -131,7 +131,7 @@ class Dangerous:
         return print, ("run by a weights file",)
 
 
-def test_objects_in_a_pickle_are_never_made(folder: Path, capsys) -> None:
+def test_objects_in_a_pickle_are_never_made(folder, capsys):
     (folder / "model.safetensors").unlink()
     torch.save({"weight": Dangerous()}, folder / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match=r"\[corrupt\]"):
@@ -139,7 +139,7 @@ def test_objects_in_a_pickle_are_never_made(folder: Path, capsys) -> None:
     assert "run by" not in capsys.readouterr().out
 
 
-def test_broken_and_missing_files_are_named(folder: Path, tmp_path: Path) -> None:
+def test_broken_and_missing_files_are_named(folder, tmp_path):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(CheckpointError) as caught:
@@ -160,7 +160,7 @@ def test_broken_and_missing_files_are_named(folder: Path, tmp_path: Path) -> Non
         AlbertForPreTraining.from_pretrained(folder)
 
 
-def test_a_failed_save_leaves_the_old_weights(folder: Path, monkeypatch) -> None:
+def test_a_failed_save_leaves_the_old_weights(folder, monkeypatch):
     import albertkit.model.files as module
 
     before = (folder / "model.safetensors").read_bytes()
@@ -176,13 +176,13 @@ def test_a_failed_save_leaves_the_old_weights(folder: Path, monkeypatch) -> None
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_weights_are_readable_like_every_other_file(folder: Path) -> None:
+def test_weights_are_readable_like_every_other_file(folder):
     """safetensors 0.8 makes files that only their owner can read."""
     assert (folder / "model.safetensors").stat().st_mode == (folder / "config.json").stat().st_mode
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
-def test_a_file_that_cannot_be_written_is_an_error_of_the_system(folder: Path) -> None:
+def test_a_file_that_cannot_be_written_is_an_error_of_the_system(folder):
     """safetensors has errors of its own; the command line explains the system's (a full disk, for example)."""
     import resource
 

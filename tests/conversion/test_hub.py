@@ -27,7 +27,7 @@ MAIN, OTHER = "a" * 40, "b" * 40
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     """An empty cache, and no network."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def cached(cache: Path) -> dict[str, AlbertForMaskedLM]:
+def cached(cache):
     """`someone/tiny-albert` with two revisions in the cache."""
     repository = cache / "models--someone--tiny-albert"
     (repository / "refs").mkdir(parents=True)
@@ -53,7 +53,7 @@ def has_same_weights(ours: torch.nn.Module, theirs: torch.nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
-def test_a_name_loads_from_the_cache(cached: dict[str, AlbertForMaskedLM]) -> None:
+def test_a_name_loads_from_the_cache(cached):
     assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert"), cached["main"])
     assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision="v2"), cached["v2"])
     assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision=OTHER), cached["v2"])
@@ -64,12 +64,12 @@ def test_a_name_loads_from_the_cache(cached: dict[str, AlbertForMaskedLM]) -> No
     assert inspect_folder("someone/tiny-albert").model.endswith(MAIN)
 
 
-def test_a_folder_of_that_name_comes_first(cached: dict[str, AlbertForMaskedLM]) -> None:
+def test_a_folder_of_that_name_comes_first(cached):
     cached["v2"].save_pretrained("someone/tiny-albert")
     assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert"), cached["v2"])
 
 
-def test_what_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_downloaded(cache, monkeypatch, tmp_path):
     """safetensors if there is one; `pytorch_model.bin` is asked for only if there is none."""
     requests: list[dict[str, Any]] = []
 
@@ -102,14 +102,14 @@ def test_what_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["albert-base-v3", "a/b/c", "/no/where", "./runs/final", "../final", "~/final"])
-def test_what_cannot_be_a_name_is_never_looked_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_a_name_is_never_looked_up(name, monkeypatch):
     monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
     with pytest.raises(DataError, match="no checkpoint folder at") as caught:
         AlbertForMaskedLM.from_pretrained(name)
     assert caught.value.slug == "not-found"
 
 
-def test_not_in_the_cache_and_no_network(cache: Path) -> None:
+def test_not_in_the_cache_and_no_network(cache):
     with pytest.raises(MachineError, match="`someone/else`: the hub cannot be used") as caught:
         AlbertForMaskedLM.from_pretrained("someone/else")
     assert caught.value.slug == "unreachable"
@@ -133,9 +133,7 @@ def response(status: int) -> Any:
         (ConnectionError("proxy says no\nand more"), "unreachable", "ConnectionError: proxy says no"),
     ],
 )
-def test_what_the_hub_answers_is_said(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, slug: str, message: str
-) -> None:
+def test_what_the_hub_answers_is_said(monkeypatch, error, slug, message):
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
@@ -160,7 +158,7 @@ class FakeApi:
         return SimpleNamespace(commit_url="https://example.org/commit/1")
 
 
-def test_push_uploads_what_save_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_push_uploads_what_save_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(FakeApi, "calls", [], raising=False)
     monkeypatch.setattr(FakeApi, "copy", tmp_path / "uploaded", raising=False)
     monkeypatch.setattr(hub, "HfApi", FakeApi)
@@ -181,7 +179,7 @@ def test_push_uploads_what_save_writes(tmp_path: Path, monkeypatch: pytest.Monke
         model.push_to_hub("someone/mine")
 
 
-def test_without_the_package_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     for use in (lambda: local_folder("org/name"), lambda: AlbertForMaskedLM(CONFIG).push_to_hub("org/name")):
         with pytest.raises(MissingExtraError, match=r"(?s)\[not-installed\].*huggingface_hub"):

@@ -25,7 +25,7 @@ def tokenizer_folder(folder: Path, pieces: int, first: int = 0) -> Path:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory) -> Path:
+def small(tmp_path_factory):
     return tokenizer_folder(tmp_path_factory.mktemp("init") / "tokenizer", 100)
 
 

@@ -177,7 +177,7 @@ def labels_of(name: str, config: AlbertConfig, ids: torch.Tensor, mask: torch.Te
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+def cases(tmp_path_factory):
     """A folder of every class, with parameters so random that none can be swapped or left out unnoticed."""
     root = tmp_path_factory.mktemp("folders")
     tokenizers = make_tokenizers(tmp_path_factory.mktemp("tokenizers"))
@@ -216,7 +216,7 @@ def run(python: str, script: str, cases: dict[str, Case]) -> str:
 
 
 @pytest.fixture(scope="module", params=["5", pytest.param("4", marks=pytest.mark.peer)])
-def transformers_ran(request: pytest.FixtureRequest, cases: dict[str, Case]) -> str:
+def transformers_ran(request, cases):
     if request.param == "5":
         pytest.importorskip("transformers")
     python = sys.executable if request.param == "5" else other_python("ALBERTKIT_TRANSFORMERS4_PYTHON")
@@ -226,9 +226,7 @@ def transformers_ran(request: pytest.FixtureRequest, cases: dict[str, Case]) -> 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_transformers_opens_the_folder_and_computes_the_same(
-    transformers_ran: str, cases: dict[str, Case], name: str
-) -> None:
+def test_transformers_opens_the_folder_and_computes_the_same(transformers_ran, cases, name):
     case = cases[name]
     report = json.loads((case.folder / "found.json").read_text())
     assert report["mismatched_keys"] == []
@@ -248,7 +246,7 @@ def test_transformers_opens_the_folder_and_computes_the_same(
     assert max(deviation.values()) < 1e-5, (transformers_ran, deviation)
 
 
-def test_the_comparison_can_fail(transformers_ran: str, cases: dict[str, Case]) -> None:
+def test_the_comparison_can_fail(transformers_ran, cases):
     model = copy.deepcopy(cases["pretraining-groups"].model)
     case = replace(cases["pretraining-groups"], model=model)
     for name, parameter in model.named_parameters():
@@ -261,7 +259,7 @@ def test_the_comparison_can_fail(transformers_ran: str, cases: dict[str, Case]) 
 
 
 @pytest.mark.peer
-def test_transformers_4_reads_the_english_tokenizer_as_we_do(golden: Path, data: Path, tmp_path: Path) -> None:
+def test_transformers_4_reads_the_english_tokenizer_as_we_do(golden, data, tmp_path):
     python = other_python("ALBERTKIT_TRANSFORMERS4_PYTHON")
     ours = AlbertTokenizer.from_pretrained(data / "albert")
     ours.save_pretrained(tmp_path)
@@ -280,7 +278,7 @@ def test_transformers_4_reads_the_english_tokenizer_as_we_do(golden: Path, data:
 
 
 @pytest.mark.peer
-def test_sentence_transformers_pools_the_same_vectors(cases: dict[str, Case]) -> None:
+def test_sentence_transformers_pools_the_same_vectors(cases):
     run(other_python("ALBERTKIT_SENTENCE_TRANSFORMERS_PYTHON"), SENTENCE_TRANSFORMERS, cases)
     for name, case in cases.items():
         inputs = case.tokenizer(TEXTS, return_tensors="pt")

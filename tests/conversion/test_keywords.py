@@ -1,8 +1,5 @@
 """`from_pretrained` with transformers' keywords: honoured, harmless, or refused in words; fresh heads as transformers'."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -33,14 +30,14 @@ IDS = torch.arange(5, 11)[None]
 
 
 @pytest.fixture
-def pretrained(tmp_path: Path) -> Path:
+def pretrained(tmp_path):
     torch.manual_seed(0)
     AlbertForPreTraining(CONFIG).save_pretrained(tmp_path / "pretrained")
     return tmp_path / "pretrained"
 
 
 @pytest.fixture
-def classifier(tmp_path: Path) -> Path:
+def classifier(tmp_path):
     torch.manual_seed(1)
     AlbertForSequenceClassification(CONFIG.with_changes(num_labels=3)).save_pretrained(tmp_path / "classifier")
     return tmp_path / "classifier"
@@ -48,7 +45,7 @@ def classifier(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("keyword", ["dtype", "torch_dtype"])
 @pytest.mark.parametrize("value", [torch.bfloat16, "bfloat16", "float16", torch.float64])
-def test_the_dtype_is_honoured(pretrained: Path, keyword: str, value: Any) -> None:
+def test_the_dtype_is_honoured(pretrained, keyword, value):
     model = AlbertForPreTraining.from_pretrained(pretrained, **{keyword: value})
     dtype = value if isinstance(value, torch.dtype) else getattr(torch, value)
     assert {parameter.dtype for parameter in model.parameters()} == {model.dtype} == {dtype}
@@ -58,7 +55,7 @@ def test_the_dtype_is_honoured(pretrained: Path, keyword: str, value: Any) -> No
     assert torch.equal(model.predictions.dense.weight, stored["predictions.dense.weight"].to(dtype))
 
 
-def test_a_model_in_bf16_computes_as_transformers_model_in_bf16(pretrained: Path) -> None:
+def test_a_model_in_bf16_computes_as_transformers_model_in_bf16(pretrained):
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AlbertForPreTraining.from_pretrained(pretrained, dtype=torch.bfloat16).eval()
     ours = AlbertForPreTraining.from_pretrained(pretrained, dtype=torch.bfloat16)
@@ -71,7 +68,7 @@ def test_a_model_in_bf16_computes_as_transformers_model_in_bf16(pretrained: Path
     assert load_engine(ours).encode(PackedBatch.from_sequences([IDS[0].tolist()])).hidden.shape == (6, 64)
 
 
-def test_auto_is_the_dtype_of_the_file(pretrained: Path) -> None:
+def test_auto_is_the_dtype_of_the_file(pretrained):
     assert AlbertForPreTraining.from_pretrained(pretrained, dtype="auto").dtype == torch.float32
     tensors = load_file(pretrained / "model.safetensors")
     save_file({name: tensor.half() for name, tensor in tensors.items()}, pretrained / "model.safetensors")
@@ -80,11 +77,11 @@ def test_auto_is_the_dtype_of_the_file(pretrained: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["cpu", torch.device("cpu"), {"": "cpu"}, None])
-def test_the_device_is_honoured(pretrained: Path, value: Any) -> None:
+def test_the_device_is_honoured(pretrained, value):
     assert AlbertForPreTraining.from_pretrained(pretrained, device_map=value).device.type == "cpu"
 
 
-def test_harmless_keywords_change_nothing(pretrained: Path) -> None:
+def test_harmless_keywords_change_nothing(pretrained):
     plain = AlbertForPreTraining.from_pretrained(pretrained)
     for implementation in ("sdpa", "eager"):
         model = AlbertForPreTraining.from_pretrained(
@@ -114,9 +111,7 @@ def test_harmless_keywords_change_nothing(pretrained: Path) -> None:
         ({"config": 3}, "bad-value", "config=3", "AlbertConfig"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_in_words(
-    pretrained: Path, keywords: dict[str, Any], slug: str, message: str, hint: str
-) -> None:
+def test_what_cannot_be_honoured_is_refused_in_words(pretrained, keywords, slug, message, hint):
     with pytest.raises(ConfigError) as caught:
         AlbertForPreTraining.from_pretrained(pretrained, **keywords)
     assert caught.value.slug == slug
@@ -124,7 +119,7 @@ def test_what_cannot_be_honoured_is_refused_in_words(
     assert hint in caught.value.hint
 
 
-def test_a_configuration_may_be_given(pretrained: Path) -> None:
+def test_a_configuration_may_be_given(pretrained):
     transformers = pytest.importorskip("transformers")
     ours = CONFIG.replace(hidden_dropout_prob=0.25)
     theirs = transformers.AlbertConfig(**{k: v for k, v in ours.to_dict().items() if k != "parameter_sharing"})
@@ -139,9 +134,7 @@ def test_a_configuration_may_be_given(pretrained: Path) -> None:
 
 @pytest.mark.parametrize("model_class", CLASSES)
 @pytest.mark.parametrize("source", [AlbertModel, AlbertForMaskedLM, AlbertForPreTraining, AlbertForQuestionAnswering])
-def test_the_same_parameters_are_fresh_as_in_transformers(
-    tmp_path: Path, source: Any, model_class: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_same_parameters_are_fresh_as_in_transformers(tmp_path, source, model_class, caplog):
     transformers = pytest.importorskip("transformers")
     source(CONFIG).save_pretrained(tmp_path)
     load = getattr(transformers, model_class.__name__).from_pretrained
@@ -167,7 +160,7 @@ def test_the_same_parameters_are_fresh_as_in_transformers(
     assert torch.equal(model.get_input_embeddings().weight, stored_tensor)
 
 
-def test_another_number_of_labels_makes_a_fresh_head_only_where_it_is_asked_for(classifier: Path, caplog) -> None:
+def test_another_number_of_labels_makes_a_fresh_head_only_where_it_is_asked_for(classifier, caplog):
     load = AlbertForSequenceClassification.from_pretrained
     stored = load_file(classifier / "model.safetensors")
     assert torch.equal(load(classifier, num_labels=3).classifier.weight, stored["classifier.weight"])
@@ -186,7 +179,7 @@ def test_another_number_of_labels_makes_a_fresh_head_only_where_it_is_asked_for(
         load(classifier, num_labels=5, strict=True)
 
 
-def test_half_a_head_is_a_broken_file(classifier: Path) -> None:
+def test_half_a_head_is_a_broken_file(classifier):
     tensors = load_file(classifier / "model.safetensors")
     del tensors["classifier.bias"]
     save_file(tensors, classifier / "model.safetensors")
@@ -194,7 +187,7 @@ def test_half_a_head_is_a_broken_file(classifier: Path) -> None:
         AlbertForSequenceClassification.from_pretrained(classifier)
 
 
-def test_our_own_commands_refuse_a_missing_head(tmp_path: Path, pretrained: Path) -> None:
+def test_our_own_commands_refuse_a_missing_head(tmp_path, pretrained):
     from albertkit.files import write_json
     from albertkit.tables.columns import Columns
     from albertkit.tasks.models import TASK, load_task_model

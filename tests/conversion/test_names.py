@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ CLASSES = [name for name in public.__all__ if name.startswith("Albert")]
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_parameter_of_every_class_has_a_row(name: str) -> None:
+def test_every_parameter_of_every_class_has_a_row(name):
     with torch.device("meta"):
         model = getattr(public, name)(CONFIG)
     for parameter in model.state_dict():
@@ -31,13 +30,13 @@ def test_every_parameter_of_every_class_has_a_row(name: str) -> None:
         assert names.parameter_of_variable(variable[0]) == (full, variable[1])
 
 
-def test_no_name_stands_in_two_rows() -> None:
+def test_no_name_stands_in_two_rows():
     variables = [variable for row in ROWS for variable in (row.tf1, *row.tf2)]
     assert len(set(variables)) == len(variables) > 0
     assert len({row.name for row in ROWS}) == len(ROWS) == 47
 
 
-def test_googles_lists_are_covered(golden: Path) -> None:
+def test_googles_lists_are_covered(golden):
     """Every variable of eleven checkpoints is a row or an optimizer's, and every row is in one of them."""
     covered = set()
     for file in (golden / "tf1").glob("*/variables.json"):
@@ -51,7 +50,7 @@ def test_googles_lists_are_covered(golden: Path) -> None:
     assert covered == {row.tf1.format(g=0, i=0) for row in ROWS}
 
 
-def test_the_model_gardens_names_are_covered(golden: Path) -> None:
+def test_the_model_gardens_names_are_covered(golden):
     covered = set()
     for folder in sorted((golden / "tf2").iterdir()):
         if (folder / "weights_by_name.npz").exists():
@@ -67,14 +66,14 @@ def test_the_model_gardens_names_are_covered(golden: Path) -> None:
     assert {row.tf2[-1] for row in ROWS if row.name.startswith("albert.")} <= covered
 
 
-def test_groups_and_inner_groups_are_carried_over() -> None:
+def test_groups_and_inner_groups_are_carried_over():
     variable = "bert/encoder/transformer/group_11/inner_group_3/ffn_1/intermediate/output/dense/kernel"
     name = "albert.encoder.albert_layer_groups.11.albert_layers.3.ffn_output.weight"
     assert names.parameter_of_variable(variable) == (name, TensorLayout.TRANSPOSED)
     assert names.tf1_variable(name) == (variable, TensorLayout.TRANSPOSED)
 
 
-def test_the_scope_of_a_hub_module_is_no_part_of_a_name() -> None:
+def test_the_scope_of_a_hub_module_is_no_part_of_a_name():
     for scope in ("module/", "module_1/"):
         assert names.parameter_of_variable(f"{scope}bert/pooler/dense/bias") == (
             "albert.pooler.bias",
@@ -95,7 +94,7 @@ def test_the_scope_of_a_hub_module_is_no_part_of_a_name() -> None:
         "",
     ],
 )
-def test_other_names_are_not_guessed(variable: str) -> None:
+def test_other_names_are_not_guessed(variable):
     """The first two are of a port to Keras that gives every layer norms of its own (huggingface/transformers#10774)."""
     assert names.parameter_of_variable(variable) is None
 
@@ -113,12 +112,12 @@ def test_other_names_are_not_guessed(variable: str) -> None:
         ("encoder/layer_with_weights-6/bias/.ATTRIBUTES/VARIABLE_VALUE", None),
     ],
 )
-def test_optimizer_slots(key: str, slot: str | None) -> None:
+def test_optimizer_slots(key, slot):
     assert names.optimizer_slot(key) == slot
 
 
 @pytest.mark.parametrize("layout", list(TensorLayout))
-def test_layouts_are_undone(layout: TensorLayout) -> None:
+def test_layouts_are_undone(layout):
     """TensorFlow 1's array, made torch's and back, has the same bytes; the Model Garden's split heads give the same tensor."""
     shape = (6,) if layout in (TensorLayout.AS_IS, TensorLayout.HEADS_BIAS) else (6, 6)
     stored = np.random.default_rng(0).standard_normal(shape).astype(np.float32)

@@ -31,7 +31,7 @@ LOADERS: dict[str, Callable[[Path, AlbertTokenizer], object]] = {
 
 
 @pytest.fixture(scope="module")
-def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> tuple[AlbertTokenizer, AlbertTokenizer]:
+def tokenizers(tmp_path_factory):
     """One of 300 pieces, and one of fewer from other text."""
     rng = np.random.default_rng(1)
     words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), 5)) for _ in range(400)]
@@ -41,7 +41,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> tuple[AlbertTokenize
 
 
 @pytest.fixture
-def folder(tmp_path: Path, tokenizers: tuple[AlbertTokenizer, AlbertTokenizer]) -> Callable[[str, int], Path]:
+def folder(tmp_path, tokenizers):
     """A model of the kind that a loader reads, with so many rows."""
 
     def make(loader: str, rows: int) -> Path:
@@ -68,7 +68,7 @@ def replace_tokenizer(tokenizer: AlbertTokenizer, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-def test_a_tokenizer_that_was_exchanged_is_refused(folder, tokenizers, loader: str, caplog) -> None:
+def test_a_tokenizer_that_was_exchanged_is_refused(folder, tokenizers, loader, caplog):
     tokenizer, foreign = tokenizers
     path = folder(loader, 300)
     LOADERS[loader](path, tokenizer)
@@ -88,9 +88,7 @@ def test_a_tokenizer_that_was_exchanged_is_refused(folder, tokenizers, loader: s
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-def test_too_few_rows_are_refused_and_a_few_spare_ones_are_not_mentioned(
-    folder, tokenizers, loader: str, caplog
-) -> None:
+def test_too_few_rows_are_refused_and_a_few_spare_ones_are_not_mentioned(folder, tokenizers, loader, caplog):
     with pytest.raises(CheckpointError, match=r"(?s)\[wrong-tokenizer\].*has 300 tokens, the model 299"):
         LOADERS[loader](folder(loader, 299), tokenizers[0])
     LOADERS[loader](folder(loader, 300 + 127), tokenizers[0])
@@ -99,7 +97,7 @@ def test_too_few_rows_are_refused_and_a_few_spare_ones_are_not_mentioned(
     assert "300 tokens, the model rows for 428" in caplog.text
 
 
-def test_other_changed_files_do_not_matter(folder, tokenizers, tmp_path: Path) -> None:
+def test_other_changed_files_do_not_matter(folder, tokenizers, tmp_path):
     """A card or a longest length may be edited; `albertkit doctor` names every changed file."""
     path = folder("pipeline", 300)
     for name in ("config.json", "tokenizer_config.json"):

@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -52,7 +51,7 @@ def train(model: AlbertForPreTraining, updates: int = 12) -> list[float]:
 
 
 @pytest.fixture
-def trained(request: pytest.FixtureRequest) -> AlbertForPreTraining:
+def trained(request):
     """A model of the sharing that the test names, after some updates."""
     torch.manual_seed(0)
     model = AlbertForPreTraining(AlbertConfig(**TINY, **SHARINGS[request.param]))
@@ -66,7 +65,7 @@ def every_sharing(test):
 
 
 @every_sharing
-def test_it_trains_and_comes_back_with_the_same_sharing(trained: AlbertForPreTraining, tmp_path: Path) -> None:
+def test_it_trains_and_comes_back_with_the_same_sharing(trained, tmp_path):
     trained.save_pretrained(tmp_path)
     reloaded = AlbertForPreTraining.from_pretrained(tmp_path)
     assert reloaded.config == trained.config
@@ -85,7 +84,7 @@ def test_it_trains_and_comes_back_with_the_same_sharing(trained: AlbertForPreTra
 
 
 @every_sharing
-def test_transformers_computes_the_same(trained: AlbertForPreTraining, tmp_path: Path) -> None:
+def test_transformers_computes_the_same(trained, tmp_path):
     transformers = pytest.importorskip("transformers")
     trained.save_pretrained(tmp_path)
     theirs = transformers.AlbertForPreTraining.from_pretrained(tmp_path).eval()
@@ -107,9 +106,7 @@ def test_transformers_computes_the_same(trained: AlbertForPreTraining, tmp_path:
 
 @pytest.mark.parametrize(("trained", "shared", "own_config"), [("attention", "attention.", "ffn"), ("ffn", "ffn", "attention.")],
                          indirect=["trained"])  # fmt: skip
-def test_what_transformers_cannot_share_is_written_out_and_said(
-    trained: AlbertForPreTraining, shared: str, own_config: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_transformers_cannot_share_is_written_out_and_said(trained, shared, own_config, tmp_path, caplog):
     with caplog.at_level("INFO", logger="albertkit"):
         trained.save_pretrained(tmp_path)
     assert "once for each of the 4 layers" in caplog.text
@@ -131,14 +128,14 @@ def test_what_transformers_cannot_share_is_written_out_and_said(
 
 
 @pytest.mark.parametrize("trained", ["attention", "none"], indirect=True)
-def test_a_file_is_not_read_with_another_sharing(trained: AlbertForPreTraining, tmp_path: Path) -> None:
+def test_a_file_is_not_read_with_another_sharing(trained, tmp_path):
     trained.save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match="shared in the model but different in the file"):
         AlbertForPreTraining.from_pretrained(tmp_path, parameter_sharing="ffn")
 
 
 @pytest.mark.parametrize("sharing", ["groups", "attention", "none"])
-def test_a_run_resumes_to_the_same_bits(tmp_path: Path, sharing: str) -> None:
+def test_a_run_resumes_to_the_same_bits(tmp_path, sharing):
     store = build_small_store(tmp_path)
     config = AlbertConfig(**{**TINY, "vocab_size": store.vocab_size}, **SHARINGS[sharing], hidden_dropout_prob=0.1)
     config.save_pretrained(tmp_path)

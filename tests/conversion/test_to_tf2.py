@@ -35,7 +35,7 @@ def parts(bundle: TensorBundle) -> dict[str, tuple[str, str, tuple[int, ...]]]:
         ("mg211_model_e_eq_h", {}),
     ],
 )
-def test_names_and_bits_are_those_of_the_model_garden(golden: Path, tmp_path: Path, theirs: str, options: dict) -> None:
+def test_names_and_bits_are_those_of_the_model_garden(golden, tmp_path, theirs, options):
     converted = theirs.startswith("mg211_converted")
     source = golden / "tf1" / "pretrain_a" if converted else golden / "tf2" / theirs
     if theirs == "mg211_converted_encoder":
@@ -53,7 +53,7 @@ def test_names_and_bits_are_those_of_the_model_garden(golden: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("model_class", [AlbertModel, AlbertForMaskedLM, AlbertForPreTraining])
 @pytest.mark.parametrize("embedding_size", [8, 64])
-def test_there_and_back_is_the_same_bits(tmp_path: Path, model_class, embedding_size: int) -> None:
+def test_there_and_back_is_the_same_bits(tmp_path, model_class, embedding_size):
     torch.manual_seed(0)
     model = model_class(CONFIG.replace(embedding_size=embedding_size))
     with torch.no_grad():
@@ -91,7 +91,7 @@ def test_there_and_back_is_the_same_bits(tmp_path: Path, model_class, embedding_
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),
     ],
 )
-def test_what_the_model_garden_cannot_hold_is_refused(tmp_path: Path, changes: dict, message: str) -> None:
+def test_what_the_model_garden_cannot_hold_is_refused(tmp_path, changes, message):
     AlbertModel(CONFIG.replace(**changes)).save_pretrained(tmp_path / "ours")
     with pytest.raises(CheckpointError, match=message) as caught:
         convert(tmp_path / "ours", tmp_path / "tf2", to="tf2")
@@ -99,7 +99,7 @@ def test_what_the_model_garden_cannot_hold_is_refused(tmp_path: Path, changes: d
     assert not (tmp_path / "tf2").exists()
 
 
-def test_a_task_head_is_left_out_only_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_task_head_is_left_out_only_where_that_is_asked_for(tmp_path):
     AlbertForSequenceClassification(CONFIG).save_pretrained(tmp_path / "ours")
     with pytest.raises(CheckpointError, match="no place for classifier"):
         convert(tmp_path / "ours", tmp_path / "tf2", to="tf2")
@@ -107,7 +107,7 @@ def test_a_task_head_is_left_out_only_where_that_is_asked_for(tmp_path: Path) ->
     assert not any("classifier" in name for name in TensorBundle.open(tmp_path / "tf2").variable_names.values())
 
 
-def test_an_object_graph_has_every_object_once() -> None:
+def test_an_object_graph_has_every_object_once():
     shared = Variable(("head", "table"), "words", (("net", "layer", "table"), ("model", "head", "table")))
     second = Variable(("net", "layer", "a.b/c"), "other")
     graph = write_object_graph([shared, second])
@@ -117,7 +117,7 @@ def test_an_object_graph_has_every_object_once() -> None:
 
 
 @pytest.mark.peer
-def test_tensorflow_restores_what_we_write(tmp_path: Path) -> None:
+def test_tensorflow_restores_what_we_write(tmp_path):
     """ALBERTKIT_TENSORFLOW names a Python that has TensorFlow: a process of its own, since its protobuf may be another."""
     python = os.environ.get("ALBERTKIT_TENSORFLOW")
     if not python:

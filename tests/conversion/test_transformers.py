@@ -1,10 +1,8 @@
 """Folders go both ways between albertkit and transformers, and both compute the same."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from small_models import Tensors, padded_inputs, shaken
+from small_models import padded_inputs, shaken
 
 from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
@@ -30,7 +28,7 @@ SHAPES = [
 
 
 @pytest.fixture
-def inputs() -> Tensors:
+def inputs():
     return padded_inputs()
 
 
@@ -47,7 +45,7 @@ def assert_same(ours: PretrainedAlbert, theirs: torch.nn.Module, inputs: dict[st
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_transformers_loads_what_we_save(tmp_path: Path, inputs: dict[str, torch.Tensor], shape: dict) -> None:
+def test_transformers_loads_what_we_save(tmp_path, inputs, shape):
     ours = shaken(AlbertForPreTraining(AlbertConfig(**{**TINY, **shape})))
     ours.save_pretrained(tmp_path)
     theirs, report = transformers.AlbertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
@@ -60,7 +58,7 @@ def test_transformers_loads_what_we_save(tmp_path: Path, inputs: dict[str, torch
 
 
 @pytest.mark.parametrize("shape", SHAPES[:6], ids=str)
-def test_we_load_what_transformers_saves(tmp_path: Path, inputs: dict[str, torch.Tensor], shape: dict) -> None:
+def test_we_load_what_transformers_saves(tmp_path, inputs, shape):
     theirs = shaken(transformers.AlbertForPreTraining(transformers.AlbertConfig(**{**TINY, **shape})))
     theirs.save_pretrained(tmp_path)
     ours = AlbertForPreTraining.from_pretrained(tmp_path)
@@ -70,7 +68,7 @@ def test_we_load_what_transformers_saves(tmp_path: Path, inputs: dict[str, torch
 
 
 @pytest.mark.parametrize("name", ["AlbertModel", "AlbertForMaskedLM"])
-def test_the_other_classes_go_both_ways(tmp_path: Path, inputs: dict[str, torch.Tensor], name: str) -> None:
+def test_the_other_classes_go_both_ways(tmp_path, inputs, name):
     ours_class = {"AlbertModel": AlbertModel, "AlbertForMaskedLM": AlbertForMaskedLM}[name]
     theirs = shaken(getattr(transformers, name)(transformers.AlbertConfig(**TINY)))
     theirs.save_pretrained(tmp_path / "theirs")
@@ -80,7 +78,7 @@ def test_the_other_classes_go_both_ways(tmp_path: Path, inputs: dict[str, torch.
     assert_same(ours, getattr(transformers, name).from_pretrained(tmp_path / "ours").eval(), inputs)
 
 
-def test_the_encoder_of_a_pretrained_folder_and_back(tmp_path: Path, inputs: dict[str, torch.Tensor]) -> None:
+def test_the_encoder_of_a_pretrained_folder_and_back(tmp_path, inputs):
     model = shaken(AlbertForPreTraining(AlbertConfig(**TINY)))
     model.save_pretrained(tmp_path / "whole")
     encoder = AlbertModel.from_pretrained(tmp_path / "whole")
@@ -89,7 +87,7 @@ def test_the_encoder_of_a_pretrained_folder_and_back(tmp_path: Path, inputs: dic
     assert_same(encoder, transformers.AlbertModel.from_pretrained(tmp_path / "encoder").eval(), inputs)
 
 
-def test_dense_gradients_are_transformers(inputs: dict[str, torch.Tensor]) -> None:
+def test_dense_gradients_are_transformers(inputs):
     theirs = shaken(transformers.AlbertForPreTraining(transformers.AlbertConfig(**TINY)))
     ours = AlbertForPreTraining(AlbertConfig(**TINY))
     ours.load_state_dict(theirs.state_dict())
@@ -115,7 +113,7 @@ def test_dense_gradients_are_transformers(inputs: dict[str, torch.Tensor]) -> No
         ("xxlarge", 222_595_584, 223_158_450),
     ],
 )
-def test_published_sizes_count_exactly(size: str, encoder: int, with_heads: int) -> None:
+def test_published_sizes_count_exactly(size, encoder, with_heads):
     config = AlbertConfig.from_size(size)
     assert (config.num_parameters(), config.num_parameters(heads=True)) == (encoder, with_heads)
     foreign = {key: value for key, value in config.to_dict().items() if key not in ("model_type", "parameter_sharing")}

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A saved `AlbertForPreTraining`."""
     torch.manual_seed(0)
     config = AlbertConfig(
@@ -28,9 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_what_is_written_wrongly_is_not_left_behind(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_wrongly_is_not_left_behind(folder, tmp_path, monkeypatch):
     """One bit of one tensor, between reading and writing."""
 
     def flipped(file: Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -48,7 +46,7 @@ def test_what_is_written_wrongly_is_not_left_behind(
     assert not list(tmp_path.glob(".partial*"))
 
 
-def test_outputs_are_compared_with_transformers(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_are_compared_with_transformers(folder, tmp_path, monkeypatch):
     pytest.importorskip("transformers")
     report = convert(folder, tmp_path / "out")
     assert report.outputs_max_abs_diff is not None
@@ -60,9 +58,7 @@ def test_outputs_are_compared_with_transformers(folder: Path, tmp_path: Path, mo
     assert not (tmp_path / "other").exists()
 
 
-def test_outputs_that_nobody_can_compute(
-    golden: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_that_nobody_can_compute(golden, folder, tmp_path, monkeypatch):
     report = convert(golden / "tf1" / "squad_v2", tmp_path / "beams")
     assert report.outputs_max_abs_diff is None
     assert any("transformers has no AlbertForBeam" in note for note in report.notes)

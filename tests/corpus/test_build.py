@@ -30,7 +30,7 @@ def small_batches(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> Path:
+def built(tmp_path_factory):
     """`corpus`, twelve files in three formats, about 500 kB: duplicates across files, empty documents, single sentences;
     and `store`."""
     folder, rng = tmp_path_factory.mktemp("made"), random.Random(0)
@@ -55,7 +55,7 @@ def built(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def corpus(built, tmp_path) -> Path:
+def corpus(built, tmp_path):
     """A copy of the corpus, which may be changed."""
     shutil.copytree(built / "corpus", tmp_path / "corpus")
     return tmp_path / "corpus"

@@ -23,7 +23,7 @@ SETTINGS = BuildSettings(shard_tokens=20_000)
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
+def corpus(tmp_path_factory):
     """1 MB in two formats: duplicates within and across files, faulty bytes, files of many sizes."""
     folder = tmp_path_factory.mktemp("corpus")
 
@@ -40,7 +40,7 @@ def corpus(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def expected(corpus, tmp_path_factory) -> dict[str, bytes]:
+def expected(corpus, tmp_path_factory):
     out = tmp_path_factory.mktemp("local") / "store"
     build_store([corpus], out, WordTokenizer(), SETTINGS, errors="replace")
     return bytes_below(out)

@@ -34,7 +34,7 @@ def build(text: Path, **settings):
 @pytest.mark.parametrize(
     ("separator", "first"), [("\n", "`--format paragraphs` if each"), ("\n\n", "`--sentences split` if blank")]
 )
-def test_paragraphs_in_lines_stop_the_build(tmp_path: Path, sentences: list[str], separator: str, first: str) -> None:
+def test_paragraphs_in_lines_stop_the_build(tmp_path, sentences, separator, first):
     text = write_lines(tmp_path, paragraphs(sentences), separator)
     with pytest.raises(DataError, match=rf"(?s)doubtful.*6\.0 sentences.*hint: add {first}"):
         build(text)
@@ -42,13 +42,13 @@ def test_paragraphs_in_lines_stop_the_build(tmp_path: Path, sentences: list[str]
 
 
 @pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
-def test_what_the_hint_says_keeps_every_sentence(tmp_path: Path, sentences: list[str]) -> None:
+def test_what_the_hint_says_keeps_every_sentence(tmp_path, sentences):
     text = write_lines(tmp_path, paragraphs(sentences))
     report, store = build(text, format="paragraphs")
     assert (report.documents, store.num_sentences, report.warnings) == (20, 120, ())
 
 
-def test_a_line_that_is_said_to_be_a_sentence_is_one(tmp_path: Path) -> None:
+def test_a_line_that_is_said_to_be_a_sentence_is_one(tmp_path):
     report, store = build(write_lines(tmp_path, paragraphs(SENTENCES, 12)), sentences="lines")
     assert store.num_sentences == 10
     assert "a line has 132 tokens on average" in report.warnings[0]
@@ -56,23 +56,23 @@ def test_a_line_that_is_said_to_be_a_sentence_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
-def test_a_sentence_a_line_is_built_as_before(tmp_path: Path, sentences: list[str]) -> None:
+def test_a_sentence_a_line_is_built_as_before(tmp_path, sentences):
     report, store = build(write_lines(tmp_path, sentences))
     assert (store.num_sentences, report.warnings) == (120, ())
 
 
-def test_a_single_line_of_any_length_is_noticed(tmp_path: Path) -> None:
+def test_a_single_line_of_any_length_is_noticed(tmp_path):
     layout = line_layout(find_inputs([write_lines(tmp_path, [" ".join(SENTENCES * 40)])]), BuildSettings())
     assert layout is not None
     assert layout.paragraphs
     assert layout.characters == pytest.approx(1 << 16, rel=0.01)
 
 
-def test_little_text_says_nothing(tmp_path: Path) -> None:
+def test_little_text_says_nothing(tmp_path):
     assert line_layout(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES[:12]))]), BuildSettings()) is None
 
 
-def test_settings_for_callers_that_cannot_ask(tmp_path: Path) -> None:
+def test_settings_for_callers_that_cannot_ask(tmp_path):
     assert settings_for(find_inputs([write_lines(tmp_path, SENTENCES)])) == BuildSettings()
     assert settings_for(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES))])) == BuildSettings(
         format="paragraphs"
@@ -84,7 +84,7 @@ def test_settings_for_callers_that_cannot_ask(tmp_path: Path) -> None:
     assert settings_for(files) == both_files
 
 
-def test_long_lines_are_not_joined_when_text_is_unwrapped() -> None:
+def test_long_lines_are_not_joined_when_text_is_unwrapped():
     """An open quotation mark hides the sentences after it, but only to the end of its own paragraph."""
     broken = 'He said "never and left. ' + " ".join(SENTENCES[:6])
     text = "\n".join([broken, *paragraphs(SENTENCES)])

@@ -90,7 +90,7 @@ def test_the_number_of_a_line_in_a_range(tmp_path):
 
 
 @pytest.fixture
-def files(tmp_path) -> list:
+def files(tmp_path):
     for i in range(5):
         (tmp_path / f"a{i}.txt").write_text("\n\n".join(f"Small file {i}.\nDocument {j}." for j in range(9)))
     (tmp_path / "b.txt").write_text("\n\n".join(f"Large file, {i}.\nYes." for i in range(400)))

@@ -24,7 +24,7 @@ SETTINGS = BuildSettings(shard_tokens=300)
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ALBERTKIT_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -38,7 +38,7 @@ def memory():
 
 
 @pytest.fixture
-def text(tmp_path) -> Path:
+def text(tmp_path):
     (tmp_path / "in.txt").write_text("\n\n".join(f"Document {i} begins.\nIt ends." for i in range(200)))
     return tmp_path / "in.txt"
 

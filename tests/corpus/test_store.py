@@ -28,7 +28,7 @@ def make(folder: Path, text: str, vocab_size: int = 5000, **options) -> TokenSto
 
 
 @pytest.fixture
-def store(tmp_path) -> TokenStore:
+def store(tmp_path):
     return make(tmp_path, "\n\n".join(f"Document {i} begins.\nIt ends {i * i}." for i in range(200)), shard_tokens=500)
 
 

@@ -1,7 +1,5 @@
 """Random models and batches for the engines, and what this processor can do."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
@@ -14,7 +12,7 @@ PIECES = 300
 
 
 @pytest.fixture(params=["bf16", "int8"])
-def precision(request: pytest.FixtureRequest) -> str:
+def precision(request):
     """bf16 and int8 with packed weights, where the processor and numba have what they need."""
     if reason := engine.lacking(request.param):
         pytest.skip(reason)
@@ -22,7 +20,7 @@ def precision(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def make_model() -> Callable[..., AlbertModel]:
+def make_model():
     """`make_model(**configuration changes)`: every parameter random, also those that start as 0 or 1."""
 
     def make(**changes: object) -> AlbertModel:
@@ -41,7 +39,7 @@ def make_model() -> Callable[..., AlbertModel]:
 
 
 @pytest.fixture
-def batch() -> PackedBatch:
+def batch():
     """Seven sequences of `LENGTHS`, unsorted."""
     return packed(LENGTHS)
 

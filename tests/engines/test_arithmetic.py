@@ -27,7 +27,7 @@ def activated(values, top, squares, peaks, indices, excess, out):
     return activated_to_uint8(values, top, squares, peaks, indices, excess, out)
 
 
-def test_rows_in_uint8_are_within_half_a_step() -> None:
+def test_rows_in_uint8_are_within_half_a_step():
     rows = single(8, 100) * torch.logspace(-12, 6, 8)[:, None]
     rows[3] = 0
     out, scale = torch.empty(8, 100, dtype=torch.uint8), torch.empty(8)
@@ -43,7 +43,7 @@ ACTIVATIONS = (lambda x: F.gelu(x, approximate="tanh"), F.gelu, F.relu)
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("width", [48, 256])
-def test_activations_in_uint8(activation, width: int) -> None:
+def test_activations_in_uint8(activation, width):
     for row in range(4):
         inputs = 3 * single(width)
         if row == 2:  # outliers
@@ -65,7 +65,7 @@ def test_activations_in_uint8(activation, width: int) -> None:
 
 
 @pytest.mark.parametrize("max_tokens", [64, 512, 10_000])
-def test_chunks_are_whole_sequences(max_tokens: int) -> None:
+def test_chunks_are_whole_sequences(max_tokens):
     lengths = (*RANDOM.integers(1, 60, 100).tolist(), 700, 3)
     chunks = list(split_batch(lengths, max_tokens))
     assert [start for start, _, _ in chunks] == [0, *(end for _, end, _ in chunks[:-1])]

@@ -18,7 +18,7 @@ MakeModel = Callable[..., AlbertModel]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_padding_behind_a_batch_changes_nothing(make_model: MakeModel, lengths: tuple[int, ...]) -> None:
+def test_padding_behind_a_batch_changes_nothing(make_model, lengths):
     model, batch = make_model(max_position_embeddings=256), packed(lengths)
     positions = torch.tensor([0, sum(lengths) - 1, 0])
     shape = Shape.around(batch, positions)
@@ -46,7 +46,7 @@ def test_padding_behind_a_batch_changes_nothing(make_model: MakeModel, lengths: 
     torch.testing.assert_close(output.pooled[: len(lengths)], expected.pooled, atol=1e-5, rtol=0)
 
 
-def test_changed_and_replaced_weights_are_noticed(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_and_replaced_weights_are_noticed(make_model, monkeypatch):
     """On the CPU, where nothing is recorded: a batch of no shape, because the model reads few tokens."""
     monkeypatch.setattr(torch.cuda, "Event", lambda: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
@@ -65,7 +65,7 @@ def test_changed_and_replaced_weights_are_noticed(make_model: MakeModel, monkeyp
 
 
 @pytest.fixture
-def on_cuda(make_model: MakeModel) -> AlbertModel:
+def on_cuda(make_model):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     return make_model(max_position_embeddings=256).to("cuda")
@@ -84,7 +84,7 @@ def check(engine: Engine, plain: ModelEngine, lengths: tuple[int, ...], seed: in
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["fp32", "bf16"])
-def test_a_graph_computes_what_the_model_does(on_cuda: AlbertModel, kind: str) -> None:
+def test_a_graph_computes_what_the_model_does(on_cuda, kind):
     engine, plain = load_engine(on_cuda, kind), ModelEngine(on_cuda, kind)
     assert isinstance(engine, GraphEngine)
     assert not engine.notes
@@ -95,7 +95,7 @@ def test_a_graph_computes_what_the_model_does(on_cuda: AlbertModel, kind: str) -
 
 
 @pytest.mark.gpu
-def test_a_result_stays_when_the_next_batch_runs(on_cuda: AlbertModel) -> None:
+def test_a_result_stays_when_the_next_batch_runs(on_cuda):
     engine, batch = load_engine(on_cuda, "bf16"), packed((30, 40)).to("cuda")
     results = [engine.encode(batch).hidden for _ in range(3)]
     copied = results[2].clone()
@@ -105,7 +105,7 @@ def test_a_result_stays_when_the_next_batch_runs(on_cuda: AlbertModel) -> None:
 
 
 @pytest.mark.gpu
-def test_changed_weights_are_used(on_cuda: AlbertModel) -> None:
+def test_changed_weights_are_used(on_cuda):
     engine, plain = load_engine(on_cuda, "bf16"), ModelEngine(on_cuda, "bf16")
     for _ in range(3):
         check(engine, plain, (30, 40))
@@ -117,7 +117,7 @@ def test_changed_weights_are_used(on_cuda: AlbertModel) -> None:
 
 
 @pytest.mark.gpu
-def test_several_threads_and_more_shapes_than_are_kept(on_cuda: AlbertModel) -> None:
+def test_several_threads_and_more_shapes_than_are_kept(on_cuda):
     engine, plain = load_engine(on_cuda, "bf16"), ModelEngine(on_cuda, "bf16")
 
     def work(number: int) -> None:
@@ -131,7 +131,7 @@ def test_several_threads_and_more_shapes_than_are_kept(on_cuda: AlbertModel) -> 
 
 
 @pytest.mark.gpu
-def test_what_cannot_be_recorded_is_launched_one_by_one(on_cuda: AlbertModel, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_recorded_is_launched_one_by_one(on_cuda, caplog):
     class Waiting(torch.nn.Linear):
         def forward(self, input: torch.Tensor) -> torch.Tensor:
             output = super().forward(input.to(self.weight.dtype)).to(input.dtype)

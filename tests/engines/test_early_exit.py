@@ -25,7 +25,7 @@ UNREACHED = 100  # layers of patience
 
 
 @pytest.fixture
-def batch() -> PackedBatch:
+def batch():
     """Sequences enough to wait for others, in no order of length."""
     rng = np.random.default_rng(0)
     rows = [rng.integers(5, 300, length).tolist() for length in rng.integers(2, 64, 60)]
@@ -33,7 +33,7 @@ def batch() -> PackedBatch:
 
 
 @pytest.fixture
-def model(make_model: MakeModel) -> AlbertModel:
+def model(make_model):
     return make_model()
 
 
@@ -44,7 +44,7 @@ def some_exits(model: AlbertModel, patience: int = 0, threshold: float = 0.0) ->
 
 
 @pytest.fixture
-def logits_of_every_layer(model: AlbertModel, batch: PackedBatch, tmp_path) -> Tensor:
+def logits_of_every_layer(model, batch, tmp_path):
     """What classifiers say after each layer, of states that transformers computed: [N, L, C]."""
     model.save_pretrained(tmp_path / "model")
     peer = transformers.AlbertModel.from_pretrained(tmp_path / "model").eval()
@@ -93,28 +93,24 @@ def check(engine: Engine, batch: PackedBatch, exits: Exits, logits: Tensor, thre
 
 @pytest.mark.parametrize("rule", [{"patience": 1}, {"patience": 2}, {"threshold": 0.4}, {"threshold": 0.8}])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_sequences_leave_by_the_rule(
-    model: AlbertModel, batch: PackedBatch, logits_of_every_layer: Tensor, rule: dict, threads: int
-) -> None:
+def test_sequences_leave_by_the_rule(model, batch, logits_of_every_layer, rule, threads):
     exits = some_exits(model, **rule)
     assert len(set(layers_by_hand(logits_of_every_layer, exits))) > 1
     check(load_engine(model, "fp32"), batch, exits, logits_of_every_layer, threads)
 
 
 @pytest.mark.parametrize("rule", [{"patience": 1}, {"threshold": 0.4}])
-def test_the_model_itself_does_the_same(
-    model: AlbertModel, batch: PackedBatch, logits_of_every_layer: Tensor, rule: dict
-) -> None:
+def test_the_model_itself_does_the_same(model, batch, logits_of_every_layer, rule):
     check(ModelEngine(model, "fp32"), batch, some_exits(model, **rule), logits_of_every_layer)
 
 
-def test_packed_weights(model: AlbertModel, batch: PackedBatch, logits_of_every_layer: Tensor, precision: str) -> None:
+def test_packed_weights(model, batch, logits_of_every_layer, precision):
     exited = load_engine(model, precision).exit_early(batch, some_exits(model, patience=1))
     expected = logits_of_every_layer[torch.arange(batch.num_sequences), exited.layers - 1]
     assert F.cosine_similarity(exited.logits, expected, dim=1).min() > {"bf16": 0.999, "int8": 0.99}[precision]
 
 
-def test_nobody_leaves_early(model: AlbertModel, batch: PackedBatch, precision: str) -> None:
+def test_nobody_leaves_early(model, batch, precision):
     engine, exits = load_engine(model, precision), some_exits(model, patience=UNREACHED)
     exited = engine.exit_early(batch, exits)
     assert set(exited.layers.tolist()) == {LAYERS}
@@ -123,20 +119,20 @@ def test_nobody_leaves_early(model: AlbertModel, batch: PackedBatch, precision: 
     torch.testing.assert_close(exited.logits, expected, atol=2e-5, rtol=1e-5)
 
 
-def test_all_leave_at_once(model: AlbertModel, batch: PackedBatch, logits_of_every_layer: Tensor) -> None:
+def test_all_leave_at_once(model, batch, logits_of_every_layer):
     exited = load_engine(model, "fp32").exit_early(batch, some_exits(model, threshold=2.0))
     assert set(exited.layers.tolist()) == {1}
     torch.testing.assert_close(exited.logits, logits_of_every_layer[:, 0], atol=1e-4, rtol=1e-4)
 
 
 @pytest.fixture(params=["fp32", "bf16", "int8"])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     if reason := fused.lacking(request.param):
         pytest.skip(reason)
     return request.param
 
 
-def test_bits_depend_on_neither_threads_nor_company(model: AlbertModel, batch: PackedBatch, kind: str) -> None:
+def test_bits_depend_on_neither_threads_nor_company(model, batch, kind):
     engine, exits = load_engine(model, kind), some_exits(model, patience=1)
     expected = with_threads(1, lambda: engine.exit_early(batch, exits))
     ids = [part.tolist() for part in batch.input_ids.split(batch.lengths)]
@@ -151,7 +147,7 @@ def test_bits_depend_on_neither_threads_nor_company(model: AlbertModel, batch: P
         assert torch.equal(exited.logits.flip(0), expected.logits)
 
 
-def test_a_sequence_longer_than_the_room_and_one_alone(make_model: MakeModel) -> None:
+def test_a_sequence_longer_than_the_room_and_one_alone(make_model):
     model = make_model(max_position_embeddings=700)
     engine, exits = load_engine(model, "fp32"), some_exits(model, threshold=0.5)
     rows = [[7] * 600, [8] * 3, [9] * 600]
@@ -167,7 +163,7 @@ def test_a_sequence_longer_than_the_room_and_one_alone(make_model: MakeModel) ->
     [{"hidden_size": 96, "intermediate_size": 200}, {"num_attention_heads": 16, "hidden_act": "relu"}],
     ids=str,
 )
-def test_shapes_that_are_not_round(make_model: MakeModel, batch: PackedBatch, kind: str, changes: dict) -> None:
+def test_shapes_that_are_not_round(make_model, batch, kind, changes):
     model = make_model(**changes)
     exits = some_exits(model, patience=1)
     exited, plain = (
@@ -178,7 +174,7 @@ def test_shapes_that_are_not_round(make_model: MakeModel, batch: PackedBatch, ki
     assert F.cosine_similarity(exited.logits[agreed], plain.logits[agreed], dim=1).min() > 0.98
 
 
-def test_a_feed_forward_block_in_halves(make_model: MakeModel, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feed_forward_block_in_halves(make_model, kind, monkeypatch):
     """With few rows, two threads divide the block; the bits are those of one thread."""
     model, halves = make_model(intermediate_size=1600), []
     plan = fused.new_member_state
@@ -189,7 +185,7 @@ def test_a_feed_forward_block_in_halves(make_model: MakeModel, kind: str, monkey
     assert [state.halves.any() for state in halves][:2] == [False, True]
 
 
-def test_several_callers_at_once(model: AlbertModel, kind: str) -> None:
+def test_several_callers_at_once(model, kind):
     engine, exits = load_engine(model, kind), some_exits(model, patience=1)
     batches = [packed((3 + n, 64, 20), seed=n) for n in range(8)]
     expected = [engine.exit_early(batch, exits) for batch in batches]
@@ -200,9 +196,7 @@ def test_several_callers_at_once(model: AlbertModel, kind: str) -> None:
         )
 
 
-def test_one_member_does_what_others_have_taken(
-    model: AlbertModel, batch: PackedBatch, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_member_does_what_others_have_taken(model, batch, kind, monkeypatch):
     engine, exits = load_engine(model, kind), some_exits(model, patience=1)
     expected, compiled = engine.exit_early(batch, exits), fused.run_until_sure
 
@@ -215,7 +209,7 @@ def test_one_member_does_what_others_have_taken(
     assert all(map(torch.equal, exited, expected))
 
 
-def test_entropy_of_one_certain_class_is_none() -> None:
+def test_entropy_of_one_certain_class_is_none():
     assert entropy_share(np.array([200.0, 0.0, -200.0], np.float32)) == 0
     assert entropy_share(np.zeros(3, np.float32)) == pytest.approx(1)
     assert entropy_share(np.zeros(1, np.float32)) == 0

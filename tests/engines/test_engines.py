@@ -3,7 +3,6 @@
 import copy
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,7 +45,7 @@ def in_fp32(model: AlbertModel, batch: PackedBatch) -> Tensor:
 @pytest.mark.parametrize("name", GOLDEN)
 @pytest.mark.parametrize("requested", ["fp32", "bf16", "int8"])
 @pytest.mark.filterwarnings("ignore:head size")
-def test_the_last_states_that_transformers_printed(golden: Path, name: str, requested: str) -> None:
+def test_the_last_states_that_transformers_printed(golden, name, requested):
     folder = golden / "hf" / name
     model = AlbertModel.from_pretrained(folder, allow_missing=("pooler",))
     inputs = {key: torch.from_numpy(array) for key, array in np.load(folder / "inputs.npz").items()}
@@ -66,7 +65,7 @@ def test_the_last_states_that_transformers_printed(golden: Path, name: str, requ
 # --- the model's own --------------------------------------------------------------------------------------------------
 
 
-def test_fp32_is_the_model(make_model: MakeModel, batch: PackedBatch) -> None:
+def test_fp32_is_the_model(make_model, batch):
     model = make_model(hidden_dropout_prob=0.5).train()
     output = load_engine(model, "fp32").encode(batch)
     assert model.training  # as it was, and yet nothing was dropped
@@ -84,7 +83,7 @@ def test_fp32_is_the_model(make_model: MakeModel, batch: PackedBatch) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_every_configuration(make_model: MakeModel, batch: PackedBatch, precision: str, changes: dict) -> None:
+def test_every_configuration(make_model, batch, precision, changes):
     model = make_model(**changes)
     engine = load_engine(model, precision)
     assert isinstance(engine, FusedEngine)
@@ -95,7 +94,7 @@ def test_every_configuration(make_model: MakeModel, batch: PackedBatch, precisio
     assert worst_cosine(output.pooled, torch.tanh(model.pooler(expected[batch.starts]))) > WORST[precision]
 
 
-def test_the_comparison_notices(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
+def test_the_comparison_notices(make_model, batch, precision):
     model = make_model()
     engine = load_engine(model, precision)
     engine.follows_weights = False
@@ -104,7 +103,7 @@ def test_the_comparison_notices(make_model: MakeModel, batch: PackedBatch, preci
     assert worst_cosine(engine.encode(batch).hidden, in_fp32(model, batch)) < WORST[precision]
 
 
-def test_positions_of_the_last_layer(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
+def test_positions_of_the_last_layer(make_model, batch, precision):
     engine = load_engine(make_model(), precision)
     everywhere = engine.encode(batch)
     for positions in (torch.tensor([150, 3, 3, 40]), batch.offsets[1:] - 1, batch.offsets[:0]):
@@ -113,9 +112,7 @@ def test_positions_of_the_last_layer(make_model: MakeModel, batch: PackedBatch, 
         torch.testing.assert_close(output.pooled, everywhere.pooled, atol=1e-5, rtol=0)
 
 
-def test_a_text_has_the_same_vector_alone_and_in_company(
-    make_model: MakeModel, batch: PackedBatch, precision: str
-) -> None:
+def test_a_text_has_the_same_vector_alone_and_in_company(make_model, batch, precision):
     engine = load_engine(make_model(), precision)
     together = engine.encode(batch).hidden.split(batch.lengths)
     for start, length, states in zip(batch.starts.tolist(), batch.lengths, together, strict=True):
@@ -125,14 +122,14 @@ def test_a_text_has_the_same_vector_alone_and_in_company(
         assert worst_cosine(engine.encode(alone).hidden, states) > 0.99995
 
 
-def test_a_copy_packs_its_own_weights(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
+def test_a_copy_packs_its_own_weights(make_model, batch, precision):
     engine = load_engine(make_model(), precision)
     expected = engine.encode(batch).hidden
     for duplicate in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
         assert torch.equal(duplicate.encode(batch).hidden, expected)
 
 
-def test_threads_and_chunks_change_nothing(make_model: MakeModel, precision: str) -> None:
+def test_threads_and_chunks_change_nothing(make_model, precision):
     batch = PackedBatch.from_sequences([[5 + n % 200] * (1 + n % 60) for n in range(60)])
     engine = load_engine(make_model(), precision)
     before = torch.get_num_threads()
@@ -147,7 +144,7 @@ def test_threads_and_chunks_change_nothing(make_model: MakeModel, precision: str
     assert worst_cosine(shared.hidden, alone.hidden) > 0.99995
 
 
-def test_int8_of_base_as_it_is_used(precision: str) -> None:
+def test_int8_of_base_as_it_is_used(precision):
     torch.manual_seed(0)
     config = AlbertConfig.from_size("base", vocab_size=300, num_hidden_layers=3, max_position_embeddings=64)
     model = AlbertModel(config).eval()
@@ -158,7 +155,7 @@ def test_int8_of_base_as_it_is_used(precision: str) -> None:
     assert worst_cosine(states, expected) > 0.9995
 
 
-def test_outliers_of_trained_models_are_kept(make_model: MakeModel, batch: PackedBatch, precision: str) -> None:
+def test_outliers_of_trained_models_are_kept(make_model, batch, precision):
     if precision != "int8":
         pytest.skip("only int8 treats them apart")
     model = make_model()
@@ -175,14 +172,14 @@ def test_outliers_of_trained_models_are_kept(make_model: MakeModel, batch: Packe
 # --- what is not there ------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_precision_is_named(make_model: MakeModel) -> None:
+def test_an_unknown_precision_is_named(make_model):
     with pytest.raises(ConfigError, match="fp8") as caught:
         load_engine(make_model(), "fp8")  # type: ignore[arg-type]
     assert caught.value.slug == "unknown-name"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_weights_that_are_no_numbers_stay_so(make_model: MakeModel, precision: str) -> None:
+def test_weights_that_are_no_numbers_stay_so(make_model, precision):
     """The largest of several scores would pass over them."""
     model = make_model()
     with torch.no_grad():
@@ -193,7 +190,7 @@ def test_weights_that_are_no_numbers_stay_so(make_model: MakeModel, precision: s
     assert engine.encode(packed((5, 3))).hidden.isnan().all()
 
 
-def test_an_older_torch_does_not_hide_what_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_torch_does_not_hide_what_the_processor_has(monkeypatch):
     """torch 2.9 has no `get_capabilities`: every engine was left out there, with a note that the processor lacks it."""
     names = ("avx2", "avx512_dq", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8")
     expected = [processor.has(name) for name in names]
@@ -201,7 +198,7 @@ def test_an_older_torch_does_not_hide_what_the_processor_has(monkeypatch: pytest
     assert [processor.has(name) for name in names] == expected
 
 
-def test_auto_is_never_int8(make_model: MakeModel) -> None:
+def test_auto_is_never_int8(make_model):
     faster = processor.faster_bf16(torch.device("cpu"))
     assert load_engine(make_model()).precision == ("bf16" if faster else "fp32")
 
@@ -213,7 +210,7 @@ def test_auto_is_never_int8(make_model: MakeModel) -> None:
         ("GenuineIntel", {"avx512_bf16"}, False), ("AuthenticAMD", set(), False),
     ],
 )  # fmt: skip
-def test_bf16_counts_where_it_is_faster(maker, sets, faster, tmp_path, monkeypatch) -> None:
+def test_bf16_counts_where_it_is_faster(maker, sets, faster, tmp_path, monkeypatch):
     """Intel's AVX512-BF16 multiplies at half the rate of fp32."""
     (tmp_path / "cpuinfo").write_text(f"vendor_id\t: {maker}\n")
     intel = processor._intel(tmp_path / "cpuinfo")
@@ -222,7 +219,7 @@ def test_bf16_counts_where_it_is_faster(maker, sets, faster, tmp_path, monkeypat
     assert processor.faster_bf16(torch.device("cpu")) is faster
 
 
-def test_a_processor_without_the_instructions(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_without_the_instructions(make_model, monkeypatch):
     monkeypatch.setattr(processor, "has", lambda *names: False)
     engine = load_engine(make_model(), "int8")
     assert engine.precision == "fp32"
@@ -241,9 +238,7 @@ class Wrapped(torch.nn.Module):
         return self.base_layer(values) + 0.5 * values
 
 
-def test_layers_that_are_not_plain_are_run_as_they_are(
-    make_model: MakeModel, batch: PackedBatch, precision: str
-) -> None:
+def test_layers_that_are_not_plain_are_run_as_they_are(make_model, batch, precision):
     for note in ("albert_layers.0.ffn` has hooks", "attention.dense` is a Wrapped"):
         model = make_model()
         layer = model.encoder.albert_layer_groups[0].albert_layers[0]

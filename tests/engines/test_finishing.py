@@ -33,7 +33,7 @@ def finish(sums, count, columns, scale, how, out):
 @pytest.mark.parametrize(
     ("sums", "out_dtype", "allowed"), [("fp32", "fp32", 4e-7), ("fp32", "bf16", 8e-3), ("int8", "fp32", 2e-4)]
 )
-def test_outputs_are_those_of_torch(how: int, sums: str, out_dtype: str, allowed: float) -> None:
+def test_outputs_are_those_of_torch(how, sums, out_dtype, allowed):
     values = F.pad(INPUTS, (0, -len(INPUTS) % COLUMNS)).view(-1, COLUMNS)
     count = len(values)
     row_scale = torch.linspace(0.5, 2, count + 1)
@@ -63,7 +63,7 @@ def exponentials_of(scores, row, length, shares):
 
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 100])
 @pytest.mark.parametrize(("out_dtype", "allowed"), [(torch.float32, 5e-7), (torch.bfloat16, 5e-3)])
-def test_exponentials_of_scores(length: int, out_dtype: torch.dtype, allowed: float) -> None:
+def test_exponentials_of_scores(length, out_dtype, allowed):
     scores = torch.randn(3, 112) * 20 + 1e3
     scores[1, 0] = 1e3 - 500  # underflows
     scores[:, length:] = float("nan")  # left there by a longer text

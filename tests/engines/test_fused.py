@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -43,14 +43,14 @@ RANDOM = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def threads_as_before() -> Iterator[None]:
+def threads_as_before():
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
 
 
 @pytest.fixture(params=["fp32", "bf16", "int8"])
-def numbers(request: pytest.FixtureRequest) -> str:
+def numbers(request):
     """What passes multiply, where the processor can."""
     if reason := fused.lacking(request.param):
         pytest.skip(reason)
@@ -100,7 +100,7 @@ def lay_out(rows, weight, columns, out):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 15, 16, 17, 31, 32])
-def test_a_tile_of_every_shape(numbers: str, count: int) -> None:
+def test_a_tile_of_every_shape(numbers, count):
     torch.manual_seed(0)
     rows, weight = rows_and_weight(numbers, 2 * COLUMNS, 192)
     max_rows, vectors_together = how_tiles_are(rows)
@@ -132,13 +132,13 @@ def test_a_tile_of_every_shape(numbers: str, count: int) -> None:
         assert np.all(out[:, columns:] == -7)
 
 
-def test_parts_of_a_matrix_follow_each_other(numbers: str) -> None:
+def test_parts_of_a_matrix_follow_each_other(numbers):
     _, weight = rows_and_weight(numbers, 5, 200)
     parts = [pack(part) for part in (weight[:, :128], weight[:, 128:])]
     assert np.array_equal(pack(weight, 128), np.concatenate(parts))
 
 
-def test_a_matrix_is_padded_with_zeros() -> None:
+def test_a_matrix_is_padded_with_zeros():
     flat = pack(torch.ones(3, 5))
     assert flat.shape == (64 * 64,)
     assert flat.sum() == 15
@@ -159,7 +159,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @pytest.mark.filterwarnings("ignore:head size")
-def test_shapes_that_are_not_round(make_model: MakeModel, numbers: str, changes: dict) -> None:
+def test_shapes_that_are_not_round(make_model, numbers, changes):
     model, batch = make_model(max_position_embeddings=130, **changes), packed(LENGTHS)
     engine = load_engine(model, numbers)
     assert isinstance(engine, FusedEngine)
@@ -170,7 +170,7 @@ def test_shapes_that_are_not_round(make_model: MakeModel, numbers: str, changes:
     torch.testing.assert_close(engine.encode(batch, positions).hidden, everywhere[positions], atol=1e-6, rtol=0)
 
 
-def test_more_tokens_wanted_than_there_are(make_model: MakeModel, numbers: str) -> None:
+def test_more_tokens_wanted_than_there_are(make_model, numbers):
     """Every token, and first tokens for the pooler besides; some of them again and again."""
     engine, batch = load_engine(make_model(), numbers), packed((1, 3, 2))
     everywhere = engine.encode(batch)
@@ -180,7 +180,7 @@ def test_more_tokens_wanted_than_there_are(make_model: MakeModel, numbers: str) 
         torch.testing.assert_close(output.pooled, everywhere.pooled, atol=1e-6, rtol=0)
 
 
-def test_places_that_are_not_there(make_model: MakeModel, numbers: str) -> None:
+def test_places_that_are_not_there(make_model, numbers):
     engine, batch = load_engine(make_model(), numbers), packed((3, 2))
     for positions in (torch.tensor([5]), torch.tensor([0, -1])):
         with pytest.raises(IndexError, match="the batch has 5 tokens"):
@@ -200,7 +200,7 @@ def check(engine: FusedEngine, model: AlbertModel, batch: PackedBatch, numbers: 
 
 
 @pytest.mark.slow  # half a minute to compile what only such processors use
-def test_int8_without_bfloat16(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_without_bfloat16(make_model, monkeypatch):
     """Intel's Cascade Lake and Ice Lake: attention multiplies fp32 there."""
     if reason := fused.lacking("int8"):
         pytest.skip(reason)
@@ -212,7 +212,7 @@ def test_int8_without_bfloat16(make_model: MakeModel, monkeypatch: pytest.Monkey
     check(engine, model, packed(LENGTHS), "int8")
 
 
-def test_great_scores(make_model: MakeModel, numbers: str) -> None:
+def test_great_scores(make_model, numbers):
     model = make_model()
     attention = model.encoder.albert_layer_groups[0].albert_layers[0].attention
     with torch.no_grad():
@@ -225,7 +225,7 @@ def test_great_scores(make_model: MakeModel, numbers: str) -> None:
         torch.testing.assert_close(states, expected, atol=2e-4, rtol=0)
 
 
-def test_ids_that_the_model_does_not_know(make_model: MakeModel, numbers: str) -> None:
+def test_ids_that_the_model_does_not_know(make_model, numbers):
     from albertkit.errors import DataError
 
     engine = load_engine(make_model(), numbers)
@@ -239,7 +239,7 @@ def test_ids_that_the_model_does_not_know(make_model: MakeModel, numbers: str) -
 
 
 @pytest.fixture(params=[1, 2, 5])
-def threads(request: pytest.FixtureRequest) -> int:
+def threads(request):
     """torch's threads for a test."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
@@ -247,7 +247,7 @@ def threads(request: pytest.FixtureRequest) -> int:
     torch.set_num_threads(before)
 
 
-def test_a_team_computes_what_one_thread_does(make_model: MakeModel, numbers: str, threads: int) -> None:
+def test_a_team_computes_what_one_thread_does(make_model, numbers, threads):
     engine, batch = load_engine(make_model(max_position_embeddings=130), numbers), packed(LENGTHS)
     shared = engine.encode(batch)
     torch.set_num_threads(1)
@@ -256,7 +256,7 @@ def test_a_team_computes_what_one_thread_does(make_model: MakeModel, numbers: st
     assert torch.equal(shared.pooled, alone.pooled)
 
 
-def test_several_callers_at_once(make_model: MakeModel, numbers: str) -> None:
+def test_several_callers_at_once(make_model, numbers):
     engine, batches = load_engine(make_model(), numbers), [packed((3 + n, 64, 20), seed=n) for n in range(8)]
     expected = [engine.encode(batch).hidden for batch in batches]
     with ThreadPoolExecutor(4) as pool:
@@ -309,12 +309,12 @@ def _in_a_team(members: int, behaviour: list[int], phases: int = 200, tasks: int
 
 
 @pytest.mark.parametrize("behaviour", [[0, 0], [0, SLOW], [SLOW, 0, 0], [0, NEVER], [0, NEVER, SLOW]])
-def test_members_finish_whatever_becomes_of_the_others(behaviour: list[int]) -> None:
+def test_members_finish_whatever_becomes_of_the_others(behaviour):
     assert _in_a_team(len(behaviour), behaviour) == _in_a_team(1, [0])
 
 
 @pytest.mark.parametrize("member", [0, 1, 2])
-def test_one_member_does_what_the_others_have_taken(make_model: MakeModel, numbers: str, member: int) -> None:
+def test_one_member_does_what_the_others_have_taken(make_model, numbers, member):
     engine, batch = load_engine(make_model(), numbers), packed((40, 64, 3), seed=3)
     expected = engine.encode(batch).hidden
     compiled = layers.run
@@ -329,7 +329,7 @@ def test_one_member_does_what_the_others_have_taken(make_model: MakeModel, numbe
         assert torch.equal(engine.encode(batch).hidden, expected)
 
 
-def test_profile(make_model: MakeModel, numbers: str) -> None:
+def test_profile(make_model, numbers):
     engine = load_engine(make_model(), numbers)
     torch.set_num_threads(1)  # with more, it is there when the last one has left, which may be after the call
     engine.encode(packed((40, 64, 3), seed=3))
@@ -338,7 +338,7 @@ def test_profile(make_model: MakeModel, numbers: str) -> None:
     assert min(engine.profile.values()) >= 0
 
 
-def test_an_interrupted_call_leaves_the_team_free() -> None:
+def test_an_interrupted_call_leaves_the_team_free():
     team, finished, sizes = ThreadTeam(), threading.Event(), []
 
     def work(member: int, members: int) -> None:
@@ -352,7 +352,7 @@ def test_an_interrupted_call_leaves_the_team_free() -> None:
     assert 3 in sizes
 
 
-def test_a_busy_team_lets_others_work_alone() -> None:
+def test_a_busy_team_lets_others_work_alone():
     team, begun, end, sizes = ThreadTeam(), threading.Event(), threading.Event(), []
 
     def slow(member: int, members: int) -> None:
@@ -368,7 +368,7 @@ def test_a_busy_team_lets_others_work_alone() -> None:
     assert sizes == [(0, 1)]
 
 
-def test_without_threads_one_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_threads_one_does_all(monkeypatch):
     def refuse(*_: object) -> None:
         raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
@@ -379,7 +379,7 @@ def test_without_threads_one_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finished.is_set()
 
 
-def test_many_threads_do_not_share_one_chunk(make_model: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_do_not_share_one_chunk(make_model, monkeypatch):
     engine, batch = load_engine(make_model(max_position_embeddings=130), "fp32"), packed(LENGTHS)
     expected = engine.encode(batch).hidden
     torch.set_num_threads(200)
@@ -412,7 +412,7 @@ assert same and os.waitpid(child, 0)[1] == 0
 """
 
 
-def test_a_process_that_was_forked() -> None:
+def test_a_process_that_was_forked():
     if reason := fused.lacking("fp32"):
         pytest.skip(reason)
     subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120)
@@ -422,7 +422,7 @@ def test_a_process_that_was_forked() -> None:
 
 
 @pytest.fixture
-def forgotten() -> None:
+def forgotten():
     """What was tried before is forgotten, and what is tried in the test, too."""
     fused._tried.cache_clear()
     yield
@@ -430,7 +430,7 @@ def forgotten() -> None:
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_named(monkeypatch):
     real = processor.has
     monkeypatch.setattr(processor, "has", lambda *names: False)
     assert fused.lacking("int8") == "the processor has no avx512_vnni"
@@ -444,7 +444,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_a_system_that_refuses_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_refuses_matrix_registers(monkeypatch):
     if not matrix_tiles.compiled_for():
         pytest.skip("the processor has no AMX")
     monkeypatch.setattr(matrix_tiles, "allowed", lambda: False)
@@ -453,7 +453,7 @@ def test_a_system_that_refuses_matrix_registers(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow  # half a minute to compile what other processors use
-def test_the_same_without_matrix_registers() -> None:
+def test_the_same_without_matrix_registers():
     """Numba told of a processor without AMX: int8's sums are whole numbers, so the states hardly differ."""
     if not matrix_tiles.compiled_for():
         pytest.skip("the processor has no AMX")
@@ -497,7 +497,7 @@ def broken(_: str) -> float:
     raise RuntimeError("no such word\nin line 3")
 
 
-def test_numba_told_of_another_processor() -> None:
+def test_numba_told_of_another_processor():
     """An instruction that LLVM may not use would end the process."""
     code = "from albertkit.engines.cpu import engine as fused; print(fused.lacking('fp32'))"
     environment = {**os.environ, "NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse2"}

@@ -1,6 +1,5 @@
 """Small random models and batches."""
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -14,7 +13,7 @@ LENGTHS = (9, 1, 17, 9, 4)
 
 
 @pytest.fixture
-def make_class() -> Callable[..., PretrainedAlbert]:
+def make_class():
     """`make_class(class, **configuration changes)`: a random model in evaluation mode."""
 
     def make(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
@@ -25,13 +24,13 @@ def make_class() -> Callable[..., PretrainedAlbert]:
 
 
 @pytest.fixture
-def make_model(make_class: Callable[..., PretrainedAlbert]) -> Callable[..., PretrainedAlbert]:
+def make_model(make_class):
     """`make_model(**configuration changes)`: a random `AlbertForPreTraining` in evaluation mode."""
     return partial(make_class, AlbertForPreTraining)
 
 
 @pytest.fixture
-def padded() -> dict[str, torch.Tensor]:
+def padded():
     """Arguments of a padded forward pass with labels, sequences of `LENGTHS`."""
     generator = torch.Generator().manual_seed(2)
     shape = (len(LENGTHS), max(LENGTHS))
@@ -48,7 +47,7 @@ def padded() -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def packed(padded: dict[str, torch.Tensor]) -> PackedBatch:
+def packed(padded):
     """The same as a packed batch."""
     return PackedBatch.from_padded(
         padded["input_ids"], padded["attention_mask"], padded["token_type_ids"],

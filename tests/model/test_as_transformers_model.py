@@ -1,8 +1,5 @@
 """Our classes in the place of transformers': its arguments, methods and configurations, with the same outputs."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from small_models import padded_inputs, tiny_config
@@ -10,20 +7,19 @@ from small_models import padded_inputs, tiny_config
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, ConfigError
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel
-from albertkit.tokenizer import AlbertTokenizer
 
 transformers = pytest.importorskip("transformers")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     torch.manual_seed(0)
     AlbertForSequenceClassification(tiny_config(num_labels=3)).save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
 
 @pytest.fixture
-def pair(folder: Path) -> tuple[Any, Any]:
+def pair(folder):
     """Ours and theirs, of the same weights."""
     return AlbertForSequenceClassification.from_pretrained(
         pretrained_model_name_or_path=folder
@@ -31,7 +27,7 @@ def pair(folder: Path) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("source", ["file", "from_pretrained", "config"])
-def test_what_is_returned_may_stand_in_the_configuration(folder: Path, source: str) -> None:
+def test_what_is_returned_may_stand_in_the_configuration(folder, source):
     settings = {"output_hidden_states": True, "output_attentions": True}
     kind = "AlbertForSequenceClassification"
     if source == "file":
@@ -56,13 +52,13 @@ def test_what_is_returned_may_stand_in_the_configuration(folder: Path, source: s
         assert list(ours(**inputs, output_hidden_states=False, output_attentions=False)) == ["logits"]
 
 
-def test_tuples_may_stand_in_the_configuration(folder: Path) -> None:
+def test_tuples_may_stand_in_the_configuration(folder):
     model = AlbertForSequenceClassification.from_pretrained(folder, return_dict=False)
     assert isinstance(model(**padded_inputs()), tuple)
     assert model(**padded_inputs(), return_dict=True).logits.shape == (3, 3)
 
 
-def test_a_model_is_made_of_transformers_configuration() -> None:
+def test_a_model_is_made_of_transformers_configuration():
     values = {k: v for k, v in tiny_config().to_dict().items() if k != "parameter_sharing"}
     theirs = transformers.AlbertForSequenceClassification(transformers.AlbertConfig(**values, num_labels=4)).eval()
     ours = AlbertForSequenceClassification(transformers.AlbertConfig(**values, num_labels=4)).eval()
@@ -80,7 +76,7 @@ def test_a_model_is_made_of_transformers_configuration() -> None:
         AlbertModel({"hidden_size": 64})
 
 
-def test_arguments_of_transformers_4_are_read(pair: tuple[Any, Any]) -> None:
+def test_arguments_of_transformers_4_are_read(pair):
     ours, theirs = pair
     inputs = padded_inputs()
     types = inputs["token_type_ids"][:1]
@@ -92,7 +88,7 @@ def test_arguments_of_transformers_4_are_read(pair: tuple[Any, Any]) -> None:
         ours(**inputs, head_mask=torch.ones(3, 2))
 
 
-def test_a_trace_computes_as_transformers_model(pair: tuple[Any, Any]) -> None:
+def test_a_trace_computes_as_transformers_model(pair):
     ours, theirs = pair
     inputs = padded_inputs()
     order = ("input_ids", "attention_mask", "token_type_ids")
@@ -104,7 +100,7 @@ def test_a_trace_computes_as_transformers_model(pair: tuple[Any, Any]) -> None:
     torch.testing.assert_close(traced(*(flipped[name] for name in order))[0], expected, atol=1e-5, rtol=0)
 
 
-def test_prompt_tuning_computes_as_with_transformers_model(pair: tuple[Any, Any]) -> None:
+def test_prompt_tuning_computes_as_with_transformers_model(pair):
     peft = pytest.importorskip("peft")
     logits = []
     for model in pair:
@@ -116,7 +112,7 @@ def test_prompt_tuning_computes_as_with_transformers_model(pair: tuple[Any, Any]
     torch.testing.assert_close(logits[0], logits[1], atol=1e-5, rtol=0)
 
 
-def test_embeddings_are_replaced_and_stay_tied() -> None:
+def test_embeddings_are_replaced_and_stay_tied():
     model = AlbertForMaskedLM(tiny_config())
     table = torch.nn.Embedding(90, 16)
     model.set_input_embeddings(table)
@@ -131,7 +127,7 @@ def test_embeddings_are_replaced_and_stay_tied() -> None:
     assert not model(**padded_inputs()).logits.requires_grad
 
 
-def test_saving_takes_transformers_keywords(folder: Path, tmp_path: Path) -> None:
+def test_saving_takes_transformers_keywords(folder, tmp_path):
     model = AlbertForSequenceClassification.from_pretrained(folder)
     doubled = {name: 2 * tensor for name, tensor in model.state_dict().items()}
     model.save_pretrained(tmp_path / "two", state_dict=doubled, safe_serialization=True, max_shard_size="5GB")
@@ -144,7 +140,7 @@ def test_saving_takes_transformers_keywords(folder: Path, tmp_path: Path) -> Non
             model.save_pretrained(tmp_path / "none", **keywords)
 
 
-def test_transformers_collator_pads_as_with_its_own_tokenizer(tiny_tokenizer: AlbertTokenizer, tmp_path: Path) -> None:
+def test_transformers_collator_pads_as_with_its_own_tokenizer(tiny_tokenizer, tmp_path):
     tiny_tokenizer.save_pretrained(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = ["the quick brown fox", "a dog", "서울 에서"]

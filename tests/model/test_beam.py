@@ -1,7 +1,5 @@
 """Google's SQuAD 2 model against what google-research/albert printed (golden `tf1/squad_v2`)."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -37,7 +35,7 @@ def their_name(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def model(golden: Path) -> AlbertForBeamQuestionAnswering:
+def model(golden):
     folder = golden / "tf1" / "squad_v2"
     loaded = AlbertForBeamQuestionAnswering(AlbertConfig.from_pretrained(folder)).eval()
     bundle = TensorBundle.open(folder / "model.ckpt-3")
@@ -54,7 +52,7 @@ def model(golden: Path) -> AlbertForBeamQuestionAnswering:
 
 
 @pytest.fixture(scope="module")
-def arrays(golden: Path) -> tuple[Tensors, Tensors]:
+def arrays(golden):
     folder = golden / "tf1" / "squad_v2"
     inputs, outputs = (
         {name: torch.from_numpy(array) for name, array in np.load(folder / file).items()}
@@ -84,21 +82,19 @@ def assert_beams(outputs: dict[str, torch.Tensor], expected: Tensors, tolerance:
     torch.testing.assert_close(outputs["cls_logits"], expected["cls_logits"], atol=tolerance, rtol=tolerance)
 
 
-def test_beams(model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]) -> None:
+def test_beams(model, arrays):
     inputs, expected = arrays
     assert_beams(model(**arguments(inputs)), expected)
 
 
-def test_beams_of_a_packed_batch(model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]) -> None:
+def test_beams_of_a_packed_batch(model, arrays):
     inputs, expected = arrays
     mask = inputs["input_mask"] == 1
     batch = PackedBatch.from_padded(inputs["input_ids"], mask, inputs["segment_ids"])
     assert_beams(model.packed_beams(batch, inputs["p_mask"][mask]), expected)
 
 
-def test_training_loss_and_ends_given_the_start(
-    model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]
-) -> None:
+def test_training_loss_and_ends_given_the_start(model, arrays):
     inputs, expected = arrays
     labels = {name: inputs[name] for name in ("start_positions", "end_positions", "is_impossible")}
     output = model(**arguments(inputs), **labels)
@@ -116,9 +112,7 @@ def test_training_loss_and_ends_given_the_start(
     torch.testing.assert_close(model(**arguments(inputs), **without).loss, spans / 2, atol=1e-5, rtol=0)
 
 
-def test_any_one_perturbed_weight_is_noticed(
-    model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]
-) -> None:
+def test_any_one_perturbed_weight_is_noticed(model, arrays):
     inputs, expected = arrays
     labels = {name: inputs[name] for name in ("start_positions", "end_positions", "is_impossible")}
     # These, and the key's bias, add the same to everything a softmax is taken over.
@@ -136,9 +130,7 @@ def test_any_one_perturbed_weight_is_noticed(
         assert (loss - expected["total_loss"]).abs() > 1e-5, name
 
 
-def test_a_forbidden_position_is_never_predicted(
-    model: AlbertForBeamQuestionAnswering, arrays: tuple[Tensors, Tensors]
-) -> None:
+def test_a_forbidden_position_is_never_predicted(model, arrays):
     inputs, _ = arrays
     inputs_with_mask = arguments(inputs)
     best = model(**inputs_with_mask).start_top_index[:, 0]

@@ -7,7 +7,7 @@ import io
 
 import pytest
 import torch
-from small_models import CLASSES, Make, gradients, sequences
+from small_models import CLASSES, gradients, sequences
 from torch.export import Dim
 
 from albertkit.model import (
@@ -47,7 +47,7 @@ def inputs_for(model_class: type[PretrainedAlbert], rows: int, width: int) -> di
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
-def test_the_packed_losses_are_one_graph_for_all_batches(make_class: Make, backend: str) -> None:
+def test_the_packed_losses_are_one_graph_for_all_batches(make_class, backend):
     """`aot_eager` traces the backward pass too, as the compilers behind `torch.compile` get it."""
     model = make_class(AlbertForPreTraining, num_hidden_layers=2).train()
     compiled = torch.compile(model.pretraining_losses, fullgraph=True, backend=backend)
@@ -62,7 +62,7 @@ def test_the_packed_losses_are_one_graph_for_all_batches(make_class: Make, backe
 
 
 @pytest.mark.parametrize("model_class", CASES)
-def test_a_padded_pass_is_one_graph(make_class: Make, model_class: type[PretrainedAlbert]) -> None:
+def test_a_padded_pass_is_one_graph(make_class, model_class):
     model = make_class(model_class, num_labels=3, num_hidden_layers=2)
     compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
     for rows, width in ((3, 11), (2, 20), (5, 7)):
@@ -84,9 +84,7 @@ def test_a_padded_pass_is_one_graph(make_class: Make, model_class: type[Pretrain
 
 @pytest.mark.parametrize("strict", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("model_class", CASES)
-def test_exported_programs_take_any_batch_and_length(
-    make_class: Make, model_class: type[PretrainedAlbert], strict: bool
-) -> None:
+def test_exported_programs_take_any_batch_and_length(make_class, model_class, strict):
     model = make_class(model_class, num_labels=3, num_hidden_layers=2)
     inputs = inputs_for(model_class, 3, 11)
     min_length = 6 if model_class is AlbertForBeamQuestionAnswering else 2  # more places than there are beams

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import torch
-from small_models import Make, gradients, sequences
+from small_models import gradients, sequences
 from torch._dynamo.utils import counters
 
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, attention, layers
@@ -43,7 +43,7 @@ def check(model: PretrainedAlbert, atol: float) -> None:
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_all_passes_and_batches_share_one_graph(make_class: Make, recompute: bool) -> None:
+def test_all_passes_and_batches_share_one_graph(make_class, recompute):
     model = make_class(AlbertForPreTraining, num_hidden_layers=3).train()
     model.gradient_checkpointing = recompute
     check(model, atol=1e-6)
@@ -59,7 +59,7 @@ def test_all_passes_and_batches_share_one_graph(make_class: Make, recompute: boo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
-def test_fused_kernels_compute_the_same(make_class: Make, monkeypatch, dtype: torch.dtype, atol: float) -> None:
+def test_fused_kernels_compute_the_same(make_class, monkeypatch, dtype, atol):
     monkeypatch.setattr(layers, "_compiler", cache(lambda: torch.compile(layers.AlbertLayer.after_attention)))
     model = make_class(AlbertForPreTraining, num_hidden_layers=3).train()
     model.compute_dtype = dtype
@@ -67,7 +67,7 @@ def test_fused_kernels_compute_the_same(make_class: Make, monkeypatch, dtype: to
     assert counters["stats"]["unique_graphs"] == 1
 
 
-def test_a_whole_model_is_compiled_with_packed_attention(make_class: Make, monkeypatch) -> None:
+def test_a_whole_model_is_compiled_with_packed_attention(make_class, monkeypatch):
     """As on CUDA: without values, on the device `meta`, forward and backward."""
     monkeypatch.setattr(attention, "_VARLEN_DEVICES", ("cuda", "meta"))
     config = dict(num_hidden_layers=2, hidden_size=32, num_attention_heads=2)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_models import Make, gradients
+from small_models import gradients
 
 from albertkit.model import AlbertForMultipleChoice, AlbertForSequenceClassification, PackedBatch
 from albertkit.model.padded import Trace
@@ -16,9 +16,7 @@ def of_all_tokens(model: PretrainedAlbert, batch: PackedBatch) -> torch.Tensor:
 
 @pytest.mark.parametrize("model_class", [AlbertForSequenceClassification, AlbertForMultipleChoice])
 @pytest.mark.parametrize("changes", [{}, {"num_hidden_layers": 1}, {"num_hidden_groups": 3}], ids=str)
-def test_logits_and_gradients_are_those_of_a_whole_last_pass(
-    make_class: Make, packed: PackedBatch, model_class: type[PretrainedAlbert], changes: dict
-) -> None:
+def test_logits_and_gradients_are_those_of_a_whole_last_pass(make_class, packed, model_class, changes):
     model = make_class(model_class, **changes).double()  # in fp32 the sums of two threads differ by 1e-5
     logits, expected = model.packed_logits(packed), of_all_tokens(model, packed)
     torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
@@ -27,7 +25,7 @@ def test_logits_and_gradients_are_those_of_a_whole_last_pass(
     )
 
 
-def test_the_comparison_notices_a_wrong_token(make_class: Make, packed: PackedBatch) -> None:
+def test_the_comparison_notices_a_wrong_token(make_class, packed):
     model = make_class(AlbertForSequenceClassification)
     expected = of_all_tokens(model, packed)
     hidden = model.albert.encode(packed).hidden
@@ -35,7 +33,7 @@ def test_the_comparison_notices_a_wrong_token(make_class: Make, packed: PackedBa
     assert (model._head(hidden, last) - expected).abs().max() > 1e-2
 
 
-def test_it_saves_work_and_a_trace_has_all_tokens(make_class: Make, packed: PackedBatch) -> None:
+def test_it_saves_work_and_a_trace_has_all_tokens(make_class, packed):
     model = make_class(AlbertForSequenceClassification)
     layer = model.albert.encoder.albert_layer_groups[0].albert_layers[0]
     rows: list[int] = []

@@ -71,9 +71,7 @@ def weighted(values: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("model_class", WITH_HEADS)
-def test_packed_padded_and_alone_agree(
-    make_class: Make, model_class: type[PretrainedAlbert], padded: Tensors, packed: PackedBatch
-) -> None:
+def test_packed_padded_and_alone_agree(make_class, model_class, padded, packed):
     model = make(make_class, model_class)
     values = {layout: numbers(model, layout, padded, packed) for layout in ("padded", "packed", "alone")}
     grads = {layout: gradients(model, weighted(value)) for layout, value in values.items()}
@@ -83,9 +81,7 @@ def test_packed_padded_and_alone_agree(
 
 
 @pytest.mark.parametrize("model_class", WITH_HEADS)
-def test_the_comparison_can_fail(
-    make_class: Make, model_class: type[PretrainedAlbert], padded: Tensors, packed: PackedBatch
-) -> None:
+def test_the_comparison_can_fail(make_class, model_class, padded, packed):
     """A batch whose second and third sequence run into each other is another batch."""
     model = make(make_class, model_class)
     leaking = PackedBatch(
@@ -96,9 +92,7 @@ def test_the_comparison_can_fail(
 
 
 @pytest.mark.parametrize("model_class", WITH_HEADS)
-def test_bf16_stays_within_four_percent(
-    make_class: Make, model_class: type[PretrainedAlbert], padded: Tensors, packed: PackedBatch
-) -> None:
+def test_bf16_stays_within_four_percent(make_class, model_class, padded, packed):
     """Of the norm of all logits, and a cosine of 0.997 between the gradients; measured: at worst 2.5 % and 0.9981."""
     model = make(make_class, model_class)
     exact = numbers(model, "packed", padded, packed)
@@ -114,9 +108,7 @@ def test_bf16_stays_within_four_percent(
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 @pytest.mark.parametrize("model_class", WITH_HEADS)
-def test_logits_over_a_bf16_encoder_are_not_rounded_to_bf16(
-    make_class: Make, model_class: type[PretrainedAlbert], layout: str, padded: Tensors, packed: PackedBatch
-) -> None:
+def test_logits_over_a_bf16_encoder_are_not_rounded_to_bf16(make_class, model_class, layout, padded, packed):
     """Rounded ones tie, and a best model is chosen among ties; in evaluation the masked-LM head, too, is fp32."""
     model = make(make_class, model_class)
     model.compute_dtype = torch.bfloat16
@@ -130,7 +122,7 @@ def test_logits_over_a_bf16_encoder_are_not_rounded_to_bf16(
 # --- computed with its padding --------------------------------------------------------------------------------------------
 
 
-def test_a_padded_batch_agrees_at_every_real_token(make_class: Make, padded: Tensors, packed: PackedBatch) -> None:
+def test_a_padded_batch_agrees_at_every_real_token(make_class, padded, packed):
     model = make_class(AlbertModel, inner_group_num=2)
     mask = padded["attention_mask"].clone()
     mask[2, 5] = 0  # a hole
@@ -148,7 +140,7 @@ def test_a_padded_batch_agrees_at_every_real_token(make_class: Make, padded: Ten
         torch.testing.assert_close(outputs[0][name], outputs[1][name], atol=1e-5, rtol=0)
 
 
-def test_a_padded_batch_knows_its_first_tokens() -> None:
+def test_a_padded_batch_knows_its_first_tokens():
     mask = torch.tensor([[1, 1, 0], [0, 1, 1]]).bool()
     ids = torch.arange(6)
     batch = PaddedBatch(ids, ids, ids, mask)
@@ -183,7 +175,7 @@ def labelled(model_class: type[PretrainedAlbert]) -> tuple[Tensors, int]:
 
 
 @pytest.mark.parametrize("model_class", WITH_HEADS)
-def test_four_accumulated_parts_are_one_batch(make_class: Make, model_class: type[PretrainedAlbert]) -> None:
+def test_four_accumulated_parts_are_one_batch(make_class, model_class):
     model = make(make_class, model_class)
     batch, count = labelled(model_class)
     expected = model(**batch).loss
@@ -196,7 +188,7 @@ def test_four_accumulated_parts_are_one_batch(make_class: Make, model_class: typ
         assert (torch.stack([model(**part).loss for part in parts]).mean() - expected).abs() > 1e-3
 
 
-def test_four_packed_parts_are_one_batch(make_class: Make, padded: Tensors) -> None:
+def test_four_packed_parts_are_one_batch(make_class, padded):
     model = make_class(AlbertForMaskedLM)
     arguments = {name: padded[name] for name in ("input_ids", "attention_mask", "token_type_ids", "labels")}
     expected = model.packed_loss(PackedBatch.from_padded(**arguments))

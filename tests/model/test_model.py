@@ -31,9 +31,7 @@ def total_loss(model: AlbertForPreTraining, batch: PackedBatch) -> torch.Tensor:
         ("loops", torch.bfloat16),
     ],
 )
-def test_attention_equals_torch_on_each_sequence(
-    implementation: str, dtype: torch.dtype, packed: PackedBatch, monkeypatch
-) -> None:
+def test_attention_equals_torch_on_each_sequence(implementation, dtype, packed, monkeypatch):
     monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: implementation)
     monkeypatch.setattr(cpu_loops, "_MIN_SIZE", 1)
     torch.manual_seed(0)
@@ -65,20 +63,18 @@ def test_attention_equals_torch_on_each_sequence(
         ([4] * 7 + [128], 12, torch.float32, "one by one"),
     ],
 )
-def test_attention_goes_the_cheapest_way(
-    lengths: list[int], heads: int, dtype: torch.dtype, implementation: str
-) -> None:
+def test_attention_goes_the_cheapest_way(lengths, heads, dtype, implementation):
     assert attention._cheapest(tuple(lengths), heads, dtype, with_loops=dtype == torch.bfloat16) == implementation
 
 
-def test_the_padded_path_computes_the_same(packed: PackedBatch) -> None:
+def test_the_padded_path_computes_the_same(packed):
     qkv = torch.randn(packed.num_tokens, 3 * 64)
     expected = packed_attention(qkv, packed, num_heads=2)
     torch.testing.assert_close(_padded_attention(qkv, packed, 2, 0.0), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("implementation", ["even", "one by one"])
-def test_attention_dropout_drops_probabilities_and_its_gradient_matches(implementation: str, monkeypatch) -> None:
+def test_attention_dropout_drops_probabilities_and_its_gradient_matches(implementation, monkeypatch):
     monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: implementation)
     batch = PackedBatch.from_sequences([[1] * 30, [1] * 20])
     qkv = torch.randn(50, 3 * 64, dtype=torch.float64, requires_grad=True)
@@ -104,7 +100,7 @@ def test_attention_dropout_drops_probabilities_and_its_gradient_matches(implemen
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_the_gradients_of_reused_weights_are_autograds(make_model: Make, monkeypatch, recompute: bool) -> None:
+def test_the_gradients_of_reused_weights_are_autograds(make_model, monkeypatch, recompute):
     model, batch = make_model(num_hidden_layers=4), sequences((9, 1, 17, 5))
     model.gradient_checkpointing = recompute
     results = gradients(model, total_loss(model, batch))
@@ -116,7 +112,7 @@ def test_the_gradients_of_reused_weights_are_autograds(make_model: Make, monkeyp
     assert weights.ffn(torch.ones(1, 64)).grad_fn.name() == "_UseBackward"
 
 
-def test_reused_weights_after_a_pass_for_less_than_all_gradients(make_model: Make) -> None:
+def test_reused_weights_after_a_pass_for_less_than_all_gradients(make_model):
     model, batch = make_model(num_hidden_layers=3), sequences((9, 1, 17, 5))
     loss = model.albert.encode(batch).hidden.square().sum()
     words = torch.autograd.grad(loss, model.get_input_embeddings().weight, retain_graph=True)[0]
@@ -132,7 +128,7 @@ def test_reused_weights_after_a_pass_for_less_than_all_gradients(make_model: Mak
 # --- packed and padded ----------------------------------------------------------------------------------------------------
 
 
-def test_a_packed_batch_equals_its_sequences_alone(make_model: Make, packed: PackedBatch) -> None:
+def test_a_packed_batch_equals_its_sequences_alone(make_model, packed):
     model = make_model()
     hidden, pooled = model.albert.encode(packed)
     pieces = zip(packed.input_ids.split(packed.lengths), packed.token_type_ids.split(packed.lengths), strict=True)
@@ -143,9 +139,7 @@ def test_a_packed_batch_equals_its_sequences_alone(make_model: Make, packed: Pac
 
 
 @pytest.mark.parametrize("changes", [{}, {"inner_group_num": 2, "num_hidden_groups": 3}])
-def test_packed_losses_and_gradients_equal_the_padded_ones(
-    make_model: Make, packed: PackedBatch, padded: dict[str, torch.Tensor], changes: dict[str, int]
-) -> None:
+def test_packed_losses_and_gradients_equal_the_padded_ones(make_model, packed, padded, changes):
     model = make_model(**changes)
     output = model(**padded)
     losses = model.pretraining_losses(packed)
@@ -160,7 +154,7 @@ def test_packed_losses_and_gradients_equal_the_padded_ones(
     torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
 
 
-def test_the_last_pass_at_some_positions_is_the_whole_pass_there(make_model: Make, packed: PackedBatch) -> None:
+def test_the_last_pass_at_some_positions_is_the_whole_pass_there(make_model, packed):
     model = make_model(inner_group_num=2)
     hidden, pooled = model.albert.encode(packed)
     positions = torch.tensor([30, 3, 3, 11])
@@ -172,7 +166,7 @@ def test_the_last_pass_at_some_positions_is_the_whole_pass_there(make_model: Mak
 # --- one layer, run many times --------------------------------------------------------------------------------------------
 
 
-def test_fused_projections_are_the_three_projections(make_model: Make) -> None:
+def test_fused_projections_are_the_three_projections(make_model):
     layer = make_model().albert.encoder.albert_layer_groups[0].albert_layers[0]
     hidden = torch.randn(50, 64)
     fused = layer.weights(torch.float32).qkv(hidden)
@@ -180,7 +174,7 @@ def test_fused_projections_are_the_three_projections(make_model: Make) -> None:
     torch.testing.assert_close(fused, torch.cat(parts, 1), atol=1e-6, rtol=1e-6)
 
 
-def test_each_block_is_made_ready_once(make_model: Make) -> None:
+def test_each_block_is_made_ready_once(make_model):
     passes = make_model(inner_group_num=2).albert.encoder.layers(torch.bfloat16)
     assert len(passes) == 6
     assert len({id(weights) for _, weights in passes}) == 2
@@ -188,7 +182,7 @@ def test_each_block_is_made_ready_once(make_model: Make) -> None:
     assert passes[0][1].qkv(torch.zeros(2, width, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
-def test_layers_are_divided_as_the_original_divides_them() -> None:
+def test_layers_are_divided_as_the_original_divides_them():
     config = AlbertConfig(
         hidden_size=32, num_attention_heads=1, intermediate_size=32, num_hidden_layers=22, num_hidden_groups=22
     )
@@ -202,7 +196,7 @@ def test_layers_are_divided_as_the_original_divides_them() -> None:
     ("sharing", "shared", "unshared"),
     [("attention", "attention.query.weight", "ffn.weight"), ("ffn", "ffn.weight", "attention.query.weight")],
 )
-def test_shared_parts_are_the_same_parameters(make_model: Make, sharing: str, shared: str, unshared: str) -> None:
+def test_shared_parts_are_the_same_parameters(make_model, sharing, shared, unshared):
     model = make_model(parameter_sharing=sharing, num_hidden_groups=3)
     first, _, last = (group.albert_layers[0] for group in model.albert.encoder.albert_layer_groups)
     assert first.get_parameter(shared) is last.get_parameter(shared)
@@ -211,7 +205,7 @@ def test_shared_parts_are_the_same_parameters(make_model: Make, sharing: str, sh
 
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
-def test_sharing_needs_a_group_a_layer_and_counts_exactly(sharing: str) -> None:
+def test_sharing_needs_a_group_a_layer_and_counts_exactly(sharing):
     config = AlbertConfig.from_size("tiny", parameter_sharing=sharing)
     with torch.device("meta"):
         assert AlbertModel(config).num_parameters() == config.num_parameters()
@@ -220,7 +214,7 @@ def test_sharing_needs_a_group_a_layer_and_counts_exactly(sharing: str) -> None:
 # --- numbers --------------------------------------------------------------------------------------------------------------
 
 
-def test_checkpointing_changes_nothing(make_model: Make, packed: PackedBatch) -> None:
+def test_checkpointing_changes_nothing(make_model, packed):
     model = make_model(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1).train()
     results = []
     for on in (False, True):
@@ -231,7 +225,7 @@ def test_checkpointing_changes_nothing(make_model: Make, packed: PackedBatch) ->
     torch.testing.assert_close(results[0], results[1], atol=1e-6, rtol=1e-5)
 
 
-def test_bf16_is_close_and_gradients_stay_fp32(make_model: Make, packed: PackedBatch) -> None:
+def test_bf16_is_close_and_gradients_stay_fp32(make_model, packed):
     model = make_model()
     exact_loss = total_loss(model, packed)
     exact = gradients(model, exact_loss)
@@ -245,7 +239,7 @@ def test_bf16_is_close_and_gradients_stay_fp32(make_model: Make, packed: PackedB
     assert F.cosine_similarity(*flat, dim=0) > 0.999
 
 
-def test_dropout_stands_where_the_original_has_it(make_model: Make, packed: PackedBatch, monkeypatch) -> None:
+def test_dropout_stands_where_the_original_has_it(make_model, packed, monkeypatch):
     shapes: list[tuple[int, ...]] = []
 
     def record(values: torch.Tensor, p: float, training: bool, inplace: bool = False) -> torch.Tensor:
@@ -265,7 +259,7 @@ def test_dropout_stands_where_the_original_has_it(make_model: Make, packed: Pack
     assert not shapes
 
 
-def test_initialisation_is_the_originals() -> None:
+def test_initialisation_is_the_originals():
     torch.manual_seed(0)
     model = AlbertForPreTraining(AlbertConfig.from_size("tiny", vocab_size=2000))
     for name, parameter in model.named_parameters():
@@ -283,7 +277,7 @@ def test_initialisation_is_the_originals() -> None:
 
 
 @pytest.mark.parametrize("predictions", [1, 128, 300])
-def test_the_vocabulary_loss_is_torch_cross_entropy(predictions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_vocabulary_loss_is_torch_cross_entropy(predictions, monkeypatch):
     monkeypatch.setattr(heads, "_LOGITS_ON_CPU", 128 * 1000)  # 300 predictions: three products, the last of 44 rows
     monkeypatch.setattr(heads, "_IN_CACHE", 50 * 1000)
     torch.manual_seed(0)
@@ -310,7 +304,7 @@ def test_the_vocabulary_loss_is_torch_cross_entropy(predictions: int, monkeypatc
         loss.backward()
 
 
-def test_no_target_means_zero_not_nan(make_model: Make) -> None:
+def test_no_target_means_zero_not_nan(make_model):
     model = make_model()
     losses = model.pretraining_losses(PackedBatch.from_sequences([[1, 2, 3]]))
     assert [value.item() for value in losses] == [0] * 6
@@ -319,26 +313,26 @@ def test_no_target_means_zero_not_nan(make_model: Make) -> None:
     assert model(ids, labels=torch.full_like(ids, -100)).loss.item() == 0
 
 
-def test_absent_sentence_order_labels_do_not_count() -> None:
+def test_absent_sentence_order_labels_do_not_count():
     logits = torch.tensor([[1.0, 2.0], [3.0, 0.0], [0.0, 5.0]])
     counted = class_loss(logits, torch.tensor([1, -100, 0]))
     torch.testing.assert_close(counted.loss_sum, -logits.log_softmax(1)[[0, 2], [1, 0]].sum())
     assert (counted.correct, counted.label_count) == (1, 2)
 
 
-def test_too_long_a_sequence_is_named(make_model: Make) -> None:
+def test_too_long_a_sequence_is_named(make_model):
     with pytest.raises(DataError, match="25 tokens, the model reads 24"):
         make_model()(torch.ones(1, 25, dtype=torch.int64))
 
 
-def test_an_id_the_model_does_not_know_is_named(make_model: Make) -> None:
+def test_an_id_the_model_does_not_know_is_named(make_model):
     with pytest.raises(DataError, match=r"(?s)\[wrong-tokenizer\].*input_ids go from 3 to 90, the model knows 0 to 89"):
         make_model()(torch.tensor([[3, 90]]))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_cuda_computes_what_the_cpu_does(make_model: Make, packed: PackedBatch, dropout: float) -> None:
+def test_cuda_computes_what_the_cpu_does(make_model, packed, dropout):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     model = make_model(attention_probs_dropout_prob=dropout)

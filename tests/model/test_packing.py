@@ -14,7 +14,7 @@ sequences = st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_s
 
 @given(sequences)
 @settings(max_examples=50, deadline=None)
-def test_sequences_survive_packing(ids: list[list[int]]) -> None:
+def test_sequences_survive_packing(ids):
     batch = PackedBatch.from_sequences(ids)
     assert [piece.tolist() for piece in batch.input_ids.split(batch.lengths)] == ids
     assert batch.offsets.diff().tolist() == list(batch.lengths) == [len(x) for x in ids]
@@ -27,7 +27,7 @@ def test_sequences_survive_packing(ids: list[list[int]]) -> None:
     assert repacked.lengths == batch.lengths
 
 
-def test_positions_and_targets_follow_their_tokens() -> None:
+def test_positions_and_targets_follow_their_tokens():
     batch = PackedBatch.from_sequences(
         [[1, 2, 3], [4, 5]],
         token_type_ids=[[0, 0, 1], [0, 1]],
@@ -42,7 +42,7 @@ def test_positions_and_targets_follow_their_tokens() -> None:
     assert batch.num_sequences == 2
 
 
-def test_a_hole_in_the_mask_keeps_the_padded_positions() -> None:
+def test_a_hole_in_the_mask_keeps_the_padded_positions():
     ids = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
     mask = torch.tensor([[1, 0, 1, 1], [1, 1, 0, 0]])
     labels = torch.tensor([[-100, 6, 7, -100], [9, -100, -100, 12]])
@@ -54,14 +54,14 @@ def test_a_hole_in_the_mask_keeps_the_padded_positions() -> None:
     assert unpack(batch.input_ids, mask).tolist() == [[5, 0, 7, 8], [9, 10, 0, 0]]
 
 
-def test_moving_keeps_every_field() -> None:
+def test_moving_keeps_every_field():
     batch = PackedBatch.from_sequences([[1, 2]], masked_positions=[[1]], masked_labels=[[7]], sentence_order_labels=[0])
     moved = batch.to("meta")
     assert moved.device.type == moved.masked_labels.device.type == "meta"
     assert moved.lengths == (2,)
 
 
-def test_impossible_input_is_named() -> None:
+def test_impossible_input_is_named():
     with pytest.raises(DataError, match="sequence 1 has no token"):
         PackedBatch.from_sequences([[1], []])
     with pytest.raises(DataError, match="row 0 is all padding"):

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from small_models import Make
 from torch import nn
 
-from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, PackedBatch
+from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
 from albertkit.model.pretrained import PretrainedAlbert
 
 peft = pytest.importorskip("peft")
@@ -21,9 +20,7 @@ def adapted(model: PretrainedAlbert, targets: list[str] | str) -> nn.Module:
 
 
 @pytest.mark.parametrize("targets", TARGETS, ids=str)
-def test_adapters_take_effect_and_merge(
-    make_class: Make, padded: dict[str, torch.Tensor], packed: PackedBatch, targets: list[str] | str
-) -> None:
+def test_adapters_take_effect_and_merge(make_class, padded, packed, targets):
     inputs = {name: padded[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
     model = make_class(AlbertForSequenceClassification)
     plain = model(**inputs).logits.detach()
@@ -45,7 +42,7 @@ def test_adapters_take_effect_and_merge(
     torch.testing.assert_close(merged(**inputs).logits, logits, atol=1e-5, rtol=0)
 
 
-def test_adapters_in_half_precision_and_with_checkpointing(make_class: Make, padded: dict[str, torch.Tensor]) -> None:
+def test_adapters_in_half_precision_and_with_checkpointing(make_class, padded):
     inputs = {name: padded[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
     labels = torch.tensor([0, 1, 1, 0, 1])
     model = make_class(AlbertForSequenceClassification, classifier_dropout_prob=0.0)
@@ -61,7 +58,7 @@ def test_adapters_in_half_precision_and_with_checkpointing(make_class: Make, pad
     assert torch.cosine_similarity(grads[2], grads[0], dim=0) > 0.995
 
 
-def test_hooks_and_other_layers_are_not_bypassed(make_class: Make, packed: PackedBatch) -> None:
+def test_hooks_and_other_layers_are_not_bypassed(make_class, packed):
     model = make_class(AlbertForPreTraining)
     layer = model.albert.encoder.albert_layer_groups[0].albert_layers[0]
     plain = model.pretraining_losses(packed).masked_lm_loss_sum

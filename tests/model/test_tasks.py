@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -67,7 +66,7 @@ def inputs_for(model_class: type[PretrainedAlbert]) -> Tensors:
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
-def test_shapes_of_everything(model_class: type[PretrainedAlbert]) -> None:
+def test_shapes_of_everything(model_class):
     model, inputs = tiny(model_class), inputs_for(model_class)
     output = model(**inputs, output_hidden_states=True, output_attentions=True)
     assert {name: tuple(output[name].shape) for name in SHAPES[model_class]} == SHAPES[model_class]
@@ -78,7 +77,7 @@ def test_shapes_of_everything(model_class: type[PretrainedAlbert]) -> None:
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
-def test_return_dict_false_is_a_tuple_of_the_same(model_class: type[PretrainedAlbert]) -> None:
+def test_return_dict_false_is_a_tuple_of_the_same(model_class):
     model, inputs = tiny(model_class), inputs_for(model_class)
     output = model(**inputs, return_dict=None, output_attentions=None)
     values = model(**inputs, return_dict=False)
@@ -88,7 +87,7 @@ def test_return_dict_false_is_a_tuple_of_the_same(model_class: type[PretrainedAl
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
-def test_embeddings_in_place_of_ids(model_class: type[PretrainedAlbert]) -> None:
+def test_embeddings_in_place_of_ids(model_class):
     model, inputs = tiny(model_class), inputs_for(model_class)
     expected = model(**inputs)
     embeds = model.get_input_embeddings()(inputs.pop("input_ids"))
@@ -98,13 +97,13 @@ def test_embeddings_in_place_of_ids(model_class: type[PretrainedAlbert]) -> None
         model(**inputs)
 
 
-def test_an_unknown_argument_is_refused() -> None:
+def test_an_unknown_argument_is_refused():
     with pytest.raises(TypeError, match="sentence_order_labels"):
         tiny(AlbertForMaskedLM)(torch.ones(1, 3, dtype=torch.int64), sentence_order_labels=1)
 
 
 @pytest.mark.parametrize("model_class", [AlbertForMaskedLM, AlbertForTokenClassification, AlbertForQuestionAnswering])
-def test_shapes_that_do_not_fit_are_named(model_class: type[PretrainedAlbert]) -> None:
+def test_shapes_that_do_not_fit_are_named(model_class):
     ids = torch.ones(2, 5, dtype=torch.int64)
     with pytest.raises(ConfigError, match=r"attention_mask has shape \[2, 4\], input_ids has \[2, 5\]"):
         tiny(model_class)(ids, attention_mask=ids[:, :4])
@@ -117,7 +116,7 @@ def test_shapes_that_do_not_fit_are_named(model_class: type[PretrainedAlbert]) -
             tiny(model_class)(ids, labels=ids[:, :4])
 
 
-def test_outputs_are_dictionaries_that_can_be_rebuilt() -> None:
+def test_outputs_are_dictionaries_that_can_be_rebuilt():
     model, inputs = tiny(AlbertForQuestionAnswering), inputs_for(AlbertForQuestionAnswering)
     output = model(**inputs)
     assert isinstance(output, dict)
@@ -138,7 +137,7 @@ def test_outputs_are_dictionaries_that_can_be_rebuilt() -> None:
 # --- losses ---------------------------------------------------------------------------------------------------------------
 
 
-def test_losses_of_classes_labels_and_numbers_by_hand() -> None:
+def test_losses_of_classes_labels_and_numbers_by_hand():
     inputs = inputs_for(AlbertForSequenceClassification)
     labels = torch.randint(0, 3, (B,))
     output = tiny(AlbertForSequenceClassification)(**inputs, labels=labels)
@@ -153,7 +152,7 @@ def test_losses_of_classes_labels_and_numbers_by_hand() -> None:
     torch.testing.assert_close(output.loss, output.logits.square().mean())
 
 
-def test_right_predictions_are_counted() -> None:
+def test_right_predictions_are_counted():
     model = tiny(AlbertForSequenceClassification)
     logits = torch.tensor([[1.0, 2.0, 0.0], [3.0, 0.0, 1.0], [0.0, 1.0, 2.0]])
     counted = model.task_loss(logits, torch.tensor([1, 2, -100]))
@@ -163,7 +162,7 @@ def test_right_predictions_are_counted() -> None:
     assert (counted.correct, counted.label_count) == (5, 9)
 
 
-def test_positions_outside_are_ignored_as_in_transformers() -> None:
+def test_positions_outside_are_ignored_as_in_transformers():
     logits = torch.randn(4, 6)
     expected = F.cross_entropy(logits[[0, 2]], torch.tensor([5, 0]), reduction="sum")
     loss = span_loss(logits, torch.tensor([[5], [6], [-3], [1000]]))
@@ -172,7 +171,7 @@ def test_positions_outside_are_ignored_as_in_transformers() -> None:
     assert span_loss(logits, torch.full((4,), 6)).mean() == 0
 
 
-def test_dropout_before_the_head_is_classifier_dropout() -> None:
+def test_dropout_before_the_head_is_classifier_dropout():
     for model_class in (AlbertForSequenceClassification, AlbertForTokenClassification, AlbertForMultipleChoice):
         model = tiny(model_class, classifier_dropout_prob=0.5).train()
         values = torch.ones(2000, 36)
@@ -188,7 +187,7 @@ def test_dropout_before_the_head_is_classifier_dropout() -> None:
 # --- labels in the configuration ------------------------------------------------------------------------------------------
 
 
-def test_labels_live_under_transformers_keys(tmp_path: Path) -> None:
+def test_labels_live_under_transformers_keys(tmp_path):
     config = AlbertConfig.from_dict({**TINY, "num_labels": 2, "id2label": {"0": "no", "1": "yes"}})
     assert (config.num_labels, config.id2label, config.label2id) == (2, {0: "no", 1: "yes"}, {"no": 0, "yes": 1})
     AlbertForSequenceClassification(config).save_pretrained(tmp_path)
@@ -205,18 +204,18 @@ def test_labels_live_under_transformers_keys(tmp_path: Path) -> None:
     "wrong",
     [{"num_labels": 0}, {"num_labels": "3"}, {"problem_type": "ranking"}, {"num_labels": 3, "id2label": {0: "only"}}],
 )
-def test_impossible_labels_are_refused(wrong: dict[str, object]) -> None:
+def test_impossible_labels_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))) as caught:
         AlbertConfig.from_dict({**TINY, **wrong})
     assert caught.value.slug == "bad-value"
 
 
-def test_a_half_character_is_no_size() -> None:
+def test_a_half_character_is_no_size():
     with pytest.raises(ConfigError, match=r"\[bad-value\].*hidden_size"):
         AlbertConfig.from_dict({"hidden_size": "\ud800"})
 
 
-def test_the_configuration_is_fixed_but_for_foreign_keys() -> None:
+def test_the_configuration_is_fixed_but_for_foreign_keys():
     config = AlbertConfig.from_dict(TINY)
     with pytest.raises(AttributeError, match="use `replace"):
         config.vocab_size = 5
@@ -234,7 +233,7 @@ def test_the_configuration_is_fixed_but_for_foreign_keys() -> None:
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
-def test_save_and_load_give_the_same_numbers(tmp_path: Path, model_class: type[PretrainedAlbert]) -> None:
+def test_save_and_load_give_the_same_numbers(tmp_path, model_class):
     model, inputs = tiny(model_class), inputs_for(model_class)
     model.save_pretrained(tmp_path)
     loaded = model_class.from_pretrained(tmp_path)
@@ -244,9 +243,7 @@ def test_save_and_load_give_the_same_numbers(tmp_path: Path, model_class: type[P
         assert torch.equal(value, loaded(**inputs)[name])
 
 
-def test_a_pretrained_encoder_gets_a_fresh_head_with_a_warning_or_an_error_where_asked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_pretrained_encoder_gets_a_fresh_head_with_a_warning_or_an_error_where_asked(tmp_path, caplog):
     tiny(AlbertForPreTraining).save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"missing: classifier.bias, classifier.weight"):
         AlbertForSequenceClassification.from_pretrained(tmp_path, strict=True)
@@ -259,7 +256,7 @@ def test_a_pretrained_encoder_gets_a_fresh_head_with_a_warning_or_an_error_where
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_a_second_copy_of_the_word_embeddings_must_be_the_same(tmp_path: Path) -> None:
+def test_a_second_copy_of_the_word_embeddings_must_be_the_same(tmp_path):
     from safetensors.torch import load_file, save_file
 
     model = tiny(AlbertForMaskedLM)
@@ -279,7 +276,7 @@ def test_a_second_copy_of_the_word_embeddings_must_be_the_same(tmp_path: Path) -
 
 @pytest.mark.parametrize("rows", [89, 99, 109])
 @pytest.mark.parametrize("model_class", CLASSES)
-def test_resizing_the_vocabulary(tmp_path: Path, model_class: type[PretrainedAlbert], rows: int) -> None:
+def test_resizing_the_vocabulary(tmp_path, model_class, rows):
     model, inputs = tiny(model_class), inputs_for(model_class)
     inputs["input_ids"] = inputs["input_ids"].clamp(max=88)
     before = model(**inputs)
@@ -310,7 +307,7 @@ def test_resizing_the_vocabulary(tmp_path: Path, model_class: type[PretrainedAlb
     assert torch.equal(loaded.get_input_embeddings().weight, words.weight)
 
 
-def test_resizing_to_nothing_is_refused_and_changes_nothing() -> None:
+def test_resizing_to_nothing_is_refused_and_changes_nothing():
     model = tiny(AlbertForMaskedLM)
     with pytest.raises(ConfigError, match="vocab_size is 0"):
         model.resize_token_embeddings(0)
@@ -318,7 +315,7 @@ def test_resizing_to_nothing_is_refused_and_changes_nothing() -> None:
     assert model.config.vocab_size == model.get_input_embeddings().num_embeddings == 99
 
 
-def test_parameters_device_and_dtype() -> None:
+def test_parameters_device_and_dtype():
     model = tiny(AlbertForTokenClassification)
     everything = model.num_parameters()
     for parameter in model.albert.parameters():
@@ -337,13 +334,13 @@ def test_parameters_device_and_dtype() -> None:
         (AlbertForQuestionAnswering, 11_094_530), (AlbertForMultipleChoice, 11_684_353),
     ],
 )  # fmt: skip
-def test_base_has_as_many_parameters_as_in_transformers(model_class: type[PretrainedAlbert], parameters: int) -> None:
+def test_base_has_as_many_parameters_as_in_transformers(model_class, parameters):
     with torch.device("meta"):
         assert model_class(AlbertConfig.from_size("base")).num_parameters() == parameters
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
-def test_checkpointing_by_transformers_names(model_class: type[PretrainedAlbert]) -> None:
+def test_checkpointing_by_transformers_names(model_class):
     model, inputs = tiny(model_class).train(), inputs_for(model_class)
     grads = []
     switches: list[Callable[[], None]] = [

@@ -63,7 +63,7 @@ def trainer_for(model: PretrainedAlbert, out: Path, batch: int = 4, accumulation
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
-def test_four_accumulated_batches_are_one(tmp_path: Path, model_class: type[PretrainedAlbert]) -> None:
+def test_four_accumulated_batches_are_one(tmp_path, model_class):
     runs = []
     for batch, accumulation in ((4, 1), (1, 4)):
         model = tiny(model_class)
@@ -77,7 +77,7 @@ def test_four_accumulated_batches_are_one(tmp_path: Path, model_class: type[Pret
     assert max((runs[0][1][name] - value).abs().max() for name, value in before.items()) > 1e-3
 
 
-def test_evaluation_and_prediction_return_what_the_model_does(tmp_path: Path) -> None:
+def test_evaluation_and_prediction_return_what_the_model_does(tmp_path):
     model = tiny(AlbertForMaskedLM)
     trainer = trainer_for(model, tmp_path, per_device_eval_batch_size=4)
     data = trainer.eval_dataset
@@ -91,7 +91,7 @@ def test_evaluation_and_prediction_return_what_the_model_does(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("model_class", [AlbertForPreTraining, AlbertForSequenceClassification])
-def test_checkpoints_resume_and_load(tmp_path: Path, model_class: type[PretrainedAlbert]) -> None:
+def test_checkpoints_resume_and_load(tmp_path, model_class):
     """The Trainer writes weights; what makes a folder of them is `save_pretrained`, here after each of its checkpoints."""
 
     class WholeFolders(transformers.TrainerCallback):
@@ -117,7 +117,7 @@ def test_checkpoints_resume_and_load(tmp_path: Path, model_class: type[Pretraine
             assert torch.equal(parameter, finished[name]), name
 
 
-def test_the_trainers_own_mixed_precision(tmp_path: Path) -> None:
+def test_the_trainers_own_mixed_precision(tmp_path):
     losses = []
     for bf16 in (False, True):
         trainer = trainer_for(tiny(AlbertForPreTraining), tmp_path, bf16=bf16, learning_rate=0.1)
@@ -127,7 +127,7 @@ def test_the_trainers_own_mixed_precision(tmp_path: Path) -> None:
     assert losses[1] == pytest.approx(losses[0], rel=2e-2)
 
 
-def test_checkpointing_asked_of_the_trainer_changes_nothing(tmp_path: Path) -> None:
+def test_checkpointing_asked_of_the_trainer_changes_nothing(tmp_path):
     parameters = []
     for on in (False, True):
         model = tiny(AlbertForTokenClassification)

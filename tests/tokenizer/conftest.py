@@ -2,8 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +10,13 @@ from albertkit.tokenizer import AlbertTokenizer
 
 
 @pytest.fixture(scope="session")
-def google(data: Path) -> AlbertTokenizer:
+def google(data):
     """Google's English tokenizer; not to be changed."""
     return AlbertTokenizer.from_pretrained(data / "albert")
 
 
 @pytest.fixture(scope="session")
-def google_folder(google: AlbertTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def google_folder(google, tmp_path_factory):
     """The folder that albertkit writes of it, with a configuration; not to be written to."""
     folder = tmp_path_factory.mktemp("google")
     google.save_pretrained(folder)
@@ -27,7 +25,7 @@ def google_folder(google: AlbertTokenizer, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
-def golden_rows(golden: Path) -> Callable[[str], list[dict[str, Any]]]:
+def golden_rows(golden):
     """`golden_rows("hf/tokenizer_pairs.jsonl")`: the objects of a reference file."""
 
     def rows(name: str) -> list[dict[str, Any]]:
@@ -38,7 +36,7 @@ def golden_rows(golden: Path) -> Callable[[str], list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def wiki(data: Path) -> Callable[[str], list[str]]:
+def wiki(data):
     """`wiki("en/wiki_20")`: the lines of a file of Wikipedia that hold text."""
 
     def lines(name: str) -> list[str]:

@@ -20,12 +20,12 @@ def differing(report) -> dict[str, int]:
 
 
 @pytest.fixture
-def without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_transformers(monkeypatch):
     """Leave AutoTokenizer out, which takes seconds."""
     monkeypatch.setattr("albertkit.tokenizer.check._compare_auto_tokenizer", lambda *_: [])
 
 
-def test_sentences_are_of_every_kind() -> None:
+def test_sentences_are_of_every_kind():
     texts = [text for _, text in HARD_SENTENCES]
     everything = "".join(texts)
     for needed in ("[MASK]", "2010,", "``", "(", "\u200b", "\x85", "\x00", "ﬁ", "Ａ", "ﾞ", "😀", "İ", "我"):
@@ -38,7 +38,7 @@ def test_sentences_are_of_every_kind() -> None:
     assert names > {"HANGUL", "ARABIC", "HEBREW", "DEVANAGARI", "THAI", "CYRILLIC", "GREEK", "HIRAGANA", "TAMIL"}
 
 
-def test_google(google_folder: Path) -> None:
+def test_google(google_folder):
     report = check_tokenizer(google_folder)
     assert report.ok
     assert set(differing(report).values()) == {0}
@@ -46,7 +46,7 @@ def test_google(google_folder: Path) -> None:
     assert report.advice == ""
 
 
-def test_what_transformers_makes_of_the_model_alone(data: Path, tmp_path: Path) -> None:
+def test_what_transformers_makes_of_the_model_alone(data, tmp_path):
     """transformers' own ids and segments are the truth that the report is compared with."""
     transformers = pytest.importorskip("transformers")
     (tmp_path / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
@@ -67,7 +67,7 @@ def test_what_transformers_makes_of_the_model_alone(data: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("rule", rules.NAMES)
-def test_all_rules_and_a_korean_model(golden: Path, tmp_path: Path, rule: str) -> None:
+def test_all_rules_and_a_korean_model(golden, tmp_path, rule):
     SentencePieceTokenizer((golden / "korean" / "spiece_userdef.model").read_bytes(), rule).save_pretrained(tmp_path)
     assert set(differing(check_tokenizer(tmp_path)).values()) == {0}
 
@@ -89,7 +89,7 @@ def one_score(content: dict) -> None:
 @pytest.mark.parametrize(
     "change", [one_score, lambda content: content["normalizer"]["normalizers"].pop(2), lambda content: content.clear()]
 )
-def test_a_changed_file_is_noticed(google_folder: Path, tmp_path: Path, change) -> None:
+def test_a_changed_file_is_noticed(google_folder, tmp_path, change):
     changed_json(google_folder, tmp_path, change)
     report = check_tokenizer(tmp_path)
     assert not report.ok
@@ -97,7 +97,7 @@ def test_a_changed_file_is_noticed(google_folder: Path, tmp_path: Path, change) 
 
 
 @pytest.mark.usefixtures("without_transformers")
-def test_a_foreign_file_is_reported_but_is_no_error(google_folder: Path, tmp_path: Path) -> None:
+def test_a_foreign_file_is_reported_but_is_no_error(google_folder, tmp_path):
     changed_json(google_folder, tmp_path, one_score)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     report = check_tokenizer(tmp_path)
@@ -106,14 +106,14 @@ def test_a_foreign_file_is_reported_but_is_no_error(google_folder: Path, tmp_pat
 
 
 @pytest.mark.usefixtures("without_transformers")
-def test_given_texts(google_folder: Path, tmp_path: Path) -> None:
+def test_given_texts(google_folder, tmp_path):
     changed_json(google_folder, tmp_path, one_score)
     (comparison,) = check_tokenizer(tmp_path, ["a cat", "on the mat", "in the hat", "[MASK] is [SEP]"]).comparisons
     assert (comparison.compared, comparison.differing, comparison.first.text) == (4, 2, "on the mat")
 
 
 @pytest.mark.usefixtures("without_transformers")
-def test_a_save_compares_the_same_texts(data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_save_compares_the_same_texts(data, monkeypatch, tmp_path):
     """What the warning of a save counts is what `tokenizer check`, to which it points, counts."""
     tokenizer = SentencePieceTokenizer((data / "albert" / "30k-clean.model").read_bytes())
     content = json.loads(tokenizer.tokenizer_json())
@@ -127,7 +127,7 @@ def test_a_save_compares_the_same_texts(data: Path, monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_wordpiece(tmp_path: Path) -> None:
+def test_wordpiece(tmp_path):
     WordPieceTokenizer(VOCABULARY).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "albert", "vocab_size": len(VOCABULARY)}))
     report = check_tokenizer(tmp_path)
@@ -136,7 +136,7 @@ def test_wordpiece(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_transformers")
-def test_command(google_folder: Path, tmp_path: Path, run_command) -> None:
+def test_command(google_folder, tmp_path, run_command):
     result = run_command("tokenizer", "check", google_folder)
     assert result.status == 0
     assert "what albertkit wrote gives the same ids" in result.out
@@ -151,6 +151,6 @@ def test_command(google_folder: Path, tmp_path: Path, run_command) -> None:
     assert report["comparisons"][0].keys() == {"name", "own", "compared", "differing", "first", "skipped"}
 
 
-def test_what_is_advised_helps(data: Path, tmp_path: Path, run_command) -> None:
+def test_what_is_advised_helps(data, tmp_path, run_command):
     assert "30,000 tokens" in run_command("tokenizer", "convert", data / "albert", tmp_path / "new").out
     assert set(differing(check_tokenizer(tmp_path / "new")).values()) == {0}

@@ -1,11 +1,9 @@
 """Example texts follow the language of a vocabulary."""
 
-from pathlib import Path
-
 import pytest
 
 from albertkit.tokenizer import train_tokenizer
-from albertkit.tokenizer.texts import ENGLISH, KOREAN, ExampleTexts, example_texts
+from albertkit.tokenizer.texts import ENGLISH, KOREAN, example_texts
 
 EN = ["the quick brown fox jumps over a lazy dog while seven wizards brew strong potions near calm rivers"] * 20
 KO = [
@@ -22,7 +20,7 @@ KO = [
     [(EN, 45, ENGLISH), (KO, 62, KOREAN), (EN + KO, 96, KOREAN), ([*EN, "서울"] * 20, 48, ENGLISH)],
     ids=["English", "Korean", "both", "two syllables"],
 )
-def test_texts_are_those_of_the_vocabulary(tmp_path: Path, texts: list[str], size: int, expected: ExampleTexts) -> None:
+def test_texts_are_those_of_the_vocabulary(tmp_path, texts, size, expected):
     actual_texts = example_texts(train_tokenizer(texts, tmp_path / "tokenizer", size))
     assert actual_texts == expected
     assert actual_texts.masked.count("[MASK]") == 1

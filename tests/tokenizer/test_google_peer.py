@@ -95,7 +95,7 @@ class TestCase(unittest.TestCase):
 
 
 @pytest.fixture
-def their_tests(monkeypatch: pytest.MonkeyPatch) -> type[unittest.TestCase]:
+def their_tests(monkeypatch):
     if not (folder := os.environ.get("ALBERTKIT_ALBERT")):
         pytest.skip("ALBERTKIT_ALBERT is not set")
     package, tensorflow = types.ModuleType("albert"), types.ModuleType("tensorflow.compat.v1")
@@ -117,7 +117,7 @@ def their_tests(monkeypatch: pytest.MonkeyPatch) -> type[unittest.TestCase]:
     return module.TokenizationTest
 
 
-def test_their_tests_of_the_tokenizer_pass(their_tests: type[unittest.TestCase]) -> None:
+def test_their_tests_of_the_tokenizer_pass(their_tests):
     suite = unittest.defaultTestLoader.loadTestsFromTestCase(their_tests)
     result = unittest.TestResult()
     suite.run(result)

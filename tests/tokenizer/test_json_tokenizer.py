@@ -3,7 +3,6 @@
 import json
 import pickle
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ HARD = [text for _, text in HARD_SENTENCES]
 
 
 @pytest.fixture(scope="module")
-def saved(data: Path, tmp_path_factory) -> Path:
+def saved(data, tmp_path_factory):
     """Google's model through transformers: its conversion, with all its faults, is what a fine-tuned model has seen."""
     folder, out = tmp_path_factory.mktemp("google"), tmp_path_factory.mktemp("saved")
     shutil.copyfile(data / "albert" / "30k-clean.model", folder / "spiece.model")
@@ -30,11 +29,11 @@ def saved(data: Path, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tokenizer(saved: Path) -> AlbertTokenizer:
+def tokenizer(saved):
     return AlbertTokenizer.from_pretrained(saved)
 
 
-def test_ids_are_those_of_the_file(saved: Path, tokenizer: AlbertTokenizer, google, golden_rows) -> None:
+def test_ids_are_those_of_the_file(saved, tokenizer, google, golden_rows):
     assert isinstance(tokenizer, JsonTokenizer)
     theirs = transformers.AutoTokenizer.from_pretrained(saved)
     texts = [row["text"] for row in golden_rows("tokenizer/lines.jsonl")] + HARD
@@ -47,7 +46,7 @@ def test_ids_are_those_of_the_file(saved: Path, tokenizer: AlbertTokenizer, goog
     assert tokenizer.decode(expected[0]) == theirs.decode(expected[0])
 
 
-def test_names_of_special_tokens_are_text(tokenizer: AlbertTokenizer) -> None:
+def test_names_of_special_tokens_are_text(tokenizer):
     for name in NAMES:
         assert not set(tokenizer.encode(f"a {name} b", special_tokens=False)) & {0, 2, 3, 4}
     assert tokenizer.encode("Paris is the [MASK].", mask_literal=True).count(4) == 1
@@ -56,7 +55,7 @@ def test_names_of_special_tokens_are_text(tokenizer: AlbertTokenizer) -> None:
     assert "(" in tokenizer.decode(tokenizer.encode("a (b)"))
 
 
-def test_saved_again(tokenizer: AlbertTokenizer, saved: Path, tmp_path: Path) -> None:
+def test_saved_again(tokenizer, saved, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     assert (tmp_path / "tokenizer.json").read_text() == (saved / "tokenizer.json").read_text()
     reloaded = AlbertTokenizer.from_pretrained(tmp_path)
@@ -72,9 +71,7 @@ def test_saved_again(tokenizer: AlbertTokenizer, saved: Path, tmp_path: Path) ->
     assert not starts[tokenizer.encode("s", special_tokens=False)[0]] or tokenizer.id_to_piece(18) == "s"
 
 
-def test_padding_and_truncation_in_the_file_are_left_out(
-    saved: Path, tmp_path: Path, tokenizer: AlbertTokenizer
-) -> None:
+def test_padding_and_truncation_in_the_file_are_left_out(saved, tmp_path, tokenizer):
     content = json.loads((saved / "tokenizer.json").read_text())
     content["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     content["padding"] = {
@@ -99,13 +96,13 @@ def test_padding_and_truncation_in_the_file_are_left_out(
         ),
     ],
 )
-def test_files_that_are_no_tokenizer(tmp_path: Path, content: str, slug: str) -> None:
+def test_files_that_are_no_tokenizer(tmp_path, content, slug):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(AlbertKitError, match=rf"(?s)\[{slug}\].*\n\nhint: "):
         AlbertTokenizer.from_pretrained(tmp_path)
 
 
-def test_a_regular_expression_that_fails_is_an_error_and_no_panic() -> None:
+def test_a_regular_expression_that_fails_is_an_error_and_no_panic():
     """A panic of the library is no Exception: it ended threads, workers and answers that handle those."""
     pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")
     library = tokenizers.Tokenizer(

@@ -1,7 +1,6 @@
 """What people know from transformers' tokenizers works here, with the same results."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,17 +14,17 @@ DETAILS = dict(return_offsets_mapping=True, return_special_tokens_mask=True, ret
 
 
 @pytest.fixture(scope="module")
-def tokenizers(google_folder: Path):
+def tokenizers(google_folder):
     return AlbertTokenizer.from_pretrained(google_folder), transformers.AutoTokenizer.from_pretrained(google_folder)
 
 
 @pytest.fixture(scope="module")
-def lines(wiki) -> list[str]:
+def lines(wiki):
     text = [line.strip() for line in wiki("en/wiki_20") if "<" not in line and "[" not in line]
     return [*text[:60], "a [MASK] b", "[MASK]", ""]
 
 
-def test_columns_words_and_windows_are_those_of_transformers(tokenizers, lines: list[str]) -> None:
+def test_columns_words_and_windows_are_those_of_transformers(tokenizers, lines):
     ours, theirs = tokenizers
     for line in lines:
         mine, their_inputs = ours(line, **DETAILS), theirs(line, **DETAILS)
@@ -48,7 +47,7 @@ def test_columns_words_and_windows_are_those_of_transformers(tokenizers, lines: 
     assert dict(ours(lines[:5], **eights)) == dict(theirs(lines[:5], **eights))
 
 
-def test_methods_and_names(tokenizers, lines: list[str]) -> None:
+def test_methods_and_names(tokenizers, lines):
     ours, theirs = tokenizers
     assert len(ours) == len(theirs) == 30000
     assert ours.get_vocab() == theirs.get_vocab()
@@ -68,7 +67,7 @@ def test_methods_and_names(tokenizers, lines: list[str]) -> None:
     assert ours.convert_ids_to_tokens(2) == "[CLS]"
 
 
-def test_results_have_attributes(tokenizers) -> None:
+def test_results_have_attributes(tokenizers):
     inputs = tokenizers[0](["one text", "another one"], return_tensors="pt")
     assert torch.equal(inputs.input_ids, inputs["input_ids"])
     assert inputs.to("cpu").attention_mask.shape == (2, 4)
@@ -80,7 +79,7 @@ def test_results_have_attributes(tokenizers) -> None:
 
 
 @pytest.fixture(scope="module")
-def bert_names(tmp_path_factory) -> Path:
+def bert_names(tmp_path_factory):
     folder = tmp_path_factory.mktemp("named") / "t"
     texts = ["some words and some more words for a vocabulary"] * 20
     train_tokenizer(
@@ -89,7 +88,7 @@ def bert_names(tmp_path_factory) -> Path:
     return folder
 
 
-def test_arguments_of_from_pretrained(bert_names: Path) -> None:
+def test_arguments_of_from_pretrained(bert_names):
     tokenizer = AlbertTokenizer.from_pretrained(bert_names, unk_token="[UNK]", pad_token="[PAD]", max_len=64)
     assert tokenizer.model_max_length == 64
     assert len(tokenizer("words " * 100, truncation=True).input_ids) == 64
@@ -108,12 +107,12 @@ def test_arguments_of_from_pretrained(bert_names: Path) -> None:
         (dict(text_rules="google", do_lower_case=False), "bad-value", "both given"),
     ],
 )
-def test_arguments_that_cannot_be(bert_names: Path, arguments: dict, slug: str, message: str) -> None:
+def test_arguments_that_cannot_be(bert_names, arguments, slug, message):
     with pytest.raises(AlbertKitError, match=rf"\[{slug}\].*{re.escape(message)}"):
         AlbertTokenizer.from_pretrained(bert_names, **arguments)
 
 
-def test_flags_of_wordpiece(tmp_path: Path) -> None:
+def test_flags_of_wordpiece(tmp_path):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "A"]
     WordPieceTokenizer(vocabulary).save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").unlink()

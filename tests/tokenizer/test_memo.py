@@ -2,7 +2,6 @@
 
 import io
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from albertkit.tokenizer.unigram_engine import is_supported_by_engine, read_char
 
 
 @pytest.fixture(autouse=True)
-def engine_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def engine_at_once(monkeypatch):
     monkeypatch.setattr(batch, "CHARACTERS_BEFORE_ENGINE", 0)
     monkeypatch.setattr(batch, "_CHARACTERS_A_CHUNK", 50_000)
 
@@ -27,20 +26,20 @@ def by_engine(tokenizer: AlbertTokenizer, texts: list[str], num_threads: int = 2
 
 
 @pytest.mark.parametrize("rule", rules.NAMES)
-def test_golden_lines(golden_rows, data: Path, rule: str) -> None:
+def test_golden_lines(golden_rows, data, rule):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rule)
     texts = [row["text"] for row in golden_rows("tokenizer/lines.jsonl")]
     assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
 
 
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
-def test_korean_wikipedia(golden: Path, wiki, model: str) -> None:
+def test_korean_wikipedia(golden, wiki, model):
     tokenizer = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), "multilingual")
     texts = wiki("ko/wiki_07")[:1400]
     assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
 
 
-def test_english_wikipedia_and_the_share_it_takes(data: Path, wiki) -> None:
+def test_english_wikipedia_and_the_share_it_takes(data, wiki):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
     texts = wiki("en/wiki_11")[:1000]
     expected = [tokenizer.encode(text) for text in texts]
@@ -53,7 +52,7 @@ def test_english_wikipedia_and_the_share_it_takes(data: Path, wiki) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_models_and_texts(seed: int) -> None:
+def test_random_models_and_texts(seed):
     draw = random.Random(seed)
     alphabet = "abcdé한글🙂" if seed % 2 else "ab"
     corpus = [" ".join("".join(draw.choices(alphabet, k=draw.randint(1, 7))) for _ in range(9)) for _ in range(300)]
@@ -71,7 +70,7 @@ def test_random_models_and_texts(seed: int) -> None:
 
 
 @pytest.mark.parametrize("rule", rules.NAMES)
-def test_white_space_of_every_kind(golden: Path, rule: str) -> None:
+def test_white_space_of_every_kind(golden, rule):
     """The engine is given texts whose blanks of ASCII are not collapsed yet."""
     tokenizer = SentencePieceTokenizer((golden / "tokenizer" / "digit_comma_toy.model").read_bytes(), rule)
     draw = random.Random(2)
@@ -81,7 +80,7 @@ def test_white_space_of_every_kind(golden: Path, rule: str) -> None:
     assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
 
 
-def test_near_ties_are_left_to_sentencepiece(golden: Path) -> None:
+def test_near_ties_are_left_to_sentencepiece(golden):
     """Without the bound on rounding the engine would get some of these wrong; with it, it declines."""
     tokenizer = SentencePieceTokenizer((golden / "tokenizer" / "digit_comma_toy.model").read_bytes())
     draw = random.Random(1)
@@ -89,7 +88,7 @@ def test_near_ties_are_left_to_sentencepiece(golden: Path) -> None:
     assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
 
 
-def test_more_words_than_the_table_holds(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_words_than_the_table_holds(data, monkeypatch):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
     words = [f"w{number}x{number % 7}" for number in range(400_000)]
     texts = [" ".join(words[start : start + 10]) for start in range(0, len(words), 10)]
@@ -99,7 +98,7 @@ def test_more_words_than_the_table_holds(data: Path, monkeypatch: pytest.MonkeyP
     assert by_engine(tokenizer, small, 1) == [tokenizer.encode(text) for text in small]
 
 
-def test_models_it_is_not_for(golden: Path, data: Path) -> None:
+def test_models_it_is_not_for(golden, data):
     facts = read_facts((data / "albert" / "30k-clean.model").read_bytes())
     assert is_supported_by_engine(facts)
     for change in ({"whitespace_as_suffix": True}, {"model_type": 2}, {"dummy_prefix": False}, {"one_space": False}):
@@ -107,7 +106,7 @@ def test_models_it_is_not_for(golden: Path, data: Path) -> None:
     assert not is_supported_by_engine(type(facts)(**{**vars(facts), "pieces": [*facts.pieces, ("of▁the", -5.0, 1)]}))
 
 
-def test_bpe_models_work_without_it() -> None:
+def test_bpe_models_work_without_it():
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["a small text of words", "and some more words"]), model_writer=model, model_type="bpe",
@@ -118,7 +117,7 @@ def test_bpe_models_work_without_it() -> None:
     assert tokenizer._batch._engine is None
 
 
-def test_characters_left_alone(golden: Path, data: Path) -> None:
+def test_characters_left_alone(golden, data):
     """The rules as read from the model file are those that sentencepiece lists."""
     for model in ((data / "albert" / "30k-clean.model"), golden / "tokenizer" / "digit_comma_toy.model"):
         proto = model.read_bytes()
@@ -139,14 +138,14 @@ def test_characters_left_alone(golden: Path, data: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", ["google", "none", "korean"])
-def test_a_character_that_stands_between_texts(data: Path, rule: str) -> None:
+def test_a_character_that_stands_between_texts(data, rule):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rule)
     texts = ["Plain Text", "with \0 inside", "", "\0", "Ünd \0 MORE", " \t ", "the End"]
     for all_texts in (texts, texts[:1], texts[3:4], [""], ["", ""]):
         assert by_engine(tokenizer, all_texts) == [tokenizer.encode(text) for text in all_texts]
 
 
-def test_it_stands_back_from_text_it_refuses(data: Path) -> None:
+def test_it_stands_back_from_text_it_refuses(data):
     """Under the rules `google` Hangul comes apart, and the normaliser must put it together again: work for SentencePiece."""
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
     texts = ["한국어 위키백과의 문장"] * 20_000

@@ -3,14 +3,12 @@
 import itertools
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from albertkit.errors import AlbertKitError
-from albertkit.tokenizer import AlbertTokenizer
 
 TEXTS = ["Paris is the [MASK] of France.", "", "One, two, 2010, three.", "a [MASK][MASK] b"]
 PAIRS = ["It is a city.", "Second text alone", "", "x"]
@@ -19,7 +17,7 @@ PAIRS = ["It is a city.", "Second text alone", "", "x"]
 WINDOWS = dict(truncation=True, max_length=9, return_overflowing_tokens=True)
 
 
-def test_as_transformers(google: AlbertTokenizer, google_folder: Path) -> None:
+def test_as_transformers(google, google_folder):
     theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(google_folder)
     compared = 0
     for padding, truncation, length in itertools.product((False, True, "max_length"), (False, True), (7, 12, 40)):
@@ -33,7 +31,7 @@ def test_as_transformers(google: AlbertTokenizer, google_folder: Path) -> None:
     assert compared > 50
 
 
-def test_tensors(google: AlbertTokenizer) -> None:
+def test_tensors(google):
     inputs = google(TEXTS, PAIRS, return_tensors="pt")
     assert list(inputs) == ["input_ids", "token_type_ids", "attention_mask"]
     assert all(tensor.dtype == torch.int64 and tensor.shape == inputs["input_ids"].shape for tensor in inputs.values())
@@ -48,7 +46,7 @@ def test_tensors(google: AlbertTokenizer) -> None:
     assert google([], return_tensors="np")["input_ids"].shape == (0, 0)
 
 
-def test_longest_sequence(google: AlbertTokenizer) -> None:
+def test_longest_sequence(google):
     assert len(google("word " * 900, truncation=True)["input_ids"]) == 512
     assert len(google("word " * 900)["input_ids"]) == 902
 
@@ -70,12 +68,12 @@ def test_longest_sequence(google: AlbertTokenizer) -> None:
         (dict(text=[["a"], "b c"], is_split_into_words=True), "bad-value", "not a list of words"),
     ],
 )
-def test_errors(google: AlbertTokenizer, arguments: dict, slug: str, message: str) -> None:
+def test_errors(google, arguments, slug, message):
     with pytest.raises(AlbertKitError, match=rf"(?s)\[{slug}\].*{message}.*\n\nhint: "):
         google(**arguments)
 
 
-def test_no_torch_unless_asked(data: Path) -> None:
+def test_no_torch_unless_asked(data):
     code = (
         "import sys; from albertkit import AlbertTokenizer\n"
         "t = AlbertTokenizer.from_pretrained(sys.argv[1]); t(['a', 'b c'], padding=True); t('a', return_tensors='np')\n"

@@ -52,7 +52,7 @@ def analyser(request):
     return find_analyser(request.param)
 
 
-def test_only_the_surface_is_cut(analyser) -> None:
+def test_only_the_surface_is_cut(analyser):
     cut = analyser.separated(SENTENCE, "|")
     assert cut.replace("|", "") == SENTENCE
     assert cut.startswith("서울|에서|는 ")
@@ -63,13 +63,13 @@ def test_only_the_surface_is_cut(analyser) -> None:
     assert analyser.boundaries("An English sentence, 3.14.") == analyser.boundaries("") == []
 
 
-def test_overlapping_morphemes_are_one() -> None:
+def test_overlapping_morphemes_are_one():
     pytest.importorskip("kiwipiepy")
     # kiwi: 예쁘 at 0 to 2, 었 at 1 to 2, 다 at 2 to 3
     assert find_analyser("kiwi").separated("예뻤다", "|") == "예뻤|다"
 
 
-def test_a_missing_analyser_is_named(monkeypatch) -> None:
+def test_a_missing_analyser_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "mecab", None)
     with pytest.raises(MissingExtraError, match=r"python-mecab-ko|Python 3\.13"):
         morphemes._load_mecab()
@@ -77,7 +77,7 @@ def test_a_missing_analyser_is_named(monkeypatch) -> None:
         find_analyser("komoran")
 
 
-def test_no_piece_crosses_a_boundary(analyser, tmp_path: Path) -> None:
+def test_no_piece_crosses_a_boundary(analyser, tmp_path):
     texts = korean()
     mine = {f"▁{part}" for text in texts for part in analyser.separated(text, " ").split()}
 
@@ -97,7 +97,7 @@ def test_no_piece_crosses_a_boundary(analyser, tmp_path: Path) -> None:
     assert AlbertTokenizer.from_pretrained(tmp_path / "boundary").analyser is None
 
 
-def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path: Path) -> None:
+def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path):
     texts = korean()
     tokenizer = train_tokenizer(
         texts, tmp_path, 100, coverage=1.0, text_rules="korean", morphemes="spaces", analyser=analyser.name
@@ -122,7 +122,7 @@ def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path: Path) -> None:
     assert check_tokenizer(tmp_path, texts[:50]).ok
 
 
-def test_byte_fallback(tmp_path: Path) -> None:
+def test_byte_fallback(tmp_path):
     tokenizer = train_tokenizer(korean(), tmp_path, 400, coverage=1.0, text_rules="multilingual", byte_fallback=True)
     assert sum(kind == BYTE for _, _, kind in read_facts(tokenizer.model).pieces) == 256
     for text in ("뷁 서울 쀍😀", "東京에서", "é", "<0x41> <0xEA>"):
@@ -138,7 +138,7 @@ def test_byte_fallback(tmp_path: Path) -> None:
         assert theirs.decode(tokenizer.encode(text)) == text
 
 
-def test_reserved_pieces_and_digits(tmp_path: Path) -> None:
+def test_reserved_pieces_and_digits(tmp_path):
     texts = [f"{text} {n} {n * 37}" for n, text in enumerate(korean())]
     tokenizer = train_tokenizer(texts, tmp_path, 200, coverage=1.0, text_rules="korean", reserve=6, split_digits=True)
     pieces = read_facts(tokenizer.model).pieces
@@ -150,7 +150,7 @@ def test_reserved_pieces_and_digits(tmp_path: Path) -> None:
     assert check_tokenizer(tmp_path, texts[:50]).ok
 
 
-def test_free_names_and_fixed_ids(tmp_path: Path) -> None:
+def test_free_names_and_fixed_ids(tmp_path):
     names = ["[PAD]", "[UNK]", "[BEGIN]", "[SEP]", "[빈칸]"]
     tokenizer = train_tokenizer(korean(), tmp_path, 130, coverage=1.0, special_pieces=names, text_rules="multilingual")
     reloaded = AlbertTokenizer.from_pretrained(tmp_path)
@@ -173,13 +173,13 @@ def test_free_names_and_fixed_ids(tmp_path: Path) -> None:
         {"coverage": 0.9},
     ],
 )
-def test_bad_settings(tmp_path: Path, settings: dict, slug_of) -> None:
+def test_bad_settings(tmp_path, settings, slug_of):
     assert slug_of(train_tokenizer, korean(50), tmp_path / "out", 100, **settings) == "bad-value"
     assert slug_of(train_tokenizer, korean(50), tmp_path / "out", 100, morphemes="boundaries") == "unknown-name"
     assert not (tmp_path / "out").exists()
 
 
-def test_special_pieces_at_other_places_are_refused(tmp_path: Path, slug_of) -> None:
+def test_special_pieces_at_other_places_are_refused(tmp_path, slug_of):
     tokenizer = train_tokenizer(korean(), tmp_path, 130, coverage=1.0)
     pieces = read_facts(tokenizer.model).pieces
     for first in (["[CLS]", "<unk>", "<pad>", "[SEP]", "[MASK]"], ["<pad>", "<unk>", "[CLS]", "[SEP]", "x"]):
@@ -191,7 +191,7 @@ def test_special_pieces_at_other_places_are_refused(tmp_path: Path, slug_of) -> 
     assert pieces[2][2] == CONTROL
 
 
-def test_rebuilt_models_read_the_same(golden: Path, golden_rows) -> None:
+def test_rebuilt_models_read_the_same(golden, golden_rows):
     model = (golden / "korean" / "spiece_userdef.model").read_bytes()
     facts = read_facts(model)
     assert read_facts(rebuild_model(model, facts.pieces)) == facts
@@ -217,7 +217,7 @@ def real_lines(data: Path) -> list[str]:
 
 @pytest.mark.parametrize("rule", ["multilingual", "korean", "none"])
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
-def test_real_text_is_read_as_by_sentencepiece(golden: Path, data: Path, tmp_path: Path, model: str, rule: str) -> None:
+def test_real_text_is_read_as_by_sentencepiece(golden, data, tmp_path, model, rule):
     """At least 99.9 % of 3,000 lines in both forms, in our tokenizer and in the file that transformers loads."""
     from tokenizers import Tokenizer
 
@@ -238,7 +238,7 @@ def test_real_text_is_read_as_by_sentencepiece(golden: Path, data: Path, tmp_pat
         assert any(truth.encode(line) != row for line, row in zip(lines, expected, strict=True))
 
 
-def test_no_known_syllable_is_unknown_in_either_form(golden: Path, data: Path, tmp_path: Path) -> None:
+def test_no_known_syllable_is_unknown_in_either_form(golden, data, tmp_path):
     from tokenizers import Tokenizer
 
     tokenizer = SentencePieceTokenizer((golden / "korean" / "spiece.model").read_bytes(), "korean")
@@ -255,7 +255,7 @@ def test_no_known_syllable_is_unknown_in_either_form(golden: Path, data: Path, t
     assert tokenizer.unk_id in tokenizer.encode("뷁")
 
 
-def test_rules_for_korean() -> None:
+def test_rules_for_korean():
     text = "  Seoul은\t" + unicodedata.normalize("NFD", "대한민국 CAFÉ") + " İ "
     assert rules.apply("korean", text) == "seoul은 대한민국 café i̇"
     aligned = rules.align("korean", text)

@@ -1,14 +1,13 @@
 """Offsets and text rules, for any text."""
 
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from albertkit.errors import ConfigError
-from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, rules
+from albertkit.tokenizer import SentencePieceTokenizer, rules
 
 # Characters that rules and normalisers treat in every way there is: spaces, marks that compose and that do not, Hangul
 # whole and in jamo, ligatures, compatibility forms, final sigma, characters that SentencePiece removes, unknown ones, a
@@ -26,7 +25,7 @@ MODELS = ("albert", "toy", "korean")
 
 
 @pytest.fixture(scope="module")
-def models(golden: Path, data: Path) -> dict[str, bytes]:
+def models(golden, data):
     return {
         "albert": (data / "albert" / "30k-clean.model").read_bytes(),
         "toy": (golden / "tokenizer" / "digit_comma_toy.model").read_bytes(),
@@ -35,7 +34,7 @@ def models(golden: Path, data: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def tokenizers(models: dict[str, bytes]) -> list[AlbertTokenizer]:
+def tokenizers(models):
     return [SentencePieceTokenizer(models[name], rule) for name in MODELS for rule in rules.NAMES]
 
 
@@ -43,7 +42,7 @@ def tokenizers(models: dict[str, bytes]) -> list[AlbertTokenizer]:
 @example("ＡΣ Σ\u0301 ﬁ\u0301")
 @example("\u0301a")
 @settings(max_examples=300, deadline=None)
-def test_alignment_names_the_origin(text: str) -> None:
+def test_alignment_names_the_origin(text):
     for name in rules.NAMES:
         aligned = rules.align(name, text)
         assert aligned.text == rules.apply(name, text)
@@ -58,7 +57,7 @@ def test_alignment_names_the_origin(text: str) -> None:
 
 @given(texts)
 @settings(max_examples=150, deadline=None)
-def test_spans_stand_for_their_pieces(tokenizers: list[AlbertTokenizer], text: str) -> None:
+def test_spans_stand_for_their_pieces(tokenizers, text):
     for tokenizer in tokenizers:
         ids, spans = tokenizer.encode_with_offsets(text)
         assert ids == tokenizer.encode(text)
@@ -82,11 +81,11 @@ def test_spans_stand_for_their_pieces(tokenizers: list[AlbertTokenizer], text: s
         ("\tthe  \n the ", ["the", "  \n the"]),
     ],
 )
-def test_spans_by_hand(google: AlbertTokenizer, text: str, words: list[str]) -> None:
+def test_spans_by_hand(google, text, words):
     assert [text[a:b] for a, b in google.encode_with_offsets(text)[1]] == words
 
 
-def test_decomposed_hangul_keeps_its_characters(golden: Path) -> None:
+def test_decomposed_hangul_keeps_its_characters(golden):
     tokenizer = SentencePieceTokenizer((golden / "korean" / "spiece.model").read_bytes(), "multilingual")
     text = "대한민국의 수도는 서울이다."
     composed, spans = tokenizer.encode_with_offsets(text)
@@ -96,6 +95,6 @@ def test_decomposed_hangul_keeps_its_characters(golden: Path) -> None:
     assert [unicodedata.normalize("NFC", decomposed[a:b]) for a, b in wider] == [text[a:b] for a, b in spans]
 
 
-def test_unknown_rules_are_named() -> None:
+def test_unknown_rules_are_named():
     with pytest.raises(ConfigError, match=r"(?s)unknown-name.*googel.*did you mean `google`"):
         rules.check_rules_name("googel")

@@ -36,7 +36,7 @@ KINDS = [
 
 
 @pytest.fixture(scope="session")
-def lines(tiny_texts: list[str]) -> list[str]:
+def lines(tiny_texts):
     """Sentences of English and Korean words, 500 of them made up, with numbers, brackets, capitals and symbols."""
     draw = random.Random(0)
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"], "가나다라마바사아자차카타파하거너더러머버서어"
@@ -84,9 +84,7 @@ def saved(tokenizer: AlbertTokenizer, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("model_type", ["unigram", "bpe", "char"])
-def test_every_kind_that_tokenizer_json_expresses(
-    lines: list[str], tmp_path: Path, model_type: str, kind: dict
-) -> None:
+def test_every_kind_that_tokenizer_json_expresses(lines, tmp_path, model_type, kind):
     model = trained(lines, model_type=model_type, **kind)
     tokenizer = SentencePieceTokenizer(model, "none")
     assert saved(tokenizer, tmp_path) == []
@@ -109,7 +107,7 @@ OWN = [
 
 
 @pytest.fixture(scope="module", params=OWN, ids=str)
-def own_folder(request, lines: list[str], tmp_path_factory) -> Path:
+def own_folder(request, lines, tmp_path_factory):
     """The folder of a vocabulary that albertkit trained."""
     folder = tmp_path_factory.mktemp("own")
     with warnings.catch_warnings():
@@ -141,7 +139,7 @@ def read_by_all(folder: Path, texts: list[str]) -> None:
         ]
 
 
-def test_own_vocabularies_are_read_alike(own_folder: Path, lines: list[str]) -> None:
+def test_own_vocabularies_are_read_alike(own_folder, lines):
     draw = random.Random(1)
     numbers = ["".join(draw.choices("0011,.", k=draw.randint(3, 40))) for _ in range(200)]  # ties: 0 00 and 00 0
     model = (own_folder / "spiece.model").read_bytes()
@@ -149,7 +147,7 @@ def test_own_vocabularies_are_read_alike(own_folder: Path, lines: list[str]) -> 
     read_by_all(own_folder, [*lines, *numbers, *SPACES, *hard_lines(model, "google")])
 
 
-def test_extended_vocabularies_are_read_alike(own_folder: Path, lines: list[str], tmp_path: Path) -> None:
+def test_extended_vocabularies_are_read_alike(own_folder, lines, tmp_path):
     texts = [line.replace("quick", "zebra").replace("마법사", "고래") for line in lines]
     tokenizer = AlbertTokenizer.from_pretrained(own_folder)
     extension = extend_tokenizer(tokenizer, texts, SearchSettings(max_new=60, recut=True), ["whales", "2,", "12"])
@@ -158,7 +156,7 @@ def test_extended_vocabularies_are_read_alike(own_folder: Path, lines: list[str]
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-def test_transformers_reads_the_folder(lines: list[str], tmp_path: Path, model_type: str) -> None:
+def test_transformers_reads_the_folder(lines, tmp_path, model_type):
     transformers = pytest.importorskip("transformers")
     tokenizer = SentencePieceTokenizer(trained(lines, model_type=model_type), "multilingual")
     assert saved(tokenizer, tmp_path) == []
@@ -196,7 +194,7 @@ def with_unused_merge(model: bytes) -> bytes:
     ],
     ids=["words", "suffix", "BPE and suffix", "merges without order", "unused merge"],
 )
-def test_other_kinds_are_saved_without_it(lines: list[str], tmp_path: Path, slug_of, options, change, reason) -> None:
+def test_other_kinds_are_saved_without_it(lines, tmp_path, slug_of, options, change, reason):
     transformers = pytest.importorskip("transformers")
     SentencePieceTokenizer(trained(lines)).save_pretrained(tmp_path)  # whose `tokenizer.json` must not stay
     model = trained(lines, **options)
@@ -215,7 +213,7 @@ def test_other_kinds_are_saved_without_it(lines: list[str], tmp_path: Path, slug
     assert reason in comparison.skipped
 
 
-def test_digit_commas_that_it_cannot_express_are_a_warning(tmp_path: Path, lines: list[str]) -> None:
+def test_digit_commas_that_it_cannot_express_are_a_warning(tmp_path, lines):
     """SentencePiece takes "1," and the rule makes "1" and "," of it; `tokenizer.json` takes "▁1" and ","."""
     model = trained(lines)
     pieces = [row for row in read_facts(model).pieces if not re.search(r"\d", row[0])]
@@ -229,11 +227,11 @@ def test_digit_commas_that_it_cannot_express_are_a_warning(tmp_path: Path, lines
 
 
 @pytest.mark.parametrize("rule", rules.NAMES)
-def test_googles_vocabulary_is_saved_without_a_warning(data: Path, tmp_path: Path, rule: str) -> None:
+def test_googles_vocabulary_is_saved_without_a_warning(data, tmp_path, rule):
     assert saved(AlbertTokenizer.from_pretrained(data / "albert", rule), tmp_path) == []
 
 
-def test_own_normalisation_is_compared(tmp_path: Path, lines: list[str]) -> None:
+def test_own_normalisation_is_compared(tmp_path, lines):
     """`tokenizers` cannot replace two characters by one; NFC belongs to no rules but those that compose."""
     table = tmp_path / "rules.tsv"
     table.write_text("71 6a\t63\n", encoding="utf-8")  # qj: c
@@ -246,7 +244,7 @@ def test_own_normalisation_is_compared(tmp_path: Path, lines: list[str]) -> None
 
 
 @pytest.mark.parametrize("flags", [{"do_lower_case": False}, {"keep_accents": True}])
-def test_flags_of_a_loaded_tokenizer_stay(tmp_path: Path, lines: list[str], flags: dict[str, bool]) -> None:
+def test_flags_of_a_loaded_tokenizer_stay(tmp_path, lines, flags):
     transformers = pytest.importorskip("transformers")
     tokenizer = SentencePieceTokenizer(trained(lines))
     (tmp_path / "spiece.model").write_bytes(tokenizer.model)
@@ -258,7 +256,7 @@ def test_flags_of_a_loaded_tokenizer_stay(tmp_path: Path, lines: list[str], flag
     assert fix_tokenizer(loaded)(text)["input_ids"] == expected.encode(text, special_tokens=True)
 
 
-def test_names_of_special_tokens_need_tokenizer_json(lines: list[str], slug_of) -> None:
+def test_names_of_special_tokens_need_tokenizer_json(lines, slug_of):
     from albertkit.tokenizer.named_specials import NamedSpecials
 
     reader = NamedSpecials(SentencePieceTokenizer(trained(lines, model_type="word"), "none"))

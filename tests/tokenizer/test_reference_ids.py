@@ -35,7 +35,7 @@ def rows(path: Path) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def google(data: Path) -> AlbertTokenizer:
+def google(data):
     return AlbertTokenizer.from_pretrained(data / "albert")
 
 
@@ -54,13 +54,13 @@ def google(data: Path) -> AlbertTokenizer:
         (TRANSFORMERS_SENTENCE, TRANSFORMERS_IDS[1:-1]),
     ],
 )  # fmt: skip
-def test_reference_ids_of_transformers(google: AlbertTokenizer, text: str, ids: list[int]) -> None:
+def test_reference_ids_of_transformers(google, text, ids):
     assert google.text_rules == "google"
     assert google.encode(text) == ids
     assert google.encode(text, special_tokens=True) == [2, *ids, 3]
 
 
-def test_accents_kept(data: Path) -> None:
+def test_accents_kept(data):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert", text_rules="multilingual")
     text = "i was born in 92000, and this is falsé."  # the reference lower-cases first
     assert tokenizer.encode(text) == [31, 23, 386, 19, 561, 3050, 15, 17, 48, 25, 8256, 18, 1, 9]
@@ -73,7 +73,7 @@ def exact_rows(file: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize(("rules", "key"), [("google", "lower"), ("google-cased", "cased"), ("none", "raw")])
-def test_hard_lines(golden: Path, data: Path, rules: str, key: str) -> None:
+def test_hard_lines(golden, data, rules, key):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert", text_rules=rules)
     lines = exact_rows(golden / "tokenizer" / "lines.jsonl")
     assert len(lines) >= 1872
@@ -87,7 +87,7 @@ def test_hard_lines(golden: Path, data: Path, rules: str, key: str) -> None:
     assert [ids.tolist() for ids in batch.texts()] == [row[key]["ids"] for row in lines]
 
 
-def test_one_rule_left_out_is_noticed(golden: Path, data: Path) -> None:
+def test_one_rule_left_out_is_noticed(golden, data):
     lines = rows(golden / "tokenizer" / "lines.jsonl")
     for rules, key, min_differing in (
         ("google-accents", "lower", 100),
@@ -99,7 +99,7 @@ def test_one_rule_left_out_is_noticed(golden: Path, data: Path) -> None:
 
 
 @pytest.mark.parametrize(("rules", "key"), [("google", "lower"), ("google-cased", "cased"), ("none", "raw")])
-def test_digit_comma_rule_where_it_matters(golden: Path, rules: str, key: str) -> None:
+def test_digit_comma_rule_where_it_matters(golden, rules, key):
     folder = golden / "tokenizer"
     tokenizer = SentencePieceTokenizer((folder / "digit_comma_toy.model").read_bytes(), rules)
     lines = exact_rows(folder / "digit_comma_toy.jsonl")
@@ -113,7 +113,7 @@ def test_digit_comma_rule_where_it_matters(golden: Path, rules: str, key: str) -
     assert [ids.tolist() for ids in batch.texts()] == [row[key]["ids"] for row in lines]
 
 
-def test_fault_of_googles_code_under_python_3(golden: Path) -> None:
+def test_fault_of_googles_code_under_python_3(golden):
     """`gr_py3`: it compares str with bytes, so the mark of a space that the second encoding puts before a number stays."""
     folder = golden / "tokenizer"
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "digit_comma_toy.model"))
@@ -161,7 +161,7 @@ def spaced_unknown(text: str) -> str:
     return text.replace("<unk> ", "<unk>").strip()
 
 
-def test_single_texts_of_transformers(golden: Path, data: Path, google: AlbertTokenizer) -> None:
+def test_single_texts_of_transformers(golden, data, google):
     lines = rows(golden / "hf" / "tokenizer_single.jsonl")
     cased = AlbertTokenizer.from_pretrained(data / "albert", "google-cased-accents")
     differing = []
@@ -181,7 +181,7 @@ def test_single_texts_of_transformers(golden: Path, data: Path, google: AlbertTo
     assert (len(lines), differing) == (300, [9, 10, 14, 15])
 
 
-def test_offsets_of_transformers(golden: Path, google: AlbertTokenizer) -> None:
+def test_offsets_of_transformers(golden, google):
     """Of the 145 lines with offsets, all but for what is said here."""
     compared = 0
     for row in rows(golden / "hf" / "tokenizer_single.jsonl"):
@@ -202,7 +202,7 @@ def test_offsets_of_transformers(golden: Path, google: AlbertTokenizer) -> None:
     assert compared >= 139
 
 
-def test_pairs_of_transformers(golden: Path, google: AlbertTokenizer) -> None:
+def test_pairs_of_transformers(golden, google):
     """Types, and truncated and padded forms, of all 60 pairs."""
     pairs = rows(golden / "hf" / "tokenizer_pairs.jsonl")
     forms = {
@@ -237,7 +237,7 @@ def test_pairs_of_transformers(golden: Path, google: AlbertTokenizer) -> None:
 
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
 @pytest.mark.parametrize("rules", ["multilingual", "none"])
-def test_korean_composed_and_decomposed(golden: Path, model: str, rules: str) -> None:
+def test_korean_composed_and_decomposed(golden, model, rules):
     folder = golden / "korean"
     tokenizer = SentencePieceTokenizer((folder / f"{model}.model").read_bytes(), rules)
     lines = rows(folder / "lines.jsonl")
@@ -247,7 +247,7 @@ def test_korean_composed_and_decomposed(golden: Path, model: str, rules: str) ->
         assert [ids.tolist() for ids in tokenizer.encode_batch([row[form] for row in lines]).texts()] == truth
 
 
-def test_korean_under_google_rules(golden: Path) -> None:
+def test_korean_under_google_rules(golden):
     folder = golden / "korean"
     tokenizer = SentencePieceTokenizer((folder / "spiece.model").read_bytes(), "google")
     for row in rows(folder / "lines.jsonl"):
@@ -259,7 +259,7 @@ def test_korean_under_google_rules(golden: Path) -> None:
             )
 
 
-def test_word_starts_of_create_pretraining_data(golden: Path, google: AlbertTokenizer) -> None:
+def test_word_starts_of_create_pretraining_data(golden, google):
     starts = google.word_starts()
     assert starts.dtype == np.bool_
     assert starts.shape == (30000,)

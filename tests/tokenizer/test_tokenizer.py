@@ -5,7 +5,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -15,7 +14,7 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.sentencepiece_model import digit_comma_rule, read_facts
 
 
-def test_the_whole_table_of_the_digit_comma_rule(data: Path) -> None:
+def test_the_whole_table_of_the_digit_comma_rule(data):
     processor = sentencepiece.SentencePieceProcessor(model_file=str(data / "albert" / "30k-clean.model"))
     rule = digit_comma_rule(processor)
     assert rule is not None
@@ -23,7 +22,7 @@ def test_the_whole_table_of_the_digit_comma_rule(data: Path) -> None:
     assert set(rule.counts[rule.counts > 1]) == {2}
 
 
-def test_model_facts_against_protobuf(data: Path) -> None:
+def test_model_facts_against_protobuf(data):
     pytest.importorskip("google.protobuf")
     # in a process of its own: sentencepiece's and transformers' copies of the schema cannot meet
     model = data / "albert" / "30k-clean.model"
@@ -41,7 +40,7 @@ def test_model_facts_against_protobuf(data: Path) -> None:
     assert len(read_facts(model.read_bytes()).pieces) == 30000
 
 
-def test_saved_folder_comes_back(google: AlbertTokenizer, data: Path, tmp_path: Path) -> None:
+def test_saved_folder_comes_back(google, data, tmp_path):
     for rules in ("google", "multilingual"):
         tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rules)
         tokenizer.save_pretrained(tmp_path / rules)
@@ -52,13 +51,13 @@ def test_saved_folder_comes_back(google: AlbertTokenizer, data: Path, tmp_path: 
     assert AlbertTokenizer.from_pretrained(data / "albert", "none").fingerprint != google.fingerprint
 
 
-def test_pickle(google: AlbertTokenizer) -> None:
+def test_pickle(google):
     restored = pickle.loads(pickle.dumps(google))
     assert restored.fingerprint == google.fingerprint
     assert restored.encode("Naïve, 2010, words") == google.encode("Naïve, 2010, words")
 
 
-def test_decode(google: AlbertTokenizer) -> None:
+def test_decode(google):
     text = 'a "quoted" (and bracketed) sentence, with £5 - and hyphens.'
     assert google.decode(google.encode(text)) == text
     assert google.decode(google.encode("One.", "Two.")) == "[CLS] one.[SEP] two.[SEP]"
@@ -67,7 +66,7 @@ def test_decode(google: AlbertTokenizer) -> None:
     assert google.decode(google.encode("the [MASK] of", mask_literal=True)) == "the[MASK] of"
 
 
-def test_batches(google: AlbertTokenizer) -> None:
+def test_batches(google):
     texts = ["", "One, 2010, two.", "   ", "Café \ud800 x", "three"]
     batch = google.encode_batch(texts, num_threads=2)
     assert (str(batch.ids.dtype), str(batch.offsets.dtype)) == ("int32", "int64")
@@ -76,13 +75,13 @@ def test_batches(google: AlbertTokenizer) -> None:
     assert (empty.num_texts, len(empty.ids), empty.offsets.tolist()) == (0, 0, [0])
 
 
-def test_importing_is_light() -> None:
+def test_importing_is_light():
     code = "import sys, albertkit.tokenizer.tokenizer as t; print({'torch', 'numba', 'tokenizers'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
 
 
-def test_folders_that_are_no_tokenizer(data: Path, tmp_path: Path, slug_of) -> None:
+def test_folders_that_are_no_tokenizer(data, tmp_path, slug_of):
     model = data / "albert" / "30k-clean.model"
     assert slug_of(AlbertTokenizer.from_pretrained, tmp_path) == "no-tokenizer"
     assert slug_of(AlbertTokenizer.from_pretrained, tmp_path / "nowhere") == "not-found"
@@ -98,7 +97,7 @@ def test_folders_that_are_no_tokenizer(data: Path, tmp_path: Path, slug_of) -> N
         assert slug_of(AlbertTokenizer.from_pretrained, tmp_path) in ("bad-file", "wrong-tokenizer")
 
 
-def test_special_ids_that_are_not_alberts(tmp_path: Path) -> None:
+def test_special_ids_that_are_not_alberts(tmp_path):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["ein kleiner satz", "noch ein satz"]), model_writer=model, vocab_size=19, minloglevel=3
@@ -108,6 +107,6 @@ def test_special_ids_that_are_not_alberts(tmp_path: Path) -> None:
         AlbertTokenizer.from_pretrained(tmp_path)
 
 
-def test_ids_out_of_range(google: AlbertTokenizer, slug_of) -> None:
+def test_ids_out_of_range(google, slug_of):
     for ids in ([30000], [-1]):
         assert slug_of(google.decode, ids) == "wrong-tokenizer"

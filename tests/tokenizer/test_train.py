@@ -29,13 +29,13 @@ def sentences(number: int = 400, seed: int = 0) -> list[str]:
 
 
 @pytest.fixture
-def text_file(tmp_path: Path) -> Path:
+def text_file(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("\n".join(sentences()), encoding="utf-8")
     return path
 
 
-def test_layout_of_the_vocabulary(tmp_path: Path) -> None:
+def test_layout_of_the_vocabulary(tmp_path):
     tokenizer = train_tokenizer(sentences(), tmp_path / "out", vocab_size=300)
     facts = read_facts((tmp_path / "out" / "spiece.model").read_bytes())
     assert [piece for piece, _, _ in facts.pieces[:13]] == [*SPECIAL_PIECES, *GOOGLE_SYMBOLS]
@@ -46,7 +46,7 @@ def test_layout_of_the_vocabulary(tmp_path: Path) -> None:
     assert tokenizer.decode(tokenizer.encode("Bada (12) - £5.")) == "bada (12) - £5."
 
 
-def test_same_bytes_from_the_same_seed(tmp_path: Path, text_file: Path) -> None:
+def test_same_bytes_from_the_same_seed(tmp_path, text_file):
     def model(name: str, texts, **settings) -> bytes:
         train_tokenizer(texts, tmp_path / name, vocab_size=200, **settings)
         return (tmp_path / name / "spiece.model").read_bytes()
@@ -63,7 +63,7 @@ def test_same_bytes_from_the_same_seed(tmp_path: Path, text_file: Path) -> None:
     assert model("g", sentences(), max_sentences=150, seed=2) != sampled
 
 
-def test_rules_and_symbols(tmp_path: Path) -> None:
+def test_rules_and_symbols(tmp_path):
     tokenizer = train_tokenizer(
         [f"Éa Été {text}" for text in sentences()],
         tmp_path,
@@ -91,13 +91,13 @@ def test_rules_and_symbols(tmp_path: Path) -> None:
         ([Path("no-such-file")], {}, "not-found"),
     ],
 )
-def test_errors_leave_nothing(tmp_path: Path, texts, settings: dict, slug: str) -> None:
+def test_errors_leave_nothing(tmp_path, texts, settings, slug):
     with pytest.raises(AlbertKitError, match=rf"(?s)\[{slug}\].*\n\nhint: "):
         train_tokenizer(texts, tmp_path / "out", **{"vocab_size": 200, **settings})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_largest_vocabulary_works(tmp_path: Path) -> None:
+def test_the_largest_vocabulary_works(tmp_path):
     with pytest.raises(AlbertKitError) as caught:
         train_tokenizer(sentences(), tmp_path, vocab_size=20000)
     largest = int(caught.value.hint.split()[2])
@@ -112,7 +112,7 @@ def test_the_largest_vocabulary_works(tmp_path: Path) -> None:
         (gzip.compress(b"words and words\n" * 1000, mtime=0)[:-20], "corrupt", "is cut off"),
     ],
 )
-def test_files_that_are_no_text(tmp_path: Path, content: bytes, slug: str, fact: str) -> None:
+def test_files_that_are_no_text(tmp_path, content, slug, fact):
     path = tmp_path / ("text.gz" if slug == "corrupt" else "text.txt")
     path.write_bytes(content)
     with pytest.raises(AlbertKitError, match=rf"\[{slug}\].*{re.escape(fact)}"):
@@ -120,7 +120,7 @@ def test_files_that_are_no_text(tmp_path: Path, content: bytes, slug: str, fact:
     assert not (tmp_path / "out").exists()
 
 
-def test_commands(tmp_path: Path, text_file: Path, run_command) -> None:
+def test_commands(tmp_path, text_file, run_command):
     out = tmp_path / "out"
     result = run_command("tokenizer", "train", text_file, "--out", out, "--vocab-size", 200, "--json")
     assert (result.status, result.json["vocab_size"], result.json["text_rules"]) == (0, 200, "google")
@@ -137,7 +137,7 @@ def test_commands(tmp_path: Path, text_file: Path, run_command) -> None:
     assert not (tmp_path / "no").exists()
 
 
-def test_nothing_of_the_trainers_log_is_seen(tmp_path: Path, text_file: Path) -> None:
+def test_nothing_of_the_trainers_log_is_seen(tmp_path, text_file):
     command = [sys.executable, "-m", "albertkit.cli", "tokenizer", "train", text_file, "--out", tmp_path / "o"]
     result = subprocess.run([*command, "--vocab-size", "200"], capture_output=True, text=True, check=True)
     assert result.stderr.splitlines() == [f"read 400 lines, {text_file.stat().st_size - 799:,} characters; training"]
@@ -155,13 +155,13 @@ def test_a_tokenizer_is_replaced_only_when_asked(tmp_path):
         train_tokenizer(sentences(), tmp_path / "file", vocab_size=200)
 
 
-def test_the_listing_is_sentencepieces_own(data: Path, google, tmp_path: Path) -> None:
+def test_the_listing_is_sentencepieces_own(data, google, tmp_path):
     google.write_listing(tmp_path)
     theirs = (data / "albert" / "30k-clean.vocab").read_text(encoding="utf-8")
     assert (tmp_path / "spiece.vocab").read_text(encoding="utf-8") == theirs
 
 
-def test_the_folder_is_tried_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_tried_before_anything_is_read(tmp_path, monkeypatch):
     def read():
         raise AssertionError("text was read")
         yield ""
@@ -172,7 +172,7 @@ def test_the_folder_is_tried_before_anything_is_read(tmp_path: Path, monkeypatch
     assert not list(tmp_path.glob(".partial*"))
 
 
-def test_command_with_symbols_and_progress(text_file: Path, tmp_path: Path, run_command) -> None:
+def test_command_with_symbols_and_progress(text_file, tmp_path, run_command):
     command = ("tokenizer", "train", text_file, "--out", tmp_path / "t", "--vocab-size", 200)
     result = run_command(*command, "--user-defined-symbols", "<num>", "@user")
     assert result.status == 0
@@ -183,7 +183,7 @@ def test_command_with_symbols_and_progress(text_file: Path, tmp_path: Path, run_
     assert {"<num>", "@user"} <= set(tokenizer.pieces("bada <num>@user"))
 
 
-def test_encode_reads_the_standard_input_by_its_name(tmp_path: Path) -> None:
+def test_encode_reads_the_standard_input_by_its_name(tmp_path):
     tokenizer = train_tokenizer(sentences(), tmp_path / "t", vocab_size=200)
     for arguments in ([], ["-"]):
         command = [sys.executable, "-m", "albertkit.cli", "tokenizer", "encode", *arguments]
@@ -193,7 +193,7 @@ def test_encode_reads_the_standard_input_by_its_name(tmp_path: Path) -> None:
         assert json.loads(result.stdout)["ids"] == tokenizer.encode("bada")
 
 
-def test_an_address_is_refused_as_one() -> None:
+def test_an_address_is_refused_as_one():
     with pytest.raises(AlbertKitError, match=r"bad-value.*is an address"):
         list(read_lines(Path("gs://bucket/words.txt")))
 
@@ -201,7 +201,7 @@ def test_an_address_is_refused_as_one() -> None:
 @pytest.mark.parametrize(
     "settings", [{}, {"reserve": 3}, {"text_rules": "multilingual"}, {"byte_fallback": True}], ids=str
 )
-def test_no_token_ends_in_a_digit_and_a_comma(tmp_path: Path, settings: dict) -> None:
+def test_no_token_ends_in_a_digit_and_a_comma(tmp_path, settings):
     """transformers' fast tokenizers cannot express Google's rule for such tokens, and its slow one has it under any rules."""
     draw = random.Random(0)
     texts = [
@@ -222,7 +222,7 @@ def test_no_token_ends_in_a_digit_and_a_comma(tmp_path: Path, settings: dict) ->
         assert ids == reader.encode(text, add_special_tokens=False).ids
 
 
-def test_text_for_too_few_tokens_without_digit_commas(tmp_path: Path) -> None:
+def test_text_for_too_few_tokens_without_digit_commas(tmp_path):
     """The number in the hint is one that works."""
     texts = [f"{number}, {number}, {number * 7}," for number in range(60)]
     with pytest.raises(AlbertKitError, match="too-little-data") as caught:

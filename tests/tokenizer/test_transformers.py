@@ -22,7 +22,7 @@ def save_for_transformers(tokenizer: AlbertTokenizer, folder: Path):
     return transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def test_all_combining_marks_are_where_they_are_looked_for() -> None:
+def test_all_combining_marks_are_where_they_are_looked_for():
     assert not any(map(unicodedata.combining, map(chr, range(tokenizer_json._AFTER_THE_MARKS, sys.maxunicode + 1))))
     assert "\u0300-" in tokenizer_json._combining_class()
 
@@ -39,7 +39,7 @@ def without_specials(texts: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", rules.NAMES)
-def test_english(golden_rows, data: Path, wiki, tmp_path: Path, rule: str) -> None:
+def test_english(golden_rows, data, wiki, tmp_path, rule):
     ours = AlbertTokenizer.from_pretrained(data / "albert", rule)
     theirs = save_for_transformers(ours, tmp_path)
     assert differing_texts(ours, theirs, wiki("en/wiki_20")[:1500]) == []
@@ -51,14 +51,14 @@ def test_english(golden_rows, data: Path, wiki, tmp_path: Path, rule: str) -> No
 @pytest.mark.parametrize("form", ["nfc", "nfd"])
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
 @pytest.mark.parametrize("rule", rules.NAMES)
-def test_korean(golden: Path, golden_rows, tmp_path: Path, rule: str, model: str, form: str) -> None:
+def test_korean(golden, golden_rows, tmp_path, rule, model, form):
     ours = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), rule)
     texts = without_specials([row[form] for row in golden_rows("korean/lines.jsonl")])
     assert len(texts) == 398
     assert differing_texts(ours, save_for_transformers(ours, tmp_path), texts) == []
 
 
-def test_pairs_special_tokens_and_mask(golden_rows, google: AlbertTokenizer, google_folder: Path) -> None:
+def test_pairs_special_tokens_and_mask(golden_rows, google, google_folder):
     ours, theirs = google, transformers.AutoTokenizer.from_pretrained(google_folder)
     pairs = [(row["text_a"], row["text_b"]) for row in golden_rows("hf/tokenizer_pairs.jsonl")]
     # transformers 5.23 takes an empty second text for none (4.57.6 did not)
@@ -81,7 +81,7 @@ CLASS_DIFFERS = {"korean": 4, "multilingual": 3, "none": 3, "google-accents": 3,
 
 
 @pytest.mark.parametrize("rule", CLASS_DIFFERS)
-def test_the_class_of_transformers_keeps_hangul(golden: Path, golden_rows, tmp_path: Path, rule: str) -> None:
+def test_the_class_of_transformers_keeps_hangul(golden, golden_rows, tmp_path, rule):
     ours = SentencePieceTokenizer((golden / "korean" / "spiece.model").read_bytes(), rule)
     ours.save_pretrained(tmp_path)
     texts = without_specials([row["nfc"] for row in golden_rows("korean/lines.jsonl")])
@@ -91,14 +91,14 @@ def test_the_class_of_transformers_keeps_hangul(golden: Path, golden_rows, tmp_p
         assert theirs.unk_token_id not in theirs("대한민국의 수도는 서울이다.")["input_ids"]
 
 
-def test_english_vocabularies_keep_the_flags_of_their_rules(data: Path, tmp_path: Path) -> None:
+def test_english_vocabularies_keep_the_flags_of_their_rules(data, tmp_path):
     for rule, flags in {"google": (True, False), "google-cased": (False, False), "multilingual": (False, True)}.items():
         AlbertTokenizer.from_pretrained(data / "albert", rule).save_pretrained(tmp_path / rule)
         settings = json.loads((tmp_path / rule / "tokenizer_config.json").read_text())
         assert (settings["do_lower_case"], settings["keep_accents"]) == flags
 
 
-def test_offsets_are_those_of_the_class(google_folder: Path) -> None:
+def test_offsets_are_those_of_the_class(google_folder):
     theirs = transformers.AutoTokenizer.from_pretrained(google_folder)
     offsets = theirs("Anna Smith works", return_offsets_mapping=True)["offset_mapping"]
     by_class = transformers.AlbertTokenizer.from_pretrained(google_folder)
@@ -106,7 +106,7 @@ def test_offsets_are_those_of_the_class(google_folder: Path) -> None:
     assert offsets[2] == (5, 10)
 
 
-def test_a_vocabulary_with_tokens_across_words_is_not_cut_at_spaces(tmp_path: Path) -> None:
+def test_a_vocabulary_with_tokens_across_words_is_not_cut_at_spaces(tmp_path):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["new york is new york and of the of the town"] * 30), model_writer=model, vocab_size=60,

@@ -42,12 +42,12 @@ def vocabulary(texts: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def texts(wiki) -> list[str]:
+def texts(wiki):
     return wiki("ko/wiki_07")[:600] + wiki("en/wiki_20")[:600] + HARD
 
 
 @pytest.fixture(scope="module")
-def pieces(texts: list[str]) -> list[str]:
+def pieces(texts):
     return vocabulary(texts)
 
 
@@ -60,7 +60,7 @@ def write(folder: Path, pieces: list[str], settings: dict | None, name: str = "v
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_transformers(name: str, texts: list[str], pieces: list[str], tmp_path: Path) -> None:
+def test_transformers(name, texts, pieces, tmp_path):
     transformers = pytest.importorskip("transformers")
     folder = write(tmp_path / name, pieces, SETTINGS[name])
     ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.BertTokenizer.from_pretrained(folder)
@@ -135,7 +135,7 @@ _LIBRARY = ("\u2028", "\ue000", "\U0010fffe")
 
 
 @pytest.mark.parametrize("name", ["google", "ckiplab", "kykim", "unsplit"])
-def test_plain_python(name: str, texts: list[str], pieces: list[str]) -> None:
+def test_plain_python(name, texts, pieces):
     rules = bert_rules(SETTINGS[name] or {})
     tokenizer = WordPieceTokenizer(pieces, rules)
     ids = {piece: number for number, piece in enumerate(pieces)}
@@ -150,7 +150,7 @@ def test_plain_python(name: str, texts: list[str], pieces: list[str]) -> None:
     assert any(tokenizer.encode(text) != plain_python(text, ids, rules) for text in plain)
 
 
-def test_batches(texts: list[str], pieces: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches(texts, pieces, monkeypatch):
     """The compiled engine gives the library's ids; so does the library before it."""
     monkeypatch.setattr("albertkit.tokenizer.sentencepiece._CHARACTERS_A_CHUNK", 20_000)
     draw = random.Random(0)
@@ -173,7 +173,7 @@ def test_batches(texts: list[str], pieces: list[str], monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("rules", [BertRules(), BertRules(strip_accents=False)])
-def test_every_character(rules: BertRules) -> None:
+def test_every_character(rules):
     """What a character becomes, for all of Unicode, against the library on the same texts."""
     codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     plain = [chr(code) for code in codes if unicodedata.category(chr(code)) not in ("Cn", "Co")]
@@ -190,7 +190,7 @@ def test_every_character(rules: BertRules) -> None:
     ] == []
 
 
-def test_hangul_as_transformers_treats_it(pieces: list[str]) -> None:
+def test_hangul_as_transformers_treats_it(pieces):
     """Stripping accents takes Hangul apart; without it, decomposed Hangul stays decomposed, and is unknown."""
     text = "한국어"
     jamo = unicodedata.normalize("NFD", text)
@@ -202,7 +202,7 @@ def test_hangul_as_transformers_treats_it(pieces: list[str]) -> None:
     assert (stripped.encode(text), stripped.encode(jamo)) == ([6], [6])
 
 
-def test_pieces_words_and_special_ids(pieces: list[str]) -> None:
+def test_pieces_words_and_special_ids(pieces):
     tokenizer = WordPieceTokenizer(pieces)
     starts = tokenizer.word_starts()
     assert starts.dtype == np.bool_
@@ -224,7 +224,7 @@ def test_pieces_words_and_special_ids(pieces: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_saved_folder_comes_back(name: str, texts: list[str], pieces: list[str], tmp_path: Path) -> None:
+def test_saved_folder_comes_back(name, texts, pieces, tmp_path):
     ours = AlbertTokenizer.from_pretrained(write(tmp_path / "old", pieces, SETTINGS[name]))
     ours.save_pretrained(tmp_path / "new")
     (tmp_path / "new" / "config.json").write_text('{"model_type": "albert"}')
@@ -242,7 +242,7 @@ def test_saved_folder_comes_back(name: str, texts: list[str], pieces: list[str],
         assert "[" in text or theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text)
 
 
-def test_which_file_is_read(data: Path, pieces: list[str], tmp_path: Path) -> None:
+def test_which_file_is_read(data, pieces, tmp_path):
     folder = write(tmp_path / "zh", pieces, None, "vocab_chinese.txt")
     assert isinstance(AlbertTokenizer.from_pretrained(folder), WordPieceTokenizer)
     assert AlbertTokenizer.from_pretrained(folder).text_rules == "bert lower strip_accents split_chinese"
@@ -260,7 +260,7 @@ def test_which_file_is_read(data: Path, pieces: list[str], tmp_path: Path) -> No
         assert AlbertTokenizer.from_pretrained(both_files).text_rules == rules
 
 
-def test_errors(pieces: list[str], data: Path, tmp_path: Path, slug_of) -> None:
+def test_errors(pieces, data, tmp_path, slug_of):
     good = write(tmp_path / "good", pieces, None)
     assert slug_of(AlbertTokenizer.from_pretrained, good, text_rules="google") == "unknown-name"
     for number, wrong in enumerate((["a", "b"], [piece for piece in pieces if piece != "[MASK]"])):
@@ -273,7 +273,7 @@ def test_errors(pieces: list[str], data: Path, tmp_path: Path, slug_of) -> None:
     assert slug_of(WordPieceTokenizer(pieces).save_pretrained, tmp_path / "taken") == "ambiguous"
 
 
-def test_lines_of_a_vocabulary(tmp_path: Path) -> None:
+def test_lines_of_a_vocabulary(tmp_path):
     for content in (b"[PAD]\na\n\xe2\x80\xa8\n\xc2\x85\nb\n", b"[PAD]\r\na\r\n\xe2\x80\xa8\r\n\xc2\x85\r\nb"):
         (tmp_path / "vocab.txt").write_bytes(content)
         assert read_vocabulary(tmp_path / "vocab.txt") == ["[PAD]", "a", "\u2028", "\x85", "b"]
@@ -282,7 +282,7 @@ def test_lines_of_a_vocabulary(tmp_path: Path) -> None:
     assert (tokenizer.encode("a b"), tokenizer.vocab_size) == ([7, 6], 8)  # the last counts, as in transformers
 
 
-def test_tokens_added_beyond_the_vocabulary(pieces: list[str], tmp_path: Path) -> None:
+def test_tokens_added_beyond_the_vocabulary(pieces, tmp_path):
     folder = write(tmp_path / "more", pieces, None)
     (folder / "added_tokens.json").write_text(json.dumps({"<e1>": len(pieces), "[PAD]": 0}))
     transformers = pytest.importorskip("transformers")

@@ -2,7 +2,6 @@
 
 import json
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ def albertkit(*arguments: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wordpiece")
     draw = random.Random(0)
     lines = []
@@ -50,7 +49,7 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def test_store(folder: Path) -> None:
+def test_store(folder):
     store = TokenStore.open(folder / "store")
     tokenizer = store.tokenizer()
     assert isinstance(tokenizer, WordPieceTokenizer)
@@ -61,7 +60,7 @@ def test_store(folder: Path) -> None:
     assert 100 not in np.concatenate(store.tokens)
 
 
-def test_model(folder: Path) -> None:
+def test_model(folder):
     final = folder / "run" / "final"
     assert {"vocab.txt", "tokenizer.json", "tokenizer_config.json"} <= {file.name for file in final.iterdir()}
     assert not (final / "spiece.model").exists()
@@ -79,6 +78,6 @@ def test_model(folder: Path) -> None:
         assert answer in WORDS
 
 
-def test_evaluation(folder: Path) -> None:
+def test_evaluation(folder):
     report = evaluate(folder / "run" / "final", folder / "store").to_dict()
     assert 0 < report["masked_lm_loss"] < 10

@@ -40,7 +40,7 @@ def rendered(results: dict, metric: str | None = None) -> str:
     return out.getvalue()
 
 
-def test_terminal_shows_scores_classes_matrix_and_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_scores_classes_matrix_and_notes(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     results = results_of(["no", "yes"], 0.7)
     lines = rendered(results, "matthews_correlation").splitlines()
@@ -55,7 +55,7 @@ def test_terminal_shows_scores_classes_matrix_and_notes(monkeypatch: pytest.Monk
     assert legend in to_page("results", result_sections(results))
 
 
-def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy_near_it_is_noted() -> None:
+def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy_near_it_is_noted():
     """Numbers of MRPC's 1,725 test examples and a model that answers 1 to all but 43 of them."""
     classes = [{"name": "0", "support": 578}, {"name": "1", "support": 1147}]
     details = {"classes": classes, "intervals": {"accuracy": [0.6522, 0.6939]}}
@@ -75,7 +75,7 @@ def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy
     assert guessing_note({"accuracy": 0.5, "intervals": {"accuracy": [None, None]}, "classes": classes}) == ""
 
 
-def test_many_classes_show_the_most_frequent_mistakes() -> None:
+def test_many_classes_show_the_most_frequent_mistakes():
     results = results_of([f"class {number}" for number in range(20)], 0.5)
     text = rendered(results)
     counts = np.array(results["confusion"]["counts"])
@@ -85,7 +85,7 @@ def test_many_classes_show_the_most_frequent_mistakes() -> None:
     assert first.split() == ["class", str(row), "class", str(column), str(counts.max())]
 
 
-def test_undefined_scores_are_said_and_are_null_in_json(tmp_path: Path) -> None:
+def test_undefined_scores_are_said_and_are_null_in_json(tmp_path):
     results = {"pearson": float("nan"), "mse": 1.0, "intervals": {"pearson": (float("nan"), float("inf"))}}
     assert "undefined" in rendered(results)
     assert to_json_value(results) == {"pearson": None, "mse": 1.0, "intervals": {"pearson": [None, None]}}
@@ -100,7 +100,7 @@ def blue_share(picture: Path) -> float:
     return float((np.abs(pixels - blue).max(2) <= 3).mean())
 
 
-def test_pictures_show_what_was_predicted(tmp_path: Path) -> None:
+def test_pictures_show_what_was_predicted(tmp_path):
     names = ["a $cost$", "b_c", "x" * 80]
     files = save_results(results_of(names, 1.0), tmp_path / "right", "all right")
     assert [path.name for path in files] == ["results.json", "confusion.png"]
@@ -112,7 +112,7 @@ def test_pictures_show_what_was_predicted(tmp_path: Path) -> None:
     assert image.imread(tmp_path / "regression.png").std() > 0.05
 
 
-def test_without_matplotlib_there_are_results_and_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_there_are_results_and_no_picture(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def no_matplotlib(name, *options):

@@ -19,7 +19,7 @@ def bits(model: Path) -> list[bytes]:
     return [tensor.numpy().tobytes() for tensor in load_file(model / "model.safetensors").values()]
 
 
-def test_a_training_leaves_its_folder(tmp_path: Path) -> None:
+def test_a_training_leaves_its_folder(tmp_path):
     result = learn_successors(tmp_path / "run", EpochSettings())
     assert (result.model, result.metric, result.steps) == (tmp_path / "run" / "best", "accuracy", 60)
     assert result.value == result.scores["accuracy"] > 0.9
@@ -30,7 +30,7 @@ def test_a_training_leaves_its_folder(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "run").iterdir()} >= {"metrics.jsonl", "checkpoints"}
 
 
-def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     unbroken = learn_successors(tmp_path / "whole", EpochSettings())
     evaluate, calls = successors.scores, []
 
@@ -47,18 +47,14 @@ def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch
         assert bits(tmp_path / "cut" / folder) == bits(tmp_path / "whole" / folder)
 
 
-def test_a_signal_after_the_last_update_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_after_the_last_update_is_reported(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("albertkit.training.run.check_model", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         learn_successors(tmp_path / "run", EpochSettings(steps=2))
     assert "is complete; --resume measures it" in capfd.readouterr().err
 
 
-def test_a_signal_in_the_last_update_ends_the_command_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_in_the_last_update_ends_the_command_after_it(tmp_path, monkeypatch, capfd):
     def stopping(*_: object) -> dict[str, float]:
         signal.raise_signal(signal.SIGINT)  # in the evaluation after the last update
         return {"accuracy": 0.5}
@@ -70,7 +66,7 @@ def test_a_signal_in_the_last_update_ends_the_command_after_it(
     assert not (tmp_path / "run" / "seed-1").exists()
 
 
-def test_a_folder_holds_one_run_made_from_one_thing(tmp_path: Path) -> None:
+def test_a_folder_holds_one_run_made_from_one_thing(tmp_path):
     learn_successors(tmp_path / "run", EpochSettings(steps=2))
     with pytest.raises(CheckpointError, match="already holds a run"):
         learn_successors(tmp_path / "run", EpochSettings(steps=2))
@@ -93,7 +89,7 @@ def test_a_folder_holds_one_run_made_from_one_thing(tmp_path: Path) -> None:
         learn_successors(tmp_path / "run", EpochSettings(steps=2), resume=True)
 
 
-def test_of_several_seeds_the_best_is_kept_and_the_median_reported(tmp_path: Path) -> None:
+def test_of_several_seeds_the_best_is_kept_and_the_median_reported(tmp_path):
     result = learn_successors(tmp_path / "run", EpochSettings(steps=7, seeds=3))
     assert sorted(result.seeds) == [0, 1, 2]
     assert result.value == sorted(result.seeds.values())[1]
@@ -105,9 +101,7 @@ def test_of_several_seeds_the_best_is_kept_and_the_median_reported(tmp_path: Pat
 
 
 @pytest.mark.parametrize("fault", ["collapsed", "not finite"])
-def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
+def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(tmp_path, monkeypatch, fault):
     evaluate = successors.scores
 
     def failing(model: object) -> dict[str, float]:

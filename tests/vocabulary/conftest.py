@@ -1,8 +1,6 @@
 """Sentences made of words, in English and in Korean, enough of them to train small vocabularies on; a small model."""
 
 import random
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +15,7 @@ _VERBS = "읽는다 썼다 하였다 찾았다 열었다 닫는다 갔다 왔다
 
 
 @pytest.fixture(scope="session")
-def english() -> list[str]:
+def english():
     draw = random.Random(0)
     syllables = [a + b for a in "bdfgklmnprstwh" for b in "aeiou"]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(300)] + ["garden", "house", "window"]
@@ -25,7 +23,7 @@ def english() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def korean() -> list[str]:
+def korean():
     draw = random.Random(0)
     other_lines = ["".join(draw.choices("가나도라마바사우자차고노두로모보소수", k=3)) for _ in range(2000)]
     nouns = _NOUNS + other_lines + _NOUNS * 40
@@ -37,7 +35,7 @@ def korean() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def korean_file(korean: list[str], tmp_path_factory) -> Path:
+def korean_file(korean, tmp_path_factory):
     path = tmp_path_factory.mktemp("korean") / "korean.txt"
     path.write_text("\n".join(korean), encoding="utf-8")
     return path
@@ -50,13 +48,13 @@ def small_config(vocab_size: int) -> AlbertConfig:
 
 
 @pytest.fixture(scope="session")
-def config_of() -> Callable[[int], AlbertConfig]:
+def config_of():
     """A small configuration for so many tokens."""
     return small_config
 
 
 @pytest.fixture(scope="session")
-def english_model(english: list[str], tmp_path_factory) -> Path:
+def english_model(english, tmp_path_factory):
     """A checkpoint folder with both heads; its biases follow how frequent tokens are, as trained ones do."""
     folder = tmp_path_factory.mktemp("models") / "english"
     tokenizer = train_tokenizer(english, folder, vocab_size=160)

@@ -4,7 +4,6 @@ import io
 import json
 import re
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ WORDS = "embeddings.word_embeddings.weight"
 
 
 @pytest.fixture(scope="module")
-def extended(english_model: Path, korean_file: Path, tmp_path_factory) -> tuple[Path, object]:
+def extended(english_model, korean_file, tmp_path_factory):
     out = tmp_path_factory.mktemp("extended") / "both"
     report = extend_vocabulary(
         english_model, [korean_file], out, english_model, max_new=200, words=["문서중앙", "두 낱말", "", "문서" * 20],
@@ -34,7 +33,7 @@ def extended(english_model: Path, korean_file: Path, tmp_path_factory) -> tuple[
     return out, report
 
 
-def test_report(extended) -> None:
+def test_report(extended):
     _, report = extended
     assert report.old_size == 160
     assert report.vocab_size % 8 == 0
@@ -48,7 +47,7 @@ def test_report(extended) -> None:
     assert json.dumps(report.to_dict())
 
 
-def test_old_ids_and_rows_are_the_same_bit_for_bit(english_model: Path, extended) -> None:
+def test_old_ids_and_rows_are_the_same_bit_for_bit(english_model, extended):
     out, _ = extended
     before, after = (read_facts((folder / "spiece.model").read_bytes()).pieces for folder in (english_model, out))
     assert after[:160] == before
@@ -65,13 +64,13 @@ def test_old_ids_and_rows_are_the_same_bit_for_bit(english_model: Path, extended
     assert json.loads((out / "provenance.json").read_text()) == {"new_rows_from": 160}
 
 
-def test_old_texts_keep_their_ids(english: list[str], english_model: Path, extended) -> None:
+def test_old_texts_keep_their_ids(english, english_model, extended):
     out, _ = extended
     old, new = AlbertTokenizer.from_pretrained(english_model), AlbertTokenizer.from_pretrained(out)
     assert [new.encode(text) for text in english] == [old.encode(text) for text in english]
 
 
-def test_both_libraries_load_the_model(english: list[str], english_model: Path, extended, korean: list[str]) -> None:
+def test_both_libraries_load_the_model(english, english_model, extended, korean):
     transformers = pytest.importorskip("transformers")
     out, report = extended
     ours, theirs = AlbertForPreTraining.from_pretrained(out), transformers.AlbertForPreTraining.from_pretrained(out)
@@ -88,7 +87,7 @@ def test_both_libraries_load_the_model(english: list[str], english_model: Path, 
     assert ours.predictions.decoder.weight is ours.albert.embeddings.word_embeddings.weight
 
 
-def test_tokens_are_used_before_particles_and_come_back(extended) -> None:
+def test_tokens_are_used_before_particles_and_come_back(extended):
     out, _ = extended
     tokenizer = AlbertTokenizer.from_pretrained(out)
     for text in ("문서중앙을 읽는다.", "서울에서 문서중앙까지 갔다.", "the 문서중앙을 reads"):
@@ -101,14 +100,14 @@ def test_tokens_are_used_before_particles_and_come_back(extended) -> None:
             assert tokenizer.decode(ids) == text
 
 
-def test_every_reader_agrees(extended, korean: list[str]) -> None:
+def test_every_reader_agrees(extended, korean):
     out, _ = extended
     report = check_tokenizer(out, korean[:200])
     assert report.ok
     assert [comparison.differing for comparison in report.comparisons] == [0, 0, 0]
 
 
-def test_max_new_bounds_given_words_too(english_model: Path, korean_file: Path, tmp_path: Path) -> None:
+def test_max_new_bounds_given_words_too(english_model, korean_file, tmp_path):
     """Characters and given words that are more than `max_new` are refused with the number that is needed."""
     words = [f"garden{a}{b}" for a in "bdfgk" for b in "aeiou"] * 2
     files, old = [korean_file], AlbertTokenizer.from_pretrained(english_model).vocab_size
@@ -121,7 +120,7 @@ def test_max_new_bounds_given_words_too(english_model: Path, korean_file: Path, 
     assert larger.vocab_size == report.vocab_size + 40
 
 
-def test_only_unigram_models_are_extended(tmp_path: Path, korean_file: Path, slug_of) -> None:
+def test_only_unigram_models_are_extended(tmp_path, korean_file, slug_of):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["words of a text, and others"] * 9), model_writer=model, model_type="bpe", vocab_size=40,
@@ -131,7 +130,7 @@ def test_only_unigram_models_are_extended(tmp_path: Path, korean_file: Path, slu
     assert slug_of(extend_vocabulary, tmp_path, [korean_file], tmp_path / "out") == "unsupported"
 
 
-def test_scores_are_above_the_old_segmentation_and_not_greedy(english_model: Path, extended) -> None:
+def test_scores_are_above_the_old_segmentation_and_not_greedy(english_model, extended):
     out, report = extended
     facts = read_facts((out / "spiece.model").read_bytes()).pieces
     first = 160 + report.characters
@@ -146,7 +145,7 @@ def test_scores_are_above_the_old_segmentation_and_not_greedy(english_model: Pat
     assert {piece[0] == "▁" for piece, _, _ in words} == {True, False}  # both positions
 
 
-def test_biases_follow_the_line_of_the_old_ones(english_model: Path, extended) -> None:
+def test_biases_follow_the_line_of_the_old_ones(english_model, extended):
     out, report = extended
     old, new = (load_file(f / "model.safetensors")["predictions.bias"] for f in (english_model, out))
     added = new[160 : report.vocab_size - report.unused]
@@ -158,7 +157,7 @@ def test_biases_follow_the_line_of_the_old_ones(english_model: Path, extended) -
     assert counts[words[-10:]].mean() > 5 * counts[words[:10]].mean()
 
 
-def test_frequencies_are_shares_of_all_tokens(english_model: Path) -> None:
+def test_frequencies_are_shares_of_all_tokens(english_model):
     texts = ["the the the the the the the wizzzards"] * 3
     extension = extend_tokenizer(
         AlbertTokenizer.from_pretrained(english_model), texts, SearchSettings(), words=["wizzzards"]
@@ -170,7 +169,7 @@ def test_frequencies_are_shares_of_all_tokens(english_model: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["subword-mean", "mean", "normal", "zero"])
-def test_rows(english_model: Path, tmp_path: Path, how: str) -> None:
+def test_rows(english_model, tmp_path, how):
     tokenizer = AlbertTokenizer.from_pretrained(english_model)
     text = tmp_path / "text.txt"
     text.write_text("\n".join(["the garden house reads 강"] * 50 + ["window garden"] * 50), encoding="utf-8")
@@ -194,7 +193,7 @@ def test_rows(english_model: Path, tmp_path: Path, how: str) -> None:
     assert torch.allclose(known_ids, parts, atol=1e-7) == (how == "subword-mean")
 
 
-def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model: Path, tmp_path: Path) -> None:
+def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model, tmp_path):
     """A model whose rows are vectors of co-occurrence in other axes and of another length: new rows come out in those axes."""
     tokenizer = AlbertTokenizer.from_pretrained(english_model)
     draw = np.random.default_rng(0)
@@ -230,7 +229,7 @@ def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model: Path, 
     assert "--rows subword-mean" in caught.value.hint
 
 
-def test_rows_of_another_model(english_model: Path, extended, korean_file: Path, tmp_path: Path) -> None:
+def test_rows_of_another_model(english_model, extended, korean_file, tmp_path):
     donor, _ = extended
     report = extend_vocabulary(
         english_model, [korean_file], tmp_path / "out", english_model, rows_from=donor, max_new=120
@@ -242,7 +241,7 @@ def test_rows_of_another_model(english_model: Path, extended, korean_file: Path,
     assert torch.equal(new_VE[ours.piece_to_id(piece)], donor_VE[theirs.piece_to_id(piece)])
 
 
-def test_other_heads_are_kept(english_model: Path, korean_file: Path, tmp_path: Path) -> None:
+def test_other_heads_are_kept(english_model, korean_file, tmp_path):
     torch.manual_seed(1)
     model = AlbertForSequenceClassification.from_pretrained(english_model, allow_missing=["classifier"], num_labels=3)
     model.save_pretrained(tmp_path / "task")
@@ -253,7 +252,7 @@ def test_other_heads_are_kept(english_model: Path, korean_file: Path, tmp_path: 
     assert reloaded.config.vocab_size == report.vocab_size > 230
 
 
-def test_broken_weights_are_not_spread(english_model: Path, korean_file: Path, tmp_path: Path) -> None:
+def test_broken_weights_are_not_spread(english_model, korean_file, tmp_path):
     model = AlbertForPreTraining.from_pretrained(english_model)
     with torch.no_grad():
         model.albert.embeddings.word_embeddings.weight[7] = float("nan")
@@ -263,7 +262,7 @@ def test_broken_weights_are_not_spread(english_model: Path, korean_file: Path, t
     assert not (tmp_path / "out").exists()
 
 
-def test_tokens_of_old_characters_only_when_asked(english_model: Path, korean: list[str]) -> None:
+def test_tokens_of_old_characters_only_when_asked(english_model, korean):
     tokenizer = AlbertTokenizer.from_pretrained(english_model)
     texts = [f"gardening{', '[n % 2 :]}{line} housewindow" for n, line in enumerate(korean)]
 
@@ -276,7 +275,7 @@ def test_tokens_of_old_characters_only_when_asked(english_model: Path, korean: l
     assert latin(True) >= {"▁gardening", "▁housewindow"}
 
 
-def test_morphemes_bound_what_is_found(english_model: Path, korean: list[str]) -> None:
+def test_morphemes_bound_what_is_found(english_model, korean):
     pytest.importorskip("mecab")
     tokenizer = AlbertTokenizer.from_pretrained(english_model)
 
@@ -297,25 +296,21 @@ def test_morphemes_bound_what_is_found(english_model: Path, korean: list[str]) -
         ({"rows": "random"}, "unknown-name"), ({"analyser": "hannanum"}, "unknown-name"),
     ],
 )  # fmt: skip
-def test_refused_settings_leave_nothing(
-    english_model: Path, korean_file: Path, tmp_path: Path, settings: dict[str, object], slug: str
-) -> None:
+def test_refused_settings_leave_nothing(english_model, korean_file, tmp_path, settings, slug):
     with pytest.raises(AlbertKitError) as caught:
         extend_vocabulary(english_model, [korean_file], tmp_path / "out", **settings)
     assert (caught.value.slug, bool(caught.value.hint)) == (slug, True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_to_add_is_refused(english_model: Path, english: list[str], tmp_path: Path) -> None:
+def test_nothing_to_add_is_refused(english_model, english, tmp_path):
     text = tmp_path / "english.txt"
     text.write_text("\n".join(english), encoding="utf-8")
     with pytest.raises(AlbertKitError, match="lacks nothing"):
         extend_vocabulary(english_model, [text], tmp_path / "out")
 
 
-def test_a_model_of_another_tokenizer_is_refused(
-    english_model: Path, extended, korean_file: Path, tmp_path: Path, slug_of
-) -> None:
+def test_a_model_of_another_tokenizer_is_refused(english_model, extended, korean_file, tmp_path, slug_of):
     arguments = (english_model, [korean_file])
     small = AlbertForPreTraining.from_pretrained(english_model)
     small.resize_token_embeddings(100)
@@ -331,7 +326,7 @@ def test_a_model_of_another_tokenizer_is_refused(
     assert slug_of(extend_vocabulary, *arguments, tmp_path / "full") == "exists"
 
 
-def test_command(english_model: Path, korean_file: Path, tmp_path: Path, run_command) -> None:
+def test_command(english_model, korean_file, tmp_path, run_command):
     words = tmp_path / "words.txt"
     words.write_text("문서중앙\n\n서울\n", encoding="utf-8")
     command = ["tokenizer", "extend", english_model, korean_file, "--max-new", "100", "--out"]
@@ -342,7 +337,7 @@ def test_command(english_model: Path, korean_file: Path, tmp_path: Path, run_com
     assert "unknown tokens" in output
 
 
-def test_words_themselves(english_model: Path, korean_file: Path, tmp_path: Path, run_command) -> None:
+def test_words_themselves(english_model, korean_file, tmp_path, run_command):
     """Words, comma-separated words and files of words can be mixed; a file that is missing from a folder is no word."""
     words = tmp_path / "words.txt"
     words.write_text("문서중앙\n", encoding="utf-8")
@@ -358,9 +353,7 @@ def test_words_themselves(english_model: Path, korean_file: Path, tmp_path: Path
     assert (missing.status, "error[not-found]" in missing.err) == (2, True)
 
 
-def test_only_a_path_is_a_file_of_words(
-    english_model: Path, korean_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command
-) -> None:
+def test_only_a_path_is_a_file_of_words(english_model, korean_file, tmp_path, monkeypatch, run_command):
     """A slash, an ending or a length of more than a file's name make no file; an existing name without ending is one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "terms").write_text("zebra\n", encoding="utf-8")
@@ -371,7 +364,7 @@ def test_only_a_path_is_a_file_of_words(
     assert "given: km/h, main.csv, zebra" in run_command(*command, tmp_path / "shown").out
 
 
-def test_google_with_korean_of_wikipedia(data: Path, tmp_path: Path) -> None:
+def test_google_with_korean_of_wikipedia(data, tmp_path):
     """Google's vocabulary and real text: zero unknown Hangul in both forms, the same ids in the file for transformers."""
     (tmp_path / "google").mkdir()
     (tmp_path / "google" / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())

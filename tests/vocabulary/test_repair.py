@@ -41,7 +41,7 @@ def with_weights(folder: Path, config: AlbertConfig, pad_token_id: int = 0) -> N
 
 
 @pytest.fixture
-def korean_layout(korean: list[str], config_of, tmp_path: Path) -> tuple[Path, sentencepiece.SentencePieceProcessor]:
+def korean_layout(korean, config_of, tmp_path):
     """`<unk>` 0 `<s>` 1 `</s>` 2 [PAD] 3 [UNK] 4 [CLS] 5 [SEP] 6 [MASK] 7, as the best-known Korean notebook makes it."""
     symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]"]
     model = trained(korean, tmp_path / "old", user_defined_symbols=symbols)
@@ -54,7 +54,7 @@ def korean_layout(korean: list[str], config_of, tmp_path: Path) -> tuple[Path, s
     return tmp_path / "old", processor
 
 
-def test_the_korean_layout(korean_layout, tmp_path: Path, korean: list[str]) -> None:
+def test_the_korean_layout(korean_layout, tmp_path, korean):
     transformers = pytest.importorskip("transformers")
     old, processor = korean_layout
     with pytest.raises(AlbertKitError, match="albertkit tokenizer repair") as caught:
@@ -87,7 +87,7 @@ def test_the_korean_layout(korean_layout, tmp_path: Path, korean: list[str]) -> 
     assert tokenizer.encode("서울 [MASK]", mask_literal=True).count(4) == 1
 
 
-def test_padding_behind_the_vocabulary(korean: list[str], config_of, tmp_path: Path) -> None:
+def test_padding_behind_the_vocabulary(korean, config_of, tmp_path):
     model = trained(korean, tmp_path / "old", user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"])
     size = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
     (tmp_path / "old" / "tokenizer_config.json").write_text('{"keep_accents": true, "do_lower_case": false}')
@@ -104,7 +104,7 @@ def test_padding_behind_the_vocabulary(korean: list[str], config_of, tmp_path: P
     assert AlbertForPreTraining.from_pretrained(tmp_path / "new").config.pad_token_id == 0
 
 
-def test_a_tokenizer_alone_and_the_command(korean_layout, tmp_path: Path, run_command) -> None:
+def test_a_tokenizer_alone_and_the_command(korean_layout, tmp_path, run_command):
     old, _ = korean_layout
     (old / "config.json").unlink()
     assert run_command("tokenizer", "repair", old, "--out", tmp_path / "new", "--json").json["model_class"] is None
@@ -112,7 +112,7 @@ def test_a_tokenizer_alone_and_the_command(korean_layout, tmp_path: Path, run_co
     assert "[MASK]" in run_command("tokenizer", "repair", old, "--out", tmp_path / "shown").out
 
 
-def test_what_cannot_be_repaired(english_model: Path, korean: list[str], tmp_path: Path, slug_of) -> None:
+def test_what_cannot_be_repaired(english_model, korean, tmp_path, slug_of):
     def slug(folder: Path) -> str:
         error_info = slug_of(repair_vocabulary, folder, tmp_path / "new")
         assert not (tmp_path / "new").exists()

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 import zstandard
@@ -13,7 +12,7 @@ from albertkit.vocabulary import train_vocabulary
 from albertkit.vocabulary.train import HoldingOut
 
 
-def test_every_format_gives_the_same_bytes(korean: list[str], tmp_path: Path) -> None:
+def test_every_format_gives_the_same_bytes(korean, tmp_path):
     text = "\n".join(korean)
     files = {
         "a.txt": text.encode(),
@@ -36,7 +35,7 @@ def test_every_format_gives_the_same_bytes(korean: list[str], tmp_path: Path) ->
     assert str(tmp_path).encode() not in models[0]
 
 
-def test_report(korean: list[str], korean_file: Path, tmp_path: Path) -> None:
+def test_report(korean, korean_file, tmp_path):
     report = train_vocabulary([korean_file], tmp_path / "a", vocab_size=300, text_rules="korean")
     fit = report.held_out
     reading = HoldingOut(iter(korean), 0)
@@ -59,7 +58,7 @@ def test_report(korean: list[str], korean_file: Path, tmp_path: Path) -> None:
     assert set("".join(low.unknown_characters)) <= set("".join(korean))
 
 
-def test_a_short_text_is_not_measured(tmp_path: Path) -> None:
+def test_a_short_text_is_not_measured(tmp_path):
     (tmp_path / "text.txt").write_text("짧은 글 하나\n" * 3, encoding="utf-8")
     report = train_vocabulary([tmp_path / "text.txt"], tmp_path / "out", vocab_size=12, user_defined_symbols=())
     assert report.held_out is None
@@ -74,7 +73,7 @@ def test_a_short_text_is_not_measured(tmp_path: Path) -> None:
         (None, "not-found"),
     ],
 )
-def test_the_same_error_has_the_same_name_everywhere(tmp_path: Path, content: bytes | None, slug: str, slug_of) -> None:
+def test_the_same_error_has_the_same_name_everywhere(tmp_path, content, slug, slug_of):
     from albertkit.tokenizer import train_tokenizer
 
     path = tmp_path / "text.txt"
@@ -86,7 +85,7 @@ def test_the_same_error_has_the_same_name_everywhere(tmp_path: Path, content: by
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_something_else_is_left_alone(korean_file: Path, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_left_alone(korean_file, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(AlbertKitError, match=r"not part of a tokenizer: config\.json") as caught:
         train_vocabulary([korean_file], tmp_path, vocab_size=300, overwrite=True)
@@ -94,7 +93,7 @@ def test_a_folder_of_something_else_is_left_alone(korean_file: Path, tmp_path: P
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_command(korean_file: Path, tmp_path: Path, run_command) -> None:
+def test_command(korean_file, tmp_path, run_command):
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     settings = (
         "--vocab-size 700 --reserve 4 --byte-fallback --split-digits --text-rules korean --special-pieces".split()

@@ -53,7 +53,7 @@ def rewrite_entry(prefix: str, name: str, change) -> None:
 
 
 @pytest.fixture
-def prefix(tmp_path) -> str:
+def prefix(tmp_path):
     """A checkpoint with every type that can be written."""
     write_bundle(tmp_path / "model.ckpt-1", TENSORS)
     return str(tmp_path / "model.ckpt-1")

@@ -247,7 +247,7 @@ def attack(source: TensorBundle, variants: range, folder: Path) -> None:
 
 
 @pytest.fixture
-def ours(tmp_path) -> TensorBundle:
+def ours(tmp_path):
     tensors = {f"layer_{i}/kernel": np.full((i, 7), i, np.float32) for i in range(20)}
     words = np.array([b"word" * i for i in range(30)], object)
     write_bundle(tmp_path / "ours", {**tensors, "step": np.int64(8), "words": words, "flags": np.array([True, False])})

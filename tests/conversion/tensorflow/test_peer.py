@@ -26,7 +26,7 @@ def run_tensorflow(task: str, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def tensorflow_files(tmp_path_factory) -> Path:
+def tensorflow_files(tmp_path_factory):
     """What TensorFlow wrote."""
     folder = tmp_path_factory.mktemp("tensorflow")
     run_tensorflow("write", folder)
@@ -34,7 +34,7 @@ def tensorflow_files(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def values(tensorflow_files) -> dict:
+def values(tensorflow_files):
     """Name to type, shape and values of what TensorFlow wrote."""
     return pickle.loads((tensorflow_files / "values.pickle").read_bytes())
 

@@ -49,7 +49,7 @@ def pack(path: Path, files: dict[str, bytes], *members: tarfile.TarInfo) -> Path
 
 
 @pytest.fixture
-def module(tmp_path) -> dict[str, bytes]:
+def module(tmp_path):
     """The files of a hub module of TensorFlow 1."""
     write_bundle(tmp_path / "made/variables", {"module/bert/pooler/dense/bias": np.arange(3, dtype=np.float32)})
     files = {f"variables/{file.name}": file.read_bytes() for file in (tmp_path / "made").iterdir()}

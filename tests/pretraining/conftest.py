@@ -6,6 +6,8 @@ import pytest
 from memory_store import MemoryStore, read_novels
 from small_store import SETTINGS, build_small_store, write_config
 
+from albertkit.pretraining.run import pretrain
+
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
@@ -19,6 +21,22 @@ def settings(tmp_path_factory, store):
     dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     folder = tmp_path_factory.mktemp("config")
     return replace(SETTINGS, config=write_config(folder, store.vocab_size, intermediate_size=128, **dropout))
+
+
+@pytest.fixture(autouse=True)
+def without_plot(monkeypatch):
+    """Draw no curves, which take half of the time of a short run."""
+    monkeypatch.setattr("albertkit.pretraining.run.plot_run", lambda *_, **__: None)
+
+
+@pytest.fixture
+def train(tmp_path, store, settings):
+    """Pretrain on the small store, or on other data, in a folder of `tmp_path`; further keywords change the settings."""
+
+    def pretrained(folder="run", data=store, start=None, resume=False, **changes):
+        return pretrain(data, tmp_path / folder, replace(settings, **changes), start=start, resume=resume)
+
+    return pretrained
 
 
 @pytest.fixture(scope="session")

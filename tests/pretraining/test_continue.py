@@ -54,9 +54,20 @@ def home(tmp_path_factory):
     return folder
 
 
-def refused(call) -> AlbertKitError:
+@pytest.fixture
+def go_on(tmp_path, home):
+    """Continue the model of `home` on the store of its tokens (`old`) or of `more`, in a folder of `tmp_path`."""
+
+    def pretrained(store, folder="run", start=home / "model", resume=False, **changes):
+        settings = replace(SETTINGS, **changes)
+        return pretrain(home / store / "store", tmp_path / folder, settings, start=start, resume=resume)
+
+    return pretrained
+
+
+def refused(call, *arguments, **options) -> AlbertKitError:
     with pytest.raises(AlbertKitError) as caught:
-        call()
+        call(*arguments, **options)
     return caught.value
 
 
@@ -101,26 +112,23 @@ def test_every_class_of_checkpoint(tmp_path, home, kind, fresh, left_out):
     assert bool(differing(dict(start.model.state_dict()), dict(different.model.state_dict()))) == bool(fresh)
 
 
-def test_a_shell_trains_to_the_same_bits_as_its_configuration(tmp_path, home):
+def test_a_shell_trains_to_the_same_bits_as_its_configuration(tmp_path, home, go_on):
     init_model(tmp_path / "shell", home / "old" / "tokenizer", config=home / "config.json", seed=3)
-    settings = replace(SETTINGS, seed=3)
-    pretrain(home / "old" / "store", tmp_path / "one", replace(settings, config=home / "config.json"))
-    pretrain(home / "old" / "store", tmp_path / "two", settings, start=tmp_path / "shell")
-    assert not differing(weights(tmp_path / "one" / "final"), weights(tmp_path / "two" / "final"))
-    assert estimate(home / "old" / "store", settings=settings, start=tmp_path / "shell").parameters == sum(
-        tensor.numel() for tensor in weights(tmp_path / "shell").values()
-    )
+    initialised = go_on("old", "one", start=None, seed=3, config=home / "config.json")
+    continued = go_on("old", "two", start=tmp_path / "shell", seed=3)
+    assert not differing(weights(initialised.model), weights(continued.model))
+    measured = estimate(home / "old" / "store", settings=SETTINGS, start=tmp_path / "shell")
+    assert measured.parameters == sum(tensor.numel() for tensor in weights(tmp_path / "shell").values())
 
 
-def test_provenance_says_where_a_model_comes_from(tmp_path, home, capsys):
-    settings = replace(SETTINGS, steps=1, seed=7)
-    model = pretrain(home / "old" / "store", tmp_path / "run", settings, start=home / "model").model
+def test_provenance_says_where_a_model_comes_from(home, go_on, capsys):
+    model = go_on("old", steps=1, seed=7).model
     provenance = json.loads((model / "provenance.json").read_text())
     assert provenance["continued"]["model"] == str(home / "model")
     assert provenance["continued"]["provenance"] == json.loads((home / "model" / "provenance.json").read_text())
     assert len(provenance["continued"]["weights_sha256"]) == 64
     assert "--held-out 0.2 --seed 0" in capsys.readouterr().err  # with another seed, other documents are held out
-    pretrain(home / "old" / "store", tmp_path / "same", replace(settings, seed=0), start=home / "model")
+    go_on("old", "same", steps=1)
     assert "evaluations flatter" not in capsys.readouterr().err
 
 
@@ -159,9 +167,7 @@ def test_other_vocabularies_are_refused(tmp_path, home):
     make_store(tmp_path / "smaller", OLD[:-1], OLD)
     make_store(tmp_path / "moved", [OLD[1], OLD[0], *OLD[2:], *NEW], OLD)
     for name, says in (("smaller", "20 tokens"), ("moved", "id 5 is `the`")):
-        error = refused(
-            lambda n=name: pretrain(tmp_path / n / "store", tmp_path / "run", SETTINGS, start=home / "model")
-        )
+        error = refused(pretrain, tmp_path / name / "store", tmp_path / "run", SETTINGS, start=home / "model")
         assert error.slug == "wrong-tokenizer"
         assert says in error.message
         assert "tokenizer extend" in error.hint
@@ -172,11 +178,10 @@ def test_other_vocabularies_are_refused(tmp_path, home):
 
 
 @pytest.mark.parametrize("how", [dict(), dict(optimizer="lamb", ema_decay=0.5, clip_norm=0.1)])
-def test_only_new_rows_are_trained(tmp_path, home, how):
+def test_only_new_rows_are_trained(tmp_path, home, go_on, how):
     """Everything else keeps its bits: no gradient, no decay, no moment; and every new row has moved."""
     before = len(SPECIALS + OLD)
-    settings = replace(SETTINGS, train_only="new-rows", **how)
-    pretrain(home / "more" / "store", tmp_path / "run", settings, start=home / "model")
+    go_on("more", train_only="new-rows", **how)
     began, ended = weights(tmp_path / "run" / "start"), weights(tmp_path / "run" / "final")
     assert differing(began, ended) == {WORDS, BIAS}
     for name in (WORDS, BIAS):
@@ -185,17 +190,16 @@ def test_only_new_rows_are_trained(tmp_path, home, how):
     assert torch.equal(ended[WORDS][:before], weights(home / "model")[WORDS])
     assert evaluate(tmp_path / "run" / "final", home / "more" / "store").masked_lm_count > 0
     # The comparison can tell: without the setting, every parameter moves.
-    pretrain(home / "more" / "store", tmp_path / "all", replace(settings, train_only="all"), start=home / "model")
+    go_on("more", "all", **how)
     assert differing(weights(tmp_path / "all" / "start"), weights(tmp_path / "all" / "final")) == set(began)
 
 
-def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home):
+def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home, go_on):
     """One update by hand: AdamW of the paper on the gradient's rows alone, clipped by their norm."""
-    settings = replace(SETTINGS, train_only="new-rows", steps=1, warmup_steps=0, clip_norm=1e-3, schedule="constant")
-    pretrain(home / "more" / "store", tmp_path / "run", settings, start=home / "model")
+    go_on("more", train_only="new-rows", steps=1, warmup_steps=0, clip_norm=1e-3, schedule="constant")
     model = AlbertForPreTraining.from_pretrained(tmp_path / "run" / "start").train()
     world = run_module.join_world("cpu")
-    source = open_pretraining_data(home / "more" / "store", settings)
+    source = open_pretraining_data(home / "more" / "store", replace(SETTINGS, steps=1))
     (batch,) = next(source.training(world))
     losses = model.pretraining_losses(batch)
     mean = losses.masked_lm_loss_sum / len(batch.masked_labels)
@@ -211,20 +215,18 @@ def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home):
         torch.testing.assert_close(ended[name][first:], (parameter[first:] - 2e-3 * (update + decay)).detach())
 
 
-def test_rows_can_be_named(tmp_path, home):
+def test_rows_can_be_named(tmp_path, home, go_on):
     """A model that `tokenizer extend --model` has grown has as many rows as the store has pieces."""
-    settings = replace(SETTINGS, train_only="new-rows")
-    error = refused(lambda: pretrain(home / "old" / "store", tmp_path / "run", settings, start=home / "model"))
+    error = refused(go_on, "old", train_only="new-rows")
     assert (error.slug, "--new-rows-from" in error.hint) == ("bad-value", True)
-    pretrain(home / "old" / "store", tmp_path / "run", replace(settings, new_rows_from=18), start=home / "model")
+    go_on("old", train_only="new-rows", new_rows_from=18)
     grown = tmp_path / "grown"
     shutil.copytree(home / "model", grown)
     before = json.loads((grown / "provenance.json").read_text())
-    (grown / "provenance.json").write_text(
-        json.dumps(before | {"new_rows_from": 18})
-    )  # as `tokenizer extend` writes it
-    pretrain(home / "old" / "store", tmp_path / "noted", settings, start=grown)
-    assert not differing(weights(tmp_path / "run" / "final"), weights(tmp_path / "noted" / "final"))
+    # As `tokenizer extend` writes it.
+    (grown / "provenance.json").write_text(json.dumps(before | {"new_rows_from": 18}))
+    noted = go_on("old", "noted", start=grown, train_only="new-rows")
+    assert not differing(weights(tmp_path / "run" / "final"), weights(noted.model))
     began, ended = weights(tmp_path / "run" / "start"), weights(tmp_path / "run" / "final")
     assert differing(began, ended) == {WORDS, BIAS}
     assert torch.equal(began[WORDS][:18], ended[WORDS][:18])
@@ -236,10 +238,11 @@ def test_rows_can_be_named(tmp_path, home):
 
 @pytest.mark.parametrize("train_only", ["all", "new-rows"])
 @pytest.mark.parametrize("moment", ["after a checkpoint", "before any"])
-def test_resumed_to_the_same_bits_without_the_model_it_began_with(tmp_path, home, monkeypatch, train_only, moment):
-    shutil.copytree(home / "model", tmp_path / "model")
-    settings = replace(SETTINGS, train_only=train_only, ema_decay=0.9)
-    pretrain(home / "more" / "store", tmp_path / "straight", settings, start=tmp_path / "model")
+def test_resumed_to_the_same_bits_without_the_model_it_began_with(
+    tmp_path, home, go_on, monkeypatch, train_only, moment
+):
+    how = dict(start=shutil.copytree(home / "model", tmp_path / "model"), train_only=train_only, ema_decay=0.9)
+    go_on("more", "straight", **how)
     plain = run_module.evaluate_batches
 
     def interrupted(*arguments):
@@ -252,50 +255,40 @@ def test_resumed_to_the_same_bits_without_the_model_it_began_with(tmp_path, home
         patch.setattr(run_module, "evaluate_batches", interrupted)
         if moment == "before any":
             with pytest.raises(KeyboardInterrupt):
-                pretrain(home / "more" / "store", tmp_path / "run", settings, start=tmp_path / "model")
+                go_on("more", **how)
         else:
-            result = pretrain(home / "more" / "store", tmp_path / "run", settings, start=tmp_path / "model")
+            result = go_on("more", **how)
             assert (result.model, result.steps) == (None, 4)
     shutil.rmtree(tmp_path / "model")
-    pretrain(home / "more" / "store", tmp_path / "run", settings, resume=True)
+    go_on("more", resume=True, **(how | {"start": None}))
     assert not differing(weights(tmp_path / "straight" / "final"), weights(tmp_path / "run" / "final"))
     origin = [json.loads((tmp_path / n / "final" / "provenance.json").read_text()) for n in ("straight", "run")]
     assert origin[0] == origin[1]
 
 
-def test_a_run_is_not_resumed_with_another_model(tmp_path, home):
-    settings = replace(SETTINGS, steps=1)
-    store = home / "old" / "store"
-    pretrain(store, tmp_path / "run", settings, start=home / "model")
-    pretrain(store, tmp_path / "run", settings, start=home / "model", resume=True)
-    assert refused(lambda: pretrain(store, tmp_path / "run", settings, start="x", resume=True)).slug == "changed"
-    initialised = replace(settings, config=home / "config.json")
-    pretrain(store, tmp_path / "drawn", initialised)
-    for call in (
-        lambda: pretrain(store, tmp_path / "drawn", settings, start=home / "model", resume=True),
-        lambda: pretrain(store, tmp_path / "run", settings, start=home / "model"),
-    ):
-        assert refused(call).slug in ("changed", "exists")
+def test_a_run_is_not_resumed_with_another_model(home, go_on):
+    go_on("old", steps=1)
+    go_on("old", resume=True, steps=1)
+    assert refused(go_on, "old", start="x", resume=True, steps=1).slug == "changed"
+    go_on("old", "drawn", start=None, steps=1, config=home / "config.json")
+    assert refused(go_on, "old", "drawn", resume=True, steps=1).slug == "changed"
+    assert refused(go_on, "old", steps=1).slug == "exists"
 
 
-def test_what_cannot_go_together_is_said(tmp_path, home):
-    store = home / "old" / "store"
-    for wrong, start, says in (
-        (dict(size="tiny"), True, "size cannot be set"),
-        (dict(config=home / "config.json"), True, "config cannot be set"),
-        (dict(length=65), True, "64 positions"),
-        (dict(train_only="new-rows"), False, "needs a model"),
-        (dict(new_rows_from=3), True, "new_rows_from"),
-        (dict(masked_lm_prob=0.0, pair_task="none"), False, "nothing to learn"),
+def test_what_cannot_go_together_is_said(tmp_path, home, go_on):
+    for wrong, says in (
+        (dict(size="tiny"), "size cannot be set"),
+        (dict(config=home / "config.json"), "config cannot be set"),
+        (dict(length=65), "64 positions"),
+        (dict(start=None, train_only="new-rows"), "needs a model"),
+        (dict(new_rows_from=3), "new_rows_from"),
+        (dict(start=None, masked_lm_prob=0.0, pair_task="none"), "nothing to learn"),
     ):
-        settings = replace(SETTINGS, **wrong)
-        error = refused(
-            lambda s=settings, m=start: pretrain(store, tmp_path / "r", s, start=home / "model" if m else None)
-        )
+        error = refused(go_on, "old", **wrong)
         assert error.slug == "bad-value"
         assert says in error.message
         assert error.hint
-    assert not (tmp_path / "r").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_drawn_weights_do_not_depend_on_who_asks(home):

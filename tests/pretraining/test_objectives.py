@@ -12,7 +12,7 @@ from small_store import ALONE, SETTINGS, differing, weights, write_config
 from albertkit.corpus import TokenStore, build_store
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.evaluation import Unigram, evaluate_batches
-from albertkit.pretraining.run import doubts, evaluate, pretrain
+from albertkit.pretraining.run import doubts, evaluate
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data
 
@@ -29,20 +29,20 @@ def settings(tmp_path_factory, store) -> PretrainSettings:
     ("how", "untouched"),
     [(dict(), ()), (dict(pair_task="none"), HEADS["order"]), (dict(masked_lm_prob=0.0), HEADS["prediction"])],
 )
-def test_a_head_without_a_loss_keeps_its_bits(tmp_path, store, settings, how, untouched):
+def test_a_head_without_a_loss_keeps_its_bits(tmp_path, train, how, untouched):
     """Its gradients would be 0, and LAMB would take the whole learning rate off it at every update."""
-    model = pretrain(store, tmp_path / "first", replace(settings, steps=1)).model
-    pretrain(store, tmp_path / "run", replace(settings, config=None, **how), start=model)
+    model = train("first", steps=1).model
+    train(start=model, config=None, **how)
     moved = differing(weights(tmp_path / "run" / "final"), weights(model))
     assert not any(name.startswith(untouched) for name in moved)
     expected = {name for name in weights(model) if not name.startswith(untouched)}
     assert moved == expected - ({"predictions.bias"} if "masked_lm_prob" in how else set())
 
 
-def test_order_alone(tmp_path, store, settings):
+def test_order_alone(tmp_path, store, settings, train):
     """Nothing is masked, in training and in every evaluation; the best model is the one that orders best."""
     run = tmp_path / "run"
-    result = pretrain(store, run, replace(settings, masked_lm_prob=0.0, log_every=2, eval_every=2))
+    result = train(masked_lm_prob=0.0, log_every=2, eval_every=2)
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert {r["event"] for r in records} == {"step", "eval"}
     loss_names = {name for record in records for name in record if name.endswith("_loss")}
@@ -107,13 +107,11 @@ def test_labels_are_balanced_and_segments_told_apart(tales):
     )  # the same sentences, drawn both ways
 
 
-def test_order_is_learned_on_a_toy_corpus(tmp_path, tales):
-    config = write_config(tmp_path, tales.vocab_size)
-    settings = replace(
-        SETTINGS, config=config, masked_lm_prob=0.0, optimizer="adamw", lr=5e-4, steps=500, warmup_steps=30,
-        batch_tokens=512, eval_every=0, bias_correction=True,
+def test_order_is_learned_on_a_toy_corpus(tmp_path, tales, train):
+    result = train(
+        data=tales, config=write_config(tmp_path, tales.vocab_size), masked_lm_prob=0.0, optimizer="adamw", lr=1e-3,
+        steps=350, warmup_steps=30, batch_tokens=512, eval_every=0, bias_correction=True,
     )  # fmt: skip
-    result = pretrain(tales, tmp_path / "run", settings)
     assert result.evaluation["sentence_order_accuracy"] > 0.95
     # On the same tales with their sentences shuffled there is nothing to learn: the number can tell.
     rng = np.random.default_rng(1)
@@ -154,12 +152,12 @@ def test_nothing_is_reported_while_the_rate_still_rises():
     assert line.startswith("step 20: worse than guessing by frequency (4 nats, 3)")
 
 
-def test_a_run_says_how_much_of_the_text_is_unknown(tmp_path, store, settings, capsys):
-    pretrain(store, tmp_path / "run", replace(settings, steps=1))
+def test_a_run_says_how_much_of_the_text_is_unknown(tmp_path, store, train, capsys):
+    train(steps=1)
     assert "unknown tokens: 0.00% of the training text" in capsys.readouterr().err
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join("the dog\n漢字 dog" for _ in range(1)) + "\n\nthe fox\n漢 fox\n\n漢 lazy\nthe dog\n")
     build_store([text], tmp_path / "store", store.folder / "tokenizer", workers=0)
-    pretrain(tmp_path / "store", tmp_path / "other", replace(settings, steps=1, held_out=0.5, seed=1))
+    train("other", data=tmp_path / "store", steps=1, held_out=0.5, seed=1)
     line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("unknown tokens"))
     assert "0.00%" not in line

@@ -47,6 +47,15 @@ def settings(tmp_path_factory, store):
 # --- what is read -----------------------------------------------------------------------------------------------------
 
 
+def read_features(folder):
+    return [read_example(payload) for file in find_records(folder) for payload in RecordFile(file)]
+
+
+def write_features(path, features):
+    path.write_bytes(b"".join(map(frame, map(example, features))))
+    return path
+
+
 def test_the_originals_records_are_read_without_their_padding(golden, albert_tokenizer):
     expected = [json.loads(line) for line in (golden / "masking" / "seq128_cap20.jsonl").open()]
     records = TrainingRecords(golden / "masking" / "seq128_cap20.tfrecord", albert_tokenizer)
@@ -110,10 +119,9 @@ def test_a_folder_a_glob_or_a_file(path, exported, records, store):
 def test_the_model_gardens_names_and_missing_boundaries_are_known(tmp_path, exported, records, store):
     """Its use_v2_feature_names renames two features, and it writes no token_boundary."""
     names = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
-    features = [read_example(payload) for file in find_records(exported) for payload in RecordFile(file)]
+    features = read_features(exported)
     renamed = [{names.get(n, n): v for n, v in record.items() if n != "token_boundary"} for record in features]
-    (tmp_path / "v2.tfrecord").write_bytes(b"".join(map(frame, map(example, renamed))))
-    renamed_records = TrainingRecords(tmp_path / "v2.tfrecord", store.tokenizer())
+    renamed_records = TrainingRecords(write_features(tmp_path / "v2.tfrecord", renamed), store.tokenizer())
     for number in (0, 17):
         first, second = (record.batch(np.array([number])) for record in (renamed_records, records))
         assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(vars(second)[n])) for n, a in vars(first).items())
@@ -200,13 +208,11 @@ def test_evaluation_is_one_pass_over_what_is_held_out(records):
 
 
 def test_frequencies_are_those_of_the_text_before_masking(exported, records):
-    features = [read_example(payload) for file in find_records(exported) for payload in RecordFile(file)]
     expected = np.zeros(48, np.int64)
-    for record in features:
+    for record in read_features(exported):
         text = record["input_ids"].copy()
-        text[record["masked_lm_positions"][record["masked_lm_weights"] == 1]] = record["masked_lm_ids"][
-            record["masked_lm_weights"] == 1
-        ]
+        is_masked = record["masked_lm_weights"] == 1
+        text[record["masked_lm_positions"][is_masked]] = record["masked_lm_ids"][is_masked]
         expected += np.bincount(text[record["input_mask"] == 1], minlength=48)
     expected[[records.tokenizer.cls_id, records.tokenizer.sep_id]] = 0
     assert expected[records.tokenizer.mask_id] == 0
@@ -218,25 +224,25 @@ def test_frequencies_are_those_of_the_text_before_masking(exported, records):
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_on_records_leaves_what_it_promises(tmp_path, exported, store, settings):
-    result = pretrain(exported, tmp_path / "run", settings)
+def test_a_run_on_records_leaves_what_it_promises(tmp_path, exported, train):
+    result = train(data=exported)
     for name in ("config.json", "model.safetensors", "spiece.model", "README.md", "provenance.json"):
         assert (tmp_path / "run" / "final" / name).exists(), name
     assert PretrainSettings.read(tmp_path / "run" / "run.toml")["length"] == 32  # the records decide
     assert result.evaluation["masked_lm_count"] > 100
     assert result.evaluation["masked_lm_loss"] < 4.5
     assert 1 < result.evaluation["unigram_loss"] < np.log(48)
-    longer = pretrain(exported, tmp_path / "longer", replace(settings, steps=60))
+    longer = train("longer", data=exported, steps=60)
     assert longer.evaluation["masked_lm_loss"] < result.evaluation["masked_lm_loss"]
 
 
-def test_a_run_is_resumed_only_with_its_own_records_and_tokenizer(tmp_path, exported, settings, slug_of):
-    pretrain(exported, tmp_path / "run", replace(settings, steps=3))
-    assert pretrain(exported, tmp_path / "run", replace(settings, steps=3), resume=True).steps == 3
+def test_a_run_is_resumed_only_with_its_own_records_and_tokenizer(tmp_path, exported, slug_of, train):
+    train(data=exported, steps=3)
+    assert train(data=exported, resume=True, steps=3).steps == 3
     shutil.copytree(exported, tmp_path / "other")
     file = tmp_path / "other" / "records-00001-of-00003.tfrecord"
     file.write_bytes(b"".join(map(frame, list(RecordFile(file))[::-1])))
-    assert slug_of(pretrain, tmp_path / "other", tmp_path / "run", replace(settings, steps=3), resume=True) == "changed"
+    assert slug_of(train, data=tmp_path / "other", resume=True, steps=3) == "changed"
 
 
 def test_the_estimate_trains_nothing(exported, settings):
@@ -245,41 +251,41 @@ def test_the_estimate_trains_nothing(exported, settings):
     assert measured.steps_per_epoch > 1
 
 
-def test_without_pairs_order_labels_are_not_needed(tmp_path, exported, settings):
-    features = [read_example(payload) for file in find_records(exported) for payload in RecordFile(file)]
+def test_without_pairs_order_labels_are_not_needed(tmp_path, exported, train):
+    features = read_features(exported)
     for record in features:
         del record["next_sentence_labels"]
     shutil.copytree(exported / "tokenizer", tmp_path / "tokenizer")
-    (tmp_path / "single.tfrecord").write_bytes(b"".join(map(frame, map(example, features))))
+    single = write_features(tmp_path / "single.tfrecord", features)
     with pytest.raises(DataError) as caught:
-        pretrain(tmp_path / "single.tfrecord", tmp_path / "run", replace(settings, steps=2))
+        train(data=single, steps=2)
     assert caught.value.slug == "bad-row"
     assert "--pair-task none" in caught.value.hint
-    result = pretrain(tmp_path / "single.tfrecord", tmp_path / "run", replace(settings, steps=2, pair_task="none"))
+    result = train(data=single, steps=2, pair_task="none")
     assert result.evaluation["sentence_order_count"] == 0
 
 
-def test_what_cannot_be_trained_on_is_reported_before_anything_is_written(tmp_path, exported, store, settings, slug_of):
-    def slug(data, settings, **how):
-        raised = slug_of(pretrain, data, tmp_path / "run", settings, **how)
+def test_what_cannot_be_trained_on_is_reported_before_anything_is_written(tmp_path, exported, settings, slug_of):
+    def slug(data, tokenizer=None, **changes):
+        raised = slug_of(pretrain, data, tmp_path / "run", replace(settings, **changes), tokenizer=tokenizer)
         assert not (tmp_path / "run").exists()
         return raised
 
     file = shutil.copy(exported / "records-00000-of-00003.tfrecord", tmp_path)
     (tmp_path / "empty.tfrecord").touch()
     tokenizer = exported / "tokenizer"
-    assert slug(file, settings) == "no-tokenizer"
-    assert slug(exported, replace(settings, max_predictions=20)) == "bad-value"
-    assert slug(exported, replace(settings, length=48)) == "bad-value"
-    assert slug(exported, replace(settings, held_out=0.0)) == "too-little-data"
-    assert slug(tmp_path / "no*.tfrecord", settings, tokenizer=tokenizer) == "not-found"
-    assert slug(tmp_path / "nothing", settings) == "not-found"
-    assert slug(file, settings, tokenizer=tmp_path / "nothing") == "not-found"
-    assert slug(tmp_path / "empty.tfrecord", settings, tokenizer=tokenizer) == "too-little-data"
-    wide = [{n: np.pad(v, (0, 600 - 32)) if len(v) == 32 else v for n, v in read_example(r).items()}
-            for r in islice(RecordFile(file), 20)]  # fmt: skip
-    (tmp_path / "wide.tfrecord").write_bytes(b"".join(map(frame, map(example, wide))))
-    assert slug(tmp_path / "wide.tfrecord", settings, tokenizer=tokenizer) == "bad-value"
+    assert slug(file) == "no-tokenizer"
+    assert slug(exported, max_predictions=20) == "bad-value"
+    assert slug(exported, length=48) == "bad-value"
+    assert slug(exported, held_out=0.0) == "too-little-data"
+    assert slug(tmp_path / "no*.tfrecord", tokenizer) == "not-found"
+    assert slug(tmp_path / "nothing") == "not-found"
+    assert slug(file, tmp_path / "nothing") == "not-found"
+    assert slug(tmp_path / "empty.tfrecord", tokenizer) == "too-little-data"
+    wide = read_features(file)[:20]
+    for record in wide:
+        record |= {name: np.pad(values, (0, 600 - 32)) for name, values in record.items() if len(values) == 32}
+    assert slug(write_features(tmp_path / "wide.tfrecord", wide), tokenizer) == "bad-value"
 
 
 def test_a_store_refuses_another_tokenizer(tmp_path, store, golden, data, settings, slug_of):
@@ -322,11 +328,10 @@ FAULTS = {
 
 @pytest.mark.parametrize(("slug", "break_it"), [(slug, one) for slug, several in FAULTS.items() for one in several])
 def test_a_broken_record_is_named(tmp_path, exported, store, slug, break_it):
-    features = [read_example(payload) for payload in RecordFile(find_records(exported)[0])]
+    features = read_features(find_records(exported)[0])
     number = 101  # the first hundred are looked at when records are opened
     features[number] = break_it(features[number])
-    path = tmp_path / "broken.tfrecord"
-    path.write_bytes(b"".join(map(frame, map(example, features))))
+    path = write_features(tmp_path / "broken.tfrecord", features)
     records = TrainingRecords(path, store.tokenizer())
     records.batch(np.array([number - 1]))
     with pytest.raises(DataError) as caught:

@@ -29,6 +29,7 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data
 from albertkit.report.inspect import inspect_folder
 from albertkit.tokenizer import train_tokenizer
+from albertkit.training.monitor import plot_run
 from albertkit.training.processes import World
 
 
@@ -36,8 +37,9 @@ def assert_same_bits(first, second):
     assert not differing(weights(first / "final"), weights(second / "final"))
 
 
-def test_a_run_leaves_what_it_promises(tmp_path, store, settings):
-    result = pretrain(store.folder, tmp_path / "run", settings)
+def test_a_run_leaves_what_it_promises(tmp_path, store, train, monkeypatch):
+    monkeypatch.setattr("albertkit.pretraining.run.plot_run", plot_run)
+    result = train()
     run = tmp_path / "run"
     assert result.model == run / "final"
     for name in ("config.json", "model.safetensors", "spiece.model", "tokenizer.json", "README.md", "provenance.json"):
@@ -56,18 +58,18 @@ def test_a_run_leaves_what_it_promises(tmp_path, store, settings):
         assert evaluation[name] == pytest.approx(record[name], abs=1e-5), name
 
 
-def test_what_cannot_be_evaluated_is_reported_before_anything_is_written(tmp_path, store, settings, slug_of):
+def test_what_cannot_be_evaluated_is_reported_before_anything_is_written(tmp_path, store, train, slug_of):
     with pytest.raises(DataError, match=f"none of the {store.num_documents:,} documents") as caught:
-        pretrain(store, tmp_path / "run", replace(settings, held_out=0.0))
+        train(held_out=0.0)
     assert caught.value.slug == "too-little-data"
     assert "--held-out 0.1" in caught.value.hint
     assert not (tmp_path / "run").exists()
     (tmp_path / "one.txt").write_text("the quick brown fox jumps.\nover a lazy dog it does.\n" * 20)
     build_store([tmp_path / "one.txt"], tmp_path / "one", store.folder.parent / "tokenizer", workers=0)
     with pytest.raises(DataError, match="none of the 1 documents") as caught:  # no share of one is held out
-        pretrain(tmp_path / "one", tmp_path / "run", replace(settings, held_out=0.3))
+        train(data=tmp_path / "one", held_out=0.3)
     assert "an empty line ends a document" in caught.value.hint
-    model = pretrain(store, tmp_path / "run", replace(settings, steps=1)).model
+    model = train(steps=1).model
     for wrong in (dict(held_out=1.5), dict(length=65), dict(device="cuda:99"), dict(device="gpu")):
         assert slug_of(evaluate, model, store, **wrong) == ("no-device" if "device" in wrong else "bad-value")
 
@@ -86,8 +88,8 @@ def test_where_held_out_documents_are_too_short_a_larger_share_is_suggested(tmp_
         assert hint in caught.value.hint
 
 
-def test_another_seed_never_evaluates_on_documents_of_the_training(tmp_path, store, settings):
-    model = pretrain(store, tmp_path / "run", replace(settings, steps=1)).model
+def test_another_seed_never_evaluates_on_documents_of_the_training(train, store, settings):
+    model = train(steps=1).model
     requests = []
 
     class Recording(TokenStore):
@@ -100,44 +102,42 @@ def test_another_seed_never_evaluates_on_documents_of_the_training(tmp_path, sto
     assert first.masked_lm_loss != second.masked_lm_loss
 
 
-def test_a_polynomial_may_decay_faster_or_slower(tmp_path, store, settings):
-    pretrain(store, tmp_path / "run", replace(settings, steps=4, warmup_steps=0, poly_power=2.0, log_every=1, lr=1e-3))
+def test_a_polynomial_may_decay_faster_or_slower(tmp_path, train):
+    train(steps=4, warmup_steps=0, poly_power=2.0, log_every=1, lr=1e-3)
     records = map(json.loads, (tmp_path / "run" / "metrics.jsonl").open())
     rates = [record["learning_rate"] for record in records if record["event"] == "step"]
     assert rates == pytest.approx([1e-3 * (1 - k / 4) ** 2 for k in range(4)], abs=1e-6)
 
 
-def test_the_pair_head_has_a_rate_of_its_own(tmp_path, store, settings):
+def test_the_pair_head_has_a_rate_of_its_own(train):
     """With a factor near 0 pooler and classifier stay where they began, and without one they do not."""
-    two_steps = replace(settings, steps=2)
-    begun = weights(pretrain(store, tmp_path / "begun", replace(two_steps, lr=1e-9)).model)
+    begun = weights(train("begun", steps=2, lr=1e-9).model)
     pair_head = {name for name in begun if "pooler" in name or "sop_classifier" in name}
     assert len(pair_head) == 4
     for factor, expected in ((1e-7, pair_head), (1.0, set())):
-        ended = weights(pretrain(store, tmp_path / str(factor), replace(two_steps, pair_lr_factor=factor)).model)
+        ended = weights(train(str(factor), steps=2, pair_lr_factor=factor).model)
         assert {name for name in pair_head if torch.allclose(begun[name], ended[name], atol=1e-7, rtol=0)} == expected
         assert not torch.allclose(begun["predictions.bias"], ended["predictions.bias"], atol=1e-7, rtol=0)
 
 
-def test_the_best_model_is_the_one_with_the_least_held_out_loss(tmp_path, store, settings):
-    pretrain(store, tmp_path / "run", replace(settings, eval_every=1, steps=8, lr=0.05, warmup_steps=0))
+def test_the_best_model_is_the_one_with_the_least_held_out_loss(tmp_path, store, train):
+    train(eval_every=1, steps=8, lr=0.05, warmup_steps=0)
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     losses = [record["masked_lm_loss"] for record in records if record["event"] == "eval"]
     assert losses.index(min(losses)) != len(losses) - 1, "the last model is the best: the test says nothing"
     assert evaluate(tmp_path / "run" / "best", store).masked_lm_loss == pytest.approx(min(losses), abs=1e-5)
 
 
-def test_a_run_by_the_clock_has_the_bits_of_its_plans(tmp_path, store, settings, monkeypatch):
+def test_a_run_by_the_clock_has_the_bits_of_its_plans(tmp_path, train, monkeypatch):
     seconds = iter(itertools.count(0.0, 0.05))  # each look at the clock is 0.05 s later than the one before
     monkeypatch.setattr("albertkit.training.pace.now", lambda: next(seconds))
-    open_end = replace(settings, steps=None, warmup_steps=None, eval_every=None, save_every=None)
-    timed = pretrain(store, tmp_path / "timed", replace(open_end, minutes=0.1))
+    by_the_clock = dict(minutes=0.1, steps=None, warmup_steps=None, eval_every=None, save_every=None)
+    timed = train("timed", **by_the_clock)
     assert timed.minutes_used == pytest.approx(0.1, rel=0.1)
     assert timed.planned is not None
     assert timed.planned[0] <= timed.steps <= timed.planned[1]
     replay_plans(monkeypatch, tmp_path / "timed")
-    second = pretrain(store, tmp_path / "again", replace(open_end, minutes=0.1))
-    assert second.steps == timed.steps
+    assert train("again", **by_the_clock).steps == timed.steps
     assert_same_bits(tmp_path / "timed", tmp_path / "again")
 
 
@@ -146,16 +146,16 @@ def test_impossible_times_and_powers_are_refused(settings, slug_of):
         assert slug_of(replace(settings, **wrong).check) == "bad-value"
 
 
-def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, settings, slug_of):
-    pretrain(store, tmp_path / "run", replace(settings, steps=3))
+def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, slug_of, train):
+    train(steps=3)
     shutil.copy(store.folder.parent / "corpus.txt", tmp_path / "other.txt")
     build_store([tmp_path / "other.txt"], tmp_path / "other", store.folder.parent / "tokenizer", workers=0)
-    assert slug_of(pretrain, tmp_path / "other", tmp_path / "run", replace(settings, steps=3), resume=True) == "changed"
-    assert pretrain(store, tmp_path / "run", replace(settings, steps=3), resume=True).steps == 3
+    assert slug_of(train, data=tmp_path / "other", resume=True, steps=3) == "changed"
+    assert train(resume=True, steps=3).steps == 3
 
 
-def test_without_pairs_there_are_no_numbers_of_sentence_order(tmp_path, store, settings):
-    result = pretrain(store, tmp_path / "run", replace(settings, steps=2, pair_task="none"))
+def test_without_pairs_there_are_no_numbers_of_sentence_order(tmp_path, store, train):
+    result = train(steps=2, pair_task="none")
     assert not any(name.startswith("sentence_order_acc") for name in result.evaluation)
     evaluation = evaluate(tmp_path / "run" / "final", store)
     assert evaluation.sentence_order_accuracy is None
@@ -180,11 +180,11 @@ def test_a_process_without_batches_joins_the_same_sums(store, settings):
     assert reductions[0] == reductions[1]
 
 
-def test_transformers_loads_the_folder_and_computes_the_same(tmp_path, store, settings):
+def test_transformers_loads_the_folder_and_computes_the_same(train):
     transformers = pytest.importorskip("transformers")
     from albertkit import AlbertForPreTraining
 
-    folder = pretrain(store, tmp_path / "run", replace(settings, steps=2)).model
+    folder = train(steps=2).model
     theirs = transformers.AlbertForPreTraining.from_pretrained(folder).eval()
     ours = AlbertForPreTraining.from_pretrained(folder).eval()
     encoded = transformers.AutoTokenizer.from_pretrained(folder)(
@@ -240,18 +240,20 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
     assert_same_bits(tmp_path / "straight", tmp_path / "killed")
 
 
-def test_the_bias_begins_at_the_frequencies_of_what_is_trained_on(tmp_path, store, settings):
-    straight = replace(settings, steps=1, lr=1e-6, initial_weights="text")
-    pretrain(store, tmp_path / "run", straight)
-    counts = np.zeros(store.vocab_size)
-    held_out = np.concatenate(store.held_out(straight.held_out, straight.seed))
-    for number in np.flatnonzero(~held_out):
+def count_training_tokens(store, share, seed):
+    counts = np.zeros(store.vocab_size, np.int64)
+    for number in np.flatnonzero(~np.concatenate(store.held_out(share, seed))):
         counts += np.bincount(np.concatenate(store.document(number)), minlength=store.vocab_size)
+    return counts
+
+
+def test_the_bias_begins_at_the_frequencies_of_what_is_trained_on(store, settings, train):
+    model = train(steps=1, lr=1e-6, initial_weights="text").model
+    counts = count_training_tokens(store, settings.held_out, settings.seed)
     expected = np.log((counts + 1) / (counts + 1).sum())
-    bias = weights(tmp_path / "run" / "final")["predictions.bias"].numpy()
-    np.testing.assert_allclose(bias, expected, atol=1e-4)
+    np.testing.assert_allclose(weights(model)["predictions.bias"].numpy(), expected, atol=1e-4)
     with pytest.raises(ConfigError, match="is for a new model"):
-        pretrain(store, tmp_path / "more", replace(straight, config=None), start=tmp_path / "run" / "final")
+        train("more", start=model, initial_weights="text", config=None)
 
 
 def test_pieces_are_masked_one_by_one(store, settings):
@@ -289,21 +291,16 @@ def test_derived_settings_follow_the_paper():
 
 
 def test_unigram_counts_only_the_training_documents(store):
-    held_out = store.held_out(0.3, seed=1)
-    expected = np.zeros(store.vocab_size, np.int64)
-    for number in range(store.num_documents):
-        if not np.concatenate(held_out)[number]:
-            for sentence in store.document(number):
-                np.add.at(expected, sentence, 1)
-    unigram = Unigram(store, held_out)
+    expected = count_training_tokens(store, 0.3, 1)
+    unigram = Unigram(store, store.held_out(0.3, seed=1))
     loss, right = unigram.score(torch.arange(store.vocab_size))
     assert loss == pytest.approx(-np.log((expected + 1) / (expected.sum() + len(expected))).sum())
     assert right == 1
     assert unigram.most_frequent == expected.argmax()
 
 
-def test_a_store_of_another_tokenizer_is_refused(tmp_path, store, settings, slug_of):
-    model = pretrain(store, tmp_path / "run", replace(settings, steps=2)).model
+def test_a_store_of_another_tokenizer_is_refused(tmp_path, store, train, slug_of):
+    model = train(steps=2).model
     text = store.folder.parent / "corpus.txt"
     train_tokenizer([text], tmp_path / "tokenizer", vocab_size=46)
     build_store([text], tmp_path / "store", tmp_path / "tokenizer", workers=0)
@@ -332,8 +329,8 @@ def test_everything_impossible_is_listed_at_once(settings):
 # --- what is said before anything is spent ----------------------------------------------------------------------------
 
 
-def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, store, settings, monkeypatch, slug_of):
-    pretrain(store, tmp_path / "there", replace(settings, steps=1))
+def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, store, settings, monkeypatch, slug_of, train):
+    train("there", steps=1)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.csv").write_text("mine")
 
@@ -398,25 +395,24 @@ def test_a_configuration_may_leave_out_what_the_tokenizer_decides(tmp_path, stor
 # --- more updates -----------------------------------------------------------------------------------------------------
 
 
-def test_a_run_whose_rate_does_not_decay_is_lengthened_to_the_bits_of_a_longer_one(tmp_path, store, settings):
-    constant = replace(settings, schedule="constant", warmup_steps=None, eval_every=None, save_every=None)
-    pretrain(store, tmp_path / "short", replace(constant, steps=8, warmup_steps=1))
-    pretrain(store, tmp_path / "short", replace(constant, steps=12), resume=True)
-    pretrain(store, tmp_path / "long", replace(constant, steps=12, warmup_steps=1))
+def test_a_run_whose_rate_does_not_decay_is_lengthened_to_the_bits_of_a_longer_one(tmp_path, train):
+    constant = dict(schedule="constant", eval_every=None, save_every=None)
+    train("short", steps=8, warmup_steps=1, **constant)
+    train("short", resume=True, steps=12, warmup_steps=None, **constant)
+    train("long", steps=12, warmup_steps=1, **constant)
     assert_same_bits(tmp_path / "short", tmp_path / "long")
     assert PretrainSettings.read(tmp_path / "short" / "run.toml")["steps"] == 12
 
 
-def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_done(tmp_path, store, settings):
-    pretrain(store, tmp_path / "run", replace(settings, steps=2))
+def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_done(tmp_path, train):
+    train(steps=2)
     with pytest.raises(CheckpointError) as caught:
-        pretrain(store, tmp_path / "run", replace(settings, steps=5), resume=True)
+        train(resume=True, steps=5)
     assert caught.value.slug == "changed"
     assert f"--continue {tmp_path / 'run' / 'final'} --out NEW --steps 3" in caught.value.hint
     with pytest.raises(CheckpointError, match="cannot be shortened"):
-        pretrain(store, tmp_path / "run", replace(settings, steps=1), resume=True)
-    left_open = replace(settings, steps=None, eval_every=None, warmup_steps=None)
-    assert pretrain(store, tmp_path / "run", left_open, resume=True).steps == 2
+        train(resume=True, steps=1)
+    assert train(resume=True, steps=None, eval_every=None, warmup_steps=None).steps == 2
 
 
 def test_a_batch_may_be_counted_in_sequences(store, settings):

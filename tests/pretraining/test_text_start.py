@@ -3,7 +3,7 @@ they should, and a first evaluation that is better than token frequencies."""
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from albertkit.corpus.cooccurrence import WINDOW, Documents, cooccurrence_vector
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.attention import attention_probabilities
 from albertkit.pretraining.evaluation import Unigram
-from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.text_start import start_from_text, token_dimensions
 
 FROM_TEXT = replace(SETTINGS, initial_weights="text", optimizer="adamw", held_out=0.2)
@@ -98,42 +97,31 @@ def test_heads_look_at_their_neighbours(store, settings):
     assert shares[1, 0, 7:].sum() > 5 * shares[1, 0, 1:7].sum()
 
 
-def test_it_is_better_than_frequencies_before_the_first_update(store, settings, tmp_path):
+def test_it_is_better_than_frequencies_before_the_first_update(train):
     losses = {}
     for initial in ("random", "text"):
-        scores = pretrain(
-            store, tmp_path / initial, replace(settings, initial_weights=initial, steps=1, lr=1e-9)
-        ).scores
+        scores = train(initial, initial_weights=initial, steps=1, lr=1e-9).scores
         losses[initial] = scores["masked_lm_loss"] - scores["unigram_loss"]
     assert losses["text"] < min(0, losses["random"]) - 0.05, losses
 
 
-def test_it_is_part_of_a_run(store, settings, tmp_path, monkeypatch):
+def test_it_is_part_of_a_run(monkeypatch, train):
     """Interrupted before the first checkpoint it is computed again, afterwards it is not; the bits are the same."""
-    unbroken = pretrain(store, tmp_path / "whole", replace(settings, steps=4))
-    assert unbroken.model
-    first = replace(settings, steps=4, save_every=2)
-    monkeypatch.setattr("albertkit.training.loop.save_state", _interrupt)
+    unbroken = train("whole", steps=4)
+    monkeypatch.setattr("albertkit.training.loop.save_state", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        pretrain(store, tmp_path / "run", first)
+        train(steps=4, save_every=2)
     monkeypatch.undo()
-    resumed = pretrain(store, tmp_path / "run", first, resume=True)
+    resumed = train(resume=True, steps=4, save_every=2)
     assert not differing(weights(unbroken.model), weights(resumed.model))
 
 
-def _interrupt(*_):
-    raise KeyboardInterrupt
-
-
-def test_what_cannot_start_from_text_is_refused(store, settings, tmp_path, slug_of):
-    wide = write_config(tmp_path, store.vocab_size, embedding_size=64, hidden_size=32, num_attention_heads=1)
-    assert slug_of(lambda: pretrain(store, tmp_path / "a", replace(settings, config=wide, steps=1))) == "bad-value"
-    for values in ({"embedding_size": 2}, {"type_vocab_size": 1}):
-        shaped = replace(settings, config=write_config(tmp_path, store.vocab_size, **values), steps=1)
-        assert slug_of(partial(pretrain, store, tmp_path / "a", shaped)) == "bad-value"
-    model = pretrain(store, tmp_path / "b", replace(settings, initial_weights="random", steps=1)).model
-    continued = replace(settings, config=None, steps=1)
-    assert slug_of(lambda: pretrain(store, tmp_path / "c", continued, start=model)) == "bad-value"
+def test_what_cannot_start_from_text_is_refused(store, tmp_path, slug_of, train):
+    wide = dict(embedding_size=64, hidden_size=32, num_attention_heads=1)
+    for values in (wide, {"embedding_size": 2}, {"type_vocab_size": 1}):
+        assert slug_of(train, config=write_config(tmp_path, store.vocab_size, **values), steps=1) == "bad-value"
+    model = train("trained", initial_weights="random", steps=1).model
+    assert slug_of(train, start=model, config=None, steps=1) == "bad-value"
 
 
 def test_text_in_which_nothing_co_occurs_starts_from_random_weights():

@@ -177,6 +177,10 @@ def test_help_names_every_argument_and_speaks_of_the_command_line(capsys, comman
     assert "[ARGS]" not in usage
     assert {"inspect": "[OPTIONS] [MODEL]", "predict": "[OPTIONS] MODEL [INPUT]"}.get(command, "") in usage
     assert "In Python" not in shown
+    sentences = " ".join(shown.replace("│", " ").split())
+    assert "[default: ()]" not in sentences
+    assert "[default: None]" not in sentences
+    assert ("[default: <pad> <unk> [CLS] [SEP] [MASK]]" in sentences) == (command == "tokenizer train")
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "-3", "wide", "99999999999"])

@@ -96,6 +96,13 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
     return ConfigError("bad-command-line", f"`{command}`: {fact[:1].lower()}{fact[1:]}", hint)
 
 
+def _default_text(value: Any) -> str | None:
+    """Return a default as it would be typed; None, which `--help` leaves out, for no value or no values."""
+    if value is None or value == ():
+        return None
+    return " ".join(value) if isinstance(value, tuple) else str(value)
+
+
 app = App(
     name="albertkit",
     help="Train, fine-tune, evaluate and serve ALBERT models.",
@@ -106,7 +113,7 @@ app = App(
     exit_on_error=False,
     print_error=False,  # `main` prints all errors alike
     # Only settings have a --no-form: they may stand in a file, which flags win over.
-    default_parameter=Parameter(negative_bool=(), negative_iterable=()),
+    default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=_default_text),
 )
 # The jobs that commands are for, in the order of the help page; a command or group that none names is for looking.
 _TEXT, _MODELS, _TRAINING, _ANSWERS, _LOOKING = (

@@ -256,7 +256,7 @@ def filled_masks(examples: Iterable[Mapping[str, Any]]) -> list[Section]:
             word = _readable_token(answer, has_marks and answer.startswith(WORD_START))
             sections.append(Paragraph([MarkedSpan("In the text: "), MarkedSpan(word, "strong")], tone="muted"))
         panels.append(Panel(sections))
-    note = "An ellipsis marks a token that goes on with a word; ✓ is what the text has."
+    note = "An ellipsis marks a token that continues a word; ✓ marks the token of the text."
     return [Paragraph("", "Masks filled in"), *panels, Paragraph(note, tone="muted")] if panels else []
 
 
@@ -454,7 +454,7 @@ def pretraining_highlights(results: Mapping[str, Any], baselines: Mapping[str, A
         is_better = times >= 1
         factor = times if is_better else 1 / times
         text = f"{factor:,.0f}" if factor >= 100 else f"{factor:.{1 if factor >= 2 else 2}f}"
-        note = "is the right token behind a mask than by its bare frequency, per hidden token (geometric mean)"
+        note = "hidden tokens, compared with their frequency in the text; geometric mean"
         unit = f"times {'more' if is_better else 'less'} probable"
         highlights.append(Highlight("Against guessing by frequency", text, unit, note))
         distance = f"; {abs(math.log(times)):.3f} nats {'below' if is_better else 'above'} it"

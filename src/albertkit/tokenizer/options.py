@@ -76,8 +76,8 @@ class ReadingOptions:
     """Options of reading text files.
 
     Attributes:
-        format: Input format: `text`, `jsonl`, `csv`, `tsv`, `parquet` or `wiki`. Default: detected for each file, but for tables
-            of fields, which are refused.
+        format: Input format: `text`, `jsonl`, `csv`, `tsv`, `parquet` or `wiki`. Default: detected for each file; name `csv` and
+            `tsv`, which are refused otherwise.
         field: JSON field, or column of a table, with the text. `a.b` for nested fields, `a[].b` for every item of a list (JSON).
         errors: How to treat bytes that are not UTF-8: `strict` stops and reports the position, `replace` replaces them.
     """

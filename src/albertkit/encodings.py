@@ -181,6 +181,8 @@ def file_encoding_advice(lines: Iterable[bytes], path: str) -> str:
         complete = {codec for codec in complete if can_decode(line, codec)}
         if len(sample) < SAMPLE_BYTES:
             sample += line
+    if not num_foreign:  # the half is an escape of JSON
+        return "a character beyond U+FFFF takes two escapes of JSON, such as \\ud83d\\ude00: write both, or none"
     counted = f"{num_foreign:,} of {num_lines:,} lines are not UTF-8"
     leave_out = _filtered(path, "LC_ALL=C.UTF-8 grep -ax '.*'")
     name = likely_encoding(sample[:SAMPLE_BYTES])
@@ -216,6 +218,31 @@ def _guess(name: str | None, sample: bytes, subject: Literal["it", "they"] = "it
         return f"if {subject} {is_} in a Western European language,"
     begins = " ".join(sample.decode(name, "ignore").split())[:20]
     return f"{subject} {reads} as {name} (“{begins}…”);"
+
+
+def check_utf8_name(name: str) -> None:
+    """Refuse a file name, or a word of the command line, that is not UTF-8: no JSON and no page could hold it."""
+    readable = name.encode("utf-8", "backslashreplace").decode()
+    if readable != name:
+        hint = "rename the file to a name in UTF-8; a text on the command line must be UTF-8, too"
+        raise DataError("bad-encoding", f"the name `{readable}` is not UTF-8", hint)
+
+
+def check_not_utf16(head: bytes, path: str) -> None:
+    """Refuse a text in UTF-16 or UTF-32, with or without a byte order mark.
+
+    Args:
+        head: The beginning of the file.
+        path: Of the file.
+    """
+    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        encoding: str | None = "UTF-32"
+    elif head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head[:4096]:
+        encoding = likely_encoding(head[:4096])
+    else:
+        return
+    if encoding:
+        raise DataError("bad-encoding", f"`{path}` is {encoding}, not UTF-8", conversion_command(path, encoding))
 
 
 def check_mojibake(sample: bytes, path: str) -> None:

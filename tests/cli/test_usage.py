@@ -65,6 +65,12 @@ def test_the_commands_that_scripts_are_answered_with_are_understood():
         app.parse_args(command.split(), exit_on_error=False, print_error=False)
 
 
+def test_a_word_that_is_not_utf_8_is_refused(said):
+    code, text = said("predict", "model", os.fsdecode(b"caf\xe9.csv"), "--out", "p.jsonl")
+    assert code == 2
+    assert text.startswith(r"error[bad-encoding]: the name `caf\udce9.csv` is not UTF-8")
+
+
 def test_only_settings_have_a_negative_form(capsys):
     with pytest.raises(SystemExit):
         main(["finetune", "--help"])

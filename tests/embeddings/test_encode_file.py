@@ -126,6 +126,13 @@ def test_lines_that_are_rows_of_a_table_are_reported(encoder, tmp_path):
     assert largest_difference(np.load(tmp_path / "w.npy"), encoder.encode(["fox", "dog"])) < 2e-6
 
 
+def test_empty_texts_are_reported(encoder, tmp_path):
+    (tmp_path / "t.csv").write_text('text,b\nfox,1\n,2\n" ",3\ndog,4\n')
+    report = encode_file(encoder, tmp_path / "t.csv", tmp_path / "v.npy")
+    assert "2 texts of 4 empty: a vector without meaning stands for each" in report.notes
+    assert report.texts == len(np.load(tmp_path / "v.npy")) == 4
+
+
 def test_books_make_short_parts(encoder, tmp_path, sentences, monkeypatch):
     monkeypatch.setattr(module, "PART_CHARACTERS", 1000)
     parts = list(module._parts(module.FileText(0, None, text) for text in sentences))

@@ -143,6 +143,7 @@ def test_settings_are_shown_as_they_are_given():
         (12345.6, "", "12,346"),
         ((1, 2), "", "1 to 2"),
         ([1, 2], "", "1, 2"),
+        (("one note", "another"), "", "one note, another"),
         ((0.1, 0.25), "f1_interval", "10.00% to 25.00%"),
         (0.25, "hours", "15 min 00 s"),
         (Path("a/b"), "", "a/b"),

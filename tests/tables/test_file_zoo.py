@@ -85,6 +85,7 @@ def test_rows_are_those_of_csv(content: str, separator: str, tmp_path: Path) -> 
     ("content", "slug", "encoding"),
     [
         ("text,label\na,pos\n".encode("utf-16"), "bad-encoding", "UTF-16"),
+        ("text,label\na,pos\n".encode("utf-16-be"), "bad-encoding", "UTF-16BE"),
         ("text,label\na,pos\n".encode("utf-32"), "bad-encoding", "UTF-32"),
         (b"\0\0\xfe\xff" + "text,label\na,pos\n".encode("utf-32-be"), "bad-encoding", "UTF-32"),
     ],
@@ -141,6 +142,20 @@ def test_links_that_are_broken_or_lead_back_are_refused(link: str, target: str, 
         find_inputs([tmp_path])
     assert error.value.slug == slug
     assert link in str(error.value)
+
+
+@pytest.mark.parametrize("target", ["lost.txt", "link"])
+def test_a_link_that_leads_nowhere_is_called_that(target: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(DataError, match=rf"is a link to `{target}`, which does not exist") as error:
+        find_inputs([tmp_path / "link"])
+    assert error.value.slug == "not-found"
+
+
+def test_a_file_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("text\n")
+    with pytest.raises(DataError, match=r"the name `.*caf\\udce9\.txt` is not UTF-8"):
+        find_inputs([tmp_path])
 
 
 def test_links_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The look at data before training: counts against plain counting, and every oddity that is to be found."""
 
 import io
+import os
 import shutil
 import unicodedata
 from collections import Counter
@@ -310,6 +311,12 @@ def test_why_there_are_no_examples(
     assert caught.value.slug == "too-little-data"
     assert reason in caught.value.message
     assert hint in caught.value.hint
+
+
+def test_a_pipe_is_called_one(start: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(AlbertKitError, match=r"is not a plain file, and it must be read more than once"):
+        check_task("classify", start, tmp_path / "pipe.csv")
 
 
 def hold_out(examples: list[Any], share: float, kind: str = "classification") -> tuple[list[Any], list[Any]]:

@@ -137,7 +137,7 @@ def test_texts_that_are_too_long_are_counted(sst2, tmp_path):
     (tmp_path / "lines.txt").write_text("\n".join(texts) + "\n")
     assert predict(sst2, tmp_path / "lines.txt", tmp_path / "lines.jsonl", kind="classify").truncated == 1
     truncation_note = (
-        "1 of 3 example is longer than the 16 tokens that the model was trained to read; the end was not read"
+        "1 of 3 examples is longer than the 16 tokens that the model was trained to read; the end was not read"
     )
     assert report.notes[-1].startswith(truncation_note)
     assert any(note.startswith(truncation_note) for note in evaluate_task(sst2, tmp_path / "in.jsonl").details["notes"])

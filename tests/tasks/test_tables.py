@@ -212,6 +212,13 @@ def test_bad_json_lines_are_told(tmp_path):
     assert [line for line, _ in bad_rows] == [2, 3, 4, 5]
     assert bad_rows[0][1] == "not JSON: Expecting value, column 7"
     assert [reason for _, reason in bad_rows[1:]] == ["a list, not an object", "no `a`", "bytes that are not UTF-8"]
+    path.write_text('{"a": "\\ud800"}\n')
+    with pytest.raises(DataError) as caught:
+        values(path)
+    assert caught.value.hint.startswith(r"a character beyond U+FFFF takes two escapes of JSON, such as \ud83d\ude00")
+    path.write_text('"x"\n"y"\n')
+    with pytest.raises(DataError, match=r"has no record that can be read; the last is a str, not an object"):
+        Table(path, bad_rows=BadRows("skip"))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from rich.console import Console
 from albertkit import __version__
 from albertkit.cli.commands import COMMANDS
 from albertkit.command import Command
+from albertkit.encodings import check_utf8_name
 from albertkit.errors import ConfigError, explain_os_error, suggest_name
 from albertkit.training import launch
 from albertkit.training.launch import stop_signals
@@ -299,6 +300,8 @@ def main(arguments: list[str] | None = None) -> None:
         for number in stop_signals():
             before[number] = signal.signal(number, _exit_on_signal)
     try:
+        for word in arguments:
+            check_utf8_name(word)
         _use_settings_file(arguments)
         _read_summaries(arguments)
         _name_arguments(arguments)

@@ -12,7 +12,7 @@ from os import PathLike
 from typing import IO, Any, get_args
 
 from albertkit.corpus.options import SEPARATOR, BuildSettings, Errors, Format
-from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion_command, likely_encoding
+from albertkit.encodings import SAMPLE_BYTES, check_mojibake, check_not_utf16
 from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.tables.files import ByteStream, InputFile, find_inputs
 from albertkit.tables.table import ParquetFile, is_json_lines, json_items, open_separated
@@ -156,13 +156,7 @@ class DocumentFile:
         head = self._stream.peek(HEAD_BYTES)
         if head.startswith(b"PAR1"):
             return "parquet"
-        unicode = likely_encoding(head) if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head[:4096] else None
-        if unicode:
-            raise DataError(
-                "bad-encoding",
-                f"`{self.file.path}` is {unicode}, not UTF-8",
-                conversion_command(self.file.path, unicode),
-            )
+        check_not_utf16(head, self.file.path)
         if b"\0" in head[:4096] or head.startswith(b"%PDF"):
             raise DataError(
                 "wrong-kind",

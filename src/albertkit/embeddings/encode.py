@@ -169,11 +169,12 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
 
 def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list[str]]:
     """Read all texts once; return their number, a sample of them, and notes on the file."""
-    total = 0
+    total = num_empty = 0
     tabs: set[int] = set()  # numbers of tabs in a line; two are enough to know that it is no table
     sample: list[str] = []
     for row in source.texts(bad_rows):
         total += 1
+        num_empty += not row.text.strip()
         if len(sample) < LOOKED_AT:
             sample.append(row.text)
         if len(tabs) < 2 and row.text:
@@ -181,6 +182,8 @@ def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list
     if not total:
         raise DataError("empty", f"`{source.file}` holds no text that can be used", "name a file with texts")
     notes = []
+    if num_empty:
+        notes.append(f"{counted(num_empty, 'text')} of {total:,} empty: a vector without meaning stands for each")
     if not source.is_table and total > 1 and len(tabs) == 1 and 0 not in tabs:
         names = ",".join(f"c{n}" for n in range(1, max(tabs) + 2))
         notes.append(

@@ -34,7 +34,7 @@ def format_value(value: Any, name: str = "") -> str:
     if isinstance(value, list | tuple):
         if name.endswith("_interval") and len(value) == 2:
             return " to ".join(f"{end:.2%}" for end in value)
-        is_interval = isinstance(value, tuple) and len(value) == 2
+        is_interval = isinstance(value, tuple) and len(value) == 2 and not isinstance(value[0], str)
         return (" to " if is_interval else ", ").join(map(format_value, value))
     if not isinstance(value, int | float):
         return str(value)

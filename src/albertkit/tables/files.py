@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 import fsspec
 import zstandard
 
+from albertkit.encodings import check_utf8_name
 from albertkit.errors import DataError, closest_name, format_list, suggest_path
 from albertkit.files import check_not_folder
 from albertkit.model_paths import file_system, is_remote, reaching
@@ -125,6 +126,8 @@ def _local(name: str) -> list[InputFile]:
             raise DataError("not-found", f"no such file or folder: `{name}`", _neighbour(path))
     files = []
     for match in names:
+        check_utf8_name(match)
+        _check_link_target(match)
         if not os.access(match, os.R_OK):
             raise DataError("no-permission", f"no permission to read `{match}`", f"chmod +r '{match}'")
         status = os.stat(match)
@@ -142,10 +145,15 @@ def _files_below(folder: str) -> list[str]:
         found += [
             os.path.join(parent, name) for name in names if not name.startswith(".") and name.lower() not in _LITTER
         ]
-    if broken := next((name for name in sorted(found) if not os.path.exists(name)), None):
-        fact = f"`{broken}` is a link to `{os.readlink(broken)}`, which does not exist"
-        raise DataError("not-found", fact, f"restore the file, or remove the link: rm '{broken}'")
+    for name in sorted(found):
+        _check_link_target(name)
     return sorted(name for name in found if os.path.isfile(name))
+
+
+def _check_link_target(path: str) -> None:
+    if os.path.islink(path) and not os.path.exists(path):
+        fact = f"`{path}` is a link to `{os.readlink(path)}`, which does not exist"
+        raise DataError("not-found", fact, f"restore the file, or remove the link: rm '{path}'")
 
 
 def check_not_saved_dataset(folder: str | os.PathLike[str], names: Sequence[str]) -> None:

@@ -89,6 +89,9 @@ def split_files(
         check_not_records(data)
     if data.is_file() or (not data.exists() and glob.glob(str(data), recursive=True)):
         return {"train": data}
+    if data.exists() and not data.is_dir():
+        fact = f"`{data}` is not a plain file, and it must be read more than once"
+        raise DataError("wrong-kind", fact, "put the rows into a file")
     if not data.is_dir():
         raise DataError("not-found", f"no such file or folder: `{data}`", suggest_path(data, "check the path"))
     if found := find(data):

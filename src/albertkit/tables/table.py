@@ -11,11 +11,12 @@ import os
 import re
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, Literal, NamedTuple, Self
 
-from albertkit.encodings import conversion_command
+from albertkit.encodings import check_not_utf16
 from albertkit.errors import DataError, MissingExtraError, suggest_name
 from albertkit.normalization import normalize
 from albertkit.tables.bad_rows import BadRows
@@ -356,12 +357,14 @@ class Table:
 
 
 def _refuse_binary(head: bytes, path: str) -> None:
-    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
-        raise DataError("bad-encoding", f"`{path}` is UTF-32, not UTF-8", conversion_command(path, "UTF-32"))
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError("bad-encoding", f"`{path}` is UTF-16, not UTF-8", conversion_command(path, "UTF-16"))
-    if not head.startswith(b"PAR1") and (b"\0" in head[:4096] or head.startswith(b"%PDF")):
-        raise DataError("wrong-kind", f"`{path}` is binary, not a table", "save it as CSV, TSV, JSON lines or Parquet")
+    if head.startswith(b"PAR1"):
+        return
+    check_not_utf16(head, path)
+    has_zero_bytes = b"\0" in head[:4096]
+    if has_zero_bytes or head.startswith(b"%PDF"):
+        reason = ": it holds zero bytes" if has_zero_bytes else ""
+        hint = "save it as CSV, TSV, JSON lines or Parquet"
+        raise DataError("wrong-kind", f"`{path}` is binary, not a table{reason}", hint)
 
 
 # --- separated fields -------------------------------------------------------------------------------------------------
@@ -525,13 +528,15 @@ def _open_json(stream: ByteStream, bad: _Report) -> _TableSource:
 
     stream.make_rewindable()
     columns: dict[str, None] = {}
-    for _, record in records(lambda *_: None):
+    reasons: deque[str] = deque(maxlen=1)
+    for _, record in records(lambda line, reason, _: reasons.append(reason)):
         columns.update(dict.fromkeys(record))
     stream.rewind()
     rows = records(bad)
     first = next(rows, None)
     if first is None:
-        raise DataError("empty", f"{quoted_name(stream.file.source)} has no record", "name a file with rows")
+        why = f" that can be read; the last is {reasons[0]}" if reasons else ""
+        raise DataError("empty", f"{quoted_name(stream.file.source)} has no record{why}", "name a file with rows")
     return _TableSource(tuple(columns), lambda _: itertools.chain([first], rows), has_own_names=True)
 
 

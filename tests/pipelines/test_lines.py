@@ -98,6 +98,16 @@ def test_lines_that_cannot_be_used_are_named_or_left_out(pretrained, tmp_path):
     assert [record["line"] for record in records_of(tmp_path / "out.jsonl")] == [1, 6]
 
 
+def test_lines_that_only_look_like_values_are_bad_rows(pretrained, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"a \0 [MASK]\na [MASK]\n")
+    (tmp_path / "in.jsonl").write_text('{"text": "a [MASK]", "text": "b [MASK]"}\n"a [MASK]"\n')
+    for name, reason in (("in.txt", "a zero byte, which no text has"), ("in.jsonl", "the key `text` occurs twice")):
+        report = predict(pretrained, tmp_path / name, tmp_path / f"out-{name}.jsonl", on_error="skip")
+        assert report.examples == 1
+        assert [bad_row.line for bad_row in report.left_out] == [1]
+        assert reason in report.left_out[0].reason
+
+
 def test_a_long_line_among_many_is_found_and_stops(pretrained, tmp_path):
     texts = [f"the fox {'a ' * (n % 7)} [MASK]" for n in range(50)]
     texts[37] = "[MASK] " * 80

@@ -222,6 +222,7 @@ def test_a_bad_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason
         ('{"tokens": "a", "tags": ["O"]}', "`tokens` is not a list of strings"),
         ('{"tokens": ["a"], "tags": []}', "1 tokens, 0 tags"),
         ('{"tokens": [], "tags": []}', "0 tokens, 0 tags"),
+        ('{"tokens": ["a"], "tokens": ["b"], "tags": ["O"]}', "not JSON: the key `tokens` occurs twice"),
         ('{"tokens": ["\\ud800"], "tags": ["O"]}', "bytes that are not UTF-8"),
     ],
 )

@@ -21,7 +21,7 @@ from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, InputFile, find_input_file
 from albertkit.tables.records import DataFile, DataFiles, Records, SplitRecords, as_source, file_name, quoted_name
 from albertkit.tables.table import EXTENSIONS, Table
-from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, lines, utf8_hint
+from albertkit.tables.text_lines import NOT_UTF8, lines, text_problem, utf8_hint
 from albertkit.tasks.data import left_out_line, read_split
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
@@ -431,10 +431,8 @@ class TextInput:
         file = self.find_file()
         with ByteStream(file) as stream:
             for number, line in lines(stream):
-                if "\0" in line:
-                    bad_rows.add(file.path, number, "a zero byte, which no text has")
-                elif has_half_characters(line):
-                    bad_rows.add(file.path, number, NOT_UTF8, utf8_hint(file.path))
+                if problem := text_problem(line):
+                    bad_rows.add(file.path, number, problem, utf8_hint(file.path) if problem == NOT_UTF8 else "")
                 else:
                     yield FileText(number - 1, None, line)
 

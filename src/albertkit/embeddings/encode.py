@@ -183,7 +183,7 @@ def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list
         raise DataError("empty", f"`{source.file}` holds no text that can be used", "name a file with texts")
     notes = []
     if num_empty:
-        notes.append(f"{counted(num_empty, 'text')} of {total:,} empty: a vector without meaning stands for each")
+        notes.append(f"{pluralize(num_empty, 'text')} of {total:,} empty: a vector without meaning stands for each")
     if not source.is_table and total > 1 and len(tabs) == 1 and 0 not in tabs:
         names = ",".join(f"c{n}" for n in range(1, max(tabs) + 2))
         notes.append(

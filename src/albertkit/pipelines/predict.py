@@ -46,8 +46,8 @@ from albertkit.tables.records import (
     quoted_name,
     with_added_columns,
 )
-from albertkit.tables.table import EXTENSIONS
-from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, lines, utf8_hint
+from albertkit.tables.table import EXTENSIONS, JSON_DECODER
+from albertkit.tables.text_lines import NOT_UTF8, json_problem, lines, text_problem, utf8_hint
 from albertkit.tasks.data import file_of
 from albertkit.tasks.evaluate import predict_examples, ready_model, truncation_line
 from albertkit.tasks.models import check_not_swapped, is_task_model
@@ -360,13 +360,13 @@ def read_values(file: InputFile, bad_rows: BadRows) -> Iterator[InputRow]:
         raise CheckpointError("wrong-model", fact, "put a value on every line: text (.txt), or JSON (.jsonl)")
     with ByteStream(file) as stream:
         for number, line in lines(stream):
-            if has_half_characters(line):
-                bad_rows.add(file.source, number, NOT_UTF8, utf8_hint(file.source))
+            if problem := text_problem(line):
+                bad_rows.add(file.source, number, problem, utf8_hint(file.source) if problem == NOT_UTF8 else "")
             elif extension not in _JSON:
                 yield InputRow(number, line, {})
             elif line and not line.isspace():
                 try:
-                    value = json.loads(line)
+                    value = JSON_DECODER.decode(line)
                 except (ValueError, RecursionError) as error:
                     bad_rows.add(file.source, number, json_problem(error))
                 else:

@@ -106,7 +106,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
+JSON_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
 _Report = Callable[[int, str, str], None]  # takes line, reason and hint of a record that cannot be read
 
 
@@ -548,7 +548,7 @@ def is_json_lines(stream: ByteStream) -> bool:
         return not start.startswith(b"[")
     text = line.decode("utf-8", "replace").rstrip()
     try:
-        _DECODER.raw_decode(text)
+        JSON_DECODER.raw_decode(text)
     except json.JSONDecodeError as error:
         return error.pos < len(text)  # at its end: the object goes on in the next line
     except (ValueError, RecursionError):
@@ -572,7 +572,7 @@ def _item_lines(stream: ByteStream, bad: _Report) -> Iterator[tuple[int, Any]]:
     for number, line in lines(stream):
         if line and not line.isspace():
             try:
-                item = _DECODER.decode(line)
+                item = JSON_DECODER.decode(line)
             except (ValueError, RecursionError) as error:
                 bad(number, json_problem(error), "")
             else:
@@ -620,7 +620,7 @@ def _next_item(text: str, place: int, before: str) -> tuple[Any, int] | None:
     start = _after_space(text, start + len(before))
     if before == "[" and text.startswith("]", start):
         return None
-    return _DECODER.raw_decode(text, start)
+    return JSON_DECODER.raw_decode(text, start)
 
 
 def _after_space(text: str, place: int) -> int:

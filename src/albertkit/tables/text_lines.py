@@ -189,6 +189,13 @@ def has_half_characters(text: str) -> bool:
     return not text.isascii() and _HALF.search(text) is not None
 
 
+def text_problem(text: str) -> str | None:
+    """Return why a line is no text, if it is none."""
+    if "\0" in text:
+        return "a zero byte, which no text has"
+    return NOT_UTF8 if has_half_characters(text) else None
+
+
 def json_problem(error: ValueError | RecursionError) -> str:
     """Return what is wrong with one line of JSON. Its line number is left out: there it is always 1."""
     if isinstance(error, json.JSONDecodeError):

@@ -23,7 +23,7 @@ from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, find_inputs
 from albertkit.tables.layouts import find_split_files, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records
-from albertkit.tables.table import ListText, Table
+from albertkit.tables.table import JSON_DECODER, ListText, Table
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, lines
 from albertkit.tasks.metrics import bootstrap_intervals
 from albertkit.tasks.predictions import Predicted, join_predictions, read_object, read_predictions, wrong_label_error
@@ -402,7 +402,7 @@ def _passage_examples(
 def _parse_passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tuple[Any, Any, Any]]]:
     """Return the object of a line, and its questions, options and answers (or None)."""
     try:
-        passage = json.loads(line)
+        passage = JSON_DECODER.decode(line)
     except (ValueError, RecursionError) as error:
         hint = "a passage of RACE is one line, an object of JSON; tables are for `choice`"
         raise ValueError(json_problem(error), hint) from None

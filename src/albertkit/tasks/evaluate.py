@@ -10,7 +10,7 @@ from albertkit.engines import load_engine, on_engine
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError
 from albertkit.files import check_new_folder
-from albertkit.tables.bad_rows import BadRows, counted
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import Data, as_files, file_name
 from albertkit.tasks.data import file_of, left_out_line, read_split
 from albertkit.tasks.finetune import EvaluatedData, FinetuneResult
@@ -101,7 +101,7 @@ def predict_examples(loaded: TaskModel, examples: Sequence[Any], batch_tokens: i
 
 def truncation_line(truncated: int, examples: int, task: Task) -> str:
     """Return the line about texts that were not read to their end."""
-    subject = f"{counted(examples, 'example')} {'is' if truncated == 1 else 'are'}"
+    subject = f"{pluralize(examples, 'example')} {'is' if truncated == 1 else 'are'}"
     longer = " (a model trained with --long-texts windows reads all of a text)" if task.kind == "classification" else ""
     return (
         f"{truncated:,} of {subject} longer than the {task.length} tokens that the model was trained to read; "

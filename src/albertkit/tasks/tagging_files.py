@@ -19,7 +19,7 @@ from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_inputs
 from albertkit.tables.layouts import split_files
 from albertkit.tables.records import DataFile, DataFiles, Records, quoted_name
-from albertkit.tables.table import PACKINGS
+from albertkit.tables.table import JSON_DECODER, PACKINGS
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, utf8_hint
 from albertkit.tables.text_lines import lines as lines_of
 from albertkit.tasks.metrics import spans
@@ -346,7 +346,7 @@ def _record_sentences(
     for index, (number, line) in enumerate(pair for pair in lines if pair[1].strip()):
         sentence = _FileSentence(str(index))
         try:
-            record = json.loads(line)
+            record = JSON_DECODER.decode(line)
             if not isinstance(record, dict):
                 raise UnusableRowError("not an object of JSON")
             name = record_id(record)
@@ -357,10 +357,10 @@ def _record_sentences(
             sentence.lines = [number] * len(sentence.words)
             if not sentence.words or (labelled and len(sentence.tags) != len(sentence.words)):
                 raise UnusableRowError(f"{len(sentence.words)} tokens, {len(sentence.tags)} tags")
-        except (json.JSONDecodeError, RecursionError) as error:
-            sentence.bad_row = number, json_problem(error), ""
         except UnusableRowError as error:
             sentence.bad_row = (number, *error.args)
+        except (ValueError, RecursionError) as error:
+            sentence.bad_row = number, json_problem(error), ""
         yield sentence
 
 

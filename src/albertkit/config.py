@@ -169,9 +169,9 @@ class AlbertConfig:
         Raises:
             ConfigError: bad-value.
         """
-        if length > (most := self.max_position_embeddings):
-            fact = f"length {length} exceeds the {most} positions of {source}"
-            raise ConfigError("bad-value", fact, f"use --length {most}")
+        if length > (max_length := self.max_position_embeddings):
+            fact = f"length {length} exceeds the {max_length} positions of {source}"
+            raise ConfigError("bad-value", fact, f"use --length {max_length}")
 
     @property
     def head_size(self) -> int:
@@ -186,8 +186,8 @@ class AlbertConfig:
     @property
     def id2label(self) -> dict[int, str]:
         """The name of each label; `LABEL_0`, `LABEL_1`, … where the file has none; numbers, booleans and null as texts."""
-        named = self.foreign.get("id2label") or {i: f"LABEL_{i}" for i in range(self.num_labels)}
-        return {int(number): str(label) for number, label in named.items()}
+        labels = self.foreign.get("id2label") or {i: f"LABEL_{i}" for i in range(self.num_labels)}
+        return {int(number): str(label) for number, label in labels.items()}
 
     @property
     def label2id(self) -> dict[str, int]:
@@ -205,47 +205,47 @@ class AlbertConfig:
         for name in kinds:  # transformers writes null for none
             if values.get(name) is None and (name in _FOREIGN_TYPES or name.endswith("_token_id")):
                 values.pop(name, None)
-        found = list_wrong_values(values, kinds)
-        if found:
-            return found
+        problems = list_wrong_values(values, kinds)
+        if problems:
+            return problems
         if not 0 < self.layer_norm_eps <= 1:  # not for NaN either; 1 in tests of transformers
-            found.append(f"layer_norm_eps is {self.layer_norm_eps}, it must be above 0 and at most 1")
+            problems.append(f"layer_norm_eps is {self.layer_norm_eps}, it must be above 0 and at most 1")
         if self.num_hidden_groups * self.inner_group_num > _MAX_BLOCKS:
             blocks = f"{self.num_hidden_groups:,} x {self.inner_group_num:,}"
-            found.append(f"num_hidden_groups x inner_group_num is {blocks}, at most {_MAX_BLOCKS:,} are built")
+            problems.append(f"num_hidden_groups x inner_group_num is {blocks}, at most {_MAX_BLOCKS:,} are built")
         if self.num_hidden_layers * self.inner_group_num > _MAX_LAYERS:
             layers = f"{self.num_hidden_layers:,} x {self.inner_group_num:,}"
-            found.append(f"num_hidden_layers x inner_group_num is {layers}, at most {_MAX_LAYERS:,} are computed")
+            problems.append(f"num_hidden_layers x inner_group_num is {layers}, at most {_MAX_LAYERS:,} are computed")
         if self.hidden_size % self.num_attention_heads:
-            fitting = [n for n in range(1, self.hidden_size // 32 + 1) if self.hidden_size % n == 0]
-            nearest = sorted(fitting, key=lambda n: abs(n - self.num_attention_heads))[:2]
-            found.append(
+            divisors = [n for n in range(1, self.hidden_size // 32 + 1) if self.hidden_size % n == 0]
+            nearest = sorted(divisors, key=lambda n: abs(n - self.num_attention_heads))[:2]
+            problems.append(
                 f"hidden_size {self.hidden_size} is not divisible by num_attention_heads {self.num_attention_heads}"
                 + (f" (use {' or '.join(map(str, sorted(nearest)))})" if nearest else "")
             )
         if self.num_hidden_groups > self.num_hidden_layers:
-            found.append(
+            problems.append(
                 f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}"
             )
-        named, stated = self.foreign.get("id2label"), self.foreign.get("num_labels")
-        numbers = {str(number) for number in named or ()}
-        if named and numbers != {str(number) for number in range(len(named))}:
+        labels, num_labels = self.foreign.get("id2label"), self.foreign.get("num_labels")
+        numbers = {str(number) for number in labels or ()}
+        if labels and numbers != {str(number) for number in range(len(labels))}:
             keys = ", ".join(sorted(numbers)[:5])
-            found.append(f"id2label has the keys {keys}, they must be the numbers 0 to {len(named) - 1}")
-        if named and any(isinstance(label, list | dict) for label in named.values()):
-            found.append("id2label has a label that is a list or an object, labels are texts")
-        if named and stated not in (None, len(named)):
-            found.append(f"num_labels is {stated}, but id2label names {len(named)}")
-        known = {"parameter_sharing": SHARING, "problem_type": (None, *PROBLEM_TYPES)}
-        for name, allowed in known.items():
+            problems.append(f"id2label has the keys {keys}, they must be the numbers 0 to {len(labels) - 1}")
+        if labels and any(isinstance(label, list | dict) for label in labels.values()):
+            problems.append("id2label has a label that is a list or an object, labels are texts")
+        if labels and num_labels not in (None, len(labels)):
+            problems.append(f"num_labels is {num_labels}, but id2label names {len(labels)}")
+        choices = {"parameter_sharing": SHARING, "problem_type": (None, *PROBLEM_TYPES)}
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                found.append(f"{name} is {getattr(self, name)!r}, it must be one of {', '.join(map(str, allowed))}")
+                problems.append(f"{name} is {getattr(self, name)!r}, it must be one of {', '.join(map(str, allowed))}")
         if self.parameter_sharing != "all" and self.num_hidden_groups != self.num_hidden_layers:
-            found.append(
+            problems.append(
                 f"parameter_sharing {self.parameter_sharing!r} needs num_hidden_groups equal to num_hidden_layers "
                 f"({self.num_hidden_layers}), it is {self.num_hidden_groups}"
             )
-        return found
+        return problems
 
     @classmethod
     def from_size(cls, size: str, version: int = 2, **changes: Any) -> "AlbertConfig":
@@ -290,12 +290,12 @@ class AlbertConfig:
         Raises:
             ConfigError: unknown-name with the nearest known name, or bad-value.
         """
-        own = {f.name for f in dataclasses.fields(cls)} - {"foreign"}
-        unknown = [key for key in values if key not in own and key not in FOREIGN_KEYS]
+        field_names = {f.name for f in dataclasses.fields(cls)} - {"foreign"}
+        unknown = [key for key in values if key not in field_names and key not in FOREIGN_KEYS]
         if unknown:
-            raise ConfigError("unknown-name", f"`{unknown[0]}` in {source}", suggest_name(unknown[0], own))
+            raise ConfigError("unknown-name", f"`{unknown[0]}` in {source}", suggest_name(unknown[0], field_names))
         return cls(
-            **{key: value for key, value in values.items() if key in own},
+            **{key: value for key, value in values.items() if key in field_names},
             foreign={key: value for key, value in values.items() if key in FOREIGN_KEYS},
         )
 
@@ -326,8 +326,8 @@ class AlbertConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field, with the foreign keys, as `config.json` holds them."""
-        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "foreign"}
-        return {"model_type": "albert", **{k: v for k, v in self.foreign.items() if k != "model_type"}, **own}
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "foreign"}
+        return {"model_type": "albert", **{k: v for k, v in self.foreign.items() if k != "model_type"}, **fields}
 
     def get_text_config(self, *_: Any, **__: Any) -> "AlbertConfig":
         """Return this configuration: all of the model reads text."""
@@ -351,10 +351,10 @@ class AlbertConfig:
         Raises:
             ConfigError: unknown-name with the nearest known name, or bad-value.
         """
-        kept = self.to_dict()
+        values = self.to_dict()
         if "num_labels" in changes or "id2label" in changes:
-            kept = {key: value for key, value in kept.items() if key not in ("num_labels", "id2label", "label2id")}
-        return self.from_dict({**kept, **changes}, source="the arguments")
+            values = {key: value for key, value in values.items() if key not in ("num_labels", "id2label", "label2id")}
+        return self.from_dict({**values, **changes}, source="the arguments")
 
     # --- sizes --------------------------------------------------------------------------------------------------------
 
@@ -418,11 +418,11 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
         if field_name := closest_name(key, shaping, 0.85):
             raise ConfigError("unknown-name", f"`{key}` in `{file}`", f"did you mean `{field_name}`?")
     _check_computable(values, f"`{file}`")
-    kept = {key: value for key, value in values.items() if key not in unknown}
+    known_values = {key: value for key, value in values.items() if key not in unknown}
     notes = (
         [f"left out of the configuration, nothing in ALBERT reads them: {format_list(unknown, 40)}"] if unknown else []
     )
-    return AlbertConfig.from_dict(kept, source=f"`{file}`"), notes
+    return AlbertConfig.from_dict(known_values, source=f"`{file}`"), notes
 
 
 def _check_computable(values: Mapping[str, Any], source: str) -> None:
@@ -432,8 +432,10 @@ def _check_computable(values: Mapping[str, Any], source: str) -> None:
         if value in usual or (key == "hidden_act" and not isinstance(value, str)):  # another type is a broken file
             continue
         fact = f"{key} is {value!r} in {source}, which is not computed here"
-        known = ", ".join(map(str, usual[:3]))
-        raise ConfigError("unsupported", fact, f"compute this model with the program that trained it; known: {known}")
+        usual_values = ", ".join(map(str, usual[:3]))
+        raise ConfigError(
+            "unsupported", fact, f"compute this model with the program that trained it; known: {usual_values}"
+        )
 
 
 @cache

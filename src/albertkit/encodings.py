@@ -17,15 +17,15 @@ _FITS = 0.9
 _REPLACEMENT = "\ufffd"
 _PUNCTUATION = re.compile("[\u2010-\u203f\u3000-\u3004\u3008-\u3020\uff01-\uff20\uff3b-\uff40\u00b7]")
 _WORD = re.compile(r"[^\W\d_]+")
-_LEAST_MOJIBAKE = 100  # characters beyond ASCII; fewer may be a language's own
+_MIN_MOJIBAKE = 100  # characters beyond ASCII; fewer may be a language's own
 
 
-def _beyond(text: str) -> str:
+def _foreign_letters(text: str) -> str:
     """Return the characters beyond ASCII that are no punctuation."""
     return _PUNCTUATION.sub("", "".join(character for character in text if character > "\x7f"))
 
 
-def _rows(encoding: str, first: int, last: int) -> Callable[[str], bool]:
+def _in_rows(encoding: str, first: int, last: int) -> Callable[[str], bool]:
     """Return whether a character is in these rows of a character set, where its common characters are."""
 
     def common(character: str) -> bool:
@@ -36,8 +36,8 @@ def _rows(encoding: str, first: int, last: int) -> Callable[[str], bool]:
 
 
 def _share(characters: Iterable[str], *kinds: Callable[[str], bool]) -> float:
-    found = [any(kind(character) for kind in kinds) for character in characters]
-    return sum(found) / max(len(found), 1)
+    matches = [any(kind(character) for kind in kinds) for character in characters]
+    return sum(matches) / max(len(matches), 1)
 
 
 def _kana(character: str) -> bool:
@@ -45,20 +45,21 @@ def _kana(character: str) -> bool:
 
 
 def _korean(text: str) -> float:
-    return _share(_beyond(text), _rows("euc_kr", 0xB0, 0xC8), _rows("euc_kr", 0xA4, 0xA4))  # syllables, single letters
+    syllables, single_letters = _in_rows("euc_kr", 0xB0, 0xC8), _in_rows("euc_kr", 0xA4, 0xA4)
+    return _share(_foreign_letters(text), syllables, single_letters)
 
 
 def _japanese(text: str) -> float:
-    letters = _beyond(text)
-    return _share(letters, _kana, _rows("euc_jp", 0xB0, 0xCF)) if _share(letters, _kana) > 0.15 else 0.0
+    letters = _foreign_letters(text)
+    return _share(letters, _kana, _in_rows("euc_jp", 0xB0, 0xCF)) if _share(letters, _kana) > 0.15 else 0.0
 
 
 def _simplified(text: str) -> float:
-    return _share(_beyond(text), _rows("gb2312", 0xB0, 0xD7))
+    return _share(_foreign_letters(text), _in_rows("gb2312", 0xB0, 0xD7))
 
 
 def _traditional(text: str) -> float:
-    return _share(_beyond(text), _rows("big5", 0xA4, 0xC6))
+    return _share(_foreign_letters(text), _in_rows("big5", 0xA4, 0xC6))
 
 
 def _cyrillic(text: str) -> float:
@@ -108,20 +109,20 @@ def likely_encoding(sample: bytes) -> str | None:
         return "UTF-16"
     if b"\0" in sample:
         return next((name for name in ("UTF-16LE", "UTF-16BE") if _is_utf16(sample, name)), None)
-    if _decoded(sample, "utf-8")[1] > _FITS:
+    if _decode(sample, "utf-8")[1] > _FITS:
         return "UTF-8"
     for name, fitting in _CANDIDATES.items():
-        text, sound = _decoded(sample, name)
+        text, sound = _decode(sample, name)
         if sound > _FITS and fitting(text) > _FITS:
             return name
     return None
 
 
-def _decoded(sample: bytes, encoding: str) -> tuple[str, float]:
+def _decode(sample: bytes, encoding: str) -> tuple[str, float]:
     """Return the text, and which share of what is beyond ASCII can be decoded; a character cut off at the end does not count."""
     text = sample.decode(encoding, "replace").rstrip(_REPLACEMENT)
-    beyond = sum(character > "\x7f" for character in text)
-    return text.replace(_REPLACEMENT, ""), 1 - text.count(_REPLACEMENT) / beyond if beyond else 0.0
+    num_foreign = sum(character > "\x7f" for character in text)
+    return text.replace(_REPLACEMENT, ""), 1 - text.count(_REPLACEMENT) / num_foreign if num_foreign else 0.0
 
 
 def _is_utf16(sample: bytes, encoding: str) -> bool:
@@ -194,10 +195,10 @@ def file_encoding_advice(lines: Iterable[bytes], path: str) -> str:
         codec = next((codec for codec in (name, _WIDER.get(name, name)) if codec in complete), name)
     if not num_utf8 and codec in complete:
         return f"{_guess(name and codec, sample)} convert it: `{conversion_command(path, codec)}`"
-    some = "" if codec in complete else ", bytes that cannot be decoded replaced"
+    replacement = "" if codec in complete else ", bytes that cannot be decoded replaced"
     language = _guess(name and codec, sample, "they")
     return (
-        f"{counted}, {num_utf8:,} others are; {language} convert these lines alone{some}: "
+        f"{counted}, {num_utf8:,} others are; {language} convert these lines alone{replacement}: "
         f"`{_filtered(path, _LINE_PROGRAM.format(codec))}`; or leave them out: `{leave_out}`"
     )
 
@@ -255,9 +256,9 @@ def check_mojibake(sample: bytes, path: str) -> None:
     if sample.isascii():
         return
     text = sample.decode("utf-8", "ignore")
-    beyond = [character for character in text if character > "\x7f"]
-    latin = [character for character in beyond if character <= "\xff"]
-    if len(latin) < _LEAST_MOJIBAKE or len(latin) < _FITS * len(beyond):
+    foreign = [character for character in text if character > "\x7f"]
+    latin = [character for character in foreign if character <= "\xff"]
+    if len(latin) < _MIN_MOJIBAKE or len(latin) < _FITS * len(foreign):
         return
     before = "".join(character for character in text if character <= "\xff").encode("latin-1")
     name = likely_encoding(before)

@@ -79,40 +79,40 @@ def _constraints() -> str:
     return f"-c '{file}' " if file.exists() else ""
 
 
-def suggest_name(word: str, known: Iterable[str]) -> str:
+def suggest_name(word: str, names: Iterable[str]) -> str:
     """Return the known word closest to a misspelt one, as a hint, or the list of them, at most `_LISTED`."""
-    known = sorted(known)
-    if close := closest_name(word, known):
+    names = sorted(names)
+    if close := closest_name(word, names):
         return f"did you mean `{close}`?"
-    return f"known: {format_list(known, _MAX_LISTED_NAMES)}"
+    return f"known: {format_list(names, _MAX_LISTED_NAMES)}"
 
 
-def closest_name(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def closest_name(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known word closest to a misspelt one; None if all are less alike than `cutoff`, of 1."""
-    return next(iter(get_close_matches(str(word), list(known), n=1, cutoff=cutoff)), None)
+    return next(iter(get_close_matches(str(word), list(names), n=1, cutoff=cutoff)), None)
 
 
-def format_list(names: Sequence[str], most: int = 8) -> str:
-    """Return names as a list in a sentence, at most `most` of them, and how many more there are: "a, b and 3 more"."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def format_list(names: Sequence[str], max_names: int = 8) -> str:
+    """Return names as a list in a sentence, at most `max_names` of them, and how many more there are: "a, b and 3 more"."""
+    remainder = f" and {len(names) - max_names:,} more" if len(names) > max_names else ""
+    return ", ".join(names[:max_names]) + remainder
 
 
 def suggest_path(path: str | os.PathLike[str], otherwise: str) -> str:
     """Return a hint for a path where nothing is: the existing one that is probably meant; `otherwise` if no name is near."""
-    wanted = Path(path)
+    missing_path = Path(path)
     try:
-        if wanted.exists():
+        if missing_path.exists():
             return otherwise
-        parent = next((place for place in wanted.parents if place.is_dir()), Path("."))
-        wrong, *rest = wanted.relative_to(parent).parts
+        parent = next((ancestor for ancestor in missing_path.parents if ancestor.is_dir()), Path("."))
+        wrong, *remaining_parts = missing_path.relative_to(parent).parts
         close = closest_name(wrong, sorted(os.listdir(parent))[:_MAX_COMPARED_NAMES], 0.7)
     except (OSError, ValueError):  # a folder that cannot be read; a zero byte in the name
         return otherwise
     if close is None:
         return otherwise
-    whole = parent.joinpath(close, *rest)
-    return f"did you mean `{whole if whole.exists() else parent / close}`?"
+    suggested_path = parent.joinpath(close, *remaining_parts)
+    return f"did you mean `{suggested_path if suggested_path.exists() else parent / close}`?"
 
 
 def explain_os_error(error: BaseException) -> AlbertKitError | None:
@@ -127,31 +127,37 @@ def explain_os_error(error: BaseException) -> AlbertKitError | None:
         )
         return MachineError("out-of-memory", fact, hint)
     if isinstance(error, OSError):
-        where = f" `{error.filename}`" if error.filename else ""
+        quoted_path = f" `{error.filename}`" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            fact = f"no space left on the device while writing{where}" if where else "no space left on the device"
+            fact = (
+                f"no space left on the device while writing{quoted_path}"
+                if quoted_path
+                else "no space left on the device"
+            )
             hint = "free some space and run the same command again, a training with --resume; what was finished is kept"
             return MachineError("disk-full", fact, hint)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return DataError(
-                "no-permission", f"no permission to use{where}", "choose a folder you own, or change its permissions"
+                "no-permission",
+                f"no permission to use{quoted_path}",
+                "choose a folder you own, or change its permissions",
             )
         if error.errno == errno.ENOENT:
             hint = "check the path; globs need quotes"
             hint = suggest_path(error.filename, hint) if isinstance(error.filename, str) else hint
-            return DataError("not-found", f"no such file or folder:{where}", hint)
+            return DataError("not-found", f"no such file or folder:{quoted_path}", hint)
         if error.errno == errno.EISDIR:
-            return DataError("wrong-kind", f"a file was expected, this is a folder:{where}", "name the file")
+            return DataError("wrong-kind", f"a file was expected, this is a folder:{quoted_path}", "name the file")
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
-            return DataError("wrong-kind", f"a folder was expected, this is a file:{where}", "name a folder")
+            return DataError("wrong-kind", f"a folder was expected, this is a file:{quoted_path}", "name a folder")
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             return DataError(
-                "not-found", f"no file or folder can be called{where[:300]}: {error.strerror}", "check the path"
+                "not-found", f"no file or folder can be called{quoted_path[:300]}: {error.strerror}", "check the path"
             )
         if error.errno is not None or "requested and" in str(error):  # the words of numpy's `tofile`
             fact = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
-            if where:
-                fact += f":{where}"
+            if quoted_path:
+                fact += f":{quoted_path}"
             hint = "look at the disk and its limits (dmesg, ulimit -a); the same command then goes on, a training with --resume"
             return MachineError("input-output", fact, hint)
     return None
@@ -159,8 +165,8 @@ def explain_os_error(error: BaseException) -> AlbertKitError | None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether torch, the interpreter or safetensors says that memory is short."""
-    said = str(error)
+    message = str(error)
     return type(error).__name__ == "OutOfMemoryError" or any(
-        words in said
+        words in message
         for words in ("can't allocate memory", "Cannot allocate memory", "not enough memory", "can't start new thread")
     )

@@ -28,7 +28,7 @@ _TEMPORARY = ".partial-"
 _OLD = f"{_TEMPORARY}old-"  # a folder that another takes the place of
 MAX_FILE_BYTES = 256 << 20  # of a JSON or TOML file; the longest of ours are index files of records
 
-Loaded = TypeVar("Loaded")
+T = TypeVar("T")
 
 _MOVED_ASIDE = re.compile(re.escape(_OLD) + r"(.+)-[0-9a-f]{8}")
 
@@ -38,8 +38,8 @@ def cache_folder() -> Path:
 
     `ALBERTKIT_CACHE`, else `~/.cache/albertkit`.
     """
-    if named := os.environ.get("ALBERTKIT_CACHE"):
-        return Path(named)
+    if folder := os.environ.get("ALBERTKIT_CACHE"):
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "albertkit"
 
 
@@ -64,8 +64,8 @@ def atomic_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[A
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_dead(target)
-    temporary = _temporary(target)
+    _remove_leftovers_of(target)
+    temporary = _temporary_path(target)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with open(temporary, mode, **text) as stream:  # type: ignore[call-overload]
@@ -90,8 +90,8 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_dead(target)
-    temporary = _temporary(target)
+    _remove_leftovers_of(target)
+    temporary = _temporary_path(target)
     temporary.mkdir()
     old = None
     descriptor = _open_to_lock(temporary)
@@ -120,27 +120,27 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Make sure that a file or folder can be made at a path, before work is spent on what shall lie there."""
-    place = Path(os.path.abspath(path)).parent
-    while not place.exists():
-        place = place.parent
-    os.rmdir(tempfile.mkdtemp(prefix=_TEMPORARY, dir=place))
+    existing_folder = Path(os.path.abspath(path)).parent
+    while not existing_folder.exists():
+        existing_folder = existing_folder.parent
+    os.rmdir(tempfile.mkdtemp(prefix=_TEMPORARY, dir=existing_folder))
 
 
 def remove_folder(path: str | os.PathLike[str]) -> None:
     """Remove a folder so that a process killed meanwhile leaves nothing that looks like it."""
     target = Path(path)
-    going = _temporary(target)
-    os.replace(target, going)
-    shutil.rmtree(going)
+    doomed = _temporary_path(target)
+    os.replace(target, doomed)
+    shutil.rmtree(doomed)
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
     """Delete what killed processes left half-written in a folder; what was moved aside for nothing goes back."""
     for leftover in Path(folder).glob(f"{_TEMPORARY}*"):
-        _settle(leftover)
+        _settle_leftover(leftover)
 
 
-def _settle(leftover: Path) -> None:
+def _settle_leftover(leftover: Path) -> None:
     """Remove what a dead process has left; a folder whose successor never came takes its name again."""
     moved = _MOVED_ASIDE.fullmatch(leftover.name)
     if moved and not (target := leftover.with_name(moved[1])).exists():
@@ -151,11 +151,11 @@ def _settle(leftover: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def _temporary(target: Path) -> Path:
+def _temporary_path(target: Path) -> Path:
     return target.parent / f"{_TEMPORARY}{target.name}-{uuid.uuid4().hex[:8]}"
 
 
-def _remove_dead(target: Path) -> None:
+def _remove_leftovers_of(target: Path) -> None:
     """Settle what killed processes have left of a target; what a living one is writing is locked."""
     name = re.compile(f"{re.escape(_TEMPORARY)}(old-)?{re.escape(target.name)}-[0-9a-f]{{8}}")
     for leftover in [file for file in target.parent.glob(f"{_TEMPORARY}*") if name.fullmatch(file.name)]:
@@ -165,7 +165,7 @@ def _remove_dead(target: Path) -> None:
             continue
         try:
             if _lock(descriptor):
-                _settle(leftover)
+                _settle_leftover(leftover)
         finally:
             os.close(descriptor)
 
@@ -192,20 +192,20 @@ def _lock(descriptor: int) -> bool:
 
 @contextmanager
 def lock_folder(
-    folder: str | os.PathLike[str], enabled: bool = True, shown: str | os.PathLike[str] | None = None
+    folder: str | os.PathLike[str], enabled: bool = True, displayed_path: str | os.PathLike[str] | None = None
 ) -> Iterator[None]:
     """Keep other processes from writing to a folder, by a lock that ends with this process, however it ends.
 
     Args:
         folder: Made if missing, and removed again if it is empty at the end.
         enabled: False where another process of the same command holds the lock.
-        shown: What an error calls it.
+        displayed_path: What an error calls it.
     """
     if not enabled:
         yield
         return
     path = Path(os.path.abspath(folder))
-    made = [place for place in (path, *path.parents) if not place.exists()]
+    new_folders = [new_folder for new_folder in (path, *path.parents) if not new_folder.exists()]
     while True:
         path.mkdir(parents=True, exist_ok=True)
         descriptor = _open_to_lock(path)
@@ -215,14 +215,14 @@ def lock_folder(
         os.close(descriptor)  # another process has just removed what it had made
     try:
         if not locked:
-            fact = f"another process is writing to `{shown or folder}`"
+            fact = f"another process is writing to `{displayed_path or folder}`"
             raise MachineError("in-use", fact, "wait until it has ended, or choose another --out")
         yield
     finally:
         if locked and (not path.exists() or _is_open(path, descriptor)):
-            for place in filter(Path.exists, made):
+            for new_folder in filter(Path.exists, new_folders):
                 with suppress(OSError):  # not empty
-                    place.rmdir()
+                    new_folder.rmdir()
         os.close(descriptor)
 
 
@@ -248,21 +248,21 @@ def write_lines(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
         stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
-def check_regular_file(path: str | os.PathLike[str], what: str = "file") -> Path:
+def check_regular_file(path: str | os.PathLike[str], kind: str = "file") -> Path:
     """Return the path, if a regular file is there: a pipe may stay empty, and a device has no end."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        raise DataError("not-found", f"no {what} at `{path}`", suggest_path(path, "check the path")) from None
+        raise DataError("not-found", f"no {kind} at `{path}`", suggest_path(path, "check the path")) from None
     except ValueError:  # a zero byte in the name
-        raise DataError("not-found", f"no {what} can be called {str(path)!r}", "check the path") from None
+        raise DataError("not-found", f"no {kind} can be called {str(path)!r}", "check the path") from None
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR):
             raise
-        raise DataError("not-found", f"no {what} at `{path}`: {error.strerror}", "check the path") from None
+        raise DataError("not-found", f"no {kind} at `{path}`: {error.strerror}", "check the path") from None
     if not stat.S_ISREG(mode):
-        found = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
-        raise DataError("wrong-kind", f"a file was expected, this is {found}: `{path}`", "name the file")
+        actual_kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise DataError("wrong-kind", f"a file was expected, this is {actual_kind}: `{path}`", "name the file")
     return Path(path)
 
 
@@ -290,17 +290,17 @@ def check_new_folder(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def check_other_files(folder: str | os.PathLike[str], ours: Sequence[str], what: str) -> None:
+def check_other_files(folder: str | os.PathLike[str], ours: Sequence[str], owner: str) -> None:
     """Refuse an output folder that holds other files than ours, which could be overwritten.
 
     Args:
         folder: The folder; it need not exist.
         ours: Patterns of the names that may be there.
-        what: What they are part of, for the message: "a run".
+        owner: Whose part ours are, for the message: "a run".
     """
-    others = sorted(file.name for file in Path(folder).glob("*") if not any(map(file.match, ours)))
-    if others:
-        fact = f"`{folder}` holds files that are not part of {what}: {format_list(others, 5)}"
+    other_files = sorted(file.name for file in Path(folder).glob("*") if not any(map(file.match, ours)))
+    if other_files:
+        fact = f"`{folder}` holds files that are not part of {owner}: {format_list(other_files, 5)}"
         raise CheckpointError("exists", fact, "choose an empty folder, or one that does not exist")
 
 
@@ -317,19 +317,19 @@ def check_page_file(path: str | os.PathLike[str]) -> Path:
     return check_new_file(path)
 
 
-def read_text(path: str | os.PathLike[str], what: str = "file") -> str:
+def read_text(path: str | os.PathLike[str], kind: str = "file") -> str:
     """Return the text of a file in UTF-8, a mark at its beginning left out; line ends as Python reads them."""
     try:
-        return check_regular_file(path, what).read_text(encoding="utf-8-sig")
+        return check_regular_file(path, kind).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         fact = f"`{path}` is not UTF-8: byte {error.start:,} is 0x{error.object[error.start]:02x}"
         raise DataError("bad-encoding", fact, file_encoding_advice(io.BytesIO(error.object), str(path))) from None
 
 
-def read_json(path: str | os.PathLike[str], what: str = "file") -> Any:
+def read_json(path: str | os.PathLike[str], kind: str = "file") -> Any:
     """Read JSON."""
     try:
-        return json.loads(check_regular_file(path, what).read_text(encoding="utf-8"))
+        return json.loads(check_regular_file(path, kind).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of 5,000 digits; nested without end
         if isinstance(error, DataError):
             raise
@@ -337,8 +337,8 @@ def read_json(path: str | os.PathLike[str], what: str = "file") -> Any:
 
 
 def read_typed(
-    path: str | os.PathLike[str], kind: type[Loaded], what: str = "file", hint: str = "restore it or create it again"
-) -> Loaded:
+    path: str | os.PathLike[str], value_type: type[T], kind: str = "file", hint: str = "restore it or create it again"
+) -> T:
     """Read one of our own JSON or TOML files (by its suffix) as a value of a type.
 
     This is the one place that checks the types of what we read back. Keys that a dataclass does not name are ignored; one that it
@@ -346,23 +346,23 @@ def read_typed(
 
     Args:
         path: The file.
-        kind: A dataclass, a NamedTuple, or a plain type such as `dict[str, int]`.
-        what: What the file is, for messages.
+        value_type: A dataclass, a NamedTuple, or a plain type such as `dict[str, int]`.
+        kind: What the file is, for messages.
         hint: What to do if it is broken.
     """
     import msgspec  # 25 ms, which a help page does without
 
-    file = check_regular_file(path, what)
+    file = check_regular_file(path, kind)
     if (size := file.stat().st_size) > MAX_FILE_BYTES:
-        raise DataError("bad-file", f"`{path}` has {size:,} bytes, no {what} has as many", hint)
+        raise DataError("bad-file", f"`{path}` has {size:,} bytes, no {kind} has as many", hint)
     try:
         text = file.read_text(encoding="utf-8")
         values = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
-        return msgspec.convert(values, kind)
+        return msgspec.convert(values, value_type)
     except msgspec.ValidationError as error:
-        fact, _, place = str(error).partition(" - at `$")
+        fact, _, key_path = str(error).partition(" - at `$")
         fact = fact.replace("Expected", "expected").replace("Object missing required field", "lacks the key")
-        key = f"`{place.strip('`.')}`: " if place else ""
+        key = f"`{key_path.strip('`.')}`: " if key_path else ""
         raise DataError("bad-file", f"`{path}`: {key}{fact.replace(', got', ', found')}", hint) from None
     except (
         ValueError,
@@ -393,10 +393,10 @@ def changed_files(folder: str | os.PathLike[str], patterns: Sequence[str] = ("*"
     if not sums.is_file():
         return []
     lines = sums.read_text(encoding="utf-8", errors="replace").splitlines()
-    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     return [
         name
-        for name, digest in wanted.items()
+        for name, digest in digests.items()
         if any(map(Path(name).match, patterns))
         if not Path(folder, name).is_file() or sha256_file(Path(folder, name)) != digest
     ]

@@ -112,16 +112,16 @@ class QuickstartResult(Result):
 
     def sections(self) -> list[Section]:
         """Return what was learned compared with guessing, the filled masks, and what to try next."""
-        found, done = self.numbers, self.pretraining
-        fewest, most = done["planned"]
-        took = (
-            f"{self.seconds:.0f} seconds, {60 * done['minutes_used']:.0f} of them for {done['steps']:,} updates "
-            f"(estimates on the way: {fewest:,} to {most:,})"
+        measured, pretraining = self.numbers, self.pretraining
+        min_updates, max_updates = pretraining["planned"]
+        duration = (
+            f"{self.seconds:.0f} seconds, {60 * pretraining['minutes_used']:.0f} of them for {pretraining['steps']:,} updates "
+            f"(estimates on the way: {min_updates:,} to {max_updates:,})"
         )
         return [
-            pretraining_highlights(found, found),
+            pretraining_highlights(measured, measured),
             *filled_masks([asdict(example) for example in self.examples]),
-            FactList({"model": self.model, "report": self.report, "took": took}),
+            FactList({"model": self.model, "report": self.report, "took": duration}),
             Commands(self.next),
         ]
 
@@ -229,13 +229,13 @@ def _claim(out: Path, options: QuickstartOptions) -> None:
 
 def _sample(inputs: list[str]) -> Iterable[str]:
     """Yield lines of the first documents, up to what the tokenizer's training should hold."""
-    taken = 0
+    num_characters = 0
     for document in read_documents(inputs):
         for line in document.text.splitlines():
             if line.strip():
                 yield line
-        taken += len(document.text)
-        if taken > SAMPLE_CHARACTERS:
+        num_characters += len(document.text)
+        if num_characters > SAMPLE_CHARACTERS:
             return
 
 
@@ -294,7 +294,7 @@ def masked_sentences(
     starts = tokenizer.word_starts()
     rng = np.random.default_rng(seed)
     documents = np.flatnonzero(np.concatenate(held_out))
-    found = []
+    pairs = []
     for number in rng.permutation(documents):
         sentences = [
             s for s in store.document(int(number)) if 8 <= len(s) <= 30 and _is_prose(tokenizer.decode(s.tolist()))
@@ -307,13 +307,13 @@ def masked_sentences(
         words = [p for p in np.flatnonzero(alone) if len(tokens[p]) >= 3 and tokens[p].isalpha()]
         if not words:
             continue
-        place = words[rng.integers(len(words))]
+        masked_position = words[rng.integers(len(words))]
         ids = sentence.tolist()
-        before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1 :])
-        found.append((f"{before} {MASK} {after}".strip(), tokenizer.decode([ids[place]]).strip()))
-        if len(found) == count:
+        before, after = tokenizer.decode(ids[:masked_position]), tokenizer.decode(ids[masked_position + 1 :])
+        pairs.append((f"{before} {MASK} {after}".strip(), tokenizer.decode([ids[masked_position]]).strip()))
+        if len(pairs) == count:
             break
-    return found
+    return pairs
 
 
 def _is_prose(text: str) -> bool:

@@ -71,7 +71,7 @@ class FolderFacts:
     sentences: dict[str, Any]
 
     @classmethod
-    def read(cls, folder: Path) -> "FolderFacts":
+    def from_folder(cls, folder: Path) -> "FolderFacts":
         """Read the facts of a folder; a missing file says nothing."""
         maps = [_object(folder / name) for name in ("special_tokens_map.json", TOKENIZER_CONFIG)]
         return cls(
@@ -114,8 +114,8 @@ class FolderFacts:
 
     def _unread_tokenizer(self, kind: str) -> CheckpointError:
         fact = f"`{self.folder}` has a tokenizer {kind}, which is not read here"
-        known = ", ".join((*_ALBERT_CLASSES, *_BERT_CLASSES, *_JSON_CLASSES))
-        hint = f"encode with that class and give its ids to the model; known here: {known}"
+        classes = ", ".join((*_ALBERT_CLASSES, *_BERT_CLASSES, *_JSON_CLASSES))
+        hint = f"encode with that class and give its ids to the model; known here: {classes}"
         return CheckpointError("unsupported", fact, hint)
 
     @property
@@ -150,8 +150,8 @@ class FolderFacts:
         tokens = []
         for content, number in _object(self.folder / "added_tokens.json").items():
             tokens.append(_added_token({"content": content, "special": content in names}, _number(number)))
-        known = {token.content for token in tokens}
-        tokens += [_added_token(token, None) for name, token in names.items() if name not in known]
+        numbered_names = {token.content for token in tokens}
+        tokens += [_added_token(token, None) for name, token in names.items() if name not in numbered_names]
         if (file := self.folder / TOKENIZER_JSON).exists():
             for token in _json_facts(file).added_tokens or []:
                 tokens.append(_added_token(token, _number(token["id"])))

@@ -94,8 +94,10 @@ def call_llvm(builder: Any, name: str, arguments: list[Any], result: Any = None,
 
 def prefetch(builder: Any, pointer: Any, second_cache: bool) -> None:
     """Emit the fetching of a line of memory into the second cache, or into the first."""
-    read, place, data = (ir.Constant(ir.IntType(32), value) for value in (0, 2 if second_cache else 3, 1))
-    call_llvm(builder, "llvm.prefetch.p0", [pointer, read, place, data])
+    read_access, locality, data_cache = (
+        ir.Constant(ir.IntType(32), value) for value in (0, 2 if second_cache else 3, 1)
+    )
+    call_llvm(builder, "llvm.prefetch.p0", [pointer, read_access, locality, data_cache])
 
 
 def call_shared(
@@ -116,7 +118,7 @@ def call_shared(
         function = ir.Function(module, kind, name)
         function.linkage = "linkonce_odr"
         function.attributes.add("noinline")
-        within = ir.IRBuilder(function.append_basic_block("entry"))
-        found = emit(within, *function.args)
-        within.ret_void() if found is None else within.ret(found)
+        body = ir.IRBuilder(function.append_basic_block("entry"))
+        result = emit(body, *function.args)
+        body.ret_void() if result is None else body.ret(result)
     return builder.call(module.globals[name], arguments)

@@ -33,7 +33,7 @@ from albertkit.output.progress import ProgressBar
 COMMIT_SECONDS = 10.0  # how often `is_due` says that work should be committed
 _LOG = "commits.jsonl"
 T = TypeVar("T")
-_AGAIN = "start again with --overwrite"
+_OVERWRITE_HINT = "start again with --overwrite"
 
 
 class Committed(NamedTuple):
@@ -128,8 +128,8 @@ class Job:
         self._hashes: dict[str, Any] = {}  # of files that may be appended to
         self._changed: set[str] = set()
         self._discarded: set[str] = set()
-        self._committed = time.monotonic()
-        self._held = ExitStack()
+        self._last_commit = time.monotonic()
+        self._resources = ExitStack()
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -145,20 +145,20 @@ class Job:
         return self._state.files
 
     def __enter__(self) -> Self:
-        with ExitStack() as held:
-            held.enter_context(lock_folder(self.folder, self._rank == 0, self.into))
+        with ExitStack() as resources:
+            resources.enter_context(lock_folder(self.folder, self._rank == 0, self.into))
             try:
                 self._take_up()
             except AlbertKitError:
                 if not self._overwrite or self._rank:
                     raise
                 self._begin()
-            held.enter_context(self.progress)
-            self._held = held.pop_all()
+            resources.enter_context(self.progress)
+            self._resources = resources.pop_all()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        with self._held:
+        with self._resources:
             with suppress(OSError):  # such as the full disk that ended the work
                 self._close()
             state = self._state
@@ -172,9 +172,9 @@ class Job:
     def missing(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the names of parts that are not done yet, in their order, and show how far the work is."""
         names = list(names)
-        left = [name for name in names if not self.is_done(name)]
-        self.progress.resume(len(names) - len(left))
-        for name in left:
+        missing_names = [name for name in names if not self.is_done(name)]
+        self.progress.resume(len(names) - len(missing_names))
+        for name in missing_names:
             yield name
             self.progress.update(self.progress.completed + 1)
 
@@ -191,7 +191,7 @@ class Job:
 
     def add(self, *names: str) -> None:
         """Commit files that something else has written into the folder."""
-        self._append({"files": {name: _committed(self.folder / name) for name in names}})
+        self._append({"files": {name: _describe_file(self.folder / name) for name in names}})
 
     def mark(self, name: str) -> None:
         """Note that a part is done which leaves no file here."""
@@ -213,7 +213,7 @@ class Job:
         """Bring growing files to the disk that nothing will be appended to any more."""
         for name in names:
             if growing := self._growing.get(name):
-                _sync(growing.stream)
+                _flush_to_disk(growing.stream)
                 growing.stream.close()
 
     def discard(self, *names: str) -> None:
@@ -223,7 +223,7 @@ class Job:
     @property
     def is_due(self) -> bool:
         """Return True if the last commit is `COMMIT_SECONDS` ago."""
-        return time.monotonic() - self._committed >= COMMIT_SECONDS
+        return time.monotonic() - self._last_commit >= COMMIT_SECONDS
 
     def commit(self, **facts: Any) -> None:
         """Make everything that was appended last.
@@ -235,7 +235,7 @@ class Job:
         for name in sorted(self._changed - self._discarded):
             growing = self._growing[name]
             if not growing.stream.closed:
-                _sync(growing.stream)
+                _flush_to_disk(growing.stream)
             files[name] = Committed(growing.size, growing.sha256.hexdigest())
         files |= dict.fromkeys(sorted(self._discarded))
         if files.keys() - self.files.keys():
@@ -315,7 +315,7 @@ class Job:
             path = self.folder / name
             if state.finished and not path.exists():
                 path = self.into / name
-            self._hashes[name] = _verified(path, committed)
+            self._hashes[name] = _verify_committed(path, committed)
         if self._rank == 0:
             self._remove_uncommitted()
         self.resumed = bool(state.facts or state.files or state.marks)
@@ -328,9 +328,9 @@ class Job:
 
     def _remove_uncommitted(self) -> None:
         remove_leftovers(self.folder)
-        kept = {self.folder / name for name in self.files} | set(self.folder.glob("commits*.jsonl"))
+        committed_files = {self.folder / name for name in self.files} | set(self.folder.glob("commits*.jsonl"))
         for file in self.folder.rglob("*"):
-            if file not in kept and (file.is_symlink() or not file.is_dir()):
+            if file not in committed_files and (file.is_symlink() or not file.is_dir()):
                 file.unlink()
 
     def _clear(self) -> None:
@@ -353,16 +353,16 @@ class Job:
         log = self.folder / (f"commits-{self._rank}.jsonl" if self._rank else _LOG)
         with open(log, "ab") as stream:
             stream.write(f"{_digest(text)} {text}\n".encode())
-            _sync(stream)
-        self._state.add(_decoded(text))
-        self._committed = time.monotonic()
+            _flush_to_disk(stream)
+        self._state.add(_decode_commit(text))
+        self._last_commit = time.monotonic()
 
 
-def check_made_from(place: Path | str, before: Any, now: Mapping[str, Any], *, unfinished: bool = False) -> None:
+def check_made_from(path: Path | str, before: Any, now: Mapping[str, Any], *, unfinished: bool = False) -> None:
     """Refuse what was made from something else.
 
     Args:
-        place: Where it lies.
+        path: Where it lies.
         before: What it was made from.
         now: What it should be made from.
         unfinished: Whether it is unfinished work; else a result.
@@ -371,18 +371,18 @@ def check_made_from(place: Path | str, before: Any, now: Mapping[str, Any], *, u
     if not isinstance(before, dict):
         before = {}
     if differing := [name for name in sorted(before | plain) if before.get(name) != plain.get(name)]:
-        found = "unfinished work that began otherwise" if unfinished else "something that was made otherwise"
+        contents = "unfinished work that began otherwise" if unfinished else "something that was made otherwise"
         first = "run the command that began it, " if unfinished else ""
         raise DataError(
             "changed",
-            f"`{place}` holds {found} (differing: {', '.join(differing)})",
+            f"`{path}` holds {contents} (differing: {', '.join(differing)})",
             f"{first}choose another --out, or replace it with --overwrite",
         )
 
 
-def corrupt_error(path: Path, what: str, hint: str = _AGAIN) -> CheckpointError:
+def corrupt_error(path: Path, problem: str, hint: str = _OVERWRITE_HINT) -> CheckpointError:
     """Return the error for a file that is not as it was written."""
-    return CheckpointError("corrupt", f"`{path}` is corrupted: {what}", hint)
+    return CheckpointError("corrupt", f"`{path}` is corrupted: {problem}", hint)
 
 
 def _read_log(log: Path) -> Iterator[_Commit]:
@@ -398,7 +398,7 @@ def _read_log(log: Path) -> Iterator[_Commit]:
         if digest != _digest(text):
             raise corrupt_error(log, "sha256 mismatch")
         try:
-            commit = _decoded(text)
+            commit = _decode_commit(text)
         except ValueError as error:  # of JSON or of msgspec
             raise corrupt_error(log, str(error)) from None
         if any(PurePath(name).is_absolute() or ".." in PurePath(name).parts for name in commit.get("files", ())):
@@ -406,7 +406,7 @@ def _read_log(log: Path) -> Iterator[_Commit]:
         yield commit
 
 
-def _decoded(text: str) -> _Commit:
+def _decode_commit(text: str) -> _Commit:
     import msgspec  # 25 ms, which a help page does without
 
     return msgspec.json.decode(text, type=_Commit)
@@ -416,7 +416,7 @@ def _digest(text: str) -> str:
     return sha256_bytes(text.encode())[:16]
 
 
-def _verified(path: Path, committed: Committed) -> Any:
+def _verify_committed(path: Path, committed: Committed) -> Any:
     """Cut a file back to its last commit and return its hash, which can be updated."""
     size = path.stat().st_size if path.is_file() else -1
     if not 0 <= committed.bytes <= size:
@@ -432,10 +432,10 @@ def _verified(path: Path, committed: Committed) -> Any:
     return sha256
 
 
-def _committed(path: Path) -> Committed:
+def _describe_file(path: Path) -> Committed:
     return Committed(path.stat().st_size, sha256_file(path))
 
 
-def _sync(stream: IO[bytes]) -> None:
+def _flush_to_disk(stream: IO[bytes]) -> None:
     stream.flush()
     os.fsync(stream.fileno())

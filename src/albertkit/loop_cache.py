@@ -28,17 +28,17 @@ from albertkit.files import atomic_file, cache_folder
 
 logger = logging.getLogger(__name__)
 
-_STARTED = time.time()
+_START_TIME = time.time()
 MAX_VERSIONS = 8  # of a module's loops: checkouts of several branches are used by turns, of 0.1 to 8 MB each
 _DIGEST_BYTES = hashlib.sha256().digest_size
-_PASSED_OVER = {Path(__file__), Path(__file__).with_name("errors.py")}  # of which nothing gets into a loop
+_IGNORED_MODULES = {Path(__file__), Path(__file__).with_name("errors.py")}  # of which nothing gets into a loop
 _IMPORT = re.compile(r"^from (albertkit[\w.]*) import (\([^)]*\)|.*)|^import (albertkit[\w.]*)", re.MULTILINE)
 
 
 def loops_folder() -> Path:
     """Return where compiled loops lie: `NUMBA_CACHE_DIR`, else `loops` in albertkit's cache folder."""
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    return Path(named) / "albertkit" if named else cache_folder() / "loops"
+    numba_folder = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(numba_folder) / "albertkit" if numba_folder else cache_folder() / "loops"
 
 
 def loop_cache(function: Callable[..., Any]) -> caching._Cache:
@@ -170,7 +170,7 @@ def sources_digest(path: str) -> str:
 
 def is_as_imported(path: str) -> bool:
     """Return whether no source has changed since this process began: else it would save old functions as new ones."""
-    return not any(_STARTED < source.stat().st_mtime < time.time() for source in source_files(path))
+    return not any(_START_TIME < source.stat().st_mtime < time.time() for source in source_files(path))
 
 
 @cache
@@ -185,7 +185,7 @@ def _imported_files(path: Path) -> frozenset[Path]:
     for package, names, module in _IMPORT.findall(path.read_text(encoding="utf-8")):
         submodules = [_module_file(f"{package}.{name}") for name in re.findall(r"\w+", names)]
         files |= {*submodules, None if submodules and all(submodules) else _module_file(module or package)}
-    return frozenset(file for file in files if file) - _PASSED_OVER
+    return frozenset(file for file in files if file) - _IGNORED_MODULES
 
 
 @cache

@@ -139,7 +139,7 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
         if of_run is None:
             if weights:
                 _check_no_data(path)
-                FolderFacts.read(path).check_model()
+                FolderFacts.from_folder(path).check_model()
             return path
         logger.info("model  %s", describe_model(of_run))
         return of_run
@@ -149,13 +149,13 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
         raise DataError("wrong-kind", fact, hint)
     name = f"albert/{source}" if _OLD_NAME.fullmatch(str(source)) else str(source)
     if path.exists() or not _HUB_NAME.fullmatch(name) or _begins_here(path):
-        raise DataError("not-found", f"no checkpoint folder at `{source}`", _nearest(path))
+        raise DataError("not-found", f"no checkpoint folder at `{source}`", _suggest_folder(path))
     if not weights:
         return _download(name, revision, _TOKENIZER_FILES)
     folder = _download(name, revision, _FILES)
     if not (folder / "model.safetensors").exists():
         folder = _download(name, revision, [*_FILES, "pytorch_model.bin"])
-    FolderFacts.read(folder).check_model()
+    FolderFacts.from_folder(folder).check_model()
     return folder
 
 
@@ -261,11 +261,15 @@ def loading_digest(folder: str | os.PathLike[str]) -> Iterator[str]:
 def describe_model(folder: Path) -> str:
     """Return one line about a model of a run: its folder, step, and value of the metric that selects, as far as recorded."""
     try:
-        known = read_typed(folder / SELECTED, Selected)
+        selected = read_typed(folder / SELECTED, Selected)
     except DataError:  # missing, or changed by hand
         return str(folder)
-    described = f"{folder}, step {known.step:,}"
-    return described if known.value is None else f"{described}, {known.metric.replace('_', ' ')} {known.value:.4g}"
+    description = f"{folder}, step {selected.step:,}"
+    return (
+        description
+        if selected.value is None
+        else f"{description}, {selected.metric.replace('_', ' ')} {selected.value:.4g}"
+    )
 
 
 def write_selected(folder: Path, step: int, metric: str, value: float | None) -> None:
@@ -283,8 +287,8 @@ def write_selected(folder: Path, step: int, metric: str, value: float | None) ->
 
 def numbered_folders(folder: Path, name: str) -> list[Path]:
     """Return folders such as seed-3 or step-000100, in the order of their numbers."""
-    found = [p for p in folder.glob(f"{name}-*") if re.fullmatch(rf"{name}-\d{{1,12}}", p.name) and p.is_dir()]
-    return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]))
+    folders = [p for p in folder.glob(f"{name}-*") if re.fullmatch(rf"{name}-\d{{1,12}}", p.name) and p.is_dir()]
+    return sorted(folders, key=lambda p: int(p.name.rpartition("-")[2]))
 
 
 def runs_inside(folder: Path) -> list[Path]:
@@ -292,20 +296,23 @@ def runs_inside(folder: Path) -> list[Path]:
     return sorted(file.parent for file in folder.glob("*/run.toml"))
 
 
-def _nearest(path: Path) -> str:
+def _suggest_folder(path: Path) -> str:
     """Return a hint for a path where nothing is: the nearest name that exists, from the part where the path goes wrong."""
-    parent = next((place for place in path.parents if place.is_dir()), Path("."))
+    parent = next((ancestor for ancestor in path.parents if ancestor.is_dir()), Path("."))
     try:
         wrong = path.relative_to(parent).parts[0] if path.parts else ""
-        there = sorted(place.name for place in parent.iterdir() if place.is_dir()) if parent != Path("/") else []
+        names = sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent != Path("/") else []
     except (OSError, ValueError):
-        wrong, there = path.name, []
-    if close := closest_name(wrong, there):
+        wrong, names = path.name, []
+    if close := closest_name(wrong, names):
         return f"did you mean `{parent / close}`?"
-    if there and parent != Path("."):
-        folders = f"the folders in `{parent}`: {format_list(there, 12)}"
-        here = not path.is_absolute() and len(path.parts) == 2
-        return folders + f"; names of the hub are not looked up where there is a folder `{path.parts[0]}`" * here
+    if names and parent != Path("."):
+        folders = f"the folders in `{parent}`: {format_list(names, 12)}"
+        looks_like_hub_name = not path.is_absolute() and len(path.parts) == 2
+        return (
+            folders
+            + f"; names of the hub are not looked up where there is a folder `{path.parts[0]}`" * looks_like_hub_name
+        )
     return _ANY_MODEL
 
 

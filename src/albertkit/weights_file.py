@@ -38,17 +38,19 @@ def transformers_names(names: Iterable[str]) -> dict[str, str]:
     around = re.sub(r"(^|\.)(albert|bert)\.$", r"\1", encoder)  # stands before the heads, too
     plain: dict[str, str] = {}
     for name, bare in unwrapped.items():
-        first = bare.startswith(encoder)
-        if first:
+        if bare.startswith(encoder):
             bare = "albert." * (encoder != around) + bare.removeprefix(encoder)
         elif around:
             bare = bare.removeprefix(around)
         stem, _, last = bare.rpartition(".")
         plain[name] = f"{stem}.{_OLD_NORMS[last]}" if last in _OLD_NORMS and stem.endswith("orm") else bare
-    if len(set(plain.values())) < len(plain):
-        seen: dict[str, str] = {}
-        one, other = next((seen[p], name) for name, p in plain.items() if seen.setdefault(p, name) != name)
-        raise CheckpointError("ambiguous", f"`{one}` and `{other}` are one tensor", "leave out one of the two")
+    first_names: dict[str, str] = {}
+    for name, plain_name in plain.items():
+        first_name = first_names.setdefault(plain_name, name)
+        if first_name != name:
+            raise CheckpointError(
+                "ambiguous", f"`{first_name}` and `{name}` are one tensor", "leave out one of the two"
+            )
     return plain
 
 
@@ -80,7 +82,7 @@ def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfi
             continue
         size = math.prod(shape)
         stored += size
-        part = _part(bare)
+        part = _part_of_model(bare)
         shared = {"attention": "attention", "ffn": "feed-forward"}.get(config.parameter_sharing)
         first_group = ".albert_layer_groups.0." in name
         if part != shared or first_group:
@@ -93,10 +95,10 @@ def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfi
 def read_header(file: Path) -> dict[str, tuple[list[int], str]]:
     """Read shape and type of every tensor in a safetensors file."""
     if not file.exists():
-        others = [name for name in OTHER_WEIGHTS_FILES if (file.parent / name).exists()]
+        other_files = [name for name in OTHER_WEIGHTS_FILES if (file.parent / name).exists()]
         raise CheckpointError(
-            "missing-file", f"no {WEIGHTS_FILE} in `{file.parent}`{', only ' * bool(others)}{', '.join(others)}",
-            f"albertkit convert {file.parent} FOLDER" if others else "name the folder that holds the weights",
+            "missing-file", f"no {WEIGHTS_FILE} in `{file.parent}`{', only ' * bool(other_files)}{', '.join(other_files)}",
+            f"albertkit convert {file.parent} FOLDER" if other_files else "name the folder that holds the weights",
         )  # fmt: skip
     check_regular_file(file, "file of weights")
     check_header(file)
@@ -108,10 +110,10 @@ def read_header(file: Path) -> dict[str, tuple[list[int], str]]:
         raise CheckpointError("corrupt", f"`{file}` cannot be read: {error}", "copy it again") from None
 
 
-def _part(bare: str) -> str:
-    first, _, rest = bare.partition(".")
+def _part_of_model(bare: str) -> str:
+    first, _, following = bare.partition(".")
     if first == "encoder":
-        if rest.startswith("embedding_hidden_mapping_in"):
+        if following.startswith("embedding_hidden_mapping_in"):
             return "embedding projection"
-        return "attention" if ".attention." in rest else "feed-forward"
+        return "attention" if ".attention." in following else "feed-forward"
     return first if first in ("embeddings", "pooler") else HEADS.get(first, f"head `{first}`")

@@ -159,7 +159,7 @@ def test_every_class_runs_as_what_it_was(folder, tmp_path, tokenizer, model_clas
 def test_tasks_take_it_for_their_model(folder, tmp_path, tokenizer, fine_tuned):
     model = fine_tuned.from_pretrained(folder(fine_tuned))
     export_onnx(tmp_path / fine_tuned.__name__, tmp_path / "out")
-    task = infer_task(model, FolderFacts.read(tmp_path / "out"), tokenizer)
+    task = infer_task(model, FolderFacts.from_folder(tmp_path / "out"), tokenizer)
     assert task is not None
     pipeline = BY_TASK[task.kind](task, model, tokenizer, "fp32")
     inputs = [pipeline.parse(pipeline.example)]

@@ -165,8 +165,8 @@ def test_columns_of_numbers_stand_to_the_right():
     table = TableSection(
         ["name", "f1", "share", "word"], [["a", 0.5, "12 (3.0%)", "x"], ["b", math.nan, None, "3x, y"]]
     )
-    assert table.to_right() == [False, True, True, False]
-    assert TableSection(["a", "b"], []).to_right() == [False, True]
+    assert table.are_numeric() == [False, True, True, False]
+    assert TableSection(["a", "b"], []).are_numeric() == [False, True]
 
 
 def test_wide_characters_stand_in_columns():

@@ -66,8 +66,8 @@ class Features:
             ids.append(np.asarray(row, np.int32))
             firsts.append(min(first, len(row)))
         lengths = np.array([len(row) for row in ids], np.int64)
-        offsets, place = _offsets_and_places(lengths)
-        types = (place >= np.repeat(np.array(firsts, np.int64), lengths)).astype(np.uint8)
+        offsets, positions = _offsets_and_positions(lengths)
+        types = (positions >= np.repeat(np.array(firsts, np.int64), lengths)).astype(np.uint8)
         flat = np.concatenate(ids) if ids else np.zeros(0, np.int32)
         return cls(flat, types, offsets, np.asarray(examples, np.int64), per_sequence or {}, per_token or {}, left_out)
 
@@ -77,12 +77,12 @@ class Features:
 
         `left_out` is not kept: it says something of whole requests, not of what is computed.
         """
-        examples, tokens, counted, read = [], [], 0, 0
+        examples, tokens, num_examples, num_tokens = [], [], 0, 0
         for part in parts:
-            examples.append(part.examples + counted)
-            tokens.append(part.offsets[1:] + read)
-            counted += int(part.examples[-1]) + 1 if part.num_sequences else 0
-            read += int(part.offsets[-1])
+            examples.append(part.examples + num_examples)
+            tokens.append(part.offsets[1:] + num_tokens)
+            num_examples += int(part.examples[-1]) + 1 if part.num_sequences else 0
+            num_tokens += int(part.offsets[-1])
         first = parts[0]
         return cls(
             np.concatenate([part.input_ids for part in parts]),
@@ -119,12 +119,12 @@ class Features:
         from albertkit.batches.packed import PackedBatch
 
         lengths = self.lengths[sequences]
-        offsets, place = _offsets_and_places(lengths)
-        tokens = np.repeat(self.offsets[sequences], lengths) + place
+        offsets, positions = _offsets_and_positions(lengths)
+        tokens = np.repeat(self.offsets[sequences], lengths) + positions
         packed = PackedBatch(
             input_ids=torch.from_numpy(self.input_ids[tokens].astype(np.int64)),
             token_type_ids=torch.from_numpy(self.token_type_ids[tokens].astype(np.int64)),
-            position_ids=torch.from_numpy(place.astype(np.int64)),
+            position_ids=torch.from_numpy(positions.astype(np.int64)),
             offsets=torch.from_numpy(offsets),
             lengths=tuple(lengths.tolist()),
         )
@@ -182,7 +182,7 @@ class LabelledBatch:
         )
 
 
-def _offsets_and_places(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _offsets_and_positions(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return where each sequence begins, int64 [N+1], and the place of each token in its sequence, int64 [T]."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return offsets, np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)

@@ -98,21 +98,20 @@ class PackedBatch:
         Args:
             input_ids: The ids of each sequence, special tokens included; none empty.
             token_type_ids: Segment of each token, in the same form. Default: all 0.
-            masked_positions: For each sequence the places in it that are to be predicted.
+            masked_positions: For each sequence the positions in it that are to be predicted.
             masked_labels: The tokens that were there, in the same form.
             sentence_order_labels: One a sequence, -100 for none.
         """
         lengths = tuple(map(len, input_ids))
         if not lengths or 0 in lengths:
-            where = f"sequence {lengths.index(0)} has no token" if lengths else "there is no sequence"
-            raise DataError("empty", where, "leave empty texts out, or add the special tokens")
+            fact = f"sequence {lengths.index(0)} has no token" if lengths else "there is no sequence"
+            raise DataError("empty", fact, "leave empty texts out, or add the special tokens")
         starts = [0, *accumulate(lengths)]
         types = chain.from_iterable(token_type_ids) if token_type_ids is not None else [0] * starts[-1]
         positions = None
         if masked_positions is not None:
-            positions = _int64(
-                start + p for start, places in zip(starts, masked_positions, strict=False) for p in places
-            )
+            by_sequence = zip(starts, masked_positions, strict=False)
+            positions = _int64(start + position for start, masked in by_sequence for position in masked)
         return cls(
             input_ids=_int64(chain.from_iterable(input_ids)),
             token_type_ids=_int64(types),
@@ -146,29 +145,35 @@ class PackedBatch:
         """
         if input_ids.dim() != 2:
             raise ConfigError("bad-value", f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]")
-        for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids), ("labels", labels)):
-            if given is not None and given.shape != input_ids.shape:
+        for name, tensor in (
+            ("attention_mask", attention_mask),
+            ("token_type_ids", token_type_ids),
+            ("labels", labels),
+        ):
+            if tensor is not None and tensor.shape != input_ids.shape:
                 raise ConfigError(
-                    "bad-value", f"{name} has shape {list(given.shape)}, input_ids has {list(input_ids.shape)}"
+                    "bad-value", f"{name} has shape {list(tensor.shape)}, input_ids has {list(input_ids.shape)}"
                 )
         rows, width = input_ids.shape
         device = input_ids.device
-        kept = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask != 0
-        lengths = (width,) * rows if attention_mask is None else tuple(kept.sum(1).tolist())
+        is_token = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask != 0
+        lengths = (width,) * rows if attention_mask is None else tuple(is_token.sum(1).tolist())
         if not lengths or 0 in lengths:
-            where = f"row {lengths.index(0)} is all padding" if lengths else "there is no row"
-            raise DataError("empty", where, "leave empty rows out of the batch")
+            fact = f"row {lengths.index(0)} is all padding" if lengths else "there is no row"
+            raise DataError("empty", fact, "leave empty rows out of the batch")
         if position_ids is None:
             position_ids = torch.arange(width, device=device)
         masked_positions = masked_labels = None
         if labels is not None:
-            packed_labels = labels[kept]
+            packed_labels = labels[is_token]
             masked_positions = (packed_labels != IGNORED).nonzero().squeeze(1)
             masked_labels = packed_labels[masked_positions]
         return cls(
-            input_ids=input_ids[kept],
-            token_type_ids=torch.zeros_like(input_ids[kept]) if token_type_ids is None else token_type_ids[kept],
-            position_ids=position_ids.expand(rows, width)[kept],
+            input_ids=input_ids[is_token],
+            token_type_ids=torch.zeros_like(input_ids[is_token])
+            if token_type_ids is None
+            else token_type_ids[is_token],
+            position_ids=position_ids.expand(rows, width)[is_token],
             offsets=torch.tensor([0, *accumulate(lengths)], device=device),
             lengths=lengths,
             masked_positions=masked_positions,
@@ -189,9 +194,9 @@ class PackedBatch:
 
     def unpack(self, values: Tensor) -> Tensor:
         """Lay packed values [T, ...] out in rows of the longest length: [N, longest, ...]; padding is zero."""
-        rows, rest = len(self.offsets) - 1, values.shape[1:]
-        padded = values.new_zeros(rows * self.longest, *rest).index_copy(0, self.padded_positions(), values)
-        return padded.view(rows, self.longest, *rest)
+        rows, feature_shape = len(self.offsets) - 1, values.shape[1:]
+        padded = values.new_zeros(rows * self.longest, *feature_shape).index_copy(0, self.padded_positions(), values)
+        return padded.view(rows, self.longest, *feature_shape)
 
 
 def unpack(values: Tensor, mask: Tensor) -> Tensor:

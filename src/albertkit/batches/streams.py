@@ -122,8 +122,8 @@ class ExampleStream:
         self._order.restore(state)
 
     def _sequences(self, examples: np.ndarray) -> np.ndarray:
-        found = [np.arange(self._bounds[e], self._bounds[e + 1]) for e in examples]
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        sequences = [np.arange(self._bounds[e], self._bounds[e + 1]) for e in examples]
+        return np.concatenate(sequences) if sequences else np.zeros(0, np.int64)
 
 
 def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[np.ndarray]:
@@ -131,18 +131,18 @@ def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[
     if not isinstance(budget, Integral) or budget < 1:
         fact = f"batch_tokens is {budget!r}, it must be a whole number, at least 1"
         raise ConfigError("bad-value", fact, "leave it out")
-    runs, start, taken = [], 0, 0
-    for place, length in enumerate(lengths.tolist()):
-        if place > start and taken + length > budget:
-            runs.append(values[start:place])
-            start, taken = place, 0
-        taken += length
+    runs, start, num_tokens = [], 0, 0
+    for index, length in enumerate(lengths.tolist()):
+        if index > start and num_tokens + length > budget:
+            runs.append(values[start:index])
+            start, num_tokens = index, 0
+        num_tokens += length
     return [*runs, values[start:]] if start < len(values) else runs
 
 
-def check_same_stream(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+def check_same_stream(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Refuse a saved stream of other data or another seed."""
-    for name, value in own.items():
+    for name, value in current.items():
         if saved.get(name) != value:
             raise ConfigError(
                 "changed",

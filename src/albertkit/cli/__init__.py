@@ -77,23 +77,25 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
         group = app
         for name in chain:
             group = group[name]
-        known = [name for name in group if not name.startswith("-")]
-        return ConfigError("bad-command-line", f"`{command}` has no command `{word}`", suggest_name(word, known))
+        commands = [name for name in group if not name.startswith("-")]
+        return ConfigError("bad-command-line", f"`{command}` has no command `{word}`", suggest_name(word, commands))
     if isinstance(error, MissingArgumentError) and error.target is not None and error.argument:
         name = error.argument.field_info.name
         parameters = inspect.signature(error.target).parameters.values()
         required = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is inspect.Parameter.empty]
         flag = error.argument.name
-        shown = name.upper() if name in required else flag
+        displayed_name = name.upper() if name in required else flag
         number, _ = error.argument.token_count()
         needed = "needs a value" if number == 1 else f"takes {number} words, separated by spaces"
         wrong = needed if flag in (error.root_input_tokens or ()) else "is missing"
         usage = " ".join([command, *map(str.upper, required)])
-        return ConfigError("bad-command-line", f"`{usage}`: {shown} {wrong}", f"`{command} --help` lists the options")
-    fact, asked, close = " ".join(str(error).split()).partition("Did you mean ")
+        return ConfigError(
+            "bad-command-line", f"`{usage}`: {displayed_name} {wrong}", f"`{command} --help` lists the options"
+        )
+    fact, has_suggestion, close = " ".join(str(error).split()).partition("Did you mean ")
     fact = fact.strip().rstrip(".").removeprefix(f'Command "{" ".join(chain)}" ')
     close = close.rstrip("?.").strip("\"'")
-    hint = f"did you mean `{close}`?" if asked else f"`{command} --help` lists the options"
+    hint = f"did you mean `{close}`?" if has_suggestion else f"`{command} --help` lists the options"
     return ConfigError("bad-command-line", f"`{command}`: {fact[:1].lower()}{fact[1:]}", hint)
 
 

@@ -193,7 +193,7 @@ class EncoderParts:
 def is_encoder_folder(folder: Path) -> bool:
     """Return whether a folder is a sentence encoder of sentence-transformers, or a run that left one."""
     path = or_model_of_run(folder)
-    if (path / MODULES).exists() and FolderFacts.read(path).is_cross_encoder:
+    if (path / MODULES).exists() and FolderFacts.from_folder(path).is_cross_encoder:
         return False
     if (path / MODULES).exists() or not is_onnx_folder(path) or not (path / REPORT).exists():
         return (path / MODULES).exists()
@@ -283,7 +283,7 @@ def _read_modules(path: Path) -> EncoderParts:
         include_prompt=pooling.get("include_prompt", bool, True),
         lower_case=lengths.get("do_lower_case", bool, False),
         settings=_read_settings(
-            path, {SPECIAL_NAMES: "tokens"} if FolderFacts.read(transformer).names_are_tokens else {}
+            path, {SPECIAL_NAMES: "tokens"} if FolderFacts.from_folder(transformer).names_are_tokens else {}
         ),
     )
 

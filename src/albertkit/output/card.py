@@ -53,11 +53,11 @@ def package_versions() -> dict[str, str]:
 
 def settings_sections(settings: Mapping[str, Any], versions: Mapping[str, str] | None = None) -> list[Section]:
     """Return the end of every card: the settings of the training, and the versions that it ran with."""
-    found: list[Section] = [FactList(settings, "Settings", exact=True)]
+    sections: list[Section] = [FactList(settings, "Settings", exact=True)]
     if versions:
         text = ", ".join(f"{package} {version}" for package, version in versions.items())
-        found.append(Paragraph(f"{text}.", "Versions"))
-    return found
+        sections.append(Paragraph(f"{text}.", "Versions"))
+    return sections
 
 
 def code_block(text: str, language: str = "python", title: str = "") -> Paragraph:

@@ -101,21 +101,21 @@ def plot_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], out: s
 
     table = np.array(counts)
     shares = table / np.maximum(table.sum(1, keepdims=True), 1)
-    few = len(names) <= MAX_CLASSES_WITH_COUNTS
-    side = 2.6 + min(len(names), 60) * (0.62 if few else 0.2)
+    has_counts = len(names) <= MAX_CLASSES_WITH_COUNTS
+    side = 2.6 + min(len(names), 60) * (0.62 if has_counts else 0.2)
     ticks = [_short(name) for name in names]
-    size = 9 if few else 6
+    size = 9 if has_counts else 6
 
     def draw(figure: Any, _: Look) -> None:
         axis = figure.subplots()
         colours = matplotlib_modules().colors.LinearSegmentedColormap.from_list("", ["white", TRAIN])
         picture = axis.imshow(shares, cmap=colours, vmin=0, vmax=1)
-        upright = max(map(len, ticks)) <= 8 and few
+        upright = max(map(len, ticks)) <= 8 and has_counts
         axis.set_xticks(range(len(ticks)), ticks, rotation=0 if upright else 90, fontsize=size, parse_math=False)
         axis.set_yticks(range(len(ticks)), ticks, fontsize=size, parse_math=False)
         axis.set(xlabel="predicted", ylabel="label")
         axis.tick_params(length=0, colors=INK)
-        for (row, column), count in np.ndenumerate(table) if few else ():
+        for (row, column), count in np.ndenumerate(table) if has_counts else ():
             ink = "white" if shares[row, column] > 0.55 else INK if count else MUTED
             axis.text(column, row, f"{count:,}", ha="center", va="center", color=ink, fontsize=size)
         bar = figure.colorbar(picture, ax=axis, shrink=0.7, format=matplotlib_modules().ticker.PercentFormatter(1))
@@ -148,10 +148,10 @@ def plot_regression(pairs: Sequence[Sequence[float]], out: str | Path, title: st
 
 def scatter_svgs(pairs: Sequence[Sequence[float]]) -> list[str]:
     """Return predictions over labels, at most `MAX_POINTS` of them taken evenly, for a desk and for a telephone."""
-    some = pairs[:: -(-len(pairs) // MAX_POINTS)]
+    sample = pairs[:: -(-len(pairs) // MAX_POINTS)]
 
     def draw(figure: Any, _: Look) -> None:
-        _draw_scatter(figure.subplots(), some)
+        _draw_scatter(figure.subplots(), sample)
 
     return [page_svg(look, draw, "scatter", "Predictions over labels") for look in wide_and_narrow(5.0, 3.6)]
 

@@ -12,7 +12,7 @@ def quiet_transformers(keep_warnings: bool = False) -> Iterator[None]:
     """Hide transformers' progress bars and, unless `keep_warnings`, its warnings of unused heads and long texts."""
     from transformers.utils import logging
 
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level, bars_enabled = logging.get_verbosity(), logging.is_progress_bar_enabled()
     if not keep_warnings:
         logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -20,7 +20,7 @@ def quiet_transformers(keep_warnings: bool = False) -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(level)
-        if shown:
+        if bars_enabled:
             logging.enable_progress_bar()
 
 
@@ -67,31 +67,31 @@ class ProgressBar:
         elif self.enabled:
             print(message, file=sys.stderr, flush=True)
 
-    def resume(self, done: int) -> None:
+    def resume(self, completed: int) -> None:
         """Say how much an earlier call has done, if anything, and measure the rate from there."""
-        self.completed = self._before = done
+        self.completed = self._before = completed
         self._began = time.monotonic()
-        if done:
-            self.say(f"{self.title}: going on after {done:,} of {self.total:,} {self.unit}")
+        if completed:
+            self.say(f"{self.title}: going on after {completed:,} of {self.total:,} {self.unit}")
 
-    def update(self, done: int, detail: str = "") -> None:
+    def update(self, completed: int, detail: str = "") -> None:
         """Show the state.
 
         Args:
-            done: How much is done, by this call and earlier ones.
+            completed: How much is done, by this call and earlier ones.
             detail: What to show in place of the rate.
         """
-        self.completed = done
+        self.completed = completed
         if not self.enabled:
             return
         now = time.monotonic()
-        rate = (done - self._before) / max(now - self._began, 1e-9)
+        rate = (completed - self._before) / max(now - self._began, 1e-9)
         state = detail or f"{rate:,.0f} {self.unit}/s"
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, description=f"{self.title}: {state}")
+            self._bar.update(self._task, completed=completed, description=f"{self.title}: {state}")
         elif now - self._last >= _LINE_SECONDS:
             self._last = now
             total = f" of {self.total:,}" if self.total else ""
-            count = "" if self.unit == "bytes" else f"{done:,}{total} {self.unit}, "
-            share = f"{min(done / self.total, 1):.0%}, " if self.total and not count else ""
+            count = "" if self.unit == "bytes" else f"{completed:,}{total} {self.unit}, "
+            share = f"{min(completed / self.total, 1):.0%}, " if self.total and not count else ""
             print(f"{self.title}: {count}{share}{state}", file=sys.stderr, flush=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 BAR_WIDTH = 30
-NARROWEST = 12  # a column of text is not folded to fewer characters: a row then becomes lines of its own
+MIN_COLUMN_WIDTH = 12  # a column of text is not folded to fewer characters: a row then becomes lines of its own
 _STYLES = {"strong": "bold", "muted": "dim", "good": "green", "bad": "bold red", "warning": "yellow", "": ""}
 _SIGNS = {"bad": "✗ ", "warning": "! ", "good": "✓ "}
 
@@ -97,9 +97,9 @@ def _print(section: Section, console: "Console") -> None:
                 rows.append((name, share, "█" * round(BAR_WIDTH * bar.share)))
             console.print(_rich_table([], rows, [False, True, False]))
         case Highlights():
-            for one in section.numbers:
-                number = " ".join(part for part in (one.text, one.unit) if part)
-                say(f"{one.name}: {number}{f' ({one.note})' if one.note else ''}")
+            for highlight in section.numbers:
+                number = " ".join(part for part in (highlight.text, highlight.unit) if part)
+                say(f"{highlight.name}: {number}{f' ({highlight.note})' if highlight.note else ''}")
         case Commands():
             say(f"{section.title}:")
             widest = max((len(command) for command, _ in section.commands), default=0)
@@ -117,7 +117,7 @@ def _grid(rows: Sequence[tuple[str, str]], console: "Console") -> None:
     from rich.text import Text as RichText
 
     widest = max((cell_len(name) for name, _ in rows), default=0)
-    if console.width - widest - 2 < NARROWEST:
+    if console.width - widest - 2 < MIN_COLUMN_WIDTH:
         for name, text in rows:
             console.print(
                 RichText.assemble((escape_control_characters(name), "dim"), ": ", escape_control_characters(text))
@@ -138,7 +138,7 @@ def _grid(rows: Sequence[tuple[str, str]], console: "Console") -> None:
 def _print_table(table: TableSection, console: "Console") -> None:
     from rich.text import Text as RichText
 
-    to_right = table.to_right()
+    to_right = table.are_numeric()
     cells = [
         [
             RichText(
@@ -149,11 +149,11 @@ def _print_table(table: TableSection, console: "Console") -> None:
         ]
         for number, row in enumerate(table.cells())
     ]
-    least = 0
-    for place, (head, right) in enumerate(zip(table.columns, to_right, strict=True)):
-        widths = [row[place].cell_len if right else min(row[place].cell_len, NARROWEST) for row in cells]
-        least += 2 + max([0, *widths, *(len(word) for word in head.split())])
-    if least <= console.width + 2:
+    min_width = 0
+    for column, (head, right) in enumerate(zip(table.columns, to_right, strict=True)):
+        widths = [row[column].cell_len if right else min(row[column].cell_len, MIN_COLUMN_WIDTH) for row in cells]
+        min_width += 2 + max([0, *widths, *(len(word) for word in head.split())])
+    if min_width <= console.width + 2:
         console.print(_rich_table([escape_control_characters(head) for head in table.columns], cells, to_right))
         return
     for number, row in enumerate(cells):
@@ -168,8 +168,8 @@ def _rich_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], to_right: S
     from rich.text import Text as RichText
 
     table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim", show_header=any(heads), pad_edge=False)
-    for place, right in enumerate(to_right):
-        head = RichText(heads[place]) if heads else ""
+    for column, right in enumerate(to_right):
+        head = RichText(heads[column]) if heads else ""
         table.add_column(head, justify="right" if right else "left", no_wrap=right, overflow="fold")
     for row in rows:
         table.add_row(*row)
@@ -184,13 +184,13 @@ def page_environment() -> Any:
     """Return Jinja2 with every mistake an error and HTML escaped: texts come from corpora."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("albertkit.output", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    made.filters |= {"clean": escape_control_characters, "percent": format_percent}
-    made.tests["empty"] = is_empty
-    return made
+    environment.filters |= {"clean": escape_control_characters, "percent": format_percent}
+    environment.tests["empty"] = is_empty
+    return environment
 
 
 def to_page(
@@ -246,8 +246,8 @@ def _markdown(section: Section, level: int) -> str:
             ]
             body = _markdown_table(["", ""], rows, [False, is_numeric([text for _, text in section.rows()])])
         case TableSection():
-            texts = [[escape_markdown(one.value) for one in row] for row in section.cells()]
-            body = _markdown_table([escape_markdown(head) for head in section.columns], texts, section.to_right())
+            texts = [[escape_markdown(table_cell.value) for table_cell in row] for row in section.cells()]
+            body = _markdown_table([escape_markdown(head) for head in section.columns], texts, section.are_numeric())
             body += f"\n\n{escape_markdown(section.note)}" if section.note else ""
         case Paragraph():
             text = "".join(span.text + (f" ({span.label})" if span.label else "") for span in section.spans())

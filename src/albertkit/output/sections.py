@@ -70,12 +70,12 @@ def format_duration(seconds: float) -> str:
 
 def format_whole_seconds(seconds: float) -> str:
     """Return a time span in whole seconds: 42 s, 4 min 12 s, 3 h 05 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60:02d} s"
+    return f"{total // 3600} h {total % 3600 // 60:02d} min"
 
 
 _UNITS: dict[str, Callable[[float], str]] = {
@@ -115,7 +115,7 @@ def format_bytes(size: float) -> str:
 
 def escape_control_characters(text: str) -> str:
     """Return a text with control characters and direction marks spelled out: they act on a terminal."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def flatten(values: Mapping[str, Any] | None, prefix: str = "") -> dict[str, Any]:
@@ -176,8 +176,8 @@ class FactList:
         """Return label and text of every value."""
         if self.exact:
             return [(name, format_setting(value)) for name, value in flatten(self.values).items()]
-        known = {name: value for name, value in flatten(self.values).items() if not _is_nothing(value)}
-        return [(readable_name(name), format_value(value, name)) for name, value in known.items()]
+        values = {name: value for name, value in flatten(self.values).items() if not _is_nothing(value)}
+        return [(readable_name(name), format_value(value, name)) for name, value in values.items()]
 
 
 def _is_nothing(value: Any) -> bool:
@@ -225,10 +225,10 @@ class TableSection:
         """Return every cell with its value as text."""
         return [[self._cell(value, name) for value, name in zip(row, self.columns, strict=True)] for row in self.rows]
 
-    def to_right(self) -> list[bool]:
+    def are_numeric(self) -> list[bool]:
         """Return for each column whether it holds numbers, or texts that begin with one."""
         columns: Iterable[Sequence[Cell]] = zip(*self.cells(), strict=True) if self.rows else [()] * len(self.columns)
-        return [place > 0 and is_numeric([cell.value for cell in column]) for place, column in enumerate(columns)]
+        return [index > 0 and is_numeric([cell.value for cell in column]) for index, column in enumerate(columns)]
 
     @staticmethod
     def _cell(value: Any, name: str) -> Cell:
@@ -238,8 +238,8 @@ class TableSection:
 
 def is_numeric(texts: Sequence[str]) -> bool:
     """Return whether all texts are numbers or begin with one; empty ones do not count."""
-    known = [text for text in texts if text]
-    return all(text[0] in "-+–·.0123456789" or text == "undefined" for text in known) if known else True
+    values = [text for text in texts if text]
+    return all(text[0] in "-+–·.0123456789" or text == "undefined" for text in values) if values else True
 
 
 @dataclass(frozen=True)
@@ -418,12 +418,12 @@ def is_empty(section: Section) -> bool:
 
 def to_json(sections: Sequence[Section]) -> list[dict[str, Any]]:
     """Return sections as plain values, each with its kind."""
-    shown = []
+    objects = []
     for section in sections:
         inner = {"sections": to_json(section.sections)} if isinstance(section, Panel) else {}
         values = {name: value for name, value in vars(section).items() if name != "sections"}
-        shown.append({"kind": section.kind, **to_json_value(values), **inner})
-    return shown
+        objects.append({"kind": section.kind, **to_json_value(values), **inner})
+    return objects
 
 
 class Result:

@@ -139,7 +139,7 @@ def _load_model(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokeni
     else:
         model = load_onnx(path) if is_onnx_folder(path) else load_model(path)
         tokenizer = own_tokenizer(path, model.config)
-        task = infer_task(model, FolderFacts.read(path), tokenizer)
+        task = infer_task(model, FolderFacts.from_folder(path), tokenizer)
     return task, model, tokenizer
 
 

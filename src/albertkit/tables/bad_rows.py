@@ -8,7 +8,7 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.tables.columns import OnError
 from albertkit.tables.records import DataFiles, quoted_name, row_name
 
-_SHOWN = 5  # bad rows that a command prints
+_MAX_ROWS_SHOWN = 5  # bad rows that a command prints
 
 
 class UnusableRowError(ValueError):
@@ -79,14 +79,14 @@ class BadRows:
             self.notes.append(text)
 
 
-def shorten_list(lines: Sequence[str], where: str) -> tuple[str, ...]:
+def shorten_list(lines: Sequence[str], location: str) -> tuple[str, ...]:
     """Return the first lines of a list for the user, and how many more there are and where all of them stand."""
-    more = len(lines) - _SHOWN
-    return (*lines[:_SHOWN], f"and {more:,} more; {where}") if more > 0 else tuple(lines)
+    num_omitted = len(lines) - _MAX_ROWS_SHOWN
+    return (*lines[:_MAX_ROWS_SHOWN], f"and {num_omitted:,} more; {location}") if num_omitted > 0 else tuple(lines)
 
 
-def pluralize(count: int, thing: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """Return a number of things: "1 row", "2,000 rows"; a thing that ends in "y" has "ies"."""
     if count == 1:
-        return f"1 {thing}"
-    return f"{count:,} {thing[:-1]}ies" if thing.endswith("y") else f"{count:,} {thing}s"
+        return f"1 {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"

@@ -41,13 +41,13 @@ class Columns:
 
     def settings(self) -> dict[str, object]:
         """Return the names that are given, as fields of a task on texts."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
+        named_columns = {name: value for name, value in vars(self).items() if value is not None}
         if self.columns is not None:
-            given["columns"] = tuple(name.strip() for name in self.columns.split(","))
-        return given
+            named_columns["columns"] = tuple(name.strip() for name in self.columns.split(","))
+        return named_columns
 
 
-def format_options(given: Iterable[str]) -> str:
+def format_options(fields: Iterable[str]) -> str:
     """Return fields of `Columns` as options of the command line: "--text-column and --quoted"."""
-    options = [f"--{name}-column" if name in ("text", "pair", "label", "id") else f"--{name}" for name in given]
+    options = [f"--{name}-column" if name in ("text", "pair", "label", "id") else f"--{name}" for name in fields]
     return " and ".join(options)

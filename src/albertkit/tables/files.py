@@ -85,8 +85,8 @@ def find_inputs(inputs: Sequence[str | os.PathLike[str] | Records]) -> list[Inpu
         for file in _remote(name) if is_remote(name) else _local(name):
             files.setdefault(file.path, file)
     if not files:
-        named = ", ".join(f"`{item}`" for item in inputs) or "no input"
-        raise DataError("not-found", f"{named}: no file there", "name files, folders or globs")
+        patterns = ", ".join(f"`{item}`" for item in inputs) or "no input"
+        raise DataError("not-found", f"{patterns}: no file there", "name files, folders or globs")
     return list(files.values())
 
 
@@ -123,7 +123,7 @@ def _local(name: str) -> list[InputFile]:
         for match in sorted(glob.glob(path, recursive=True)):
             names += _files_below(match) if os.path.isdir(match) else [match]
         if not names:
-            raise DataError("not-found", f"no such file or folder: `{name}`", _neighbour(path))
+            raise DataError("not-found", f"no such file or folder: `{name}`", _suggest_file(path))
     files = []
     for match in names:
         check_utf8_name(match)
@@ -136,18 +136,18 @@ def _local(name: str) -> list[InputFile]:
 
 
 def _files_below(folder: str) -> list[str]:
-    found = []
+    paths = []
     for parent, folders, names in os.walk(folder, followlinks=True):
         check_not_saved_dataset(parent, names)
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in folders:
             _check_link_leads_on(os.path.join(parent, name))
-        found += [
+        paths += [
             os.path.join(parent, name) for name in names if not name.startswith(".") and name.lower() not in _LITTER
         ]
-    for name in sorted(found):
+    for name in sorted(paths):
         _check_link_target(name)
-    return sorted(name for name in found if os.path.isfile(name))
+    return sorted(name for name in paths if os.path.isfile(name))
 
 
 def _check_link_target(path: str) -> None:
@@ -190,17 +190,17 @@ def _check_link_leads_on(folder: str) -> None:
         raise DataError("wrong-kind", fact, f"remove the link: rm '{folder}'")
 
 
-def _neighbour(path: str) -> str:
+def _suggest_file(path: str) -> str:
     folder, name = os.path.split(path)
     otherwise = "check the path; quote a glob if the shell should leave it alone"
     if any(sign in name for sign in "*?["):
         return otherwise
     if not os.path.isdir(folder):
         return suggest_path(path, otherwise)
-    there = sorted(os.listdir(folder))
-    if close := closest_name(name, there[:1000], _CLOSE):
+    names = sorted(os.listdir(folder))
+    if close := closest_name(name, names[:1000], _CLOSE):
         return f"did you mean `{close}`?"
-    return f"`{folder}` holds {format_list(there, _LISTED)}" if there else f"the folder `{folder}` is empty"
+    return f"`{folder}` holds {format_list(names, _LISTED)}" if names else f"the folder `{folder}` is empty"
 
 
 def _remote(url: str) -> list[InputFile]:
@@ -238,7 +238,7 @@ class ByteStream:
         _refuse_other_packings(self._raw.peek(64)[:64], file)
         self._stream: IO[bytes] = self._unpack()
         self._ahead = b""
-        self._left: int | None = None  # bytes still to be read, if there is a limit
+        self._remaining: int | None = None  # bytes still to be read, if there is a limit
 
     def _unpack(self) -> IO[bytes]:
         if self.packing == "gzip":
@@ -253,12 +253,12 @@ class ByteStream:
         """Read only the bytes from `start` to before `end` (None: to the end) of a file that is not compressed."""
         self._ahead = b""
         self._raw.seek(start)
-        self._left = None if end is None else end - start
+        self._remaining = None if end is None else end - start
 
     def peek(self, size: int) -> bytes:
         """Return the next bytes, at most `size`, without consuming them."""
-        while len(self._ahead) < size and (more := self._read(size - len(self._ahead))):
-            self._ahead += more
+        while len(self._ahead) < size and (chunk := self._read_unpacked(size - len(self._ahead))):
+            self._ahead += chunk
         return self._ahead[:size]
 
     def read(self, size: int = _READ_BYTES) -> bytes:
@@ -266,20 +266,20 @@ class ByteStream:
         if self._ahead:
             chunk, self._ahead = self._ahead[:size], self._ahead[size:]
             return chunk
-        if self._left is None:
-            return self._read(size)
-        chunk = self._read(min(size, self._left))
-        self._left -= len(chunk)
+        if self._remaining is None:
+            return self._read_unpacked(size)
+        chunk = self._read_unpacked(min(size, self._remaining))
+        self._remaining -= len(chunk)
         return chunk
 
-    def _read(self, size: int) -> bytes:
+    def _read_unpacked(self, size: int) -> bytes:
         try:
             return self._stream.read(size)
         except EOFError:
-            what = f"is cut off in the middle of its {self.packing} stream"
+            problem = f"is cut off in the middle of its {self.packing} stream"
         except _BROKEN as error:
-            what = f"is not a sound {self.packing} file: {error}"
-        raise DataError("corrupt", f"`{self.file.path}` {what}", "copy or download it again")
+            problem = f"is not a sound {self.packing} file: {error}"
+        raise DataError("corrupt", f"`{self.file.path}` {problem}", "copy or download it again")
 
     def make_rewindable(self) -> None:
         """Copy what can be read only once, such as a pipe, to the disk, so that `rewind` works."""

@@ -78,7 +78,7 @@ class TaskLayout:
 
 
 def split_files(
-    data: DataFiles, find: Callable[[Path], dict[str, Path]], wanted: str, hint: str
+    data: DataFiles, find: Callable[[Path], dict[str, Path]], missing: str, hint: str
 ) -> Mapping[str, DataFile]:
     """Return the files of a folder by split, those that `find` finds there, or rows by split; one file is "train"."""
     if isinstance(data, SplitRecords):
@@ -94,11 +94,11 @@ def split_files(
         raise DataError("wrong-kind", fact, "put the rows into a file")
     if not data.is_dir():
         raise DataError("not-found", f"no such file or folder: `{data}`", suggest_path(data, "check the path"))
-    if found := find(data):
-        return found
-    there = sorted(os.listdir(data))
-    check_not_saved_dataset(data, there)
-    raise DataError("missing-file", f"`{data}` has {wanted}; it holds {format_list(there, 10) or 'nothing'}", hint)
+    if files := find(data):
+        return files
+    names = sorted(os.listdir(data))
+    check_not_saved_dataset(data, names)
+    raise DataError("missing-file", f"`{data}` has {missing}; it holds {format_list(names, 10) or 'nothing'}", hint)
 
 
 def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], folder: str = "") -> Mapping[str, DataFile]:
@@ -108,7 +108,7 @@ def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], fold
     """
 
     def find(data: Path) -> dict[str, Path]:
-        found: dict[str, Path] = {}
+        by_split: dict[str, Path] = {}
         for split, names in files.items():
             for name in names:
                 parent, _, stem = name.rpartition("/")
@@ -117,20 +117,20 @@ def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], fold
                     hub_names = (stem, *SPLIT_NAMES.get(split, (split.replace("dev", "validation", 1),)))
                     paths = next(filter(None, (_shards(data, hub_name) for hub_name in hub_names)), [])
                 if len(paths) > 1:
-                    both = " and ".join(f"`{path.name}`" for path in paths)
+                    candidates = " and ".join(f"`{path.name}`" for path in paths)
                     raise DataError(
-                        "ambiguous", f"`{data}` has {both} for {split}", "keep one, or name the file itself"
+                        "ambiguous", f"`{data}` has {candidates} for {split}", "keep one, or name the file itself"
                     )
-                if paths and paths[0] not in found.values():
-                    found[split] = paths[0]
+                if paths and paths[0] not in by_split.values():
+                    by_split[split] = paths[0]
                     break
-        return found
+        return by_split
 
     if folder and isinstance(data, Path) and (data / folder).is_dir():
         data = data / folder
     looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
-    wanted = f"none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
-    return split_files(data, find, wanted, "name the folder that holds them, or the file itself")
+    missing = f"none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
+    return split_files(data, find, missing, "name the folder that holds them, or the file itself")
 
 
 def _shards(data: Path, name: str) -> list[Path]:
@@ -151,14 +151,14 @@ def _shards(data: Path, name: str) -> list[Path]:
 
 def _tables(folder: Path) -> dict[str, list[Path]]:
     """Return the tables of a folder by name without extensions."""
-    found: dict[str, list[Path]] = defaultdict(list)
+    tables: dict[str, list[Path]] = defaultdict(list)
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         parts = path.name.split(".")
         if parts[-1].lower() in PACKINGS:
             parts.pop()
         if len(parts) > 1 and parts[-1].lower() in EXTENSIONS and path.is_file():
-            found[".".join(parts[:-1])].append(path)
-    return found
+            tables[".".join(parts[:-1])].append(path)
+    return tables
 
 
 def choose_form(
@@ -167,7 +167,7 @@ def choose_form(
     labels: Sequence[str],
     labelled: bool,
     name: str,
-    others: Mapping[str, Sequence[TableForm]] | None = None,
+    other_tasks: Mapping[str, Sequence[TableForm]] | None = None,
 ) -> TableForm:
     """Return which of the forms a table has that was just opened; where its first line is a row, declare it one.
 
@@ -187,7 +187,7 @@ def choose_form(
     missing = [column for column in nearest.required_columns(labelled) if column not in table.columns]
     names = ", ".join(f"`{column[:40]}`" for column in table.columns)
     hint = _columns_hint(table, nearest, missing, labelled)
-    alike = [other for other, theirs in (others or {}).items() if any(_fits(form, table) for form in theirs)]
+    alike = [task for task, task_forms in (other_tasks or {}).items() if any(_fits(form, table) for form in task_forms)]
     if alike:
         hint = f"these are the columns of {', '.join(alike[:3])}; or {hint}"
     raise DataError("missing-column", f"{table.name}: no column `{missing[0]}` for {name}, only {names}", hint)
@@ -212,10 +212,10 @@ def _columns_hint(table: Table, form: TableForm, missing: Sequence[str], labelle
 
 
 def _is_row(fields: Sequence[str], form: TableForm, labels: Sequence[str]) -> bool:
-    place = form.header.index(form.label)
-    if place >= len(fields):
+    index = form.header.index(form.label)
+    if index >= len(fields):
         return False
-    return fields[place] in labels if labels else is_number(fields[place])
+    return fields[index] in labels if labels else is_number(fields[index])
 
 
 def is_number(text: str) -> bool:

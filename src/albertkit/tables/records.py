@@ -59,12 +59,12 @@ def is_in_memory(data: Data) -> bool:
     return not isinstance(data, str | os.PathLike)
 
 
-def list_rows(rows: Any, what: str = "the data") -> list[dict[str, Any]]:
+def list_rows(rows: Any, subject: str = "the data") -> list[dict[str, Any]]:
     """Return rows in memory as dictionaries of columns.
 
     Args:
         rows: A DataFrame of pandas or polars, a `datasets.Dataset`, or any iterable of dictionaries.
-        what: What they are, for messages.
+        subject: What they are, for messages.
 
     Raises:
         ConfigError: bad-value, for anything else. DataError: ambiguous, if a frame has a column twice.
@@ -72,58 +72,58 @@ def list_rows(rows: Any, what: str = "the data") -> list[dict[str, Any]]:
     hint = f"{ROWS_HINT}, a DataFrame, a Dataset, or the path of a file"
     if hasattr(rows, "collect"):
         raise ConfigError(
-            "bad-value", f"{what} are a {type(rows).__name__}, which is not computed yet", "call .collect() on it"
+            "bad-value", f"{subject} are a {type(rows).__name__}, which is not computed yet", "call .collect() on it"
         )
     if hasattr(rows, "iloc") and hasattr(rows, "columns"):
         if not rows.columns.is_unique:
             twice = rows.columns[rows.columns.duplicated()][0]
-            raise DataError("ambiguous", f"{what} have the column `{twice}` twice", "rename one of the two")
-        found: list[Any] = rows.to_dict("records")
+            raise DataError("ambiguous", f"{subject} have the column `{twice}` twice", "rename one of the two")
+        records: list[Any] = rows.to_dict("records")
     elif hasattr(rows, "iter_rows"):
-        found = list(rows.iter_rows(named=True))
+        records = list(rows.iter_rows(named=True))
     elif isinstance(rows, Iterable) and not isinstance(rows, bytes | bytearray | str) and not hasattr(rows, "iloc"):
-        found = list(rows)
+        records = list(rows)
     else:
-        raise ConfigError("bad-value", f"{what} are a {type(rows).__name__}, and hold no rows", hint)
-    for number, row in enumerate(found):
+        raise ConfigError("bad-value", f"{subject} are a {type(rows).__name__}, and hold no rows", hint)
+    for number, row in enumerate(records):
         if not isinstance(row, Mapping):
-            fact = f"row {number:,} of {what} is a {type(row).__name__}, not a dictionary of columns"
+            fact = f"row {number:,} of {subject} is a {type(row).__name__}, not a dictionary of columns"
             raise ConfigError("bad-value", fact, hint)
-    return found
+    return records
 
 
-def convert_like(given: Any, records: Sequence[dict[str, Any]]) -> Any:
+def convert_like(original: Any, records: Sequence[dict[str, Any]]) -> Any:
     """Return records in the kind that was given: a DataFrame of pandas or polars, a `datasets.Dataset`, else a list."""
-    if hasattr(given, "iloc"):
-        return type(given)(records)
-    if hasattr(given, "from_list") and hasattr(given, "select"):
-        return type(given).from_list(records)
-    return type(given)(records, infer_schema_length=None) if hasattr(given, "iter_rows") else list(records)
+    if hasattr(original, "iloc"):
+        return type(original)(records)
+    if hasattr(original, "from_list") and hasattr(original, "select"):
+        return type(original).from_list(records)
+    return type(original)(records, infer_schema_length=None) if hasattr(original, "iter_rows") else list(records)
 
 
 def with_added_columns(
-    given: Any, rows: Sequence[dict[str, Any]], kept: Sequence[int], added: Sequence[dict[str, Any]]
+    original: Any, rows: Sequence[dict[str, Any]], selected: Sequence[int], added: Sequence[dict[str, Any]]
 ) -> Any:
     """Return the kept rows of the data, with their types, with further columns.
 
     Args:
-        given: The data as the caller gave them. A DataFrame or a `datasets.Dataset` comes back as one; of other data, such as
-            a generator or a stream, which can be read only once, the result is a list.
+        original: The data as the caller gave them. A DataFrame or a `datasets.Dataset` comes back as one; of other data, such
+            as a generator or a stream, which can be read only once, the result is a list.
         rows: Its rows, as `list_rows` returns them.
-        kept: Numbers of the rows to return.
+        selected: Numbers of the rows to return.
         added: The further columns of each of these rows.
     """
     columns = {name: [row.get(name) for row in added] for name in (added[0] if added else ())}
-    if hasattr(given, "iloc"):
-        return given.iloc[list(kept)].assign(**columns)
-    if hasattr(given, "iter_rows"):
-        return given[list(kept)].hstack(convert_like(given, added))
-    if hasattr(given, "add_column") and hasattr(given, "select"):
-        found = given.select(kept)
+    if hasattr(original, "iloc"):
+        return original.iloc[list(selected)].assign(**columns)
+    if hasattr(original, "iter_rows"):
+        return original[list(selected)].hstack(convert_like(original, added))
+    if hasattr(original, "add_column") and hasattr(original, "select"):
+        dataset = original.select(selected)
         for name, values in columns.items():
-            found = found.add_column(name, values)
-        return found
-    return [{**rows[number], **own} for number, own in zip(kept, added, strict=True)]
+            dataset = dataset.add_column(name, values)
+        return dataset
+    return [{**rows[number], **further} for number, further in zip(selected, added, strict=True)]
 
 
 @contextmanager

@@ -249,17 +249,17 @@ class Table:
         """
         no_lists = set(columns or ()).difference(lists)
         needed = set(map(canonical_column_name, columns or ()))
-        wanted = {
+        requested = {
             canonical_column_name(name): name for name in (*optional, *(self.columns if columns is None else columns))
         }
-        self.check(list(wanted))
-        yield from self._rows_of_first_file(wanted, needed, no_lists)
+        self.check(list(requested))
+        yield from self._rows_of_first_file(requested, needed, no_lists)
         for shard in map(self._open_shard, self._further_files):
             shard.check(list(needed))
             self.file, self._has_lines, shard._number = shard.file, shard._has_lines, self._number
-            in_shard = {name: spelled for name, spelled in wanted.items() if name in shard.columns}
+            in_shard = {name: spelled for name, spelled in requested.items() if name in shard.columns}
             for row in shard._rows_of_first_file(in_shard, needed, no_lists):
-                yield row._replace(values={spelled: row.values.get(spelled, "") for spelled in wanted.values()})
+                yield row._replace(values={spelled: row.values.get(spelled, "") for spelled in requested.values()})
             self._number = shard._number
             self.num_short += shard.num_short
 
@@ -270,9 +270,11 @@ class Table:
             shard.without_header(self.columns, self._more_fields)
         return shard
 
-    def _rows_of_first_file(self, wanted: dict[str, str], needed: set[str], no_lists: set[str]) -> Iterator[TableRow]:
-        read = self._values_by_name if self.has_own_names else self._values_by_place
-        reading = read(wanted, needed)
+    def _rows_of_first_file(
+        self, requested: dict[str, str], needed: set[str], no_lists: set[str]
+    ) -> Iterator[TableRow]:
+        read_values = self._values_by_name if self.has_own_names else self._values_by_index
+        reading = read_values(requested, needed)
         with self._stream:
             for line, values in reading:
                 if any(map(has_half_characters, values.values())):
@@ -288,38 +290,38 @@ class Table:
     def check(self, columns: Sequence[str]) -> None:
         """Refuse columns that are missing, or that occur twice."""
         for name in columns:
-            there = self.columns.count(canonical_column_name(name))
-            if there == 0:
+            count = self.columns.count(canonical_column_name(name))
+            if count == 0:
                 listed = ", ".join(f"`{column[:40]}`" for column in self.columns)
                 hint = suggest_name(name, self.columns)
                 if not hint.startswith("did you"):
                     hint = "name one of these; if the first line is a row, name all columns with --columns"
                 raise DataError("missing-column", f"{self.name} has no column `{name}`, only {listed}", hint)
-            if there > 1:
-                fact = f"{self.name} has {there} columns `{name}`"
+            if count > 1:
+                fact = f"{self.name} has {count} columns `{name}`"
                 raise DataError("ambiguous", fact, "give them different names")
 
-    def _values_by_name(self, wanted: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        """Yield line numbers and values; `wanted` has each column's name in NFC, and as it is asked for."""
-        for line, record in self._records(list(wanted)):
-            if missing := [name for name in wanted if name in needed and name not in record]:
+    def _values_by_name(self, requested: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield line numbers and values; `requested` has each column's name in NFC, and as it is asked for."""
+        for line, record in self._records(list(requested)):
+            if missing := [name for name in requested if name in needed and name not in record]:
                 self._bad(line, f"no `{missing[0]}`", "")
             else:
-                yield line, {spelled: record.get(name, "") for name, spelled in wanted.items()}
+                yield line, {spelled: record.get(name, "") for name, spelled in requested.items()}
 
-    def _values_by_place(self, wanted: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        places = {spelled: self.columns.index(name) for name, spelled in wanted.items()}
-        width, least = len(self.columns), max(map(self.columns.index, needed), default=0) + 1
+    def _values_by_index(self, requested: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        indices = {spelled: self.columns.index(name) for name, spelled in requested.items()}
+        width, min_width = len(self.columns), max(map(self.columns.index, needed), default=0) + 1
         empty_line = 0
-        for line, fields in itertools.chain(self._first_row, self._records(list(wanted))):
+        for line, fields in itertools.chain(self._first_row, self._records(list(requested))):
             if not fields:
                 empty_line = empty_line or line
                 continue
             if empty_line:  # one at the end of a file is none
                 self._bad(empty_line, "an empty line", "")
                 empty_line = 0
-            if len(fields) == width or (self._more_fields and len(fields) >= least):
-                yield line, {name: fields[place] if place < len(fields) else "" for name, place in places.items()}
+            if len(fields) == width or (self._more_fields and len(fields) >= min_width):
+                yield line, {name: fields[index] if index < len(fields) else "" for name, index in indices.items()}
             elif self._skip_short and len(fields) < width:
                 self.num_short += 1
                 self._number += 1
@@ -371,7 +373,12 @@ def _refuse_binary(head: bytes, path: str) -> None:
 
 
 def open_separated(
-    numbered_lines: Iterator[tuple[int, str]], path: str, sample: bytes, extension: str, quoted: Quoting, bad: _Report
+    numbered_lines: Iterator[tuple[int, str]],
+    path: str,
+    sample: bytes,
+    extension: str,
+    quoted: Quoting,
+    report: _Report,
 ) -> _TableSource:
     """Open a table of separated fields.
 
@@ -381,24 +388,24 @@ def open_separated(
         sample: The first bytes of the file.
         extension: "csv" if commas are the usual separator, "" for tabs.
         quoted: As `Table`.
-        bad: Reports a row that cannot be read.
+        report: Reports a row that cannot be read.
     """
     text = sample.decode("utf-8", "replace").removeprefix("\ufeff").lstrip("\r\n")
     head = re.split("[\r\n]", text, maxsplit=1)[0]
     usual = "," if extension == "csv" else "\t"
     declared = _DECLARED_SEPARATOR.fullmatch(head)
-    separator = declared[1] if declared else _separator(text, head, usual)
+    separator = declared[1] if declared else _detect_separator(text, head, usual)
     watched = quoted not in (False, "commas")
     if quoted == "look" and separator == "\t":
-        seen = {_shows_quoting(line.split(separator)) for line in text.split("\n")[:-1]}
-        in_quotes, watched = True in seen and False not in seen, False not in seen
+        verdicts = {_shows_quoting(line.split(separator)) for line in text.split("\n")[:-1]}
+        in_quotes, watched = True in verdicts and False not in verdicts, False not in verdicts
     else:
         in_quotes = quoted if isinstance(quoted, bool) else separator != "\t"
     if in_quotes:
         blanks_before_quotes = re.search(f'{re.escape(separator)} +"[^"]', text) is not None
-        rows = _quoted(numbered_lines, separator, blanks_before_quotes, bad)
+        rows = _read_quoted(numbered_lines, separator, blanks_before_quotes, report)
     else:
-        rows = _unquoted(numbered_lines, path, separator, watched)
+        rows = _read_unquoted(numbered_lines, path, separator, watched)
     if declared:
         next(row for row in rows if row[1])
     first = next((row for row in rows if row[1]), (1, []))
@@ -409,7 +416,7 @@ def open_separated(
     )
 
 
-def _separator(text: str, head: str, usual: str) -> str:
+def _detect_separator(text: str, head: str, usual: str) -> str:
     """Return the separator of the first line that gives most of the first rows as many fields as it has."""
     candidates = [separator for separator in dict.fromkeys(usual + _SEPARATORS) if separator in head]
     if len(candidates) < 2:
@@ -438,34 +445,34 @@ def _shows_quoting(fields: list[str]) -> bool | None:
     RTE's quoted edition has 558 fields that fit, all with pairs, and none that breaks it; MRPC has 148 that fit, none with a
     pair, and 1,914 that break it.
     """
-    inside = [field[1:-1] if _in_quotes(field) else '"' for field in fields if '"' in field]
-    if any('"' in text.replace('""', "") for text in inside):
+    contents = [field[1:-1] if _in_quotes(field) else '"' for field in fields if '"' in field]
+    if any('"' in text.replace('""', "") for text in contents):
         return False
-    return True if any('""' in text for text in inside) else None
+    return True if any('""' in text for text in contents) else None
 
 
 def _in_quotes(field: str) -> bool:
     return len(field) > 1 and field[0] == field[-1] == '"'
 
 
-def _unquoted(
+def _read_unquoted(
     numbered_lines: Iterator[tuple[int, str]], path: str, separator: str, watched: bool
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield rows in which `"` is a character as any other, until one shows quoting. An empty line has no field."""
     for number, line in numbered_lines:
         fields = line.split(separator) if line else []
         if watched and '"' in line:
-            shown = _shows_quoting(fields)
-            if shown or (number == 1 and all(map(_in_quotes, fields))):
+            shows_quoting = _shows_quoting(fields)
+            if shows_quoting or (number == 1 and all(map(_in_quotes, fields))):
                 fact = "the fields are in quotes, but tables with tabs are read unquoted"
                 hint = "say --quoted; or --no-quoted, if the quotes belong to the texts"
                 raise DataError("doubtful", f"`{path}`, line {number:,}: {fact}", hint)
-            watched = shown is None
+            watched = shows_quoting is None
         yield number, fields
 
 
-def _quoted(
-    numbered_lines: Iterator[tuple[int, str]], separator: str, blanks_before_quotes: bool, bad: _Report
+def _read_quoted(
+    numbered_lines: Iterator[tuple[int, str]], separator: str, blanks_before_quotes: bool, report: _Report
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield rows as RFC 4180 has them: fields in quotes where they hold a separator, a line end or a quote, which is doubled.
 
@@ -484,11 +491,13 @@ def _quoted(
             return
         except csv.Error as error:
             swallowed = reader.line_num - first
-            more = f"; it swallowed {swallowed:,} further lines" * bool(swallowed)
-            bad(first, f"a quote that is not closed, or not doubled within its field ({error}){more}", _QUOTES)
+            consequence = f"; it swallowed {swallowed:,} further lines" * bool(swallowed)
+            report(
+                first, f"a quote that is not closed, or not doubled within its field ({error}){consequence}", _QUOTES
+            )
             continue
         if swallowed := _swallowed_rows(fields, separator):
-            bad(first, f"a quote that is closed {swallowed + 1:,} rows later", _QUOTES)
+            report(first, f"a quote that is closed {swallowed + 1:,} rows later", _QUOTES)
             continue
         if fields:  # an empty line is none, as for csv and pandas
             yield first, fields
@@ -562,7 +571,7 @@ def _objects(
     for number, item in items:
         if not isinstance(item, dict):
             bad(number, f"a {type(item).__name__}, not an object", "")
-        elif any(map(has_half_characters, record := _texts(item))):
+        elif any(map(has_half_characters, record := _flatten_texts(item))):
             bad(number, NOT_UTF8, utf8_hint(file))
         else:
             yield number, record
@@ -584,35 +593,35 @@ def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator
 
     What stands after an item that is no JSON cannot be read.
     """
-    text, place, number, is_array = "", 0, 0, False
+    text, position, number, is_array = "", 0, 0, False
     while True:
         try:
             if number == 0:
-                place = _after_space(text, place)
-                is_array = text.startswith("[", place)
-            item = _next_item(text, place, ("," if number else "[") if is_array else "")
+                position = _after_space(text, position)
+                is_array = text.startswith("[", position)
+            item = _next_item(text, position, ("," if number else "[") if is_array else "")
         except (ValueError, RecursionError) as error:  # it is broken, or goes on in what is not read yet
-            text, place = text[place:], 0
-            more = _characters(
+            text, position = text[position:], 0
+            following = _take_characters(
                 numbered_lines, max(1 << 20, len(text))
             )  # twice as much: no record is decoded over and over
-            if not more and number and not is_array and not text.strip():
+            if not following and number and not is_array and not text.strip():
                 return
-            if not more or len(text) > MAX_RECORD_CHARACTERS:
+            if not following or len(text) > MAX_RECORD_CHARACTERS:
                 fact = f"`{path}`, record {number + 1:,}: {error}"
                 hint = "correct the file: one array of objects, or one object on every line"
                 raise DataError("bad-file", fact, hint) from None
-            text += more
+            text += following
             continue
         if item is None:
             return
-        number, place = number + 1, item[1]
+        number, position = number + 1, item[1]
         yield number, item[0]
 
 
-def _next_item(text: str, place: int, before: str) -> tuple[Any, int] | None:
+def _next_item(text: str, position: int, before: str) -> tuple[Any, int] | None:
     """Return the item after `before`, and where it ends; None at the end of the array."""
-    start = _after_space(text, place)
+    start = _after_space(text, position)
     if before == "," and text.startswith("]", start):
         return None
     if not text.startswith(before, start):
@@ -623,27 +632,27 @@ def _next_item(text: str, place: int, before: str) -> tuple[Any, int] | None:
     return JSON_DECODER.raw_decode(text, start)
 
 
-def _after_space(text: str, place: int) -> int:
-    space = _SPACE.match(text, place)
+def _after_space(text: str, position: int) -> int:
+    space = _SPACE.match(text, position)
     assert space is not None
     return space.end()
 
 
-def _characters(rest: Iterator[tuple[int, str]], wanted: int) -> str:
+def _take_characters(numbered_lines: Iterator[tuple[int, str]], min_characters: int) -> str:
     """Take whole lines, of at least so many characters in all."""
-    taken = []
-    while wanted > 0 and (line := next(rest, None)) is not None:
-        taken.append(line[1] + "\n")
-        wanted -= len(taken[-1])
-    return "".join(taken)
+    lines = []
+    while min_characters > 0 and (line := next(numbered_lines, None)) is not None:
+        lines.append(line[1] + "\n")
+        min_characters -= len(lines[-1])
+    return "".join(lines)
 
 
-def _texts(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _flatten_texts(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """Return name to text; an object within the object gives names such as `labels.label`."""
     values: dict[str, str] = {}
     for name, value in record.items():
         if isinstance(value, dict):
-            values |= _texts(value, f"{prefix}{name}.")
+            values |= _flatten_texts(value, f"{prefix}{name}.")
         else:
             values[prefix + name] = _as_text(value)
     return values
@@ -668,10 +677,10 @@ def _as_text(value: Any) -> str:
 def _open_parquet(stream: ByteStream) -> _TableSource:
     file = ParquetFile(stream)
 
-    def records(wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-        stored = [stored_names[name] for name in wanted]
+    def records(requested: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        stored = [stored_names[name] for name in requested]
         return (
-            (number, {canonical_column_name(name): value for name, value in _texts(record).items()})
+            (number, {canonical_column_name(name): value for name, value in _flatten_texts(record).items()})
             for number, record in enumerate(file.records(stored), 1)
         )
 

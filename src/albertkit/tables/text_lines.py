@@ -90,14 +90,14 @@ def detect_structure(head: bytes, name: str = "") -> Structure | None:
     tagged = sum(_TAGGED_LINE.fullmatch(line) is not None for line in lines)
     if len(lines) > 1 and tagged >= _TAG_SHARE * len(lines):
         return Structure("other", "words with tags")
-    named = next((part for part in reversed(name.lower().split(".")) if part in ("csv", "tsv")), "")
+    extension = next((part for part in reversed(name.lower().split(".")) if part in ("csv", "tsv")), "")
     for separator in "\t,;":
-        rows = _rows(lines, separator)
-        if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1 and (named or _is_table(rows, separator)):
-            return _table(rows, _KINDS[separator])
-    signs = {"csv": (",", ";", '"'), "tsv": ("\t",), "": ()}[named]
+        rows = _split_rows(lines, separator)
+        if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1 and (extension or _is_table(rows, separator)):
+            return _table_structure(rows, _KINDS[separator])
+    signs = {"csv": (",", ";", '"'), "tsv": ("\t",), "": ()}[extension]
     return (
-        _table([[]], "tsv" if named == "tsv" else "csv")
+        _table_structure([[]], "tsv" if extension == "tsv" else "csv")
         if any(sign in line for line in lines for sign in signs)
         else None
     )
@@ -108,7 +108,7 @@ def _is_markup(lines: Sequence[str]) -> bool:
     return len(lines) > 1 and marked > _MARKUP_SHARE * len(lines) and _MARKUP_LINE.match(lines[0]) is not None
 
 
-def _rows(lines: Sequence[str], separator: str) -> list[list[str]]:
+def _split_rows(lines: Sequence[str], separator: str) -> list[list[str]]:
     if separator == "\t":
         return [line.split("\t") for line in lines]
     try:
@@ -131,7 +131,7 @@ def _is_table(rows: Sequence[Sequence[str]], separator: str) -> bool:
     return has_common_name or has_numbers or has_classes or has_quoted_separators
 
 
-def _table(rows: Sequence[Sequence[str]], kind: Literal["csv", "tsv"]) -> Structure:
+def _table_structure(rows: Sequence[Sequence[str]], kind: Literal["csv", "tsv"]) -> Structure:
     names = [name.strip()[:40] for name in rows[0]]
     if not names:
         return Structure(kind, f"a table ({kind.upper()}), by its name")
@@ -150,21 +150,21 @@ def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
 
     A file whose lines end in CR alone, as those of the first Macintoshes and of Excel's "CSV (Macintosh)", has LF in its place.
     """
-    rest, cr_alone = b"", None
+    incomplete, cr_alone = b"", None
     while chunk := stream.read():
         if cr_alone is None:
             cr_alone = number == 1 and b"\n" not in chunk and b"\r" in chunk[:-1]
-        block = rest + (chunk.replace(b"\r", b"\n") if cr_alone else chunk)
+        block = incomplete + (chunk.replace(b"\r", b"\n") if cr_alone else chunk)
         end = block.rfind(b"\n") + 1
-        block, rest = block[:end], block[end:]
+        block, incomplete = block[:end], block[end:]
         if block:
             yield number, block
             number += block.count(b"\n")
-        if len(rest) > MAX_RECORD_CHARACTERS:
+        if len(incomplete) > MAX_RECORD_CHARACTERS:
             fact = f"`{stream.file.path}`: line {number:,} is longer than {MAX_RECORD_CHARACTERS:,} bytes"
             raise DataError("bad-row", fact, "break it into several lines")
-    if rest:
-        yield number, rest
+    if incomplete:
+        yield number, incomplete
 
 
 def byte_lines(stream: ByteStream) -> Iterator[bytes]:

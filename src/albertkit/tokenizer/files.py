@@ -45,7 +45,7 @@ def settings_with_flags(
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json`, with the names of `special_tokens_map.json`; empty if there are none."""
-    return FolderFacts.read(folder).tokenizer
+    return FolderFacts.from_folder(folder).tokenizer
 
 
 def special_names(settings: dict[str, Any]) -> dict[str, str]:
@@ -118,7 +118,9 @@ def find_vocabularies(folder: Path) -> list[Path]:
 
 def added_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, int]:
     """Return the tokens that a folder adds, with the ids that its files give them."""
-    return {name: token.id for name, token in FolderFacts.read(folder).added_tokens().items() if token.id is not None}
+    return {
+        name: token.id for name, token in FolderFacts.from_folder(folder).added_tokens().items() if token.id is not None
+    }
 
 
 # Capitals, accents, quotes, a digit before a comma, Hangul, Chinese, full-width letters: where readers part.

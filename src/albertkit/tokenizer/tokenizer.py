@@ -127,7 +127,7 @@ class AlbertTokenizer(ABC):
         cls, folder: Path, text_rules: str | None, names: Mapping[str, str], flags: Mapping[str, bool]
     ) -> "AlbertTokenizer":
         """Read a folder, with other names of special tokens by role, or other flags of its rules."""
-        facts = FolderFacts.read(folder)
+        facts = FolderFacts.from_folder(folder)
         facts.check_tokenizer_class()
         settings = dict(facts.tokenizer)
         settings.update({f"{role}_token": name for role, name in names.items()})

@@ -56,6 +56,12 @@ def tf1_folder(folder: Path, variables: dict[str, np.ndarray], **config: object)
     return folder
 
 
+def change_config(folder: Path, without: tuple[str, ...] = (), **changes: object) -> None:
+    path = folder / "config.json"
+    values = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({key: value for key, value in values.items() if key not in without}))
+
+
 def variables_of(golden_or_folder: Path) -> dict[str, np.ndarray]:
     bundle = TensorBundle.open(golden_or_folder)
     return {name: bundle.read(name) for name in bundle.names}
@@ -145,12 +151,10 @@ def test_old_names_copies_and_buffers(folder, tmp_path):
     old["module.albert.embeddings.position_ids"] = torch.arange(16)[None]
     old["module.predictions.decoder.weight"] = new["albert.embeddings.word_embeddings.weight"].clone()
     old["module.predictions.decoder.bias"] = new["predictions.bias"].clone()
-    config = json.loads((folder / "config.json").read_text())
-    for key in ("dtype", "parameter_sharing", "model_type"):
-        del config[key]
-    config |= {"num_beams": 1, "eos_token_ids": 0, "output_past": True, "torch_dtype": "float32", "ln_type": "postln"}
     (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "config.json").write_text(json.dumps(config))
+    shutil.copy(folder / "config.json", tmp_path / "old")
+    added = dict(num_beams=1, eos_token_ids=0, output_past=True, torch_dtype="float32", ln_type="postln")
+    change_config(tmp_path / "old", without=("dtype", "parameter_sharing", "model_type"), **added)
     torch.save(old, tmp_path / "old" / "pytorch_model.bin", _use_new_zipfile_serialization=False)
     report = convert(tmp_path / "old", tmp_path / "new")
     assert report.skipped == {"buffer": 1, "tied copy": 2}
@@ -164,9 +168,7 @@ def test_old_names_copies_and_buffers(folder, tmp_path):
 def test_without_a_model_type_gelu_is_still_transformers_gelu(tmp_path):
     """Configurations of transformers 2.2 have none; its "gelu" was the erf, Google's is the tanh approximation."""
     AlbertModel(AlbertConfig(**{**TINY, "hidden_act": "gelu"})).save_pretrained(tmp_path / "old")
-    config = json.loads((tmp_path / "old" / "config.json").read_text())
-    del config["model_type"]
-    (tmp_path / "old" / "config.json").write_text(json.dumps(config))
+    change_config(tmp_path / "old", without=("model_type",))
     convert(tmp_path / "old", tmp_path / "new")
     assert AlbertConfig.from_pretrained(tmp_path / "new").hidden_act == "gelu"
 
@@ -181,9 +183,8 @@ def test_several_files_with_an_index(folder, tmp_path, kind):
     files = {name: f"{stem}-{1 + i % 3:05d}-of-00003.{suffix}" for i, name in enumerate(names)}
     for file in set(files.values()):
         part = {name: tensors[name] for name in names if files[name] == file}
-        save_file(part, tmp_path / "shards" / file) if kind == "safetensors" else torch.save(
-            part, tmp_path / "shards" / file
-        )
+        save = save_file if kind == "safetensors" else torch.save
+        save(part, tmp_path / "shards" / file)
     index = tmp_path / "shards" / f"{stem}.{suffix}.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
     convert(tmp_path / "shards", tmp_path / "out")
@@ -223,16 +224,14 @@ def test_other_dtypes_become_fp32(folder, tmp_path, dtype):
     ids=str,
 )  # fmt: skip
 def test_a_configuration_may_say_anything(folder, tmp_path, change):
-    values = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**values, **change}))
+    change_config(folder, **change)
     with pytest.raises(ConfigError, match=r"\[bad-value\]"):
         convert(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_ids_that_a_model_does_not_have_are_null(folder, tmp_path):
-    values = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**values, "bos_token_id": None}))
+    change_config(folder, bos_token_id=None)
     assert convert(folder, tmp_path / "out").tensors
 
 
@@ -249,8 +248,7 @@ def test_a_pooler_that_the_class_does_not_use_is_kept(folder, tmp_path):
     tensors = load_file(folder / "model.safetensors")
     masked_lm = {name: tensor for name, tensor in tensors.items() if not name.startswith("sop")}
     save_file(masked_lm, folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["AlbertForMaskedLM"]}))
+    change_config(folder, architectures=["AlbertForMaskedLM"])
     report = convert(folder, tmp_path / "out")
     assert (report.model_class, report.tensors) == ("AlbertForMaskedLM", 30)
     assert load_file(tmp_path / "out" / "model.safetensors").keys() == masked_lm.keys()
@@ -283,9 +281,7 @@ def test_classes_of_transformers_folders(tmp_path, model_class, labels):
     report = convert(tmp_path / "model", tmp_path / "out")
     assert report.model_class == model_class.__name__
     assert AlbertConfig.from_pretrained(tmp_path / "out").num_labels == labels
-    stated = json.loads((tmp_path / "model" / "config.json").read_text())
-    del stated["architectures"]
-    (tmp_path / "model" / "config.json").write_text(json.dumps(stated))
+    change_config(tmp_path / "model", without=("architectures",))
     if model_class in (AlbertForSequenceClassification, AlbertForMultipleChoice):
         with pytest.raises(CheckpointError, match=r"(?s)\[ambiguous\].*--head"):
             convert(tmp_path / "model", tmp_path / "again")

@@ -48,14 +48,13 @@ def first_epoch(stream):
         batches.append(batch)
 
 
+def all_sequences(updates):
+    return [s for batches in updates for batch in batches for s in sequences(batch)]
+
+
 def equal(left, right):
-    names = vars(left)
-    return all(
-        torch.equal(getattr(left, n), getattr(right, n))
-        if isinstance(getattr(left, n), torch.Tensor)
-        else getattr(left, n) == getattr(right, n)
-        for n in names
-    )
+    pairs = [(value, getattr(right, name)) for name, value in vars(left).items()]
+    return all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs)
 
 
 def is_same(left, right):
@@ -98,7 +97,7 @@ def test_batches_are_well_formed(dtype, pair_task):
 
 def test_a_pass_covers_every_example_once_however_it_is_divided():
     store = random_store(num_documents=80)
-    alone = [s for batches in first_epoch(stream_of(store)) for batch in batches for s in sequences(batch)]
+    alone = all_sequences(first_epoch(stream_of(store)))
     assert len(alone) > 100
     for world_size, accumulation, batch_tokens in ((2, 1, 128), (3, 2, 64), (1, 4, 32), (5, 1, 500)):
         divided, steps = [], set()
@@ -108,7 +107,7 @@ def test_a_pass_covers_every_example_once_however_it_is_divided():
             )
             batches = first_epoch(stream)
             steps.add(tuple(len(batch) for batch in batches))
-            divided += [s for batch in batches for micro in batch for s in sequences(micro)]
+            divided += all_sequences(batches)
         assert len(steps) == 1  # all processes take the same number of steps and micro-batches
         assert sorted(divided) == sorted(alone)
 
@@ -127,17 +126,12 @@ def test_another_number_of_processes_computes_the_same_micro_batches(processes, 
         dealt = [epoch(rank, world_size) for rank in range(world_size)]
         assert len({len(batches) for batches in dealt}) == 1
         for update in range(len(dealt[0])):
-            expected_batches = [
-                expected[n % processes][update][n // processes] for n in range(_micro_batches(expected, update))
-            ]
+            num_batches = sum(len(batches[update]) for batches in expected)
+            expected_batches = [expected[n % processes][update][n // processes] for n in range(num_batches)]
             for number, batch in enumerate(expected_batches):
                 assert equal(batch, dealt[number % world_size][update][number // world_size])
             idle = [dealt[rank][update] for rank in range(len(expected_batches), world_size)]
             assert all(len(batches) == 1 and not batches[0].num_tokens for batches in idle)
-
-
-def _micro_batches(expected, update):
-    return sum(len(batches[update]) for batches in expected)
 
 
 @pytest.fixture
@@ -153,12 +147,11 @@ def test_blocks_of_an_epoch_hold_every_example_once(in_blocks, monkeypatch):
     blocks = [examples.blocks_of(in_blocks, stream.settings, 4, epoch) for epoch in range(2)]
     assert sorted(np.concatenate(blocks[0])) == list(range(9))
     assert [b.tolist() for b in blocks[0]] != [b.tolist() for b in blocks[1]]
-    divided = [
-        s for rank in range(2) for batches in first_epoch(stream_of(in_blocks, rank=rank, world_size=2))
-        for batch in batches for s in sequences(batch)
-    ]  # fmt: skip
+    divided = []
+    for rank in range(2):
+        divided += all_sequences(first_epoch(stream_of(in_blocks, rank=rank, world_size=2)))
     monkeypatch.setattr(examples, "BLOCK_SEQUENCES", 1 << 24)
-    at_once = [s for batches in first_epoch(stream_of(in_blocks)) for batch in batches for s in sequences(batch)]
+    at_once = all_sequences(first_epoch(stream_of(in_blocks)))
     plain = [[i for i in unmasked(s) if i >= 5] for s in divided]
     assert sorted(plain) == sorted([i for i in unmasked(s) if i >= 5] for s in at_once)
     assert len({labels for _, labels, _ in divided}) > 0.9 * len(divided)  # no two blocks draw the same masks
@@ -212,22 +205,22 @@ def test_restoring_continues_to_the_bit(at):
 
 def test_a_run_can_go_on_with_more_processes():
     store = random_store(num_documents=60)
-    everything = sorted(s for batches in first_epoch(stream_of(store)) for batch in batches for s in sequences(batch))
+    everything = sorted(all_sequences(first_epoch(stream_of(store))))
     stream = stream_of(store)
-    examples = [s for batches in islice(stream, 5) for batch in batches for s in sequences(batch)]
+    examples = all_sequences(islice(stream, 5))
     state = stream.state()
     for rank in range(2):
         half = stream_of(store, rank=rank, world_size=2, batch_tokens=96)
         half.restore(state)
-        examples += [s for batches in first_epoch(half) for batch in batches for s in sequences(batch)]
+        examples += all_sequences(first_epoch(half))
     assert sorted(examples) == everything
 
 
 def test_epochs_are_masked_and_cut_anew():
     store = random_store(num_documents=10)
     stream = stream_of(store)
-    first = {s for batches in first_epoch(stream) for batch in batches for s in sequences(batch)}
-    second = {s for batches in islice(stream, 5) for batch in batches for s in sequences(batch)}
+    first = set(all_sequences(first_epoch(stream)))
+    second = set(all_sequences(islice(stream, 5)))
     assert len(first & second) < 0.1 * len(second)
 
 
@@ -249,13 +242,10 @@ def test_evaluation_repeats_itself_and_loses_nothing():
     batches = list(evaluation)
     assert all(equal(a, b) for a, b in zip(batches, evaluation, strict=True))
     assert all(batch.num_tokens <= 128 for batch in batches)
-    alone = [s for batch in batches for s in sequences(batch)]
+    alone = all_sequences([batches])
     assert len(alone) == len(evaluation.plan.examples)
-    divided = [
-        s for rank in range(3)
-        for batch in EvaluationStream(store, store.all_documents(), rank=rank, world_size=3, **how)
-        for s in sequences(batch)
-    ]  # fmt: skip
+    ranks = [EvaluationStream(store, store.all_documents(), rank=rank, world_size=3, **how) for rank in range(3)]
+    divided = all_sequences(ranks)
     assert sorted(divided) == sorted(alone)
 
 

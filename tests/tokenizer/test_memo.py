@@ -19,35 +19,43 @@ def engine_at_once(monkeypatch):
     monkeypatch.setattr(batch, "_CHARACTERS_A_CHUNK", 50_000)
 
 
-def by_engine(tokenizer: AlbertTokenizer, texts: list[str], num_threads: int = 2) -> list[list[int]]:
+def assert_engine_agrees(tokenizer: AlbertTokenizer, texts: list[str], num_threads: int = 2) -> None:
     ids = [ids.tolist() for ids in tokenizer.encode_batch(texts, num_threads).texts()]
     assert tokenizer._batch._engine is not None
-    return ids
+    assert ids == [tokenizer.encode(text) for text in texts]
+
+
+def train_model(texts: list[str], **settings: object) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=model, minloglevel=3, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"], **settings,
+    )  # fmt: skip
+    return model.getvalue()
 
 
 @pytest.mark.parametrize("rule", rules.NAMES)
 def test_golden_lines(golden_rows, data, rule):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rule)
     texts = [row["text"] for row in golden_rows("tokenizer/lines.jsonl")]
-    assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+    assert_engine_agrees(tokenizer, texts)
 
 
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
 def test_korean_wikipedia(golden, wiki, model):
     tokenizer = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), "multilingual")
     texts = wiki("ko/wiki_07")[:1400]
-    assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+    assert_engine_agrees(tokenizer, texts)
 
 
 def test_english_wikipedia_and_the_share_it_takes(data, wiki):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
     texts = wiki("en/wiki_11")[:1000]
-    expected = [tokenizer.encode(text) for text in texts]
     handed_over = []
     encode = tokenizer._batch._by_sentencepiece
     tokenizer._batch._by_sentencepiece = lambda texts, threads: handed_over.extend(texts) or encode(texts, threads)
     for num_threads in (1, 2):
-        assert by_engine(tokenizer, texts, num_threads) == expected
+        assert_engine_agrees(tokenizer, texts, num_threads)
     assert len(handed_over) < 0.02 * 2 * len(texts)  # it would be no engine if SentencePiece did the work
 
 
@@ -56,17 +64,19 @@ def test_random_models_and_texts(seed):
     draw = random.Random(seed)
     alphabet = "abcdé한글🙂" if seed % 2 else "ab"
     corpus = [" ".join("".join(draw.choices(alphabet, k=draw.randint(1, 7))) for _ in range(9)) for _ in range(300)]
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=3,
-        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        user_defined_symbols=["ab", "c,", "."], normalization_rule_name=("nmt_nfkc", "identity", "nmt_nfkc_cf")[seed % 3],
-    )  # fmt: skip
-    tokenizer = SentencePieceTokenizer(model.getvalue(), "none")
+    rule = ("nmt_nfkc", "identity", "nmt_nfkc_cf")[seed % 3]
+    model = train_model(
+        corpus,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        user_defined_symbols=["ab", "c,", "."],
+        normalization_rule_name=rule,
+    )
+    tokenizer = SentencePieceTokenizer(model, "none")
     letters = alphabet + "zZ,.  \t▁Éｱ\u0301\x00"
     texts = ["".join(draw.choices(letters, k=draw.randint(0, 60))) for _ in range(400)]
     texts += ["a" * 5000, "ab" * 3000, " ".join(["aabb"] * 3000), "z" * 1500 + " a"]
-    assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+    assert_engine_agrees(tokenizer, texts)
 
 
 @pytest.mark.parametrize("rule", rules.NAMES)
@@ -77,7 +87,7 @@ def test_white_space_of_every_kind(golden, rule):
     blanks = [character for character in map(chr, range(0x3001)) if character.isspace()]
     letters = "aB1,éΣςﬁ한\u0308¨\u00ad\u200bİ'"
     texts = ["".join(draw.choice(letters if draw.random() < 0.6 else blanks) for _ in range(9)) for _ in range(3000)]
-    assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+    assert_engine_agrees(tokenizer, texts)
 
 
 def test_near_ties_are_left_to_sentencepiece(golden):
@@ -85,7 +95,7 @@ def test_near_ties_are_left_to_sentencepiece(golden):
     tokenizer = SentencePieceTokenizer((golden / "tokenizer" / "digit_comma_toy.model").read_bytes())
     draw = random.Random(1)
     texts = [" ".join(str(draw.randrange(10**9)) for _ in range(40)) + "," for _ in range(300)]
-    assert by_engine(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+    assert_engine_agrees(tokenizer, texts)
 
 
 def test_more_words_than_the_table_holds(data, monkeypatch):
@@ -95,7 +105,7 @@ def test_more_words_than_the_table_holds(data, monkeypatch):
     small = texts[::20]
     monkeypatch.setattr(batch, "_CHARACTERS_A_CHUNK", 10**6)
     tokenizer.encode_batch(texts, 1)  # 400,000 words into 262,144 slots
-    assert by_engine(tokenizer, small, 1) == [tokenizer.encode(text) for text in small]
+    assert_engine_agrees(tokenizer, small, num_threads=1)
 
 
 def test_models_it_is_not_for(golden, data):
@@ -107,12 +117,8 @@ def test_models_it_is_not_for(golden, data):
 
 
 def test_bpe_models_work_without_it():
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a small text of words", "and some more words"]), model_writer=model, model_type="bpe",
-        vocab_size=40, minloglevel=3, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    )  # fmt: skip
-    tokenizer = SentencePieceTokenizer(model.getvalue())
+    model = train_model(["a small text of words", "and some more words"], model_type="bpe", vocab_size=40)
+    tokenizer = SentencePieceTokenizer(model)
     assert [ids.tolist() for ids in tokenizer.encode_batch(["Some words"]).texts()] == [tokenizer.encode("Some words")]
     assert tokenizer._batch._engine is None
 
@@ -142,7 +148,7 @@ def test_a_character_that_stands_between_texts(data, rule):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert", rule)
     texts = ["Plain Text", "with \0 inside", "", "\0", "Ünd \0 MORE", " \t ", "the End"]
     for all_texts in (texts, texts[:1], texts[3:4], [""], ["", ""]):
-        assert by_engine(tokenizer, all_texts) == [tokenizer.encode(text) for text in all_texts]
+        assert_engine_agrees(tokenizer, all_texts)
 
 
 def test_it_stands_back_from_text_it_refuses(data):

@@ -43,7 +43,7 @@ def vocabulary(texts: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def texts(wiki):
-    return wiki("ko/wiki_07")[:600] + wiki("en/wiki_20")[:600] + HARD
+    return wiki("ko/wiki_07")[:300] + wiki("en/wiki_20")[:300] + HARD
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_transformers(name, texts, pieces, tmp_path):
     assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 100, 101, 102, 103)
     assert ours.vocab_size == len(pieces) == len(theirs)
     plain = [text for text in texts if not any(t in text for t in ("[CLS]", "[SEP]", "[PAD]", "[UNK]"))]
-    assert len(plain) > 1200
+    assert len(plain) > 600
     expected = theirs(plain)["input_ids"]
     assert [ours.encode(text, special_tokens=True, mask_literal=True) for text in plain] == expected
     assert ours(plain)["input_ids"] == expected
@@ -176,18 +176,16 @@ def test_batches(texts, pieces, monkeypatch):
 def test_every_character(rules):
     """What a character becomes, for all of Unicode, against the library on the same texts."""
     codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    plain = [chr(code) for code in codes if unicodedata.category(chr(code)) not in ("Cn", "Co")]
-    letters = sorted(set(unicodedata.normalize("NFD", "".join(plain).lower())) | set(plain))
+    plain = [chr(code) for code in codes if unicodedata.category(chr(code)) not in ("Cn", "Co")][::19]
+    letters = sorted({*unicodedata.normalize("NFD", "".join(plain).lower()), *plain, "a", "b"})
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     pieces = [*special, *(prefix + c for prefix in ("", "##") for c in letters)]
     tokenizer = WordPieceTokenizer(pieces, rules)
-    samples = [f"a{c}b {c}" for c in plain[::19]]
+    samples = [f"a{c}b {c}" for c in plain]
     expected = [encoded.ids for encoded in tokenizer._backend.encode_batch_fast(samples, add_special_tokens=False)]
     tokenizer.start_engine()
     our_ids = [ids.tolist() for ids in tokenizer.encode_batch(samples).texts()]
-    assert [
-        s for s, first_ids, expected_ids in zip(samples, our_ids, expected, strict=True) if first_ids != expected_ids
-    ] == []
+    assert [sample for sample, a, b in zip(samples, our_ids, expected, strict=True) if a != b] == []
 
 
 def test_hangul_as_transformers_treats_it(pieces):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 CORRELATIONS = ("pearson", "spearman")
-_BLOCK = 4096  # pairs computed at once
+_PAIRS_PER_BLOCK = 4096  # pairs computed at once
 _SAME_VECTORS = 1e-5  # spread of every component, as a share of the mean length, below which a model says nothing
 _SAME_SIMILARITIES = 1e-6  # spread of a similarity: fp32 has 6e-8 near 1, so this is rounding
 
@@ -32,8 +32,8 @@ def similarities(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
     Spearman's figure by 1e-4 from everybody else's.
     """
     blocks: dict[str, list[Tensor]] = {name: [] for name in SIMILARITIES}
-    for start in range(0, len(a), _BLOCK):
-        first, second = (torch.from_numpy(side[start : start + _BLOCK].astype(np.float32)) for side in (a, b))
+    for start in range(0, len(a), _PAIRS_PER_BLOCK):
+        first, second = (torch.from_numpy(side[start : start + _PAIRS_PER_BLOCK].astype(np.float32)) for side in (a, b))
         blocks["cosine"].append((F.normalize(first, dim=1) * F.normalize(second, dim=1)).sum(-1))
         blocks["dot"].append((first * second).sum(-1))
         blocks["euclidean"].append(-((first - second) ** 2).sum(-1).sqrt())
@@ -143,7 +143,7 @@ def _is_constant(values: np.ndarray) -> bool:
     return bool(np.ptp(values) <= _SAME_SIMILARITIES * np.abs(values).max())
 
 
-_BLOCK = 1024  # queries compared at once with all candidates
+_QUERIES_PER_BLOCK = 1024  # queries compared at once with all candidates
 _TIE = 1e-6  # cosines closer than this are equal: products of fp32 unit vectors are known to no more
 
 
@@ -172,8 +172,8 @@ def _count_rivals(queries: Any, candidates: Any, names: Sequence[str] | None) ->
         candidates = candidates[first]
     nearer = np.empty(len(partners), np.int64)
     tied = np.empty(len(partners), np.int64)
-    for start in range(0, len(partners), _BLOCK):
-        rows = slice(start, min(start + _BLOCK, len(partners)))
+    for start in range(0, len(partners), _QUERIES_PER_BLOCK):
+        rows = slice(start, min(start + _QUERIES_PER_BLOCK, len(partners)))
         cosines = queries[rows] @ candidates.T
         cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
         to_partner = cosines[np.arange(len(cosines)), partners[rows]][:, None]

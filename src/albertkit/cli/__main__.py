@@ -1,3 +1,0 @@
-from albertkit.cli import main
-
-main()

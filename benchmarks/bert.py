@@ -21,8 +21,8 @@ from albertkit.corpus import TokenStore, build_store
 from albertkit.files import atomic_file, write_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.output.plots import BASELINE, EVALUATION, GRID, MUTED, TRAIN
-from albertkit.pretraining.estimate import Estimate, estimate
-from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
+from albertkit.pretraining.objective import Evaluation, Unigram, evaluate_batches
+from albertkit.pretraining.pretrain_command import Estimate, estimate
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import held_out_stream

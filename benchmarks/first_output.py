@@ -94,7 +94,7 @@ def run(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"}
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "albertkit.cli", *command],
+        [sys.executable, "-m", "albertkit", *command],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

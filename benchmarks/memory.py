@@ -75,7 +75,7 @@ def memory(*, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Memory]:
             if name == "serve":
                 own, first_answer = _memory_of_service(encoder, inputs)
             else:
-                own = most_memory([sys.executable, "-m", "albertkit.cli", *command.split()], folder)
+                own = most_memory([sys.executable, "-m", "albertkit", *command.split()], folder)
             its = most_memory([sys.executable, str(PEER_PROGRAM), name.split()[-1], str(folder)], folder)
             progress(f"{name}: {own:,.0f} MB, its peer {its:,.0f} MB")
             rows.append((name, own, PEERS[name], its))

@@ -23,7 +23,7 @@ import torch
 from albertkit.config import AlbertConfig
 from albertkit.engines.engine import native_bf16
 from albertkit.files import write_json
-from albertkit.pretraining.estimate import estimate
+from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.settings import PAPER_STEPS, PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data
 from albertkit.pretraining.text_start import token_dimensions

@@ -22,7 +22,7 @@ from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForMaskedLM
-from albertkit.pretraining.evaluation import Unigram
+from albertkit.pretraining.objective import Unigram
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from benchmarks.harness import scratch_folder

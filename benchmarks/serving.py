@@ -200,7 +200,7 @@ def open_service(encoder: SentenceEncoder, precision: Precision, *options: str) 
     environment = {k: v for k, v in os.environ.items() if k not in ("ALBERTKIT_API_KEY", "OMP_NUM_THREADS")}
     with scratch_folder() as scratch:
         encoder.save_pretrained(scratch / "bench")
-        command = [sys.executable, "-m", "albertkit.cli", "serve", f"bench={scratch / 'bench'}", *own]
+        command = [sys.executable, "-m", "albertkit", "serve", f"bench={scratch / 'bench'}", *own]
         log = scratch / "service.log"
         with open(log, "w", encoding="utf-8") as stream:
             process = subprocess.Popen(command, stderr=stream, env=environment)

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 
 def run_command(*arguments, **options):
     return subprocess.run(
-        [sys.executable, "-m", "albertkit.cli", *arguments], capture_output=True, text=True, timeout=120, **options
+        [sys.executable, "-m", "albertkit", *arguments], capture_output=True, text=True, timeout=120, **options
     )
 
 

@@ -90,12 +90,12 @@ def main(quickstart: Path, classifier: Path) -> None:
 
 def run(*arguments: object) -> None:
     """Run a command of albertkit."""
-    subprocess.run([sys.executable, "-m", "albertkit.cli", *map(str, arguments)], check=True)
+    subprocess.run([sys.executable, "-m", "albertkit", *map(str, arguments)], check=True)
 
 
 def serve(model: Path) -> tuple[subprocess.Popen[str], str]:
     """Start the service; return it and the address of its page."""
-    command = [sys.executable, "-m", "albertkit.cli", "serve", str(model), "--port", "0"]
+    command = [sys.executable, "-m", "albertkit", "serve", str(model), "--port", "0"]
     service = subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
     assert service.stderr is not None
     for line in service.stderr:

@@ -40,7 +40,7 @@ _WHERE = {
     "register_task": "albertkit.tasks.registry",
     "predict": "albertkit.pipelines.predict",
     "evaluate_task": "albertkit.tasks.evaluate",
-    "score_file": "albertkit.tasks.score",
+    "score_file": "albertkit.tasks.evaluate",
     "SentenceEncoder": "albertkit.embeddings.encoder",
     "EmbedSettings": "albertkit.embeddings.settings",
     "DistillSettings": "albertkit.embeddings.settings",

@@ -290,6 +290,14 @@ def check_new_folder(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder, which is renamed at the end."""
+    check_new_folder(out)
+    with atomic_folder(out) as folder:
+        yield folder
+
+
 def check_other_files(folder: str | os.PathLike[str], ours: Sequence[str], owner: str) -> None:
     """Refuse an output folder that holds other files than ours, which could be overwritten.
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-import albertkit.captioning.contact_sheet as sheet_text
-from albertkit.captioning.contact_sheet import contact_sheet, drawable_line, find_font, wrap_text
+import albertkit.captioning.predict as sheet_text
+from albertkit.captioning.predict import contact_sheet, drawable_line, find_font, wrap_text
 
 WORDS = "a young boy in a blue shirt shows how to fold a plane out of red paper at a wooden table".split()
 

@@ -129,9 +129,7 @@ def test_a_mistaken_argument_of_quickstart_is_corrected_in_the_same_folder(folde
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell of POSIX")
 def test_a_reader_that_has_gone_is_no_error(folder):
-    command = (
-        f"{sys.executable} -m albertkit.cli tokenizer encode {folder / 'text.txt'} --tokenizer {folder / 'tokenizer'}"
-    )
+    command = f"{sys.executable} -m albertkit tokenizer encode {folder / 'text.txt'} --tokenizer {folder / 'tokenizer'}"
     process = subprocess.run(
         ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
     )
@@ -151,9 +149,9 @@ def test_two_processes_train_one_model(folder, tmp_path):
         "--precision",
         "fp32",
     )
-    alone = [sys.executable, "-m", "albertkit.cli", *map(str, command), "--out", str(tmp_path / "one"), "--json"]
+    alone = [sys.executable, "-m", "albertkit", *map(str, command), "--out", str(tmp_path / "one"), "--json"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617", "-m"]
-    launched = [*launcher, "albertkit.cli", *map(str, command), "--out", str(tmp_path / "two"), "--json"]
+    launched = [*launcher, "albertkit", *map(str, command), "--out", str(tmp_path / "two"), "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     tokens = {}
     for name, arguments in (("one", alone), ("two", launched)):

@@ -65,7 +65,7 @@ def start(*command):
     )  # fmt: skip
 
 
-def start_pretraining(data, out, *options, processes=2, steps=STEPS["pretrain"], program=("-m", "albertkit.cli")):
+def start_pretraining(data, out, *options, processes=2, steps=STEPS["pretrain"], program=("-m", "albertkit")):
     """The pretraining by the command line."""
     file = out.with_suffix(".toml")
     PretrainSettings(**{**pretraining(data), "steps": steps}).save(file)

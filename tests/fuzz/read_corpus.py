@@ -83,8 +83,8 @@ def read_store(folder: Path):
     """Everything that training reads of a store, then the check of its contents."""
     from albertkit.corpus import TokenStore
     from albertkit.pretraining.batches import BatchStream
-    from albertkit.pretraining.evaluation import Unigram
     from albertkit.pretraining.examples import ExampleSettings
+    from albertkit.pretraining.objective import Unigram
 
     store = TokenStore.open(folder / "store")
     list(store.documents())

@@ -152,7 +152,7 @@ def make_predictions(folder: Path) -> None:
 
 
 def score(folder: Path):
-    from albertkit.tasks.score import score_file
+    from albertkit.tasks.evaluate import score_file
 
     odds = folder / "null_odds.json"
     return json.dumps(

@@ -16,8 +16,8 @@ from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 from albertkit.pretraining import run as run_module
-from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.preparation import continue_model, initialise
+from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.sources import open_pretraining_data
 from albertkit.tokenizer import AlbertTokenizer

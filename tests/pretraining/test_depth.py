@@ -9,7 +9,7 @@ from small_store import ALONE, write_config
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining
-from albertkit.pretraining import estimate as estimating
+from albertkit.pretraining import pretrain_command
 from albertkit.pretraining import run as running
 from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
 from albertkit.pretraining.settings import PretrainSettings
@@ -78,8 +78,8 @@ def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
         timed.append(model.albert.encoder.depth)
         return {1: 1.0, 2: 1.5, 3: 2.0}[model.albert.encoder.depth], 100
 
-    monkeypatch.setattr(estimating, "_timed_step", seconds)
-    measured = estimating.estimate(store, settings=replace(settings, start_share=0.8), limit=1e6)
+    monkeypatch.setattr(pretrain_command, "_timed_step", seconds)
+    measured = pretrain_command.estimate(store, settings=replace(settings, start_share=0.8), limit=1e6)
     assert set(timed) == {1, 2, 3}
     seconds = 0.8 * 1 + 0.1 * 1.5 + 0.1 * 2
     assert measured.seconds_per_step == pytest.approx(seconds)
@@ -101,7 +101,7 @@ def test_what_cannot_grow_is_refused(store, settings, tmp_path, changes, shape, 
     assert AlbertConfig.from_pretrained(settings.config)
     for run in (
         lambda s: running.pretrain(store, tmp_path / "run", s),
-        lambda s: estimating.estimate(store, settings=s),
+        lambda s: pretrain_command.estimate(store, settings=s),
     ):
         with pytest.raises(ConfigError, match=says) as caught:
             run(replace(settings, **changes))

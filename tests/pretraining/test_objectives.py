@@ -11,7 +11,7 @@ from small_store import ALONE, SETTINGS, differing, weights, write_config
 
 from albertkit.corpus import TokenStore, build_store
 from albertkit.model import AlbertForPreTraining
-from albertkit.pretraining.evaluation import Unigram, evaluate_batches
+from albertkit.pretraining.objective import Unigram, evaluate_batches
 from albertkit.pretraining.run import doubts, evaluate
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data

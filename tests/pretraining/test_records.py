@@ -15,9 +15,9 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion.tensorflow.records import RecordFile, begins_with_record, example, frame, read_example
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
-from albertkit.pretraining.estimate import estimate
 from albertkit.pretraining.export import export_records
 from albertkit.pretraining.options import ExportSettings
+from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, find_records
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings

@@ -19,11 +19,11 @@ from small_store import ALONE, differing, weights
 from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.pretraining.batches import EvaluationStream
-from albertkit.pretraining.estimate import estimate
-from albertkit.pretraining.evaluation import Unigram, evaluate_batches
 from albertkit.pretraining.export import export_records
+from albertkit.pretraining.objective import Unigram, evaluate_batches
 from albertkit.pretraining.options import ExportSettings
 from albertkit.pretraining.preparation import initialise, prepare_model
+from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.run import evaluate, held_out_stream, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data
@@ -356,7 +356,7 @@ def test_a_dry_run_says_what_it_knows_before_it_times_anything(store, settings, 
         assert any(line.startswith("parameters: ") for line in lines)
         return 1.0, 100
 
-    monkeypatch.setattr("albertkit.pretraining.estimate._timed_step", timing)
+    monkeypatch.setattr("albertkit.pretraining.pretrain_command._timed_step", timing)
     measured = estimate(store, settings=settings, note=lines.append)
     assert any("held out: " in line and "few, their mean loss is uncertain by about" in line for line in lines)
     assert 0.3 < measured.tokens_used < 0.75
@@ -372,7 +372,7 @@ def test_a_slow_update_is_timed_in_part(store, settings, monkeypatch):
         timed.append(sum(batch.num_tokens for batch in batches))
         return timed[-1] / 10, timed[-1]
 
-    monkeypatch.setattr("albertkit.pretraining.estimate._timed_step", slow)
+    monkeypatch.setattr("albertkit.pretraining.pretrain_command._timed_step", slow)
     measured = estimate(store, settings=replace(settings, batch_tokens=2048))
     assert sum(timed) / 10 < 45
     assert measured.timed_tokens == max(timed) < measured.tokens_per_step

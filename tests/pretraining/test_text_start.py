@@ -14,7 +14,7 @@ from albertkit.corpus import TokenStore, cooccurrence
 from albertkit.corpus.cooccurrence import WINDOW, Documents, cooccurrence_vectors, count_pairs, select_documents
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.attention import attention_probabilities
-from albertkit.pretraining.evaluation import Unigram
+from albertkit.pretraining.objective import Unigram
 from albertkit.pretraining.text_start import start_from_text, token_dimensions
 
 FROM_TEXT = replace(SETTINGS, initial_weights="text", optimizer="adamw", held_out=0.2)

@@ -168,7 +168,7 @@ def test_a_torch_that_cannot_be_imported_is_fatal(tmp_path):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text('raise OSError("libtorch.so: cannot open shared object file")')
     paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "albertkit.cli", "doctor"]
+    command = [sys.executable, "-m", "albertkit", "doctor"]
     for option in ("--json", "--markdown"):
         done = subprocess.run(
             [*command, option], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True

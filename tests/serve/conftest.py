@@ -146,7 +146,7 @@ def _running(*arguments: str | Path, key: str | None = None) -> Iterator[Running
     """`albertkit serve` with these arguments, ready."""
     environment = {name: value for name, value in os.environ.items() if name != "ALBERTKIT_API_KEY"}
     environment |= {"PYTHONWARNINGS": "ignore"} | ({} if key is None else {"ALBERTKIT_API_KEY": key})
-    options = "-W ignore -m albertkit.cli serve --port 0 --precision fp32".split()
+    options = "-W ignore -m albertkit serve --port 0 --precision fp32".split()
     command = [sys.executable, *options, *map(str, arguments)]
     streams = dict(stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     process = subprocess.Popen(command, text=True, env=environment, **streams)

@@ -11,9 +11,9 @@ from albertkit.captioning.metrics import score_captions
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.model.classes import AlbertForPreTraining, AlbertModel
+from albertkit.swinbert.classes import SwinBertTokenizer
 from albertkit.swinbert.migrate import migrate
 from albertkit.swinbert.scripts import get_albert_model
-from albertkit.swinbert.tokenizer import SwinBertTokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -12,10 +12,9 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.output.render import to_terminal
 from albertkit.tables.columns import Columns
 from albertkit.tasks.check import check_task
-from albertkit.tasks.evaluate import evaluate_task
+from albertkit.tasks.evaluate import evaluate_task, score_file
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.registry import find_task
-from albertkit.tasks.score import score_file
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.texts import TextExample
 from albertkit.training.results import result_sections

@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 from albertkit.errors import AlbertKitError
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.choices import choice_task
-from albertkit.tasks.score import score_file, show_scores
+from albertkit.tasks.evaluate import score_file, show_scores
 from albertkit.tasks.tagging import tagging_task
 from albertkit.tasks.texts import official_task
 

@@ -138,7 +138,7 @@ def test_commands(tmp_path, text_file, run_command):
 
 
 def test_nothing_of_the_trainers_log_is_seen(tmp_path, text_file):
-    command = [sys.executable, "-m", "albertkit.cli", "tokenizer", "train", text_file, "--out", tmp_path / "o"]
+    command = [sys.executable, "-m", "albertkit", "tokenizer", "train", text_file, "--out", tmp_path / "o"]
     result = subprocess.run([*command, "--vocab-size", "200"], capture_output=True, text=True, check=True)
     assert result.stderr.splitlines() == [f"read 400 lines, {text_file.stat().st_size - 799:,} characters; training"]
     assert result.stdout.startswith("200 tokens in ")
@@ -186,7 +186,7 @@ def test_command_with_symbols_and_progress(text_file, tmp_path, run_command):
 def test_encode_reads_the_standard_input_by_its_name(tmp_path):
     tokenizer = train_tokenizer(sentences(), tmp_path / "t", vocab_size=200)
     for arguments in ([], ["-"]):
-        command = [sys.executable, "-m", "albertkit.cli", "tokenizer", "encode", *arguments]
+        command = [sys.executable, "-m", "albertkit", "tokenizer", "encode", *arguments]
         result = subprocess.run(
             [*command, "--tokenizer", tmp_path / "t", "--json"], input=b"bada\n", capture_output=True, check=True
         )

@@ -1,14 +1,33 @@
-"""Backbones by name, and `conv3d`, the one for machines without any weights and for tests."""
+"""Backbones by name; `conv3d`, the one for machines without any weights and for tests; models of transformers as backbones.
 
+These come from a folder or the hub, whole and never with code from there.
+"""
+
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
-from albertkit.captioning.backbone import Backbone, Grid
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.captioning.backbone import (
+    Backbone,
+    Extent,
+    Grid,
+    PixelValues,
+    VisionKind,
+    check_unchanged,
+    find_kind,
+    hash_weights,
+    read_preprocessing,
+)
+from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
+from albertkit.files import read_json
+from albertkit.model_paths import local_folder
+from albertkit.output.progress import quiet_transformers
 
 
 class Conv3dBackbone(Backbone):
@@ -101,7 +120,7 @@ def load_backbone(
     if name == "conv3d":
         return _make_backbone(name, Conv3dBackbone, settings or {}, weights)
     if name.startswith("hf:") and len(name) > len("hf:"):
-        from albertkit.captioning.transformers_backbone import load_transformers_backbone
+        from albertkit.captioning.backbones import load_transformers_backbone
 
         return load_transformers_backbone(name, settings, weights)
     if name.startswith("video-swin:") and (location or weights is not None):
@@ -131,3 +150,203 @@ def _make_backbone(
             "corrupt", f"the weights are not those of {name}: {reason}", "copy the whole captioner again"
         ) from None
     return backbone
+
+
+# --- a model of transformers ------------------------------------------------------------------------------------------
+
+_PIXELS_PER_BATCH = 32 * 224 * 224  # pixels of all frames in one forward: 32 frames or 2 clips of VideoMAE
+# What a configuration says that changes no number.
+_IRRELEVANT_KEYS = {
+    "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "id2label", "label2id", "num_labels",
+    "problem_type", "transformers_version", "output_attentions", "output_hidden_states", "return_dict",
+}  # fmt: skip
+
+
+@dataclass
+class _BackboneSettings:
+    """The `settings` of a `TransformersBackbone`."""
+
+    config: dict[str, Any]
+    pixels: PixelValues
+    frame_size: int | None
+
+
+class TransformersBackbone(Backbone):
+    """One of `kinds.KINDS`. Visual tokens are the last states of the patches; class and register tokens are dropped.
+
+    Frozen and in eval mode until `requires_grad_()`; while frozen, `train()` leaves it in eval mode, because dropout in it would
+    only be noise.
+    """
+
+    def __init__(self, name: str, model: Any, kind: VisionKind, pixels: PixelValues, frame_size: int | None) -> None:
+        super().__init__()
+        self.name = name
+        self.model = model
+        self.kind = kind
+        self.pixels = pixels
+        self.config = model.config
+        self.extent = Extent.of(self.config, kind, name)
+        self.out_dim = int(self.config.hidden_size)
+        self.frame_size = frame_size if frame_size and self._fits(frame_size) else self.extent.size
+        self._hashed: tuple[int, str] | None = None
+        for path in kind.unused:
+            _drop_submodule(model, path)
+        self.requires_grad_(False).eval()
+
+    def grid(self, num_frames: int, size: int) -> Grid:
+        """Return how the tokens lie."""
+        extent, subject = self.extent, f"`{self.name}` ({self.config.model_type})"
+        fixed = self.kind.fixed_frames and num_frames != extent.num_frames
+        if num_frames < 1 or num_frames % extent.tubelet or fixed:
+            accepted = f"a multiple of {extent.tubelet} frames" if extent.tubelet > 1 else "at least 1 frame"
+            raise ConfigError(
+                "bad-value",
+                f"{subject} cannot take {num_frames} frames a clip",
+                f"give it {extent.num_frames} frames" if self.kind.fixed_frames else f"give it {accepted}",
+            )
+        if not self._fits(size):
+            also = "" if self.kind.fixed_size else f", or a multiple of {extent.patch}"
+            raise ConfigError(
+                "bad-value", f"{subject} cannot take frames of {size} pixels", f"give it {extent.size}{also}"
+            )
+        return Grid(num_frames // extent.tubelet, size // extent.patch, size // extent.patch)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Map uint8 [B, T, S, S, 3], RGB, to fp32 [B, M, D], as many at once as memory bears."""
+        square = frames.ndim == 5 and frames.shape[2] == frames.shape[3] and frames.shape[4] == 3
+        if not square or frames.dtype != torch.uint8:
+            raise ConfigError(
+                "bad-value", f"frames are {frames.dtype} {list(frames.shape)}", "give uint8 [clips, frames, S, S, 3]"
+            )
+        batch, num_frames, size = frames.shape[:3]
+        grid = self.grid(num_frames, size)
+        inputs = frames if self.kind.video else frames.flatten(0, 1)
+        at_once = _PIXELS_PER_BATCH // (size * size * (num_frames if self.kind.video else 1))
+        tokens = torch.cat([self._tokens(part) for part in inputs.split(max(1, at_once))])
+        return tokens.reshape(batch, grid.num_tokens, self.out_dim)
+
+    def _tokens(self, frames: Tensor) -> Tensor:
+        hidden = self.model(self.pixels.apply(frames), **self.kind.call).last_hidden_state[:, self.extent.leading :]
+        if getattr(self.config, "attention_type", "space_only") != "space_only":  # TimeSformer: time is the inner order
+            hidden = hidden.unflatten(1, (-1, frames.shape[1])).transpose(1, 2).flatten(1, 2)
+        return hidden
+
+    def _fits(self, size: int) -> bool:
+        multiple = size >= self.extent.patch and size % self.extent.patch == 0
+        return size == self.extent.size or (not self.kind.fixed_size and multiple)
+
+    def settings(self) -> dict[str, Any]:
+        """Return `config`, where it differs from transformers' defaults, `pixels` and `frame_size`."""
+        config = {name: value for name, value in self.config.to_diff_dict().items() if name not in _IRRELEVANT_KEYS}
+        model_type = {"model_type": self.config.model_type}
+        settings = {"config": {**config, **model_type}, "pixels": asdict(self.pixels), "frame_size": self.frame_size}
+        return json.loads(json.dumps(settings))  # lists for tuples: as they come back from a file
+
+    def fingerprint(self) -> str:
+        """Return Sha256 over settings and weights, not over their place; computed again only if weights were written since."""
+        state = self.model.state_dict(keep_vars=True)
+        version = sum(0 if tensor.is_inference() else tensor._version for tensor in state.values())
+        if self._hashed is None or self._hashed[0] != version:
+            self._hashed = version, hash_weights(json.dumps(self.settings(), sort_keys=True), state)
+        return self._hashed[1]
+
+
+def _drop_submodule(model: nn.Module, path: str) -> None:
+    *parents, leaf = path.split(".")
+    parent = model.get_submodule(".".join(parents))
+    setattr(parent, leaf, None if isinstance(getattr(parent, leaf), nn.Parameter | None) else nn.Identity())
+
+
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def load_transformers_backbone(
+    name: str, settings: Mapping[str, Any] | None = None, weights: Mapping[str, Tensor] | None = None
+) -> TransformersBackbone:
+    """Load from a folder or the hub, or make again from settings and weights, which needs neither."""
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise MissingExtraError.for_package("transformers", "caption", f"the backbone `{name}`") from None
+    if weights is not None:
+        return _restore_backbone(name, settings or {}, weights)
+    folder = local_folder(name.removeprefix("hf:"))
+    if not (folder / "config.json").exists():
+        raise CheckpointError(
+            "missing-file", f"`{folder}` holds no config.json", "name a folder that transformers wrote"
+        )
+    values = read_json(folder / "config.json")
+    kind = find_kind(values.get("model_type") if isinstance(values, dict) else None, name)
+    if not any((folder / file).exists() for file in _WEIGHTS):
+        raise CheckpointError(
+            "missing-file", f"`{folder}` holds none of {', '.join(_WEIGHTS)}", "copy or download the whole model"
+        )
+    config_class = _model_class(kind, name).config_class
+    config = _call_transformers("bad-value", name, config_class.from_pretrained, folder, local_files_only=True)
+    for key, value in kind.config.items():
+        setattr(config, key, value)
+    pixels, size = read_preprocessing(folder, kind.published)
+    backbone = TransformersBackbone(name, _load_model(name, kind, config, folder, None), kind, pixels, size)
+    if settings is not None:
+        check_unchanged(name, settings, backbone.settings())
+    return backbone
+
+
+def _restore_backbone(name: str, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> TransformersBackbone:
+    try:
+        restored = msgspec.convert(settings, _BackboneSettings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            "bad-value",
+            f"`{name}`: the settings with the weights are those of no backbone: {error}",
+            "give what `settings()` gave with the weights",
+        ) from None
+    kind = find_kind(restored.config.get("model_type"), name)
+    config = _call_transformers("bad-value", name, _model_class(kind, name).config_class.from_dict, restored.config)
+    state = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
+    return TransformersBackbone(
+        name, _load_model(name, kind, config, None, state), kind, restored.pixels, restored.frame_size
+    )
+
+
+def _model_class(kind: VisionKind, name: str) -> Any:
+    import transformers
+
+    if not hasattr(transformers, kind.model_class):  # VideoPrism is younger than the oldest version that is allowed
+        raise CheckpointError(
+            "wrong-model",
+            f"`{name}` needs {kind.model_class}, which transformers {transformers.__version__} lacks",
+            "pip install -U -c constraints.txt 'albertkit[caption]'",
+        )
+    return getattr(transformers, kind.model_class)
+
+
+def _load_model(
+    name: str, kind: VisionKind, config: Any, folder: Path | None, state: Mapping[str, Tensor] | None
+) -> nn.Module:
+    """Load transformers' model with every weight that the tokens need."""
+    load = _model_class(kind, name).from_pretrained
+    how = {"dtype": torch.float32, "local_files_only": True, "weights_only": True, "output_loading_info": True}
+    with quiet_transformers():
+        model, loading_info = _call_transformers(
+            "corrupt", name, load, folder, config=config, state_dict=state, **how, **kind.init
+        )
+    missing = sorted(key for key in loading_info["missing_keys"] if not key.startswith(kind.unused or ("\0",)))
+    if missing:
+        raise CheckpointError(
+            "corrupt",
+            f"`{name}` lacks {len(missing)} of its weights, the first is `{missing[0]}`",
+            "copy or download the whole model",
+        )
+    return model
+
+
+def _call_transformers(slug: str, name: str, make: Any, *arguments: Any, **keywords: Any) -> Any:
+    """Call transformers; what it raises shares no base class."""
+    try:
+        return make(*arguments, **keywords)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(
+            slug, f"transformers cannot load `{name}`: {reason}", "check its files, or copy or download them again"
+        ) from None

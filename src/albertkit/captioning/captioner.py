@@ -19,7 +19,7 @@ from albertkit.captioning.layers import Context
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.settings import CaptionIds, GenerationSettings
 from albertkit.captioning.video import FrameSampling, sample_frames
-from albertkit.conversion.own_tokenizer import own_tokenizer
+from albertkit.conversion.classes import own_tokenizer
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.files import check_regular_file, read_typed, write_json
 from albertkit.model.files import write_tensors

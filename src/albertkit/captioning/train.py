@@ -21,7 +21,7 @@ from albertkit.captioning.prepared import PreparedClips, stack_visual
 from albertkit.captioning.settings import CaptionSettings, GenerationSettings, TrainCaptionerOptions
 from albertkit.command import takes
 from albertkit.config import AlbertConfig
-from albertkit.conversion.own_tokenizer import own_tokenizer
+from albertkit.conversion.classes import own_tokenizer
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import sha256_bytes
 from albertkit.model.files import HEADS, read_tensors

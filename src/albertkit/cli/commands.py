@@ -4,7 +4,7 @@ from albertkit.command import Command
 
 _CAPTION = "albertkit.captioning.options"
 _TOKENIZER = "albertkit.tokenizer.options"
-_VOCABULARY = "albertkit.vocabulary.options"
+_VOCABULARY = "albertkit.tokenizer.options"
 _EMBED = "albertkit.embeddings"
 COMMANDS = (
     Command("quickstart", "albertkit.quickstart_options:QuickstartOptions", "albertkit.first_run:quickstart"),
@@ -17,7 +17,7 @@ COMMANDS = (
     Command(
         "evaluate",
         "albertkit.tasks.options:EvaluateOptions",
-        "albertkit.pipelines.evaluate:run_evaluate",
+        "albertkit.pipelines.predict:run_evaluate",
     ),
     Command(
         "finetune",
@@ -34,14 +34,14 @@ COMMANDS = (
     Command("early-exit", "albertkit.tasks.options:EarlyExitOptions", "albertkit.tasks.early_exit:exit_curve"),
     Command(
         "compare-precision",
-        "albertkit.pipelines.options:ComparePrecisionOptions",
+        "albertkit.tasks.options:ComparePrecisionOptions",
         "albertkit.pipelines.compare_precision:compare_precision",
     ),
     Command(
         "score",
         "albertkit.tasks.options:ScoreOptions",
-        "albertkit.tasks.score:score_file",
-        show="albertkit.tasks.score:show_scores",
+        "albertkit.tasks.evaluate:score_file",
+        show="albertkit.tasks.evaluate:show_scores",
     ),
     Command(
         "doctor",

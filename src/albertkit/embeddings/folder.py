@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn import functional
 
-from albertkit.conversion.own_tokenizer import own_tokenizer
+from albertkit.conversion.classes import own_tokenizer
 from albertkit.engines.onnx import REPORT, OnnxModel, is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError, ConfigError, suggest_name
 from albertkit.files import read_json, sync_folder, write_json

@@ -36,10 +36,10 @@ from albertkit.model import (
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
 from albertkit.output.sections import FactList, Result, Section
-from albertkit.pipelines.options import ComparePrecisionOptions
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.data import file_of, read_split
 from albertkit.tasks.models import load_task_model, run_model
+from albertkit.tasks.options import ComparePrecisionOptions
 from albertkit.tokenizer import AlbertTokenizer
 
 Outputs = dict[str, Tensor]  # by the name in the graph: [T, ...], [P, ...] or [N, ...]; int64 for places

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from albertkit.batches.packed import PackedBatch
-from albertkit.conversion.own_tokenizer import check_vocabulary
+from albertkit.conversion.classes import check_vocabulary
 from albertkit.errors import ConfigError, DataError, MachineError
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert

@@ -5,8 +5,7 @@ from typing import Any
 
 import torch
 
-from albertkit.conversion.classes import load_model
-from albertkit.conversion.own_tokenizer import own_tokenizer
+from albertkit.conversion.classes import load_model, own_tokenizer
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines import load_engine

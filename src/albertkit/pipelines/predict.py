@@ -1,7 +1,9 @@
-"""`predict`: answer every example of a task's file, or every line of any file, in its order, however large it is.
+"""The commands `predict` and `evaluate`.
+
+`predict` answers every example of a task's file, or every line of any file, in its order, however large it is.
 
 A fine-tuned model reads its task's files, a pipeline lines; both are answered a chunk at a time, and every answer is written as
-soon as it is known.
+soon as it is known. `evaluate` scores a pretrained model on a store or records, a fine-tuned one on its task.
 """
 
 import csv
@@ -21,7 +23,7 @@ import numpy as np
 
 from albertkit.command import takes
 from albertkit.engines.engine import Precision
-from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.errors import CheckpointError, ConfigError, DataError, suggest_path
 from albertkit.files import atomic_file, check_new_file, check_new_folder
 from albertkit.model_paths import captioner_error, is_captioner_folder, local_folder
 from albertkit.output.progress import ProgressBar
@@ -31,6 +33,8 @@ from albertkit.output.sections import Result as CommandResult
 from albertkit.pipelines.load import load_pipeline
 from albertkit.pipelines.pipeline import Result
 from albertkit.pipelines.text_pipelines import MASK, Embed
+from albertkit.pretraining.run import evaluate
+from albertkit.pretraining.sources import is_pretraining_data
 from albertkit.tables.bad_rows import BadRow, BadRows
 from albertkit.tables.files import ByteStream, InputFile, find_input_file
 from albertkit.tables.records import (
@@ -49,9 +53,9 @@ from albertkit.tables.records import (
 from albertkit.tables.table import EXTENSIONS, JSON_DECODER
 from albertkit.tables.text_lines import NOT_UTF8, json_problem, lines, text_problem, utf8_hint
 from albertkit.tasks.data import file_of
-from albertkit.tasks.evaluate import predict_examples, ready_model, truncation_line
+from albertkit.tasks.evaluate import evaluate_task, predict_examples, ready_model, truncation_line
 from albertkit.tasks.models import check_not_swapped, is_task_model
-from albertkit.tasks.options import PredictCommandOptions, PredictOptions
+from albertkit.tasks.options import EvaluateOptions, PredictCommandOptions, PredictOptions
 from albertkit.tasks.registry import with_columns
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextTask
@@ -691,3 +695,23 @@ def _bars(shares: list[tuple[str, float]], best: Iterable[str | None] | None = N
     """Return names with a bar and a probability each; the best are emphasised, by default the first."""
     best_names = {name for name, _ in shares[:1]} if best is None else set(best)
     return Bars([Bar(name, share, "strong" if name in best_names else "") for name, share in shares])
+
+
+def run_evaluate(options: EvaluateOptions) -> Any:
+    """Score a model on data of its kind."""
+    if options.data != "-" and not is_pretraining_data(options.data) and not Path(options.data).exists():
+        hint = suggest_path(options.data, "check the path")
+        raise DataError("not-found", f"no such file or folder: `{options.data}`", hint)
+    if is_task_model(options.model) or not is_pretraining_data(options.data):
+        return evaluate_task(options)
+    return evaluate(
+        options.model,
+        options.data,
+        length=options.length,
+        held_out=options.held_out,
+        seed=options.seed,
+        batch_tokens=options.batch_tokens,
+        precision=options.precision or "fp32",
+        device=options.device,
+        progress=options.progress,
+    )

@@ -14,16 +14,15 @@ import torch
 from torch import nn
 
 from albertkit.config import AlbertConfig
+from albertkit.conversion.classes import own_tokenizer
 from albertkit.conversion.initial import special_ids
-from albertkit.conversion.own_tokenizer import own_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, MachineError
 from albertkit.files import read_typed, sha256_file
 from albertkit.model import AlbertForPreTraining
 from albertkit.model.files import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS_FILE, read_tensors
 from albertkit.model_paths import local_folder
 from albertkit.pretraining.batches import EpochStream
-from albertkit.pretraining.evaluation import Unigram
-from albertkit.pretraining.objective import check_start_layers, trained_part
+from albertkit.pretraining.objective import Unigram, check_start_layers, trained_part
 from albertkit.pretraining.options import PretrainOptions
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import HeldOut, PretrainingData, open_pretraining_data

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from albertkit.command import takes
 from albertkit.config import AlbertConfig
-from albertkit.conversion.own_tokenizer import own_tokenizer
+from albertkit.conversion.classes import own_tokenizer
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_typed, write_checksums
@@ -24,8 +24,14 @@ from albertkit.output.progress import ProgressBar
 from albertkit.output.sections import Commands, FactList, Section
 from albertkit.pretraining.batches import check_budget
 from albertkit.pretraining.card import PretrainingFacts, model_card
-from albertkit.pretraining.evaluation import Evaluation, Unigram, evaluate_batches
-from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
+from albertkit.pretraining.objective import (
+    Evaluation,
+    PretrainingObjective,
+    Unigram,
+    evaluate_batches,
+    layers_at,
+    use_layers,
+)
 from albertkit.pretraining.options import EvaluatePretrainedOptions, PretrainOptions
 from albertkit.pretraining.preparation import START, PreparedRun, prepare_run
 from albertkit.pretraining.records import RecordEvaluation, TrainingRecords

@@ -19,9 +19,9 @@ from albertkit.corpus.store import MANIFEST
 from albertkit.errors import ConfigError, DataError
 from albertkit.model_paths import is_remote
 from albertkit.pretraining.batches import Batching, BatchStream, EpochStream, EvaluationStream
-from albertkit.pretraining.evaluation import Unigram
 from albertkit.pretraining.examples import ExampleSettings, blocks_of, tokens_used, used_text
 from albertkit.pretraining.masking import MaskSettings
+from albertkit.pretraining.objective import Unigram
 from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, holds_records
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
 from albertkit.tables.files import is_record_name

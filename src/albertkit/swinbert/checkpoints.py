@@ -19,15 +19,13 @@ from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion import bert
 from albertkit.conversion.names import MAPPING_IN
 from albertkit.errors import CheckpointError, DataError, format_list
-from albertkit.files import read_typed, sha256_file, write_json
+from albertkit.files import new_folder, read_typed, sha256_file, write_json
 from albertkit.model.files import PROVENANCE, read_tensor_file
 from albertkit.model_paths import CAPTIONER_FILE
 from albertkit.output.sections import FactList, Paragraph, Result, Section
-from albertkit.swinbert.classes import AlbertForImageCaptioning, search_settings
+from albertkit.swinbert.classes import AlbertForImageCaptioning, SwinBertTokenizer, search_settings
 from albertkit.swinbert.options import ConvertSwinBertOptions
-from albertkit.swinbert.tokenizer import SwinBertTokenizer
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
-from albertkit.vocabulary.model import new_folder
 
 ARGS = "log/args.json"  # in the folder above the checkpoints, written by SwinBERT's training
 RECORDED = "albert_folder"  # in it; `model_name_or_path` becomes that of --pretrained_checkpoint there

@@ -122,9 +122,9 @@ _MODULES: dict[str, tuple[str, dict[str, str]]] = {
         "AlbertConfig": "swinbert.classes", "AlbertForImageCaptioning": "swinbert.classes",
         "AlbertImgModel": "captioning.model", "AlbertModel": "model",
     } | dict.fromkeys(_MODEL_CLASSES, "model")),
-    "tokenization_albert": ("The tokenizer.", {"AlbertTokenizer": "swinbert.tokenizer"}),
+    "tokenization_albert": ("The tokenizer.", {"AlbertTokenizer": "swinbert.classes"}),
     "tokenization_utils": ("The tokenizer's base.", {
-        "PreTrainedTokenizer": "swinbert.tokenizer", "clean_up_tokenization": "swinbert.tokenizer",
+        "PreTrainedTokenizer": "swinbert.classes", "clean_up_tokenization": "swinbert.classes",
     }),
     "modeling_utils": ("What all models share.", {
         "CONFIG_NAME": "swinbert.classes", "WEIGHTS_NAME": "swinbert.classes",

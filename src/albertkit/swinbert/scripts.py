@@ -15,9 +15,14 @@ from albertkit.files import read_typed
 from albertkit.model.files import OLD_WEIGHTS, WEIGHTS_FILE, read_tensor_file, read_tensors
 from albertkit.model_paths import local_folder
 from albertkit.swinbert.checkpoints import RECORDED, STRUCTURE, TEXT_MODEL
-from albertkit.swinbert.classes import AlbertConfig, AlbertForImageCaptioning, describe_loading, load_weights
+from albertkit.swinbert.classes import (
+    AlbertConfig,
+    AlbertForImageCaptioning,
+    SwinBertTokenizer,
+    describe_loading,
+    load_weights,
+)
 from albertkit.swinbert.options import DEFAULT_FOLDER
-from albertkit.swinbert.tokenizer import SwinBertTokenizer
 from albertkit.validation import list_wrong_values
 
 

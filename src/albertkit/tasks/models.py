@@ -12,7 +12,7 @@ import torch
 from albertkit.batches.features import Features, LabelledBatch
 from albertkit.batches.streams import cut_by_tokens
 from albertkit.config import AlbertConfig
-from albertkit.conversion.own_tokenizer import own_tokenizer
+from albertkit.conversion.classes import own_tokenizer
 from albertkit.engines.onnx import is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError
 from albertkit.files import read_json, write_json

@@ -1,7 +1,11 @@
-"""`albertkit tokenizer extend`: more tokens for a tokenizer, and in the same step the rows that its model needs for them."""
+"""`albertkit tokenizer extend`: more tokens for a tokenizer, and in the same step the rows that its model needs for them.
+
+`VocabularyModel` is a checkpoint whose two tables with a row a token are replaced; `repair` uses it, too.
+"""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,27 +14,77 @@ import torch
 from torch import Tensor
 
 from albertkit.command import takes
-from albertkit.conversion.own_tokenizer import check_vocabulary
+from albertkit.conversion.checkpoints import open_checkpoint
+from albertkit.conversion.classes import HEADS, FoundModel, check_vocabulary, choose_head, fit, with_labels
+from albertkit.conversion.convert import reread, write_transformers
 from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
 from albertkit.errors import CheckpointError, DataError, format_list
-from albertkit.files import read_json, write_json
+from albertkit.files import atomic_file, new_folder, read_json, write_json
 from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE
+from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
 from albertkit.output.sections import Paragraph, Result, Section
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.extend import Extension, UnigramPieces, extend_tokenizer
 from albertkit.tokenizer.files import find_model
+from albertkit.tokenizer.options import ExtendOptions
 from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
 from albertkit.tokenizer.sentencepiece_model import SPACE, read_facts
 from albertkit.tokenizer.texts import draw_sample, read_lines
 from albertkit.tokenizer.train import TextFit, fit_sections, measure_fit, reading_section
-from albertkit.vocabulary.model import VocabularyModel, new_folder, open_vocabulary_model
-from albertkit.vocabulary.options import ExtendOptions
 from albertkit.vocabulary.train import HoldingOut, read_text_lines
 
 _NOISE = 0.1  # of the old rows' standard deviation: rows that are exactly the mean would all be the same
 _FREQUENT = 20  # occurrences of an old token that vectors are turned by
+_WORDS, _BIAS = "albert.embeddings.word_embeddings.weight", "predictions.bias"
+
+
+@dataclass
+class VocabularyModel:
+    """A checkpoint, and the tables of it that have a row a token."""
+
+    checkpoint: FoundModel
+    model_class: type[PretrainedAlbert]  # loads it
+
+    @property
+    def words_VE(self) -> Tensor:
+        """Return the embeddings of the tokens; the masked-LM head's decoder is the same tensor."""
+        return self.checkpoint.tensors[_WORDS]
+
+    @property
+    def bias_V(self) -> Tensor | None:
+        """Return the biases of the masked-LM head, if it has one."""
+        return self.checkpoint.tensors.get(_BIAS)
+
+    def replace(self, words_VE: Tensor, bias_V: Tensor | None) -> None:
+        """Give the model other tables, with as many rows as it shall have tokens."""
+        self.checkpoint.tensors[_WORDS] = words_VE.contiguous()
+        if bias_V is not None:
+            self.checkpoint.tensors[_BIAS] = bias_V.contiguous()
+        self.checkpoint.config = self.checkpoint.config.replace(vocab_size=len(words_VE))
+
+    def write(self, folder: Path, name: str, tokenizer: SentencePieceTokenizer, change: str) -> None:
+        """Write the checkpoint folder with the tokenizer, a card that says what changed, and read it again."""
+        ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+        self.checkpoint.config = self.checkpoint.config.replace(**ids)
+        write_transformers(folder, self.checkpoint.tensors, self.checkpoint.config, self.model_class)
+        tokenizer.save_pretrained(folder)
+        card = self.checkpoint.folder / "README.md"
+        text = card.read_text(encoding="utf-8", errors="replace").rstrip() if card.is_file() else f"# {name}"
+        with atomic_file(folder / "README.md", "w") as stream:
+            stream.write(f"{text}\n\n## Vocabulary\n\n{change}\n")
+        reread(folder, self.checkpoint.tensors, self.model_class)
+
+
+@contextmanager
+def open_vocabulary_model(source: str | Path) -> Iterator[VocabularyModel]:
+    """Read any checkpoint with all its heads."""
+    with open_checkpoint(source) as checkpoint:
+        head = choose_head(checkpoint, None, str(source))
+        checkpoint.config = with_labels(checkpoint.config, head, checkpoint.tensors)
+        fit(checkpoint, HEADS[head], (), str(source))
+        yield VocabularyModel(checkpoint, HEADS[head])
 
 
 class RowMaker:

@@ -10,12 +10,14 @@ from pathlib import Path
 import torch
 
 from albertkit.command import takes
-from albertkit.conversion.own_tokenizer import check_vocabulary
+from albertkit.conversion.classes import check_vocabulary
 from albertkit.errors import CheckpointError, ConfigError, MachineError, format_list
+from albertkit.files import new_folder
 from albertkit.model_paths import local_folder
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.files import SPECIAL_ROLES, added_tokens, find_model, read_settings, special_names
+from albertkit.tokenizer.options import RepairOptions
 from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
 from albertkit.tokenizer.sentencepiece_model import (
@@ -29,8 +31,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     rebuild_model,
     role_of,
 )
-from albertkit.vocabulary.model import new_folder, open_vocabulary_model
-from albertkit.vocabulary.options import RepairOptions
+from albertkit.vocabulary.extend import open_vocabulary_model
 
 _USUAL_NAMES = (("[PAD]", "<pad>"), (), ("[CLS]", "<cls>"), ("[SEP]", "<sep>"), ("[MASK]", "<mask>"))
 

@@ -40,7 +40,7 @@ def _change(file: Path, **changes: Any) -> None:
 def test_importing_the_package_imports_no_transformers() -> None:
     code = (
         "import sys, albertkit.captioning.backbones, albertkit.captioning.backbones, "
-        "albertkit.captioning.transformers_backbone; print('transformers' in sys.modules)"
+        "albertkit.captioning.backbones; print('transformers' in sys.modules)"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout.strip() == "False"

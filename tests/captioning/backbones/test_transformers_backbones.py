@@ -224,7 +224,7 @@ def test_many_frames_in_parts_are_the_same(tiny: Callable[..., Any], monkeypatch
         tokens = backbone(frames)
         calls: list[int] = []
         backbone.model.register_forward_pre_hook(lambda _, pixels, calls=calls: calls.append(len(pixels[0])))
-        monkeypatch.setattr("albertkit.captioning.transformers_backbone._PIXELS_PER_BATCH", 5 * 32 * 32)
+        monkeypatch.setattr("albertkit.captioning.backbones._PIXELS_PER_BATCH", 5 * 32 * 32)
         torch.testing.assert_close(backbone(frames), tokens, atol=1e-6, rtol=0)
         assert calls == ([5, 5, 2] if model_type == "clip" else [1, 1, 1])
         monkeypatch.undo()

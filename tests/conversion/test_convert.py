@@ -111,7 +111,8 @@ def test_tensorflow_reads_nothing_else_than_we_wrote(folder, tmp_path):
     convert(folder, tmp_path / "tf1", to="tf1")
     report = convert(tmp_path / "tf1", tmp_path / "again")
     assert report.model_class == "AlbertForPreTraining"
-    first, second = load_file(folder / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors")
+    first = load_file(folder / "model.safetensors")
+    second = load_file(tmp_path / "again" / "model.safetensors")
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
 

@@ -47,7 +47,12 @@ def archive(tmp_path_factory):
 class Server(ThreadingHTTPServer):
     """Serves one body under every path. `cut`: bytes after which answers break off; `ranges`: whether a part can be asked for."""
 
-    body, tag, md5, cut, ranges, request_starts = b"", "one", "", 0, True, ()
+    body = b""
+    tag = "one"
+    md5 = ""
+    cut = 0
+    ranges = True
+    request_starts = ()
 
     def handle_error(self, *_: object) -> None:
         """Clients go where the connection was cut."""

@@ -109,14 +109,16 @@ def test_the_loss_of_an_untrained_checkpoint_is_that_of_knowing_nothing_and_padd
     """ln V at the masked positions, whatever stands at padding; labels there, and everywhere else, count for nothing."""
     folder = tokenizer_folder(tmp_path / "tokenizer", 5000)
     init_model(tmp_path / "model", folder, size="tiny")
-    model, tokenizer = AlbertForPreTraining.from_pretrained(tmp_path / "model"), AlbertTokenizer.from_pretrained(folder)
+    model = AlbertForPreTraining.from_pretrained(tmp_path / "model")
+    tokenizer = AlbertTokenizer.from_pretrained(folder)
     rng = torch.Generator().manual_seed(0)
     ids = torch.randint(5, 5000, (16, 40), generator=rng)
     labels = torch.where(torch.rand(16, 40, generator=rng) < 0.15, ids, -100)
     ids[labels != -100] = tokenizer.mask_id
 
     def loss(width: int, at_padding: int, label: int) -> float:
-        padded_ids, padded_labels = torch.full((16, width), at_padding), torch.full((16, width), label)
+        padded_ids = torch.full((16, width), at_padding)
+        padded_labels = torch.full((16, width), label)
         padded_ids[:, :40], padded_labels[:, :40] = ids, labels
         mask = (torch.arange(width) < 40).long().expand(16, width)
         with torch.inference_mode():

@@ -42,7 +42,8 @@ def test_names_and_bits_are_those_of_the_model_garden(golden, tmp_path, theirs, 
         source = golden / "tf2" / theirs
     report = convert(source, tmp_path / "out", to="tf2", **options)
     assert report.tensors
-    ours, expected = TensorBundle.open(tmp_path / "out"), TensorBundle.open(golden / "tf2" / theirs)
+    ours = TensorBundle.open(tmp_path / "out")
+    expected = TensorBundle.open(golden / "tf2" / theirs)
     renamed = {key.replace("model/", "encoder/", 1) if "e_eq_h" in theirs else key: key for key in expected.names}
     assert set(ours.names) == set(renamed)
     for key in ours.names:

@@ -60,7 +60,9 @@ def test_ranges_of_wiki_and_json(tmp_path_factory, documents, width):
 def check_ranges(path: Path, format: str, width: int) -> None:
     *all_documents, faulty = documents_of(path, format)
     size = path.stat().st_size
-    documents, faults, lines = [], [], 0
+    documents = []
+    faults = []
+    lines = 0
     for start in range(0, size, width):
         end = start + width if start + width < size else None
         file = DocumentFile(find_inputs([path])[0], BuildSettings(format), "strict", start, end, lines + 1)

@@ -50,7 +50,8 @@ def test_every_format_in_every_packing(tmp_path, name, packing):
         "wiki_00": (WIKI.encode(), ["First paragraph. It goes on.\nSecond one.", ""]),
     }
     if name == "a.parquet":
-        data, expected = parquet_bytes(["One.\nTwo.", None, "Three."]), ["One.\nTwo.", "", "Three."]
+        data = parquet_bytes(["One.\nTwo.", None, "Three."])
+        expected = ["One.\nTwo.", "", "Three."]
     else:
         data, expected = content.get(name, content["a.txt"])
     file = tmp_path / (name if name.startswith("packed") else name + packing)

@@ -83,7 +83,9 @@ def test_an_interrupted_upload_goes_on(text, tmp_path, memory, monkeypatch, call
     if overwrite:
         build_store([text], URL, WordTokenizer(), BuildSettings(shard_tokens=100))
     kind = type(memory)
-    original, remaining_files, puts = getattr(kind, call), 0, []
+    original = getattr(kind, call)
+    remaining_files = 0
+    puts = []
     put_file = kind.put_file
 
     def dying(self, *arguments, **options):

@@ -117,7 +117,8 @@ def test_shapes_that_do_not_fit_are_named(model_class):
 
 
 def test_outputs_are_dictionaries_that_can_be_rebuilt():
-    model, inputs = tiny(AlbertForQuestionAnswering), inputs_for(AlbertForQuestionAnswering)
+    model = tiny(AlbertForQuestionAnswering)
+    inputs = inputs_for(AlbertForQuestionAnswering)
     output = model(**inputs)
     assert isinstance(output, dict)
     assert output.loss is None

@@ -102,11 +102,10 @@ def their_segments(golden: dict, epochs: int, length: int) -> dict[str, tuple[fl
         "segment_b_length",
     ):  # fmt: skip
         statistics[name] = of(golden[name])
-    shares, share = golden["segment_a_share"], golden["segment_a_share"]["same_document_full_target"]
-    statistics["segment_a_share"], statistics["segment_a_share_same_document_full"] = (
-        of(shares["mean"]),
-        of(share["mean"]),
-    )
+    shares = golden["segment_a_share"]
+    share = golden["segment_a_share"]["same_document_full_target"]
+    statistics["segment_a_share"] = of(shares["mean"])
+    statistics["segment_a_share_same_document_full"] = of(share["mean"])
     for name in ("full_target", "short_target"):
         statistics |= {
             f"{name} {key}": of(value) for key, value in golden["by_target"][name].items() if key != "instances"

@@ -23,10 +23,9 @@ def test_samples_come_from_where_they_say(inspection, novels):
     for sample in inspection.samples:
         pieces = list(sample.pieces)
         for entry in sample.masked:
-            fate, visible_piece = entry["fate"], pieces[entry["position"]]
-            assert fate == (
-                "kept" if visible_piece == entry["original"] else "mask" if visible_piece == "[MASK]" else "random"
-            )
+            visible_piece = pieces[entry["position"]]
+            fates = {entry["original"]: "kept", "[MASK]": "mask"}
+            assert entry["fate"] == fates.get(visible_piece, "random")
             pieces[entry["position"]] = entry["original"]
         boundary = sample.segment_ids.index(1)
         for segment, begin, end in zip(sample.segments, (1, boundary), (boundary - 1, len(pieces) - 1), strict=True):

@@ -214,7 +214,8 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
         data = tmp_path / "records"
         export_records(store, data, ExportSettings(length=32, dupe_factor=1, files=3))
     else:
-        data, settings = store.folder, replace(settings, mask_units="pieces", initial_weights="text")
+        data = store.folder
+        settings = replace(settings, mask_units="pieces", initial_weights="text")
     settings.save(tmp_path / "settings.toml")
 
     def start(name):

@@ -92,7 +92,8 @@ def test_heads_look_at_their_neighbours(store, settings):
     for head, offset in enumerate((-1, 1)):
         inner = torch.arange(2, 11)
         assert (shares[head].argmax(1)[inner] == inner + offset).all()
-    first, second = (of_head[0, 1:7].sum() for of_head in shares), (of_head[0, 7:].sum() for of_head in shares)
+    first = (of_head[0, 1:7].sum() for of_head in shares)
+    second = (of_head[0, 7:].sum() for of_head in shares)
     assert [a > 5 * b for a, b in zip(first, second, strict=True)] == [True, False]  # of [CLS]: a head a segment
     assert shares[1, 0, 7:].sum() > 5 * shares[1, 0, 1:7].sum()
 

@@ -24,7 +24,8 @@ def alone(tiny_tokenizer, tmp_path):
 
 
 def test_ids_and_segments_are_ours(alone):
-    expected, wrong = AlbertTokenizer.from_pretrained(alone), transformers.AutoTokenizer.from_pretrained(alone)
+    expected = AlbertTokenizer.from_pretrained(alone)
+    wrong = transformers.AutoTokenizer.from_pretrained(alone)
     wrong.padding_side = "left"
     for inputs in (alone, str(alone), wrong):
         fixed = albertkit.fix_tokenizer(inputs)

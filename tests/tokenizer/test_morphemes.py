@@ -222,7 +222,8 @@ def test_real_text_is_read_as_by_sentencepiece(golden, real_lines, tmp_path, mod
     from tokenizers import Tokenizer
 
     content = (golden / "korean" / f"{model}.model").read_bytes()
-    tokenizer, truth = SentencePieceTokenizer(content, rule), sentencepiece.SentencePieceProcessor(model_proto=content)
+    tokenizer = SentencePieceTokenizer(content, rule)
+    truth = sentencepiece.SentencePieceProcessor(model_proto=content)
     tokenizer.save_pretrained(tmp_path)
     theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     lines = real_lines

@@ -63,7 +63,8 @@ def write(folder: Path, pieces: list[str], settings: dict | None, name: str = "v
 def test_transformers(name, texts, pieces, tmp_path):
     transformers = pytest.importorskip("transformers")
     folder = write(tmp_path / name, pieces, SETTINGS[name])
-    ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.BertTokenizer.from_pretrained(folder)
+    ours = AlbertTokenizer.from_pretrained(folder)
+    theirs = transformers.BertTokenizer.from_pretrained(folder)
     assert isinstance(ours, WordPieceTokenizer)
     assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 100, 101, 102, 103)
     assert ours.vocab_size == len(pieces) == len(theirs)
@@ -159,7 +160,8 @@ def test_batches(texts, pieces, monkeypatch):
     mixed += ["".join(map(chr, draw.choices(range(0x3000), k=30))) for _ in range(500)]
     for flags in ((True, True, True), (True, False, True), (False, True, True), (False, False, False)):
         rules = BertRules(*flags)
-        tokenizer, without = WordPieceTokenizer(pieces, rules), WordPieceTokenizer(pieces, rules)
+        tokenizer = WordPieceTokenizer(pieces, rules)
+        without = WordPieceTokenizer(pieces, rules)
         tokenizer.start_engine()
         for sample in (texts, mixed, ["x" * 100, "x" * 101, "x" * 5000, "", "中" * 3000], []):
             expected = [tokenizer.encode(text) for text in sample]

@@ -66,7 +66,8 @@ def test_model(folder):
     final = folder / "run" / "final"
     assert {"vocab.txt", "tokenizer.json", "tokenizer_config.json"} <= {file.name for file in final.iterdir()}
     assert not (final / "spiece.model").exists()
-    tokenizer, model = AlbertTokenizer.from_pretrained(final), AlbertForPreTraining.from_pretrained(final)
+    tokenizer = AlbertTokenizer.from_pretrained(final)
+    model = AlbertForPreTraining.from_pretrained(final)
     TokenStore.open(folder / "store").check_tokenizer(tokenizer)
     special = (model.config.pad_token_id, model.config.bos_token_id, model.config.eos_token_id)
     assert special == (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id) != (0, 2, 3)

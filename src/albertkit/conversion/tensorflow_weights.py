@@ -86,7 +86,8 @@ def variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> tuple[list
                 at = (f"layer_with_weights-{number}", *path.split("/"))
                 placements.append((name, ("encoder", *at), (("model", "encoder_network", *at),) if pretrainer else ()))
     if pretrainer:
-        # The head stores the table of words; that of the encoder is a second path to it.
+        # The head stores the table of words; that of the encoder is a second path to it. With two variables TensorFlow itself
+        # fails, because a node of the graph binds one object.
         words, at_words, more_paths = placements[0]
         placements[0] = (
             words,

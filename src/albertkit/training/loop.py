@@ -459,7 +459,8 @@ def train(
             wants_plan = world.is_main and pace.wants_plan(state.step)
             counts, all_tokens, planning = _count_targets(objective, micro_batches, world, wants_plan)
             for number, batch in enumerate(micro_batches):
-                # Dropout depends on the place in the run alone, so a resumed run draws the same. torch takes 63 bits.
+                # Dropout depends on the place in the run alone, so a resumed run draws the same. torch takes 63 bits: without
+                # the modulo it refused seeds above 277,000, such as dates.
                 among = number * world.size + world.rank
                 turn, process = divmod(among, settings.processes or world.size)
                 dropout_seed = ((settings.seed * 1_000_003 + state.step) * 1_009 + turn) * 65_537 + process
@@ -554,11 +555,8 @@ def _count_targets(
             counts[name] = counts.get(name, 0) + count
     num_tokens = sum(batch.num_tokens for batch in micro_batches)
     tokens, flags, *totals = world.totals([num_tokens, float(flag), *counts.values()])
-    return (
-        {name: t.clamp(min=1) if isinstance(t, Tensor) else max(t, 1) for name, t in zip(counts, totals, strict=True)},
-        tokens,
-        flags,
-    )
+    at_least_one = [total.clamp(min=1) if isinstance(total, Tensor) else max(total, 1) for total in totals]
+    return dict(zip(counts, at_least_one, strict=True)), tokens, flags
 
 
 def _pace(settings: LoopSettings, state: TrainingState) -> TrainingProgress:

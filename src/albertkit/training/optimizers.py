@@ -134,6 +134,7 @@ class DecoupledAdam(torch.optim.Optimizer):
         if not group["bias_correction"]:
             update = _NO_BIAS_LEFT
         elif not self.trust_ratio:
+            # With torch's own form the Model Garden's weights are missed by 2.6e-2 after seven updates with small gradients.
             eps /= (1 - beta2**update) ** 0.5
         steps = torch.full((len(parameters),), float(update - 1), device=parameters[0].device)  # the kernel adds 1
         adamw(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
@@ -63,6 +64,8 @@ class World:
         if self.size == 1:
             return float(flag)
         parameters = list(parameters)
+        # One flat buffer, no DistributedDataParallel: the gradient of a shared layer is complete only at the end of the backward
+        # pass, so there is nothing to overlap. The flags keep a parameter without any gradient from being decayed.
         has_gradient = self.to_device([flag, *(p.grad is not None for p in parameters)], torch.float32)
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = self.sum(torch.cat([*(g.detach().reshape(-1) for g in gradients), has_gradient]))
@@ -89,8 +92,10 @@ class World:
         """Return numbers of the device, of any shape, and of the host, as one list on the host: one transfer."""
         tensors = [value.double().flatten() for value in values if isinstance(value, Tensor)]
         transferred = iter(torch.cat(tensors).tolist() if tensors else ())
-        lists = ([next(transferred) for _ in range(v.numel())] if isinstance(v, Tensor) else [v] for v in values)
-        return [number for numbers in lists for number in numbers]
+        numbers: list[float] = []
+        for value in values:
+            numbers += islice(transferred, value.numel()) if isinstance(value, Tensor) else [value]
+        return numbers
 
     def to_device(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
         """Put numbers of the host on the device; neither waits for the other."""
@@ -197,6 +202,8 @@ def fresh_store(rank: int, size: int, timeout: timedelta) -> Store | None:
 
 def meet(store: Store, rank: int, size: int, timeout: timedelta) -> str:
     """Agree on a name for this start with the other processes, whatever earlier starts left in the store they share."""
+    # The agent of torch 2.13 keeps one store for all starts: without a name, new processes read the addresses of dead ones, and
+    # the first attempt after a restart often died in connectFullMesh. The count of restarts is no name, each machine has its own.
     own_name = uuid.uuid4().hex
     if rank:
         store.set(f"albertkit/hello/{rank}", own_name)

@@ -125,6 +125,8 @@ class RowMaker:
                     continue
                 if known_ids:
                     rows[index] = self._old_VE[known_ids].mean(0)
+        # English model, 8,000 Korean tokens, masked-LM loss before any update (frequencies alone 7.56): subword mean 8.065,
+        # co-occurrence in Korean text 7.615, in Korean and English text 7.521.
         if how == "cooccurrence":
             vectors = self._cooccurrence_rows(texts)
             occurring = vectors.any(1)

@@ -83,7 +83,8 @@ def test_values_are_those_that_the_outputs_come_from(golden):
     """The pooler and the masked-LM bias of the golden model, from its own outputs."""
     bundle = TensorBundle.open(golden / "tf1/pretrain_a")
     outputs = np.load(golden / "tf1/pretrain_a/outputs.npz")
-    kernel, bias = bundle.read("bert/pooler/dense/kernel"), bundle.read("bert/pooler/dense/bias")
+    kernel = bundle.read("bert/pooler/dense/kernel")
+    bias = bundle.read("bert/pooler/dense/bias")
     first = outputs["sequence_output"][:, 0]
     np.testing.assert_allclose(np.tanh(first @ kernel + bias), outputs["pooled_output"], atol=1e-5)
     assert abs(np.tanh(first @ (kernel + np.eye(32) * 1e-3) + bias) - outputs["pooled_output"]).max() > 1e-5

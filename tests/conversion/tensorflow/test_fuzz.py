@@ -221,7 +221,8 @@ def read_everything(path: Path) -> int:
 def attack(source: TensorBundle, variants: range, folder: Path) -> None:
     """Try that many variants of a checkpoint."""
     path, suffix = folder / "x", ".data-00000-of-00001"
-    index, data = Path(f"{source.prefix}.index").read_bytes(), Path(source.prefix + suffix).read_bytes()
+    index = Path(f"{source.prefix}.index").read_bytes()
+    data = Path(source.prefix + suffix).read_bytes()
     noticed = good = 0
     tracemalloc.start()
     try:

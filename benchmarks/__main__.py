@@ -39,8 +39,8 @@ OTHERS = {
     "start": "first_output:start",
     "memory": "memory:memory",
 }
-for name, place in {**ROWS, **OTHERS}.items():
-    app.command(f"benchmarks.{place}", name=name)
+for name, attribute_path in {**ROWS, **OTHERS}.items():
+    app.command(f"benchmarks.{attribute_path}", name=name)
 
 
 def main(arguments: Sequence[str]) -> None:

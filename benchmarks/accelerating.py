@@ -49,9 +49,9 @@ def accelerate(*, text: Text = TEXT, sentences: int = 256, timing: Timing = TIMI
     with text.open(1.0) as inputs, using_threads(timing.threads), scratch_folder() as scratch:
         torch.manual_seed(0)
         ours, tokenizer = AlbertModel(config).eval(), inputs.open_tokenizer(config.vocab_size)
-        there = [p for p in WANTED if load_engine(ours, p).precision == p]
-        theirs = {name: make_theirs(ours).eval() for name in (UNTOUCHED, *there)}
-        for name in there:
+        supported = [p for p in WANTED if load_engine(ours, p).precision == p]
+        theirs = {name: make_theirs(ours).eval() for name in (UNTOUCHED, *supported)}
+        for name in supported:
             accelerated(theirs[name], name)
         longest = config.max_position_embeddings
         ids = torch.from_numpy(np.random.default_rng(0).integers(5, config.vocab_size, (1, min(LENGTH, longest))))
@@ -68,7 +68,7 @@ def accelerate(*, text: Text = TEXT, sentences: int = 256, timing: Timing = TIMI
             yield from _rows(f"{title}, {size_of(config)}", "batches/s", 1.0, runs, timing.rounds or 7, CALLS)
         SentenceEncoder(ours, tokenizer).save_pretrained(scratch / "encoder")
         texts = inputs.lines_evenly(sentences)
-        encoders = {name: _sentence_transformer(scratch / "encoder", name) for name in (UNTOUCHED, *there)}
+        encoders = {name: _sentence_transformer(scratch / "encoder", name) for name in (UNTOUCHED, *supported)}
         runs = {name: partial(encoder.encode, texts, show_progress_bar=False) for name, encoder in encoders.items()}
         title = f"SentenceTransformer.encode, {len(texts)} sentences, {size_of(config)}"
         yield from _rows(title, "sentences/s", float(len(texts)), runs, timing.rounds or 3)
@@ -106,10 +106,10 @@ def _rows(
     packages = versions("torch", "transformers", "sentence-transformers")
     rows, _ = measure(f"{title}, accelerated in {{}}", unit, contenders, [untouched], rounds, versions=packages)
     for name, row in rows.items():
-        found = runs[name]()
-        difference = float(np.abs(found - reference).max())
-        norms = np.linalg.norm(found, axis=-1) * np.linalg.norm(reference, axis=-1)
-        cosine = float(((found * reference).sum(-1) / norms).min())
+        actual = runs[name]()
+        difference = float(np.abs(actual - reference).max())
+        norms = np.linalg.norm(actual, axis=-1) * np.linalg.norm(reference, axis=-1)
+        cosine = float(((actual * reference).sum(-1) / norms).min())
         row.equal = difference <= LARGEST_DIFFERENCE if name == "fp32" else cosine >= LOWEST_COSINE[name]
         row.compared = (
             f"states of the untouched object: largest difference {difference:.2g}, lowest cosine {cosine:.5f}"

@@ -81,7 +81,7 @@ class Trained:
 
     def loss_after(self, seconds: float) -> float:
         """Return the dev loss of the last evaluation within so many seconds, NaN if there was none."""
-        return next((loss for _, taken, loss in reversed(self.curve) if taken <= seconds * 1.001), float("nan"))
+        return next((loss for _, elapsed, loss in reversed(self.curve) if elapsed <= seconds * 1.001), float("nan"))
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, those of bert.json."""
-        return {"models": [dataclasses.asdict(one) for one in self.models], **self.facts}
+        return {"models": [dataclasses.asdict(model) for model in self.models], **self.facts}
 
     def print(self) -> None:
         """Print a table for the terminal."""
@@ -139,22 +139,26 @@ def configurations(vocab_size: int, hidden_size: int, layers: int, length: int) 
     """Return the three models: an ALBERT, a BERT of its width, and the widest BERT without more parameters."""
     sizes: dict[str, Any] = {"vocab_size": vocab_size, "num_hidden_layers": layers, "max_position_embeddings": length}
 
-    def of_width(width: int, **others: Any) -> AlbertConfig:
-        own: dict[str, Any] = {
+    def of_width(width: int, **changes: Any) -> AlbertConfig:
+        fields: dict[str, Any] = {
             "hidden_size": width,
             "intermediate_size": 4 * width,
             "num_attention_heads": width // HEAD_SIZE,
         }
-        return AlbertConfig(**sizes, **own, initializer_range=0.04, **others)
+        return AlbertConfig(**sizes, **fields, initializer_range=0.04, **changes)
 
     def bert(width: int) -> AlbertConfig:
         return of_width(width, embedding_size=width, num_hidden_groups=layers, parameter_sharing="none")
 
     albert = of_width(hidden_size, embedding_size=min(128, hidden_size))
-    most = albert.num_parameters(heads=True)
-    widths = [w for w in range(HEAD_SIZE, hidden_size + 1, HEAD_SIZE) if bert(w).num_parameters(heads=True) <= most]
+    max_parameters = albert.num_parameters(heads=True)
+    widths = [
+        w for w in range(HEAD_SIZE, hidden_size + 1, HEAD_SIZE) if bert(w).num_parameters(heads=True) <= max_parameters
+    ]
     if not widths:
-        raise SystemExit(f"no BERT of {layers} layers has at most {most:,} parameters: use a larger --hidden-size")
+        raise SystemExit(
+            f"no BERT of {layers} layers has at most {max_parameters:,} parameters: use a larger --hidden-size"
+        )
     return {"ALBERT": albert, "BERT, as wide": bert(hidden_size), "BERT, as many parameters": bert(widths[-1])}
 
 
@@ -184,13 +188,13 @@ def compare_with_bert(
         runs[name] = dataclasses.replace(settings, config=folder / "config.json")
     timed = _timed(store, runs, rounds)
     trained = []
-    for name, own in runs.items():
-        assert own.config is not None
-        run = own.config.parent / "run"
-        if pretrain(store, run, own, resume=(run / "run.toml").exists()).model is None:
+    for name, own_run in runs.items():
+        assert own_run.config is not None
+        run = own_run.config.parent / "run"
+        if pretrain(store, run, own_run, resume=(run / "run.toml").exists()).model is None:
             raise KeyboardInterrupt  # a signal; what there is is kept
         scores = _fine_tuned(task, run / "final", data, run.parent / "task") if task and data else {}
-        trained.append(_describe(name, own, run, store, timed[name], scores))
+        trained.append(_describe(name, own_run, run, store, timed[name], scores))
     facts = {"text": inputs.text_name, "documents": store.num_documents, "tokens": store.num_tokens, "steps": steps}
     comparison = Comparison(trained, {**facts, "versions": versions("torch")}, task)
     with suppress(ImportError):  # without matplotlib the table and bert.json say the same
@@ -216,8 +220,8 @@ def _timed(store: TokenStore, runs: dict[str, PretrainSettings], rounds: int) ->
         progress(f"timing updates, round {number + 1} of {rounds}")
         for name, settings in runs.items():
             measured[name].append(estimate(store, settings=settings))
-    seconds = {name: median(one.seconds_per_step for one in several) for name, several in measured.items()}
-    return {name: dataclasses.replace(several[0], seconds_per_step=seconds[name]) for name, several in measured.items()}
+    seconds = {name: median(turn.seconds_per_step for turn in turns) for name, turns in measured.items()}
+    return {name: dataclasses.replace(turns[0], seconds_per_step=seconds[name]) for name, turns in measured.items()}
 
 
 def _describe(
@@ -226,9 +230,9 @@ def _describe(
     model = AlbertForPreTraining.from_pretrained(run / "final")
     held_out = store.held_out(settings.held_out, settings.seed)
     # As many documents that were trained on, chosen by another seed.
-    others = store.held_out(settings.held_out, settings.seed + 1)
-    seen = [other & ~own for other, own in zip(others, held_out, strict=True)]
-    train, dev = (_scored(model, store, settings, documents) for documents in (seen, held_out))
+    other_documents = store.held_out(settings.held_out, settings.seed + 1)
+    trained_documents = [other_part & ~own_part for other_part, own_part in zip(other_documents, held_out, strict=True)]
+    train, dev = (_scored(model, store, settings, documents) for documents in (trained_documents, held_out))
     steps, losses = read_metrics(run).series("eval", "masked_lm_loss")
     assert train.masked_lm_loss is not None
     assert dev.masked_lm_loss is not None
@@ -267,26 +271,26 @@ def _fine_tuned(task: str, model: Path, data: Path, out: Path) -> dict[str, floa
 def as_table(trained: list[Trained], task: str | None = None) -> list[list[str]]:
     """Return rows of text, the heading first, one column a model."""
     # The slowest model's last evaluation that all had time for.
-    seconds = min(one.curve[-1][1] for one in trained)
+    seconds = min(model.curve[-1][1] for model in trained)
     rows = [
-        ["", *(one.name for one in trained)],
-        ["width", *(f"{one.hidden_size:,}" for one in trained)],
-        ["parameters", *(f"{one.parameters / 1e6:.2f} M" for one in trained)],
-        ["memory of training", *(f"{one.memory_mb:,.0f} MB" for one in trained)],
-        ["an update", *(f"{1000 * one.seconds_per_step:,.0f} ms" for one in trained)],
-        ["masked-LM loss, held-out text", *(f"{one.dev_loss:.3f}" for one in trained)],
-        ["masked-LM loss, training text", *(f"{one.train_loss:.3f}" for one in trained)],
-        ["gap", *(f"{one.dev_loss - one.train_loss:+.3f}" for one in trained)],
-        [f"held-out loss after {seconds:,.0f} s", *(f"{one.loss_after(seconds):.3f}" for one in trained)],
-        ["sentence order, held-out text", *(f"{one.pair_accuracy:.1%} ({_range(one)})" for one in trained)],
+        ["", *(model.name for model in trained)],
+        ["width", *(f"{model.hidden_size:,}" for model in trained)],
+        ["parameters", *(f"{model.parameters / 1e6:.2f} M" for model in trained)],
+        ["memory of training", *(f"{model.memory_mb:,.0f} MB" for model in trained)],
+        ["an update", *(f"{1000 * model.seconds_per_step:,.0f} ms" for model in trained)],
+        ["masked-LM loss, held-out text", *(f"{model.dev_loss:.3f}" for model in trained)],
+        ["masked-LM loss, training text", *(f"{model.train_loss:.3f}" for model in trained)],
+        ["gap", *(f"{model.dev_loss - model.train_loss:+.3f}" for model in trained)],
+        [f"held-out loss after {seconds:,.0f} s", *(f"{model.loss_after(seconds):.3f}" for model in trained)],
+        ["sentence order, held-out text", *(f"{model.pair_accuracy:.1%} ({_range(model)})" for model in trained)],
     ]
     for split in trained[0].task:
-        rows.append([f"{task}, {split}", *(f"{one.task[split]:.3f}" for one in trained)])
+        rows.append([f"{task}, {split}", *(f"{model.task[split]:.3f}" for model in trained)])
     return rows
 
 
-def _range(one: Trained) -> str:
-    return "{:.1%} to {:.1%}".format(*one.pair_interval)
+def _range(model: Trained) -> str:
+    return "{:.1%} to {:.1%}".format(*model.pair_interval)
 
 
 def plot(trained: list[Trained], file: Path) -> None:
@@ -294,18 +298,18 @@ def plot(trained: list[Trained], file: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 3.8), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    for one, colour in zip(trained, (TRAIN, EVALUATION, BASELINE), strict=True):
-        steps, seconds, losses = zip(*one.curve, strict=True)
-        label = f"{one.name} ({one.parameters / 1e6:.1f} M)"
-        left.plot([step * SETTINGS.batch_tokens / 1e6 for step in steps], losses, color=colour, label=label)
-        right.plot(seconds, losses, color=colour)
-        left.plot(steps[-1] * SETTINGS.batch_tokens / 1e6, one.train_loss, "o", color=colour, fillstyle="none")
-    left.plot([], [], "o", color=MUTED, fillstyle="none", label="training text, at the end")
-    left.set(xlabel="millions of tokens", ylabel="masked-LM loss on held-out text (nats)")
-    right.set(xlabel="seconds of updates")
-    left.legend(frameon=False, fontsize=8)
-    for axis in (left, right):
+    by_steps, by_seconds = figure.subplots(1, 2, sharey=True)
+    for model, colour in zip(trained, (TRAIN, EVALUATION, BASELINE), strict=True):
+        steps, seconds, losses = zip(*model.curve, strict=True)
+        label = f"{model.name} ({model.parameters / 1e6:.1f} M)"
+        by_steps.plot([step * SETTINGS.batch_tokens / 1e6 for step in steps], losses, color=colour, label=label)
+        by_seconds.plot(seconds, losses, color=colour)
+        by_steps.plot(steps[-1] * SETTINGS.batch_tokens / 1e6, model.train_loss, "o", color=colour, fillstyle="none")
+    by_steps.plot([], [], "o", color=MUTED, fillstyle="none", label="training text, at the end")
+    by_steps.set(xlabel="millions of tokens", ylabel="masked-LM loss on held-out text (nats)")
+    by_seconds.set(xlabel="seconds of updates")
+    by_steps.legend(frameon=False, fontsize=8)
+    for axis in (by_steps, by_seconds):
         axis.grid(color=GRID)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)

@@ -82,8 +82,8 @@ def _rows(config: AlbertConfig, visual_tokens: int, words: int, rounds: int) -> 
     model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=WIDTH).put_into(config)).eval()
     model.predictions.bias.data[IDS.end] = -1e4
     visual = torch.randn(1, visual_tokens, WIDTH)
-    again = partial(from_everything, model, visual, words)
-    peers = [Contender(SWINBERT, again, 1.0)]
+    recompute = partial(from_everything, model, visual, words)
+    peers = [Contender(SWINBERT, recompute, 1.0)]
     if TRANSFORMERS.installed:
         peers.append(Contender(TRANSFORMERS.name, _transformers_again(config, visual_tokens, words), 1.0))
     dtypes = dict(reversed(precisions().items()))
@@ -92,12 +92,12 @@ def _rows(config: AlbertConfig, visual_tokens: int, words: int, rounds: int) -> 
     title = f"caption of {words} words, {visual_tokens} visual tokens, ours in {{}}"
     fields: dict[str, Any] = dict(note=NOTE, missing=TRANSFORMERS.missing, versions=versions("torch", "transformers"))
     rows, _ = measure(title, "captions/s", contenders, peers, rounds, **fields)
-    wanted = again()
+    expected = recompute()
     for name, row in rows.items():
-        written = runs[name]()
-        row.equal = torch.equal(written, wanted) if name == "fp32" else None
-        same = float((written == wanted).float().mean())
-        row.compared = f"the words of SwinBERT's scheme in fp32: {same:.0%} the same"
+        caption = runs[name]()
+        row.equal = torch.equal(caption, expected) if name == "fp32" else None
+        share_equal = float((caption == expected).float().mean())
+        row.compared = f"the words of SwinBERT's scheme in fp32: {share_equal:.0%} the same"
         yield row
 
 
@@ -113,11 +113,11 @@ def from_cache(model: AlbertForImageCaptioning, visual: Tensor, words: int, dtyp
 def from_everything(model: AlbertForImageCaptioning, visual: Tensor, words: int) -> Tensor:
     """Return the same words as SwinBERT finds them: text so far, [MASK] and all visual tokens, encoded again for each word."""
     ids = torch.full((1, 1), IDS.start)
-    seen = torch.ones(1, visual.shape[1], dtype=torch.bool)
+    visible = torch.ones(1, visual.shape[1], dtype=torch.bool)
     for _ in range(words + 1):  # one more finds the end
-        read = torch.cat([ids, torch.full((1, 1), IDS.mask)], 1)
-        mask = caption_mask(torch.ones_like(read, dtype=torch.bool), seen)
-        hidden = model.albert(read, visual, mask)[0][:, read.shape[1] - 1]
+        masked_ids = torch.cat([ids, torch.full((1, 1), IDS.mask)], 1)
+        mask = caption_mask(torch.ones_like(masked_ids, dtype=torch.bool), visible)
+        hidden = model.albert(masked_ids, visual, mask)[0][:, masked_ids.shape[1] - 1]
         logits = model.predictions(hidden)
         logits[:, [IDS.start, IDS.mask, IDS.padding]] = -torch.inf
         ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], 1)
@@ -153,9 +153,9 @@ def _transformers_again(config: AlbertConfig, visual_tokens: int, words: int) ->
 
 
 def _encode_again(bert: torch.nn.Module, inputs: Tensor, visual_tokens: int, words: int) -> None:
-    seen = torch.ones(1, visual_tokens, dtype=torch.bool)
+    visible = torch.ones(1, visual_tokens, dtype=torch.bool)
     for length in range(2, words + 3):
-        mask = caption_mask(torch.ones(1, length, dtype=torch.bool), seen)
+        mask = caption_mask(torch.ones(1, length, dtype=torch.bool), visible)
         bert(inputs_embeds=inputs[:, : length + visual_tokens], attention_mask=mask)
 
 
@@ -171,13 +171,13 @@ def _training_row(albert: AlbertConfig, visual_tokens: int, batch_size: int, rou
     title = f"an update with {batch_size} of SwinBERT's examples, {visual_tokens} visual tokens"
     rows, _ = measure(title, "updates/s", {ALBERT: contenders[ALBERT]}, [contenders[BERT]], rounds)
     details = {name: update.sizes() for name, update in updates.items()}
-    said = [
+    descriptions = [
         f"{name}: {sizes['parameters'] / 1e6:.1f} M parameters, {sizes['state_mb']:,.0f} MB with gradients and moments, "
         f"{sizes['activations_mb']:,.0f} MB kept for the backward pass"
         for name, sizes in details.items()
     ]
     row = rows[ALBERT]
-    row.versions, row.note, row.details = versions("torch"), f"{'; '.join(said)}. {TRAIN_NOTE}", details
+    row.versions, row.note, row.details = versions("torch"), f"{'; '.join(descriptions)}. {TRAIN_NOTE}", details
     return row
 
 
@@ -190,13 +190,13 @@ class Update:
         self.model = AlbertForImageCaptioning(caption.put_into(config)).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
         text = torch.ones(batch_size, LENGTH, dtype=torch.bool)
-        places = torch.zeros(batch_size, LENGTH, dtype=torch.long)
-        places[:, :MASKED] = 1
+        masked = torch.zeros(batch_size, LENGTH, dtype=torch.long)
+        masked[:, :MASKED] = 1
         self.inputs: dict[str, Tensor] = {
             "input_ids": torch.randint(5, config.vocab_size, (batch_size, LENGTH)),
             "img_feats": torch.randn(batch_size, visual_tokens, WIDTH),
             "attention_mask": caption_mask(text, torch.ones(batch_size, visual_tokens, dtype=torch.bool))[:, 0].long(),
-            "masked_pos": places,
+            "masked_pos": masked,
             "masked_ids": torch.randint(5, config.vocab_size, (batch_size, MASKED)),
         }
 
@@ -207,17 +207,17 @@ class Update:
 
     def sizes(self) -> dict[str, float]:
         """Return parameters; MB of 10^6 bytes of them with gradients and moments; MB kept for the backward pass."""
-        kept: dict[int, int] = {}
+        saved: dict[int, int] = {}
 
         def note(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
-            kept[storage.data_ptr()] = storage.nbytes()
+            saved[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        own = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
+        parameter_pointers = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             loss = self.model(**self.inputs)[0]
         del loss
-        activations = sum(size for place, size in kept.items() if place not in own)
+        activations = sum(size for pointer, size in saved.items() if pointer not in parameter_pointers)
         count = self.model.num_parameters()
         return {"parameters": count, "state_mb": count * 4 * 4 / 1e6, "activations_mb": activations / 1e6}

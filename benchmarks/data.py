@@ -131,10 +131,10 @@ class Script:
             "do_lower_case": True,
         }
         if self.checkout:  # it asks for a vocabulary file even when it never reads one
-            own = {"spm_model_file": self.model, "vocab_file": self.model, "ngram": 3}
+            tokenizer_flags = {"spm_model_file": self.model, "vocab_file": self.model, "ngram": 3}
         else:
-            own = {"tokenization": "SentencePiece", "sp_model_file": self.model, "max_ngram_size": 3}
-        return [f"--{name}={value}" for name, value in {**common, **own}.items()]
+            tokenizer_flags = {"tokenization": "SentencePiece", "sp_model_file": self.model, "max_ngram_size": 3}
+        return [f"--{name}={value}" for name, value in {**common, **tokenizer_flags}.items()]
 
     def run(self) -> float:
         """Run it once; return the seconds of its own `main`, without starting Python and importing TensorFlow."""
@@ -257,19 +257,19 @@ def _sequences(store: TokenStore) -> list[dict[str, Any]]:
     tokens = np.concatenate([np.asarray(shard, dtype=np.int64) for shard in store.tokens])
     starts = np.asarray(tokenizer.word_starts())
     inner = LENGTH - 2
-    made = []
+    sequences = []
     for first in range(0, len(tokens) - inner + 1, inner):
         ids = tokens[first : first + inner]
         begins = 3 * np.arange(1, inner + 1) + starts[ids]  # a word start begins one after its neighbour's end
         spans = np.stack([begins, 3 * np.arange(2, inner + 2)], axis=1)
-        made.append(
+        sequences.append(
             {
                 "input_ids": [tokenizer.cls_id, *ids.tolist(), tokenizer.sep_id],
                 "special_tokens_mask": [1, *[0] * inner, 1],
                 "offset_mapping": [(0, 0), *map(tuple, spans.tolist()), (0, 0)],
             }
         )
-    return made
+    return sequences
 
 
 def _collators(folder: Path, store: TokenStore, shares: dict[str, float]) -> list[Contender]:
@@ -285,8 +285,8 @@ def _collators(folder: Path, store: TokenStore, shares: dict[str, float]) -> lis
             warnings.simplefilter("ignore")  # that it replaces everything by [MASK]; our note says so
             collator = DataCollatorForLanguageModeling(tokenizer, whole_word_mask=whole_words)
         name = f"transformers {'whole-word' if whole_words else 'token'} collator"
-        kept = [{k: v for k, v in one.items() if whole_words or k != "offset_mapping"} for one in sequences]
-        batches = [kept[first : first + BATCH] for first in range(0, len(kept), BATCH)]
+        rows = [{k: v for k, v in row.items() if whole_words or k != "offset_mapping"} for row in sequences]
+        batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
 
         def run(collator: Any = collator, batches: Sequence[Any] = batches) -> None:
             for batch in batches:
@@ -294,5 +294,5 @@ def _collators(folder: Path, store: TokenStore, shares: dict[str, float]) -> lis
 
         masked = [collator(batch)["labels"] != -100 for batch in batches]
         shares[name] = sum(int(m.sum()) for m in masked) / max(sum(m.numel() for m in masked), 1)
-        contenders.append(Contender(name, run, float(len(kept) * LENGTH)))
+        contenders.append(Contender(name, run, float(len(rows) * LENGTH)))
     return contenders

@@ -83,37 +83,38 @@ def open_encoder(model: Path | None, inputs: Inputs, timing: Timing, size: str =
 def _rows(encoder: SentenceEncoder, texts: list[str], peer: PeerProcess, rounds: int) -> Iterator[Row]:
     """Measure us in int8 and in bf16, fp32 in place of what this machine cannot do."""
     ours: dict[Precision, SentenceEncoder] = {}
-    wanted: tuple[Precision, ...] = ("int8", "bf16")
-    for precision in wanted:
-        own = copy.deepcopy(encoder)  # an encoder keeps one engine
-        ours.setdefault(own.engine(precision).precision, own)
+    precisions: tuple[Precision, ...] = ("int8", "bf16")
+    for precision in precisions:
+        own_encoder = copy.deepcopy(encoder)  # an encoder keeps one engine
+        ours.setdefault(own_encoder.engine(precision).precision, own_encoder)
     count = float(len(texts))
     contenders: dict[str, Contender] = {
-        n: Contender(f"albertkit {n}", partial(own.encode, texts, precision=n), count) for n, own in ours.items()
+        n: Contender(f"albertkit {n}", partial(own_encoder.encode, texts, precision=n), count)
+        for n, own_encoder in ours.items()
     }
     peers = [Contender(name, partial(peer.seconds, name), count) for name in peer.ready]
     vectors = {name: peer.array(name) for name in peer.ready}
     reference = vectors.get(DEFAULT, encoder.encode(texts, precision="fp32"))
-    found = {name: cosines(theirs, reference) for name, theirs in vectors.items()}
+    similarities = {name: cosines(theirs, reference) for name, theirs in vectors.items()}
     missing = peer.failed(f"{LIBRARY} ") if peer.about["library"] else {LIBRARY: INSTALL}
     packages = versions("torch", "numba", "sentencepiece") | peer.about["versions"]
     title = f"encode sentences, {size_of(encoder.config)}, ours in {{}}"
     rows, _ = measure(title, "sentences/s", contenders, peers, rounds, missing=missing, versions=packages)
     lengths = encoder.features(texts).lengths
-    for name, own in ours.items():
-        row, own_cosines = rows[name], cosines(own.encode(texts, precision=name), reference)
+    for name, own_encoder in ours.items():
+        row, own_cosines = rows[name], cosines(own_encoder.encode(texts, precision=name), reference)
         row.equal = own_cosines["min"] >= SAME
-        whose = LIBRARY if vectors else "our"
+        owner = LIBRARY if vectors else "our"
         compared = f"at least {own_cosines['min']:.5f}, mean {own_cosines['mean']:.6f}; within {SAME}"
-        row.compared = f"cosine of every vector to the same text's in {whose} fp32: {compared}; everybody's in details"
-        row.note = "; ".join([NOTE, *own.engine(name).notes])
+        row.compared = f"cosine of every vector to the same text's in {owner} fp32: {compared}; everybody's in details"
+        row.note = "; ".join([NOTE, *own_encoder.engine(name).notes])
         row.details = {
             "sentences": len(texts),
             "mean_length": float(lengths.mean()),
             "longest": int(lengths.max()),
             "tokens_per_second": row.ours * float(lengths.mean()),
             "threads": torch.get_num_threads(),
-            "cosine": {"ours": own_cosines, **found},
+            "cosine": {"ours": own_cosines, **similarities},
         }
         yield row
 
@@ -121,5 +122,5 @@ def _rows(encoder: SentenceEncoder, texts: list[str], peer: PeerProcess, rounds:
 def cosines(vectors: np.ndarray, reference: np.ndarray) -> dict[str, float]:
     """Compare vectors [N, D] with a reference, one by one."""
     lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(reference, axis=1)
-    found = (vectors * reference).sum(1) / lengths
-    return {"min": float(found.min()), "mean": float(found.mean())}
+    similarities = (vectors * reference).sum(1) / lengths
+    return {"min": float(similarities.min()), "mean": float(similarities.mean())}

@@ -120,19 +120,19 @@ def _works(inputs: Inputs, data: Path | None, steps: int, config: AlbertConfig) 
     """Yield pairs of MRPC's length and single texts of SST-2's; without data neighbouring sentences, and single ones."""
     tokenizer = inputs.open_tokenizer(config.vocab_size, "google")
     lines = inputs.lines
-    for name, shown in TASKS.items():
+    for name, displayed_name in TASKS.items():
         task = official_task(name, length=MAX_LENGTH)
         if data is None:
             pairs = lines[1:] if name == "mrpc" else [None] * len(lines)
             rows = zip(lines, pairs, strict=False)
             examples = [TextExample(str(n), a, b, "01"[n % 2]) for n, (a, b) in enumerate(rows)]
-            shown = f"{'pairs of sentences' if name == 'mrpc' else 'sentences'} of the {inputs.text_name}"
+            displayed_name = f"{'pairs of sentences' if name == 'mrpc' else 'sentences'} of the {inputs.text_name}"
         else:
             examples = read_split(task, task.files(data)["train"], "train", BadRows("skip"))
-        wanted = BATCH_SIZE * steps
-        chosen = np.random.default_rng(0).choice(len(examples), wanted, replace=len(examples) < wanted)
+        num_examples = BATCH_SIZE * steps
+        chosen = np.random.default_rng(0).choice(len(examples), num_examples, replace=len(examples) < num_examples)
         features = task.features([examples[n] for n in chosen], tokenizer, labelled=True)
-        yield Work(shown, task, features), config.with_changes(**task.head())
+        yield Work(displayed_name, task, features), config.with_changes(**task.head())
 
 
 def _rows(work: Work, config: AlbertConfig, rounds: int, steps: int) -> Iterator[Row]:
@@ -203,13 +203,13 @@ def _same_logits(model: AlbertForSequenceClassification, theirs: Any, features: 
     """Compare logits and loss of the first examples; return `equal` and `compared`."""
     batch = features.batch(np.arange(BATCH_SIZE))
     logits = model.eval().packed_logits(batch.packed)
-    own = float(model.task_loss(logits, batch.per_sequence["labels"]).mean())
-    other = theirs.eval()(**pad(examples_of(features)[:BATCH_SIZE], MAX_LENGTH))
-    difference, loss = float((logits - other.logits).abs().max()), float(other.loss)
+    own_loss = float(model.task_loss(logits, batch.per_sequence["labels"]).mean())
+    their_output = theirs.eval()(**pad(examples_of(features)[:BATCH_SIZE], MAX_LENGTH))
+    difference, loss = float((logits - their_output.logits).abs().max()), float(their_output.loss)
     return {
-        "equal": difference <= TOLERANCE and abs(own - loss) <= TOLERANCE,
+        "equal": difference <= TOLERANCE and abs(own_loss - loss) <= TOLERANCE,
         "compared": f"the first {BATCH_SIZE} examples with the same weights in fp32: logits differ by at most {difference:.1e}; "
-        f"loss ours {own:.6f}, transformers' {loss:.6f}; within {TOLERANCE}",
+        f"loss ours {own_loss:.6f}, transformers' {loss:.6f}; within {TOLERANCE}",
     }
 
 
@@ -313,8 +313,8 @@ def _train_theirs(model: Any, examples: list[Example], order: np.ndarray, dev: F
     class Epsilon(transformers.TrainerCallback):
         """Keras's, and ours, is added to the root of the uncorrected moment."""
 
-        def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-            for group in others["optimizer"].param_groups:
+        def on_step_begin(self, args: Any, state: Any, control: Any, **arguments: Any) -> None:
+            for group in arguments["optimizer"].param_groups:
                 group["eps"] = EPS / (1 - BETA2 ** (state.global_step + 1)) ** 0.5
 
     with scratch_folder() as scratch:

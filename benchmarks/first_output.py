@@ -103,16 +103,16 @@ def run(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:
     )
     assert process.stdout is not None
     select.select([process.stdout], [], [])
-    first, said = time.perf_counter() - began, b""
+    first, output = time.perf_counter() - began, b""
     while part := os.read(process.stdout.fileno(), 1 << 16):
-        said += part
-        if command[0] == "serve" and LISTENING.encode() in said:
+        output += part
+        if command[0] == "serve" and LISTENING.encode() in output:
             process.send_signal(signal.SIGTERM)
             break
     ended = time.perf_counter() - began
     process.communicate()
     if process.returncode not in (0, 1, 128 + signal.SIGTERM):  # 1: a small random model is not the same in int8
-        raise SystemExit(f"{' '.join(command)}: {said.decode(errors='replace')}")
+        raise SystemExit(f"{' '.join(command)}: {output.decode(errors='replace')}")
     return first, ended
 
 

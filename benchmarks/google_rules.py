@@ -23,16 +23,16 @@ def pieces(processor: Any, text: str) -> list[str]:
         processor: A `sentencepiece.SentencePieceProcessor`.
         text: Untouched text.
     """
-    found: list[str] = []
+    result: list[str] = []
     for piece in processor.EncodeAsPieces(preprocess(text)):
         if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
-            again = processor.EncodeAsPieces(piece[:-1].replace("▁", ""))
-            if piece[0] != "▁" and again[0][0] == "▁":  # the dummy prefix added a word start that was not there
-                again = again[1:] if len(again[0]) == 1 else [again[0][1:], *again[1:]]
-            found += [*again, piece[-1]]
+            subpieces = processor.EncodeAsPieces(piece[:-1].replace("▁", ""))
+            if piece[0] != "▁" and subpieces[0][0] == "▁":  # the dummy prefix added a word start that was not there
+                subpieces = subpieces[1:] if len(subpieces[0]) == 1 else [subpieces[0][1:], *subpieces[1:]]
+            result += [*subpieces, piece[-1]]
         else:
-            found.append(piece)
-    return found
+            result.append(piece)
+    return result
 
 
 def ids(processor: Any, text: str) -> list[int]:

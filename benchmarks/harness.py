@@ -118,15 +118,15 @@ class Row:
 
     def cells(self) -> list[tuple[str, str, str, str, str]]:
         """Return the cells of a table: who, median, best round, spread, ours over theirs."""
-        found = []
+        cells = []
         for label, value in {"ours": self.ours, **self.peers}.items():
             best, spread = number_text(self.best[label]), f"{self.spread[label]:.0%}"
             name, ratio = ("albertkit", "") if label == "ours" else (label, f"{self.ratio[label]:.2f}x")
-            found.append((name, number_text(value), best, spread, ratio))
+            cells.append((name, number_text(value), best, spread, ratio))
         if self.peak is not None:
             reached = f"{self.ours / self.peak:.0%} reached"
-            found.append(("machine's measured peak", number_text(self.peak), "", "", reached))
-        return found
+            cells.append(("machine's measured peak", number_text(self.peak), "", "", reached))
+        return cells
 
     def print(self) -> None:
         """Print a table for the terminal."""
@@ -173,16 +173,16 @@ def interleave(
             if number == 0 and not contender.warm_up:
                 continue
             start = clock()
-            own = contender.run()
-            taken = own if isinstance(own, float) else clock() - start
+            measured = contender.run()
+            elapsed = measured if isinstance(measured, float) else clock() - start
             if number:
-                seconds[contender.name].append(taken)
+                seconds[contender.name].append(elapsed)
         progress("warmed up" if number == 0 else f"round {number} of {rounds}")
     return seconds
 
 
 def compare(
-    row: str, unit: str, ours: Contender, peers: Sequence[Contender], seconds: dict[str, list[float]], **others: Any
+    row: str, unit: str, ours: Contender, peers: Sequence[Contender], seconds: dict[str, list[float]], **fields: Any
 ) -> Row:
     """Return a row of the seconds of `interleave`, which may hold more contenders than this row shows.
 
@@ -194,16 +194,16 @@ def compare(
         seconds: By name.
         **others: Further fields of `Row`.
     """
-    own_rates = [ours.work / taken for taken in seconds[ours.name]]
-    result = Row(row, unit, median(own_rates), {}, {}, rounds=len(own_rates), **others)
+    own_rates = [ours.work / elapsed for elapsed in seconds[ours.name]]
+    result = Row(row, unit, median(own_rates), {}, {}, rounds=len(own_rates), **fields)
     for label, contender in [("ours", ours), *((peer.name, peer) for peer in peers)]:
         times = seconds[contender.name]
-        rates = [contender.work / taken for taken in times]
+        rates = [contender.work / elapsed for elapsed in times]
         result.best[label] = max(rates)
         result.spread[label] = (max(times) - min(times)) / median(times)
         if contender is not ours:
             result.peers[label] = median(rates)
-            result.ratio[label] = median(own / rate for own, rate in zip(own_rates, rates, strict=True))
+            result.ratio[label] = median(own_rate / rate for own_rate, rate in zip(own_rates, rates, strict=True))
     return result
 
 
@@ -215,7 +215,7 @@ def measure(
     rounds: int,
     peaks: Mapping[str, Contender] | None = None,
     gflop: float = 1.0,
-    **others: Any,
+    **fields: Any,
 ) -> tuple[dict[str, Row], dict[str, float]]:
     """Interleave all programs; return a row for each of ours by name, and the machine's best GFLOP/s by name.
 
@@ -229,13 +229,13 @@ def measure(
         gflop: Operations of a unit of work.
         **others: Further fields of each row.
     """
-    everybody = {each.name: each for each in (*(peaks or {}).values(), *ours.values(), *peers)}
+    everybody = {program.name: program for program in (*(peaks or {}).values(), *ours.values(), *peers)}
     progress(f"{title.replace('{}', ' and '.join(ours))}, {torch.get_num_threads()} threads")
     seconds = interleave(list(everybody.values()), rounds)
     best = {name: peak.work / min(seconds[peak.name]) for name, peak in (peaks or {}).items()}
     rows = {}
     for name, contender in ours.items():
-        rows[name] = compare(title.replace("{}", name), unit, contender, peers, seconds, **copy.deepcopy(others))
+        rows[name] = compare(title.replace("{}", name), unit, contender, peers, seconds, **copy.deepcopy(fields))
         rows[name].peak = best[name] / gflop if name in best else None
     return rows, best
 
@@ -346,13 +346,13 @@ def size_of(config: AlbertConfig) -> str:
 
 def versions(*packages: str) -> dict[str, str]:
     """Return versions of Python, albertkit, the machine, and the packages named (those installed)."""
-    found = {"python": platform.python_version(), "machine": machine()["cpu"], "cores": str(os.cpu_count())}
+    values = {"python": platform.python_version(), "machine": machine()["cpu"], "cores": str(os.cpu_count())}
     for package in ("albertkit", *packages):
         try:
-            found[package] = importlib.metadata.version(package)
+            values[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return values
 
 
 def progress(line: str) -> None:

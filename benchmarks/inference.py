@@ -118,16 +118,16 @@ def latency(
     """
     config = timing.model_config()
     works = {shape: fixed_work(shape, config) for shape in shapes or SHAPES}
-    place = find_device(device)
+    target = find_device(device)
     with using_threads(timing.threads):
         if device != "cpu":
-            yield from _latency_on_device(works, config, place, timing.rounds or 7)
+            yield from _latency_on_device(works, config, target, timing.rounds or 7)
             return
         with _opened(config, works, peer_python, first_only=False) as (engines, peer):
             for shape, work in works.items():
                 batch = PackedBatch.from_sequences(work["sequences"])
                 measurement = _small_batch(shape, batch, config)
-                measurement.title += _beside(busy)
+                measurement.title += _load_note(busy)
                 measurement.note = LATENCY_NOTE
                 measurement.calls = min(MOST_CALLS, max(1, TOKENS_A_ROUND // batch.num_tokens))
                 measurement.details = {"calls_a_round": measurement.calls, "gflop": measurement.gflop}
@@ -154,14 +154,14 @@ def encode(
         busy: Other processes that compute all the while, each as much as a core.
         device: cpu, or cuda or cuda:N for a GPU, compared with transformers there, eager and compiled.
     """
-    config, place = timing.model_config(), find_device(device)
+    config, target = timing.model_config(), find_device(device)
     with text.open(1.0) as inputs, using_threads(timing.threads):
         sequences = sentence_ids(inputs, sentences, config)
         work = {"sequences": sequences, "batch": BATCH, "prepared": False}
         works = {name: {**work, "by_length": by_length} for name, by_length in ORDERS.items()}
         lengths = np.array(list(map(len, sequences)))
         gflop = _gflop_per_token(config, float((lengths**2).sum() / lengths.sum())) * lengths.mean()
-        title = f"encode, natural lengths, batch {BATCH}, {size_of(config)}{_beside(busy)}"
+        title = f"encode, natural lengths, batch {BATCH}, {size_of(config)}{_load_note(busy)}"
         measurement = Measurement(title, "sentences/s", float(len(sequences)), float(gflop), ENCODE_NOTE)
         measurement.details = {
             "sentences": len(sequences),
@@ -170,7 +170,7 @@ def encode(
             "padding": {name: padding(work) for name, work in works.items()},
         }
         if device != "cpu":
-            yield from _encode_on_device(measurement, works, config, place, timing.rounds or 3)
+            yield from _encode_on_device(measurement, works, config, target, timing.rounds or 3)
             return
         measurement.details |= {"text": inputs.text_name, "gflop_per_sentence": measurement.gflop}
         with _opened(config, works, peer_python, first_only=True) as (engines, peer):
@@ -183,7 +183,7 @@ def encode(
                     yield row
 
 
-def _beside(busy: int) -> str:
+def _load_note(busy: int) -> str:
     return f", beside {busy} busy process{'es' * (busy > 1)}" if busy else ""
 
 
@@ -259,11 +259,11 @@ def comparison(states: np.ndarray, reference: np.ndarray) -> dict[str, float]:
     }
 
 
-def agrees(precision: str, found: dict[str, float]) -> bool:
+def agrees(precision: str, agreement: dict[str, float]) -> bool:
     """Return whether a comparison is within the bound of a precision."""
     if precision == "fp32":
-        return found["largest_difference"] <= LARGEST_DIFFERENCE
-    return found["lowest_cosine"] >= LOWEST_COSINE[precision]
+        return agreement["largest_difference"] <= LARGEST_DIFFERENCE
+    return agreement["lowest_cosine"] >= LOWEST_COSINE[precision]
 
 
 def comparisons(states: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
@@ -273,17 +273,19 @@ def comparisons(states: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
     return {} if reference is None else {name: comparison(found, reference) for name, found in states.items()}
 
 
-def judged(name: str, precision: str, found: dict[str, dict[str, float]]) -> tuple[bool | None, str]:
+def judged(name: str, precision: str, agreements: dict[str, dict[str, float]]) -> tuple[bool | None, str]:
     """Return `equal` and `compared` of a row of ours."""
-    alone = not any(other.startswith(REFERENCE) for other in found)
-    if name not in found or (alone and precision == "fp32"):
+    alone = not any(name_of_peer.startswith(REFERENCE) for name_of_peer in agreements)
+    if name not in agreements or (alone and precision == "fp32"):
         return None, ""
     if precision == "fp32":
-        measure = f"largest difference {found[name]['largest_difference']:.2g}, wanted within {LARGEST_DIFFERENCE:g}"
+        measure = (
+            f"largest difference {agreements[name]['largest_difference']:.2g}, wanted within {LARGEST_DIFFERENCE:g}"
+        )
     else:
-        measure = f"lowest cosine {found[name]['lowest_cosine']:.5f}, wanted at least {LOWEST_COSINE[precision]}"
+        measure = f"lowest cosine {agreements[name]['lowest_cosine']:.5f}, wanted at least {LOWEST_COSINE[precision]}"
     compared = f"our states with those of {'our own fp32' if alone else REFERENCE} in this run: {measure}; everybody's in details"
-    return agrees(precision, found[name]), compared
+    return agrees(precision, agreements[name]), compared
 
 
 # --- a CPU: peers in a process of their own ----------------------------------------------------------------------------
@@ -297,8 +299,8 @@ def _opened(
     torch.manual_seed(0)
     model = AlbertModel(config, add_pooling_layer=False).eval()
     engines: dict[str, Engine] = {}
-    wanted: tuple[Precision, ...] = ("int8", "bf16", "fp32")
-    for precision in wanted:
+    precisions: tuple[Precision, ...] = ("int8", "bf16", "fp32")
+    for precision in precisions:
         engine = load_engine(model, precision)
         engine.follows_weights = False  # as in the service
         engines.setdefault(engine.precision, engine)
@@ -322,13 +324,13 @@ def _rows(
     """Measure a row for each of our engines; `peers` has the setting and the work of each of theirs."""
     meter, calls, count = IdleMeter(peer), measurement.calls, measurement.count
     ours = {name: Contender(f"albertkit {name}", meter.ours(run, calls), count) for name, run in runs.items()}
-    theirs = [Contender(name, meter.theirs(*asked, calls), count) for name, asked in peers.items()]
+    theirs = [Contender(name, meter.theirs(*arguments, calls), count) for name, arguments in peers.items()]
     fast = [name for name in engines if name != "bf16" or native_bf16(CPU)]
     products = matrix_products(fast, MATMUL["cpu"])
     gflop = 2 * MATMUL["cpu"] ** 3 / 1e9
     peaks = {name: Contender(f"peak {name}", torch.inference_mode()(run), gflop) for name, run in products.items()}
     states = {f"albertkit {name}": np.asarray(run()) for name, run in runs.items()}
-    found = comparisons(states | {name: peer.array(*asked) for name, asked in peers.items()})
+    agreements = comparisons(states | {name: peer.array(*arguments) for name, arguments in peers.items()})
     packages = versions("torch", "numba", "sentencepiece") | peer.about["versions"]
     title, fields = f"{measurement.title}, ours in {{}}", dict(missing=peer.failed(), versions=packages)
     rows, best = measure(title, measurement.unit, ours, theirs, rounds, peaks, measurement.gflop, **fields)
@@ -336,14 +338,14 @@ def _rows(
         name: {work: trials[work] for _, work in peers.values()} for name, trials in peer.about["trials"].items()
     }
     for name, row in rows.items():
-        row.equal, row.compared = judged(f"albertkit {name}", name, found)
+        row.equal, row.compared = judged(f"albertkit {name}", name, agreements)
         row.note = "; ".join([measurement.note, *engines[name].notes])
         row.details = {
             **measurement.details,
             "peak_gflops": best,
             "threads": {"ours": torch.get_num_threads(), **peer.about["threads"]},
             "processor_time_of_those_who_wait": meter.shares(),
-            "agreement": found,
+            "agreement": agreements,
             # Linear layers are what a peer's int8 must have converted.
             "products": {"linear_layers": config.num_hidden_layers * 6 + 1, **peer.about["products"]},
             "peers_settings": settings,
@@ -443,10 +445,10 @@ def _models_on_device(
     ours, theirs = {}, {}
     forms = ("eager", "compiled") if device.type == "cuda" else ("eager",)
     for form in forms:
-        own = copy.deepcopy(model).to(device)
-        own.compiled = form == "compiled"
-        engine = load_engine(own)
-        ours[f"albertkit {engine.precision}{', compiled' * own.compiled}"] = engine
+        own_model = copy.deepcopy(model).to(device)
+        own_model.compiled = form == "compiled"
+        engine = load_engine(own_model)
+        ours[f"albertkit {engine.precision}{', compiled' * own_model.compiled}"] = engine
     if TRANSFORMERS.installed:
         dtypes = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if engine.precision == "bf16" else {})
         for form in forms:
@@ -481,7 +483,7 @@ def _rows_on_device(
 ) -> Iterator[Row]:
     """Measure a row for each form of ours."""
     everybody, calls = {**ours, **theirs}, measurement.calls
-    found = comparisons({name: np.asarray(torch.as_tensor(run()).cpu()) for name, run in everybody.items()})
+    agreements = comparisons({name: np.asarray(torch.as_tensor(run()).cpu()) for name, run in everybody.items()})
 
     def repeated(run: States) -> None:
         for _ in range(calls):
@@ -495,16 +497,18 @@ def _rows_on_device(
     peaks = dict.fromkeys(ours, matmul_peak(torch.bfloat16 if precision == "bf16" else torch.float32, device))
     title = f"{measurement.title}, {{}}, {device_name(device)}"
     fields = dict(missing=TRANSFORMERS.missing, versions=versions("torch", "transformers"))
-    own, peers = ({name: contenders[name] for name in side} for side in (ours, theirs))
-    rows, best = measure(title, measurement.unit, own, [*peers.values()], rounds, peaks, measurement.gflop, **fields)
+    own_contenders, peers = ({name: contenders[name] for name in side} for side in (ours, theirs))
+    rows, best = measure(
+        title, measurement.unit, own_contenders, [*peers.values()], rounds, peaks, measurement.gflop, **fields
+    )
     for name, row in reversed(rows.items()):
-        row.equal, row.compared = judged(name, precision, found)
+        row.equal, row.compared = judged(name, precision, agreements)
         row.details = {
             **measurement.details,
             "milliseconds": _milliseconds(row),
             "gflop": measurement.gflop,
             "peak": f"{describe_peak(precision, device)}, best round",
             "matmul_tflops": best[name] / 1e3,
-            "agreement": found,
+            "agreement": agreements,
         }
         yield row

@@ -52,7 +52,7 @@ class Inputs:
         if count < 1:
             raise SystemExit(f"--sentences is {count}, it must be at least 1")
         return [
-            self.lines[place] for place in np.linspace(0, len(self.lines) - 1, min(count, len(self.lines))).astype(int)
+            self.lines[index] for index in np.linspace(0, len(self.lines) - 1, min(count, len(self.lines))).astype(int)
         ]
 
     def open_tokenizer(self, most_tokens: int, text_rules: str | None = None) -> AlbertTokenizer:
@@ -132,12 +132,12 @@ def _train(lines: list[str], folder: Path) -> None:
 
 
 def _up_to(documents: Iterable[list[str]], limit: float) -> Iterator[list[str]]:
-    taken = 0
+    num_characters = 0
     for document in documents:
         if document:
             yield document
-            taken += sum(map(_size, document))
-        if taken >= limit:
+            num_characters += sum(map(_size, document))
+        if num_characters >= limit:
             return
 
 

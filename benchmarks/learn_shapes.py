@@ -69,26 +69,26 @@ def learn_shapes(
     seed: int = 0,
 ) -> list[ShapesResult]:
     """Train a captioner on moving shapes in each of several ways. Interrupted, the same call goes on where it was."""
-    place = Path(out)
-    if (place / "clips").exists():
-        check_clips(place / "clips", num_clips, seed)
+    folder = Path(out)
+    if (folder / "clips").exists():
+        check_clips(folder / "clips", num_clips, seed)
     else:
-        make_clips(place / "clips", num_clips, seed)
-    if not (place / "shell" / "config.json").exists():
-        _make_shell(place / "shell", seed)
-    clips = {split: read_clips(place / "clips", split) for split in SPLITS}
-    prepare_clips(clips, place / "prepared", load_backbone("conv3d", {"width": 128}), SAMPLING)
+        make_clips(folder / "clips", num_clips, seed)
+    if not (folder / "shell" / "config.json").exists():
+        _make_shell(folder / "shell", seed)
+    clips = {split: read_clips(folder / "clips", split) for split in SPLITS}
+    prepare_clips(clips, folder / "prepared", load_backbone("conv3d", {"width": 128}), SAMPLING)
     results = []
     for objective in objectives:
         for attention in attentions:
-            run = place / f"{objective}-{attention}"
+            run = folder / f"{objective}-{attention}"
             settings = CaptionSettings(
                 objective=objective,
                 video_attention=attention,
                 seed=seed,
                 **{**RECIPE, "steps": steps or RECIPE["steps"]},
             )
-            results.append(_learn(place, run, settings))
+            results.append(_learn(folder, run, settings))
     return results
 
 
@@ -99,18 +99,18 @@ def _make_shell(folder: Path, seed: int) -> None:
     init_model(folder, tokenizer, size="tiny", seed=seed, **SHELL)
 
 
-def _learn(place: Path, run: Path, settings: CaptionSettings) -> ShapesResult:
+def _learn(folder: Path, run: Path, settings: CaptionSettings) -> ShapesResult:
     finished = run / "shapes.json"
     if finished.exists():
         settings.check_same(run / "run.toml")
-        known = read_typed(finished, dict[str, Any], "result")
-        return ShapesResult(**{**known, "model": Path(known["model"])})
-    trained = train_captioner(place / "shell", place / "prepared", run, settings, resume=(run / "run.toml").exists())
+        values = read_typed(finished, dict[str, Any], "result")
+        return ShapesResult(**{**values, "model": Path(values["model"])})
+    trained = train_captioner(folder / "shell", folder / "prepared", run, settings, resume=(run / "run.toml").exists())
     if trained.model is None:
         raise KeyboardInterrupt  # a signal stopped it; everything is saved
     captioner = VideoCaptioner.from_pretrained(run)
     greedy = GenerationSettings(max_length=settings.length, num_beams=1)
-    test = evaluate_captioner(captioner, place / "prepared", split="test", out=run / "test.jsonl", generation=greedy)
+    test = evaluate_captioner(captioner, folder / "prepared", split="test", out=run / "test.jsonl", generation=greedy)
     result = ShapesResult(
         str(settings.objective),
         str(settings.video_attention),

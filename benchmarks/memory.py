@@ -59,7 +59,10 @@ class Memory(Result):
     def sections(self) -> list[Section]:
         """Return a table."""
         columns = ["command", "MB", "peer", "its MB", "peer / ours"]
-        rows = [[name, f"{own:,.0f}", peer, f"{its:,.0f}", f"{its / own:.2f}x"] for name, own, peer, its in self.rows]
+        rows = [
+            [name, f"{own_megabytes:,.0f}", peer, f"{its:,.0f}", f"{its / own_megabytes:.2f}x"]
+            for name, own_megabytes, peer, its in self.rows
+        ]
         return [
             TableSection(columns, rows),
             Paragraph(f"The service gave its first answer {self.first_answer:.1f} s after its start."),
@@ -73,12 +76,12 @@ def memory(*, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Memory]:
         encoder = _write_inputs(inputs, timing, folder)
         for name, command in COMMANDS.items():
             if name == "serve":
-                own, first_answer = _memory_of_service(encoder, inputs)
+                own_megabytes, first_answer = _memory_of_service(encoder, inputs)
             else:
-                own = most_memory([sys.executable, "-m", "albertkit", *command.split()], folder)
+                own_megabytes = most_memory([sys.executable, "-m", "albertkit", *command.split()], folder)
             its = most_memory([sys.executable, str(PEER_PROGRAM), name.split()[-1], str(folder)], folder)
-            progress(f"{name}: {own:,.0f} MB, its peer {its:,.0f} MB")
-            rows.append((name, own, PEERS[name], its))
+            progress(f"{name}: {own_megabytes:,.0f} MB, its peer {its:,.0f} MB")
+            rows.append((name, own_megabytes, PEERS[name], its))
     yield Memory(rows, first_answer)
 
 
@@ -101,26 +104,26 @@ def most_memory(command: list[str], folder: Path) -> float:
     """Run a program; return the most memory that it and its processes took together, in MB."""
     with open(folder / "log", "w", encoding="utf-8") as log:
         process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        most = _watch(process.pid, lambda: process.poll() is not None)
+        peak = _watch(process.pid, lambda: process.poll() is not None)
     if process.returncode:
-        said = (folder / "log").read_text(encoding="utf-8", errors="replace")
-        raise SystemExit(f"{' '.join(command)}: {said[-2000:]}")
-    return most
+        log_text = (folder / "log").read_text(encoding="utf-8", errors="replace")
+        raise SystemExit(f"{' '.join(command)}: {log_text[-2000:]}")
+    return peak
 
 
 def _watch(pid: int, ended: Callable[[], bool]) -> float:
     """Return the most memory of a process and all below it until `ended` says so, in MB."""
-    most, root = 0.0, psutil.Process(pid)
+    peak, root = 0.0, psutil.Process(pid)
     while not ended():
-        held = 0
+        current = 0
         try:
             for process in [root, *root.children(recursive=True)]:
-                held += process.memory_full_info().pss
+                current += process.memory_full_info().pss
         except psutil.Error:  # one has just ended
             pass
-        most = max(most, held / MB)
+        peak = max(peak, current / MB)
         time.sleep(EVERY)
-    return most
+    return peak
 
 
 def _memory_of_service(encoder: SentenceEncoder, inputs: Inputs) -> tuple[float, float]:
@@ -131,8 +134,8 @@ def _memory_of_service(encoder: SentenceEncoder, inputs: Inputs) -> tuple[float,
 
         def ask(texts: list[str]) -> None:
             body = json.dumps({"model": "bench", "input": texts, "truncate": True}).encode()
-            asked = urllib.request.Request(address, body, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(asked, timeout=60) as answer:
+            request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 answer.read()
 
         ask(["one layer, run twelve times"])

@@ -41,32 +41,32 @@ class Motion:
     def caption(self) -> str:
         """The right caption, for example "an orange ring moves slowly to the left"."""
         article = "an" if self.colour == "orange" else "a"
-        way = f"to the {self.direction}" if self.direction in ("left", "right") else self.direction
-        return f"{article} {self.colour} {self.shape} moves {self.speed} {way}"
+        phrase = f"to the {self.direction}" if self.direction in ("left", "right") else self.direction
+        return f"{article} {self.colour} {self.shape} moves {self.speed} {phrase}"
 
 
 def motions(seed: int) -> tuple[list[Motion], list[Motion]]:
     """The combinations that are trained on, and those that are held out, drawn from a seed."""
     every = [Motion(*values) for values in product(COLOURS, SHAPES, DIRECTIONS, SPEEDS)]
     order = np.random.default_rng(seed).permutation(len(every))
-    held_out, rest = order[:HELD_OUT], order[HELD_OUT:]
-    return [every[n] for n in rest], [every[n] for n in held_out]
+    held_out, training = order[:HELD_OUT], order[HELD_OUT:]
+    return [every[n] for n in training], [every[n] for n in held_out]
 
 
 def draw_frames(motion: Motion, generator: np.random.Generator) -> np.ndarray:
     """uint8 [16, 96, 96, 3]: the shape from a random place, of random size and shade, on a dark ground, with noise."""
     radius = generator.uniform(12, 16)
-    way = np.array(DIRECTIONS[motion.direction]) * SPEEDS[motion.speed] * generator.uniform(0.9, 1.1)
-    low = radius + 1 + np.maximum(-way, 0)
-    high = SIDE - radius - 2 - np.maximum(way, 0)
+    step = np.array(DIRECTIONS[motion.direction]) * SPEEDS[motion.speed] * generator.uniform(0.9, 1.1)
+    low = radius + 1 + np.maximum(-step, 0)
+    high = SIDE - radius - 2 - np.maximum(step, 0)
     start = generator.uniform(low, high)
     ground = np.full(3, generator.integers(0, 40))  # one grey: a tint of its own would tell each clip from all others
     colour = np.clip(np.array(COLOURS[motion.colour]) + generator.integers(-10, 11, 3), 0, 255)
     frames = np.empty((FRAMES, SIDE, SIDE, 3), np.uint8)
     for number in range(FRAMES):
-        centre = start + way * number / (FRAMES - 1)
-        inside = _coverage(motion.shape, centre, radius)[..., None]
-        picture = ground + (colour - ground) * inside + generator.normal(0, 4, (SIDE, SIDE, 3))
+        centre = start + step * number / (FRAMES - 1)
+        coverage = _coverage(motion.shape, centre, radius)[..., None]
+        picture = ground + (colour - ground) * coverage + generator.normal(0, 4, (SIDE, SIDE, 3))
         frames[number] = np.clip(picture, 0, 255)
     return frames
 
@@ -106,24 +106,24 @@ def make_clips(folder: str | Path, num_clips: int = 2000, seed: int = 0) -> dict
     counts = {"train": num_clips - sum(counts.values()), **counts}
     from albertkit.captioning.clips import write_clip_manifest
 
-    with atomic_folder(folder) as place:
-        (place / "videos").mkdir()
+    with atomic_folder(folder) as temporary:
+        (temporary / "videos").mkdir()
         for split, count in counts.items():
             pool = held_out if split == "test" else trained
-            clips = list(_split(place, split, count, pool, seed))
-            write_clip_manifest(place / f"{split}.jsonl", clips)
+            clips = list(_split(temporary, split, count, pool, seed))
+            write_clip_manifest(temporary / f"{split}.jsonl", clips)
         held_out_captions = [motion.caption for motion in held_out]
-        write_json(place / _SETTINGS, {"clips": num_clips, "seed": seed, "held_out": held_out_captions})
+        write_json(temporary / _SETTINGS, {"clips": num_clips, "seed": seed, "held_out": held_out_captions})
     return counts
 
 
 def check_clips(folder: str | Path, num_clips: int, seed: int) -> None:
     """Compare clips that exist with those that are asked for."""
-    known, asked = read_json(Path(folder) / _SETTINGS, "combinations"), {"clips": num_clips, "seed": seed}
+    stored, requested = read_json(Path(folder) / _SETTINGS, "combinations"), {"clips": num_clips, "seed": seed}
     differing = [
-        f"{name} was {known.get(name, 'not recorded')}, now {value}"
-        for name, value in asked.items()
-        if known.get(name) != value
+        f"{name} was {stored.get(name, 'not recorded')}, now {value}"
+        for name, value in requested.items()
+        if stored.get(name) != value
     ]
     if differing:
         raise CheckpointError(
@@ -133,12 +133,12 @@ def check_clips(folder: str | Path, num_clips: int, seed: int) -> None:
         )
 
 
-def _split(place: Path, split: str, count: int, pool: list[Motion], seed: int) -> Iterator[Clip]:
+def _split(folder: Path, split: str, count: int, pool: list[Motion], seed: int) -> Iterator[Clip]:
     number_of_split = ("train", "dev", "test").index(split)
     for number in range(count):
         generator = np.random.default_rng([seed, number_of_split, number])
         motion = pool[number % len(pool)]
-        file = place / "videos" / f"{split}-{number:04}.mp4"
+        file = folder / "videos" / f"{split}-{number:04}.mp4"
         write_video(file, draw_frames(motion, generator))
         yield Clip(key=file.stem, source=file, captions=(motion.caption,))
 

@@ -153,14 +153,14 @@ class IdleMeter:
         """Return a run of ours: the median seconds of several calls."""
 
         def run() -> float:
-            taken, before, busy = [], time.perf_counter(), self._peer.processor_seconds()
+            times, before, busy = [], time.perf_counter(), self._peer.processor_seconds()
             for _ in range(calls):
                 start = time.perf_counter()
                 work()
-                taken.append(time.perf_counter() - start)
+                times.append(time.perf_counter() - start)
             time.sleep(SETTLE)
             self._note("peers while ours runs", self._peer.processor_seconds() - busy, before)
-            return median(taken)
+            return median(times)
 
         return run
 
@@ -169,16 +169,16 @@ class IdleMeter:
 
         def run() -> float:
             before, busy = time.perf_counter(), time.process_time()
-            taken = self._peer.seconds(name, work, calls)
+            times = self._peer.seconds(name, work, calls)
             self._note("ours while peers run", time.process_time() - busy, before)
-            return taken
+            return times
 
         return run
 
-    def _note(self, who: str, busy: float, since: float) -> None:
-        self._seconds[who][0] += busy
-        self._seconds[who][1] += time.perf_counter() - since
+    def _note(self, process_name: str, busy: float, since: float) -> None:
+        self._seconds[process_name][0] += busy
+        self._seconds[process_name][1] += time.perf_counter() - since
 
     def shares(self) -> dict[str, float]:
         """Return processor seconds a second; near 0 on an idle machine."""
-        return {who: busy / total for who, (busy, total) in self._seconds.items() if total}
+        return {process_name: busy / total for process_name, (busy, total) in self._seconds.items() if total}

@@ -119,15 +119,15 @@ def pretrain(*, text: Text = TEXT, steps: int = 1, device: str = "cpu", timing: 
     """
     if steps < 1:
         raise SystemExit(f"--steps is {steps}, it must be at least 1")
-    place = find_device(device)
+    target = find_device(device)
     with text.open(2.0) as inputs, using_threads(timing.threads):
-        for work in works(timing, place):
+        for work in works(timing, target):
             with scratch_folder() as scratch:
                 batches = natural_batches(inputs, work, steps, scratch) if work.natural else full_batches(work, steps)
                 if device == "cpu":
                     yield from _rows(work, batches, timing.rounds or 3, scratch)
                 else:
-                    yield from _rows_on_device(work, batches, timing.rounds or 3, place)
+                    yield from _rows_on_device(work, batches, timing.rounds or 3, target)
 
 
 def natural_batches(inputs: Inputs, work: Work, steps: int, scratch: Path) -> list[PackedBatch]:
@@ -153,10 +153,10 @@ def full_batches(work: Work, steps: int) -> list[PackedBatch]:
     batches = []
     for _ in range(steps):
         ids = torch.randint(5, work.config.vocab_size, (work.sequences, length), generator=generator)
-        places = torch.rand(work.sequences, length, generator=generator).argsort(1)[:, :masked].sort(1).values
+        masked_positions = torch.rand(work.sequences, length, generator=generator).argsort(1)[:, :masked].sort(1).values
         orders = torch.randint(0, 2, (work.sequences,), generator=generator).tolist()
-        labels = ids.gather(1, places).tolist()
-        batches.append(PackedBatch.from_sequences(ids.tolist(), None, places.tolist(), labels, orders))
+        labels = ids.gather(1, masked_positions).tolist()
+        batches.append(PackedBatch.from_sequences(ids.tolist(), None, masked_positions.tolist(), labels, orders))
     return batches
 
 
@@ -165,12 +165,12 @@ def _split(batch: PackedBatch) -> Iterator[dict[str, Any]]:
     positions, labels = batch.masked_targets()
     assert batch.sentence_order_labels is not None
     for (start, end), order in zip(pairwise(batch.offsets.tolist()), batch.sentence_order_labels.tolist(), strict=True):
-        here = (positions >= start) & (positions < end)
+        in_part = (positions >= start) & (positions < end)
         yield {
             "input_ids": batch.input_ids[start:end].tolist(),
             "token_type_ids": batch.token_type_ids[start:end].tolist(),
-            "masked_positions": (positions[here] - start).tolist(),
-            "masked_labels": labels[here].tolist(),
+            "masked_positions": (positions[in_part] - start).tolist(),
+            "masked_labels": labels[in_part].tolist(),
             "sentence_order_labels": order,
         }
 
@@ -200,11 +200,11 @@ def _our_steps(
     model = copy.deepcopy(model).to(device).train()
     model.compute_dtype, model.compiled = dtype, compiled
     objective, optimizer = PretrainingObjective(model), make_optimizer("adamw", model.named_parameters(), 1e-4)
-    there = [batch.to(device) for batch in batches]
+    on_device = [batch.to(device) for batch in batches]
 
     def run() -> None:
         with repeatable(device):
-            for batch in there:
+            for batch in on_device:
                 parts = objective.losses(batch).values()
                 torch.stack([part.total / max(part.count, 1) for part in parts]).sum().backward()
                 clip_gradients(model.parameters(), 1.0)
@@ -220,14 +220,14 @@ def _same_loss(
 ) -> dict[str, Any]:
     """Compare transformers' loss of a batch with ours, both in fp32 on the device; return `equal` and `compared`."""
     parts = PretrainingObjective(copy.deepcopy(model).to(device).eval()).losses(batch.to(device)).values()
-    own = float(sum(part.total / part.count for part in parts))
+    own_loss = float(sum(part.total / part.count for part in parts))
     padded = {name: values.to(device) for name, values in pad(examples_of(batch), work.max_length).items()}
-    other = float(theirs.eval()(**padded).loss)  # in training it drops out before the sentence-order head
-    compared = f"ours {own:.6f}, transformers' {other:.6f}, within {TOLERANCE[device.type]}"
-    where = "" if device.type == "cpu" else f" on {device}"
+    their_loss = float(theirs.eval()(**padded).loss)  # in training it drops out before the sentence-order head
+    compared = f"ours {own_loss:.6f}, transformers' {their_loss:.6f}, within {TOLERANCE[device.type]}"
+    device_note = "" if device.type == "cpu" else f" on {device}"
     return {
-        "equal": abs(own - other) <= TOLERANCE[device.type],
-        "compared": f"the loss of the first batch with the same weights in fp32{where}: {compared}",
+        "equal": abs(own_loss - their_loss) <= TOLERANCE[device.type],
+        "compared": f"the loss of the first batch with the same weights in fp32{device_note}: {compared}",
     }
 
 
@@ -287,24 +287,24 @@ def _rows_on_device(work: Work, batches: list[PackedBatch], rounds: int, device:
     torch.manual_seed(0)
     model = AlbertForPreTraining(work.config)
     gflop, details = describe_work(work, batches)
-    tokens, shown = float(details["tokens"]), str(dtype).removeprefix("torch.")
+    tokens, dtype_name = float(details["tokens"]), str(dtype).removeprefix("torch.")
     forms = {"eager": False} | ({"compiled": True} if device.type == "cuda" else {})
     ours, peers, equal = {}, [], {}
     for form, on in forms.items():
-        ours[form] = Contender(f"albertkit {shown}, {form}", _our_steps(model, batches, device, dtype, on), tokens)
+        ours[form] = Contender(f"albertkit {dtype_name}, {form}", _our_steps(model, batches, device, dtype, on), tokens)
     if TRAINER.installed:
         equal = _same_loss(work, model, make_theirs(model).to(device), batches[0], device)
         for form, on in forms.items():
             run = _their_steps(work, model, batches, device, dtype, on)
-            peers.append(Contender(f"transformers {shown}, {form}, padded", run, tokens))
+            peers.append(Contender(f"transformers {dtype_name}, {form}, padded", run, tokens))
     peaks = dict.fromkeys(forms, matmul_peak(dtype, device))
-    title = f"pretraining, {work.name}, ours {{}} in {shown}, {device_name(device)}"
+    title = f"pretraining, {work.name}, ours {{}} in {dtype_name}, {device_name(device)}"
     rows, best = measure(title, "tokens/s", ours, peers, rounds, peaks, gflop, note=DEVICE_NOTE, **FIELDS, **equal)
     promised = peak_flops(device)
     for form, row in reversed(rows.items()):
         row.details = {
             **details,
-            "peak": f"{describe_peak(shown, device)} in these rounds, best, over a token's FLOP",
+            "peak": f"{describe_peak(dtype_name, device)} in these rounds, best, over a token's FLOP",
             "matmul_tflops": best[form] / 1e3,
             "tflops": row.ours * gflop / 1e3,
             "share_of_matmul": row.ours * gflop / best[form],
@@ -328,15 +328,15 @@ def _their_steps(
     theirs = make_theirs(model).to(device).train()
     forward: Callable[..., Any] = torch.compile(theirs) if compiled else theirs
     optimizer = torch.optim.AdamW(theirs.parameters(), lr=1e-4, fused=True)
-    there = []
+    on_device = []
     for batch in batches:
         examples = examples_of(batch)
         for start in range(0, len(examples), work.best_batch):
             padded = pad(examples[start : start + work.best_batch])
-            there.append({name: values.to(device) for name, values in padded.items()})
+            on_device.append({name: values.to(device) for name, values in padded.items()})
 
     def run() -> None:
-        for padded in there:
+        for padded in on_device:
             with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
                 loss = forward(**padded).loss
             loss.backward()

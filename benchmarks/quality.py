@@ -136,10 +136,10 @@ class Race:
         counting = self._seconds_before(ours)
         starts = [(out / "ours" / "run.toml").stat().st_mtime, _moments(out / "theirs")[0]]
         curves = []
-        for runner, start, some in zip(runners, starts, files, strict=True):
+        for runner, start, runner_files in zip(runners, starts, files, strict=True):
             before = counting if runner is runners[0] else 0.0
-            seconds = [before + runner.active(start, file.stat().st_mtime) for file in some]
-            curves.append(Curve(seconds, judge.losses(some)))
+            seconds = [before + runner.active(start, file.stat().st_mtime) for file in runner_files]
+            curves.append(Curve(seconds, judge.losses(runner_files)))
         row = self._row(setting, curves, judge)
         row.details |= {"updates": {"ours": ours.steps, "theirs": steps}, "threads": torch.get_num_threads()}
         write_json(out / "quality.json", row.to_json())
@@ -154,12 +154,12 @@ class Race:
         source.cooccurrence(token_dimensions(self.config))
         return time.perf_counter() - started
 
-    def _start(self, name: str, side: str, turn: float, setting: PeerSetting | None = None, **more: Any) -> Runner:
+    def _start(self, name: str, side: str, turn: float, setting: PeerSetting | None = None, **arguments: Any) -> Runner:
         """Start a program in the folder `side`: ours, or with a setting the Trainer's."""
         folder = self.out / side
         if setting:
             folder.mkdir()
-        job = {"store": self.out / "store", "out": folder, "settings": self.out / "ours.toml", **more}
+        job = {"store": self.out / "store", "out": folder, "settings": self.out / "ours.toml", **arguments}
         job |= {"threads": torch.get_num_threads(), "setting": setting and asdict(setting)}
         command = [sys.executable, "-m", "benchmarks.quality_programs", json.dumps(job, default=str)]
         return Runner.start(name, self.out / f"{side}.log", turn, command)
@@ -197,12 +197,12 @@ class Race:
         return dataclasses.replace(settings, **changes), speed
 
     def _row(self, setting: PeerSetting, curves: list[Curve], judge: Judge) -> Row:
-        own, theirs = curves
+        own_curve, theirs = curves
         target = min(theirs.losses)
-        needed, taken = own.reached(target), theirs.reached(target)
-        assert taken is not None
+        needed, their_seconds = own_curve.reached(target), theirs.reached(target)
+        assert their_seconds is not None
         name = setting.name
-        rates = {"ours": 3600 / needed if needed else 0.0, name: 3600 / taken}
+        rates = {"ours": 3600 / needed if needed else 0.0, name: 3600 / their_seconds}
         model = f"H {self.config.hidden_size}, {self.config.num_hidden_layers} layers, length {self.settings.length}"
         title = f"masked-LM loss over time, {model}: reaching the Trainer's lowest loss"
         ratio = {name: rates["ours"] / rates[name]}
@@ -213,13 +213,13 @@ class Race:
             "text": self.text_name,
             "setting_of_theirs": asdict(setting),
             "loss_of_theirs": target,
-            "seconds_of_theirs": taken,
+            "seconds_of_theirs": their_seconds,
             "seconds_of_ours_to_it": needed,
-            "loss_of_ours": own.losses[-1],
-            "seconds_of_ours": own.seconds[-1],
+            "loss_of_ours": own_curve.losses[-1],
+            "seconds_of_ours": own_curve.seconds[-1],
             "unigram_loss": judge.unigram_loss,
             "predictions_scored": judge.predictions,
-            "curve_of_ours": own.rounded(),
+            "curve_of_ours": own_curve.rounded(),
             "curve_of_theirs": theirs.rounded(),
         }
         return row

@@ -67,9 +67,11 @@ def theirs(store: TokenStore, out: Path, settings: PretrainSettings, job: dict[s
     setting = PeerSetting(**job["setting"])
     held_out = store.held_out(settings.held_out, settings.seed)
     text = blocks(store, [~documents for documents in held_out], settings.length)
-    own = settings.model_config(store.vocab_size).to_dict()
+    config_values = settings.model_config(store.vocab_size).to_dict()
     torch.manual_seed(settings.seed)
-    config = transformers.AlbertConfig(**{k: v for k, v in own.items() if k not in ("model_type", "parameter_sharing")})
+    config = transformers.AlbertConfig(
+        **{k: v for k, v in config_values.items() if k not in ("model_type", "parameter_sharing")}
+    )
     config.initializer_range = setting.initializer_range
     model = transformers.AlbertForMaskedLM(config)
     frequencies = Unigram(store, held_out).log_probabilities  # it learns sooner with this bias
@@ -157,14 +159,16 @@ def masked_batches(text: np.ndarray, tokenizer: Any) -> list[PackedBatch]:
     draws = np.random.default_rng(0)  # the same masks for all
     chosen = (draws.random(text.shape) < MASKED) & ~np.isin(text, tokenizer.special_ids())
     fate, tokens = draws.random(text.shape), draws.integers(0, tokenizer.vocab_size, text.shape)
-    shown = np.where(chosen & (fate < 0.8), tokenizer.mask_id, np.where(chosen & (fate >= 0.9), tokens, text))
+    inputs = np.where(chosen & (fate < 0.8), tokenizer.mask_id, np.where(chosen & (fate >= 0.9), tokens, text))
     batches = []
     for start in range(0, len(text), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        places = [np.flatnonzero(row) for row in chosen[part]]
-        labels = [row[here].tolist() for row, here in zip(text[part], places, strict=True)]
+        positions = [np.flatnonzero(row) for row in chosen[part]]
+        labels = [row[chosen_positions].tolist() for row, chosen_positions in zip(text[part], positions, strict=True)]
         batches.append(
-            PackedBatch.from_sequences(shown[part].tolist(), None, [here.tolist() for here in places], labels)
+            PackedBatch.from_sequences(
+                inputs[part].tolist(), None, [chosen_positions.tolist() for chosen_positions in positions], labels
+            )
         )
     return batches
 
@@ -190,8 +194,8 @@ class Judge:
     @torch.inference_mode()
     def loss(self, weights: dict[str, torch.Tensor]) -> float:
         """Return the mean cross-entropy in nats, in fp32, all layers; names that a masked-LM model lacks are ignored."""
-        wanted = self._model.state_dict().keys()
-        self._model.load_state_dict({name: tensor for name, tensor in weights.items() if name in wanted})
+        names = self._model.state_dict().keys()
+        self._model.load_state_dict({name: tensor for name, tensor in weights.items() if name in names})
         return sum(float(self._model.packed_loss(batch).loss_sum) for batch in self._batches) / self.predictions
 
     def losses(self, files: Sequence[Path]) -> list[float]:

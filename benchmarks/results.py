@@ -62,7 +62,7 @@ def measure_all(
     """
     if unknown := set(only) - MEASUREMENTS.keys():
         raise SystemExit(f"no such rows: {', '.join(unknown)}; there are {', '.join(MEASUREMENTS)}")
-    given = {"text": list(text), "tokenizer": [str(tokenizer)] * bool(tokenizer), "data": [str(data)] * bool(data)}
+    inputs = {"text": list(text), "tokenizer": [str(tokenizer)] * bool(tokenizer), "data": [str(data)] * bool(data)}
     out.mkdir(parents=True, exist_ok=True)
     for name, (options, takes) in MEASUREMENTS.items():
         file = out / f"{name}.json"
@@ -74,12 +74,12 @@ def measure_all(
         if name == APART and not (text and tokenizer):
             progress(f"{name}: left out, it needs --text and --tokenizer")
             continue
-        flags = [word for flag in takes if given[flag] for word in (f"--{flag}", *given[flag])]
+        flags = [word for flag in takes if inputs[flag] for word in (f"--{flag}", *inputs[flag])]
         write_json(file, _measure(name, [name, *options.split(), *flags]))
         _write_page(out)
     measured = _write_page(out)  # a run that was killed may have measured everything and not written it
     print(out / "measured.md")
-    if any(one["failed"] for one in measured):
+    if any(result["failed"] for result in measured):
         raise SystemExit(1)
 
 
@@ -88,12 +88,12 @@ def _measure(name: str, arguments: list[str]) -> dict[str, Any]:
     command = " ".join(["python -m benchmarks", *arguments])
     progress(f"{name}: {command}")
     started = time.monotonic()
-    done = run([sys.executable, "-m", "benchmarks", *arguments, "--json"])
+    process = run([sys.executable, "-m", "benchmarks", *arguments, "--json"])
     return {
         "name": name,
         "command": command,
-        "rows": [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")],
-        "failed": "" if done.returncode == 0 else f"exit status {done.returncode}",
+        "rows": [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")],
+        "failed": "" if process.returncode == 0 else f"exit status {process.returncode}",
         "seconds": round(time.monotonic() - started, 1),
         "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         "commit": _commit(),
@@ -120,22 +120,22 @@ def _commit() -> str:
 def _write_page(out: Path) -> list[dict[str, Any]]:
     """Write the page of all that the folder holds, and return that."""
     files = [file for name in MEASUREMENTS if (file := out / f"{name}.json").exists()]
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     with atomic_file(out / "measured.md", "w") as stream:
-        stream.write(HEAD + "".join("\n".join(_section(one)) + "\n" for one in found))
-    return found
+        stream.write(HEAD + "".join("\n".join(_section(result)) + "\n" for result in results))
+    return results
 
 
-def _section(one: dict[str, Any]) -> Iterator[str]:
-    yield from ("", f"## {one['name']}", "", f"`{one['command']}`", "")
-    rows = [Row(**row) for row in one["rows"]]
+def _section(result: dict[str, Any]) -> Iterator[str]:
+    yield from ("", f"## {result['name']}", "", f"`{result['command']}`", "")
+    rows = [Row(**row) for row in result["rows"]]
     # Processor and versions are the same for all rows of a command.
     packages = {name: version for row in rows for name, version in row.versions.items()}
     machine, cores = packages.pop("machine", "an unknown processor"), packages.pop("cores", "?")
     described = f", {cores} cores of {machine}; " + ", ".join(f"{name} {version}" for name, version in packages.items())
-    yield f"{one['when']} UTC, {one['seconds'] / 60:.1f} minutes, commit {one['commit']}{described if rows else ''}."
-    if one["failed"]:
-        yield from ("", f"**Failed**: {one['failed']}.")
+    yield f"{result['when']} UTC, {result['seconds'] / 60:.1f} minutes, commit {result['commit']}{described if rows else ''}."
+    if result["failed"]:
+        yield from ("", f"**Failed**: {result['failed']}.")
     for row in rows:
         yield from ("", f"**{_plain(row.row)}** ({row.unit}, {row.rounds} rounds)", "")
         lacking = [(name, f"took no part: {why}", "", "", "") for name, why in row.missing.items()]

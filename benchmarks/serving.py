@@ -121,8 +121,8 @@ def serve(
             encoder = open_encoder(model, inputs, timing)
             yield _rate_row(encoder, inputs.lines_evenly(TEXTS), rate, seconds, precision)
             return
-        given = bool(model or timing.config)
-        loads = {"" if given else "base": clients or (64,)} if given or clients else LOADS
+        has_model = bool(model or timing.config)
+        loads = {"" if has_model else "base": clients or (64,)} if has_model or clients else LOADS
         for name, counts in loads.items():
             encoder = open_encoder(model, inputs, timing, name or "base")
             for row in _rows(encoder, inputs.lines_evenly(sentences), counts, timing.rounds or 5, precision, name):
@@ -151,11 +151,11 @@ def _rows(
 
                 ours = Contender("albertkit serve", ask, count)
                 seconds = interleave([ours, offline], rounds)
-                found = cosines(peer.array("vectors"), encoder.encode(texts, precision=precision))
-            several = "1 client" if clients == 1 else f"{clients} clients"
-            title = ", ".join(filter(None, ("serve sentences", name, several, engine.precision)))
-            row = compare(title, "sentences/s", ours, [offline], seconds, equal=found["min"] >= SAME)
-            worst = f"at least {found['min']:.5f}, within {SAME}"
+                similarities = cosines(peer.array("vectors"), encoder.encode(texts, precision=precision))
+            client_count = "1 client" if clients == 1 else f"{clients} clients"
+            title = ", ".join(filter(None, ("serve sentences", name, client_count, engine.precision)))
+            row = compare(title, "sentences/s", ours, [offline], seconds, equal=similarities["min"] >= SAME)
+            worst = f"at least {similarities['min']:.5f}, within {SAME}"
             row.compared = f"cosine of a vector to the same text's without a service: {worst}"
             row.versions, row.note = versions("torch", "fastapi", "uvicorn"), "; ".join([NOTE, *engine.notes])
             row.details = {
@@ -184,8 +184,8 @@ class Service:
     def counter(self, name: str) -> float:
         """Return the sum of a counter over its labels."""
         with urllib.request.urlopen(f"http://{self.host}:{self.port}/metrics", timeout=60) as answer:
-            found = re.findall(rf"^albertkit_{name}(?:\{{.*\}})? (\S+)", answer.read().decode(), re.M)
-        return sum(map(float, found))
+            values = re.findall(rf"^albertkit_{name}(?:\{{.*\}})? (\S+)", answer.read().decode(), re.M)
+        return sum(map(float, values))
 
     def mean(self, name: str) -> float:
         """Return a mean over the batches so far."""
@@ -195,22 +195,22 @@ class Service:
 @contextmanager
 def open_service(encoder: SentenceEncoder, precision: Precision, *options: str) -> Iterator[Service]:
     """Serve an encoder as `bench` on a free port, with as many threads as torch has here."""
-    own = ["--port", "0", "--precision", precision, "--threads", str(torch.get_num_threads()), *options]
+    own_options = ["--port", "0", "--precision", precision, "--threads", str(torch.get_num_threads()), *options]
     # Threads are the worker's own to choose.
     environment = {k: v for k, v in os.environ.items() if k not in ("ALBERTKIT_API_KEY", "OMP_NUM_THREADS")}
     with scratch_folder() as scratch:
         encoder.save_pretrained(scratch / "bench")
-        command = [sys.executable, "-m", "albertkit", "serve", f"bench={scratch / 'bench'}", *own]
+        command = [sys.executable, "-m", "albertkit", "serve", f"bench={scratch / 'bench'}", *own_options]
         log = scratch / "service.log"
         with open(log, "w", encoding="utf-8") as stream:
             process = subprocess.Popen(command, stderr=stream, env=environment)
         try:
             end = time.monotonic() + PATIENCE
             while time.monotonic() < end and process.poll() is None:
-                said = log.read_text(encoding="utf-8")
-                found = re.search(r'"url": "http://([\d.]+):(\d+)"', said)
-                if found and '"message": "ready"' in said:
-                    yield Service(found[1], int(found[2]), process.pid)
+                log_text = log.read_text(encoding="utf-8")
+                address = re.search(r'"url": "http://([\d.]+):(\d+)"', log_text)
+                if address and '"message": "ready"' in log_text:
+                    yield Service(address[1], int(address[2]), process.pid)
                     return
                 time.sleep(0.1)
             lines = log.read_text(encoding="utf-8").strip().splitlines() or ["nothing"]
@@ -287,33 +287,33 @@ async def _send(service: Service, requests: list[Request], gaps: Callable[[], fl
     async def ask(request: Request, number: int) -> None:
         for statuses in (answers.statuses, answers.next_try):
             client = await Client(service.host, service.port, f"127.1.{number // 250}.{1 + number % 250}").open()
-            asked = perf_counter()
+            started = perf_counter()
             status, headers, _ = await client.exchange(request.body)
             await client.close()
             statuses[status] += 1
             if status == 200:
-                answers.seconds.append(perf_counter() - asked)
+                answers.seconds.append(perf_counter() - started)
                 answers.tokens, answers.elapsed = answers.tokens + request.tokens, perf_counter() - begin
             if status != 429:
                 return
-            answers.slowest_refusal = max(answers.slowest_refusal, perf_counter() - asked)
+            answers.slowest_refusal = max(answers.slowest_refusal, perf_counter() - started)
             answers.waits[int(headers[b"retry-after"])] += 1
             if statuses is answers.statuses:
                 await asyncio.sleep(int(headers[b"retry-after"]))
 
-    asked, moment = list[asyncio.Task[None]](), 0.0
+    tasks, moment = list[asyncio.Task[None]](), 0.0
     while moment < seconds:
-        asked.append(asyncio.create_task(ask(requests[len(asked) % len(requests)], len(asked))))
+        tasks.append(asyncio.create_task(ask(requests[len(tasks) % len(requests)], len(tasks))))
         moment += gaps()
         await asyncio.sleep(max(0.0, begin + moment - perf_counter()))
-    await asyncio.gather(*asked)
+    await asyncio.gather(*tasks)
     return answers
 
 
 async def _overload_row(service: Service, requests: list[Request], times: float, seconds: float) -> Row:
     progress(f"serve: capacity, then {times:g}x of it for {seconds:g} s")
     capacity = await _capacity(service, requests, seconds / 3)
-    mean = sum(one.tokens for one in requests) / len(requests)
+    mean = sum(request.tokens for request in requests) / len(requests)
     computed = await asyncio.to_thread(service.counter, "tokens_total")
     rng = np.random.default_rng(0)
     answers = await _send(service, requests, lambda: rng.exponential(mean / capacity / times), seconds)
@@ -325,12 +325,12 @@ async def _overload_row(service: Service, requests: list[Request], times: float,
     row.versions = versions("torch", "fastapi", "uvicorn")
     row.details = {
         "requests": answers.statuses.total(),
-        "statuses": {str(one): count for one, count in sorted(answers.statuses.items())},
+        "statuses": {str(request): count for request, count in sorted(answers.statuses.items())},
         "tokens_computed": computed,
         "of_them_delivered": answers.tokens / max(computed, 1),
         **answers.percentiles(),
         "retry_after": answers.waits.most_common(3),
-        "next_try": {str(one): count for one, count in sorted(answers.next_try.items())},
+        "next_try": {str(request): count for request, count in sorted(answers.next_try.items())},
         "slowest_refusal": answers.slowest_refusal,
         "tokens_a_request": mean,
     }
@@ -349,12 +349,12 @@ def _rate_row(encoder: SentenceEncoder, texts: list[str], rate: float, seconds: 
     with open_service(encoder, precision) as service:
         progress(f"serve: {rate:g} requests of {requests[0].tokens} tokens a second for {seconds:g} s")
         answers = asyncio.run(_send(service, requests, lambda: 1 / rate, seconds))
-    done = len(answers.seconds) / max(answers.elapsed, 1e-9)
-    title, asked = f"serve one text of {requests[0].tokens} tokens, {rate:g} a second", {"asked for": rate}
-    row = Row(title, "requests/s", done, asked, {"asked for": done / rate}, rounds=1, note=RATE_NOTE)
-    row.best, row.spread = {"ours": done, **asked}, {"ours": 0.0, "asked for": 0.0}
+    rate_done = len(answers.seconds) / max(answers.elapsed, 1e-9)
+    title, rates = f"serve one text of {requests[0].tokens} tokens, {rate:g} a second", {"asked for": rate}
+    row = Row(title, "requests/s", rate_done, rates, {"asked for": rate_done / rate}, rounds=1, note=RATE_NOTE)
+    row.best, row.spread = {"ours": rate_done, **rates}, {"ours": 0.0, "asked for": 0.0}
     row.versions = versions("torch", "fastapi", "uvicorn")
-    row.details = {"statuses": {str(one): count for one, count in sorted(answers.statuses.items())}}
+    row.details = {"statuses": {str(status): count for status, count in sorted(answers.statuses.items())}}
     row.details |= answers.percentiles()
     return row
 
@@ -367,9 +367,9 @@ async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Pre
 
     Each client has an address of its own, as the service tells clients apart by it.
     """
-    asked = {"model": "bench", "encoding_format": "base64", "truncate": True}
-    bodies = [json.dumps({**asked, "input": text}).encode() for text in texts]
-    all_at_once = json.dumps({**asked, "input": texts}).encode()
+    body = {"model": "bench", "encoding_format": "base64", "truncate": True}
+    bodies = [json.dumps({**body, "input": text}).encode() for text in texts]
+    all_at_once = json.dumps({**body, "input": texts}).encode()
     large, refused = (
         [],
         Counter[int](),
@@ -379,10 +379,10 @@ async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Pre
         client = await Client(service.host, service.port).open()
 
         async def ask_for_all(number: int) -> None:
-            other = await Client(service.host, service.port, f"127.0.0.{2 + number}").open()
+            client = await Client(service.host, service.port, f"127.0.0.{2 + number}").open()
             while True:
                 begin = perf_counter()
-                status, _, _ = await other.exchange(all_at_once)
+                status, _, _ = await client.exchange(all_at_once)
                 if status == 200:
                     large.append(perf_counter() - begin)
                 else:
@@ -401,17 +401,17 @@ async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Pre
         progress(f"serve: one text alone, then beside {neighbours} x {len(texts):,}")
         await singles()  # warms up
         alone, _ = await singles()
-        others = [asyncio.create_task(ask_for_all(number)) for number in range(neighbours)]
+        neighbour_tasks = [asyncio.create_task(ask_for_all(number)) for number in range(neighbours)]
         while not large:
             await asyncio.sleep(0.05)
-            for other in others:
-                if other.done():
-                    await other  # raises what was wrong
-        found, answered = await singles()
-        for other in others:
-            other.cancel()
+            for task in neighbour_tasks:
+                if task.done():
+                    await task  # raises what was wrong
+        latencies, answered = await singles()
+        for task in neighbour_tasks:
+            task.cancel()
         await client.close()
-    seconds = {"ours": found, "behind all of them": large, "alone": alone}
+    seconds = {"ours": latencies, "behind all of them": large, "alone": alone}
     rates = {name: 1 / median(times) for name, times in seconds.items()}
     row = Row(
         f"serve one text beside {neighbours} x {len(texts):,}", "requests/s", rates.pop("ours"), rates, {}, rounds=1
@@ -420,7 +420,7 @@ async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Pre
     row.best = {name: 1 / min(times) for name, times in seconds.items()}
     row.spread = {name: (max(times) - min(times)) / median(times) for name, times in seconds.items()}
     row.note, row.versions = BESIDE_NOTE, versions("torch", "fastapi", "uvicorn")
-    for name, times in (("beside", found), ("alone", alone)):
+    for name, times in (("beside", latencies), ("alone", alone)):
         row.details[f"{name}_p50_ms"], row.details[f"{name}_p99_ms"] = np.percentile(times, [50, 99]) * 1000
     row.details |= {
         "answered": answered,
@@ -434,18 +434,18 @@ async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Pre
 
 async def _capacity(service: Service, requests: list[Request], seconds: float) -> float:
     """Return the tokens a second that a few clients get."""
-    begin, done = perf_counter(), 0
+    begin, num_tokens = perf_counter(), 0
 
     async def ask(number: int) -> None:
-        nonlocal done
+        nonlocal num_tokens
         client = await Client(service.host, service.port).open()
         while perf_counter() < begin + seconds:
             request = requests[number % len(requests)]
             status, _, answer = await client.exchange(request.body)
             if status != 200:
                 raise SystemExit(answer.decode())
-            done, number = done + request.tokens, number + CAPACITY_CLIENTS
+            num_tokens, number = num_tokens + request.tokens, number + CAPACITY_CLIENTS
         await client.close()
 
     await asyncio.gather(*map(ask, range(CAPACITY_CLIENTS)))
-    return done / (perf_counter() - begin)
+    return num_tokens / (perf_counter() - begin)

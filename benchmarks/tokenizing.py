@@ -66,12 +66,12 @@ def tokenize(*, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Row]:
         ours, *peers = encoders(inputs.tokenizer_folder, scratch, threads)
         lines, megabytes = inputs.lines, inputs.megabytes
         prepared = [google_rules.preprocess(line) for line in lines]
-        peers += [_given(prepared, peer) for peer in peers if peer.name.startswith("raw sentencepiece")]
+        peers += [_with_prepared_lines(prepared, peer) for peer in peers if peer.name.startswith("raw sentencepiece")]
         processor = SentencePieceProcessor(model_file=str(next(inputs.tokenizer_folder.glob("*.model"))))
         reference = [google_rules.ids(processor, line) for line in lines]
         progress(f"tokenize: {len(lines):,} lines, {megabytes:.2f} MB, {threads} threads")
         identical = {encoder.name: _share_identical(encoder.ids(lines), reference) for encoder in (ours, *peers)}
-        contenders = [Contender(each.name, partial(each.encode, lines), megabytes) for each in (ours, *peers)]
+        contenders = [Contender(encoder.name, partial(encoder.encode, lines), megabytes) for encoder in (ours, *peers)]
         seconds = interleave(contenders, timing.rounds or 7)
     tokens = sum(map(len, reference))
     title = f"tokenize, {threads} thread{'s' if threads > 1 else ''}"
@@ -94,16 +94,16 @@ def tokenize(*, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Row]:
     yield row
 
 
-def _given(prepared: Lines, encoder: Encoder) -> Encoder:
+def _with_prepared_lines(prepared: Lines, encoder: Encoder) -> Encoder:
     """Return an encoder that is given these texts, whatever the lines are."""
     return Encoder(
         f"{encoder.name}, prepared text", lambda _: encoder.encode(prepared), lambda _: encoder.ids(prepared)
     )
 
 
-def _share_identical(found: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> float:
-    same = sum(list(one) == list(other) for one, other in zip(found, reference, strict=True))
-    return same / max(len(reference), 1)
+def _share_identical(actual: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> float:
+    num_equal = sum(list(row) == list(reference_row) for row, reference_row in zip(actual, reference, strict=True))
+    return num_equal / max(len(reference), 1)
 
 
 def encoders(folder: Path, scratch: Path, threads: int) -> list[Encoder]:
@@ -123,19 +123,19 @@ def encoders(folder: Path, scratch: Path, threads: int) -> list[Encoder]:
         ragged = tokenizer.encode_batch(lines, num_threads=threads)
         return _cut(ragged.ids.tolist(), ragged.offsets.tolist())
 
-    made = [Encoder("albertkit", encode, ids)]
+    result = [Encoder("albertkit", encode, ids)]
     if TRANSFORMERS.installed:
-        made.append(_transformers(f"{TRANSFORMERS.name} (spiece.model)", model.parent))
-        made.append(_transformers(f"{TRANSFORMERS.name} (tokenizer.json)", tokenizer_json.parent))
-    made += [*_tokenizers(tokenizer_json), *_sentencepiece(model, threads)]
+        result.append(_transformers(f"{TRANSFORMERS.name} (spiece.model)", model.parent))
+        result.append(_transformers(f"{TRANSFORMERS.name} (tokenizer.json)", tokenizer_json.parent))
+    result += [*_tokenizers(tokenizer_json), *_sentencepiece(model, threads)]
     if KITOKEN.installed:
         from kitoken import Kitoken
 
         kitoken = Kitoken.from_sentencepiece_file(str(model))
-        made.append(Encoder("kitoken", kitoken.encode_all, lambda lines: kitoken.encode_all(lines, False)))
+        result.append(Encoder("kitoken", kitoken.encode_all, lambda lines: kitoken.encode_all(lines, False)))
     if TOKIE.installed:
-        made.append(_tokie(tokenizer_json))
-    return made
+        result.append(_tokie(tokenizer_json))
+    return result
 
 
 def _cut(flat: list[int], offsets: list[int]) -> Ids:
@@ -156,7 +156,7 @@ def _tokenizers(tokenizer_json: Path) -> list[Encoder]:
     tokenizer = Tokenizer.from_file(str(tokenizer_json))
 
     def ids(lines: Lines) -> Ids:
-        return [found.ids for found in tokenizer.encode_batch(list(lines), add_special_tokens=False)]
+        return [encoding.ids for encoding in tokenizer.encode_batch(list(lines), add_special_tokens=False)]
 
     return [
         Encoder("tokenizers encode_batch", tokenizer.encode_batch, ids),

@@ -132,10 +132,10 @@ def contender(
     def make() -> Any:
         return make_trainer(copy.deepcopy(model).train(), batches, collate, clock, **arguments)
 
-    kept = make() if setting.compile else None  # a new one would compile again
+    reused = make() if setting.compile else None  # a new one would compile again
 
     def run() -> float:
-        (kept or make()).train()
+        (reused or make()).train()
         return clock.seconds
 
     return Contender(setting.name, run, work)

@@ -39,10 +39,10 @@ class Runner:
         with open(log, "wb") as stream:
             return cls(name, subprocess.Popen(command, stdout=stream, stderr=stream), log, turn)
 
-    def set_up(self, ready: Path) -> None:
+    def set_up(self, ready_file: Path) -> None:
         """Let it run until it has written a file, then stop it."""
-        self._run_until(ready.exists)
-        if self.process.poll() is not None and not ready.exists():
+        self._run_until(ready_file.exists)
+        if self.process.poll() is not None and not ready_file.exists():
             raise self.failed()
 
     def take_turn(self) -> bool:
@@ -73,8 +73,8 @@ class Runner:
 
     def failed(self) -> SystemExit:
         """Return the error of a program that ended before its end."""
-        said = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"]
-        return SystemExit(f"{self.name} ended with status {self.process.poll()}: {said[-1]}")
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"]
+        return SystemExit(f"{self.name} ended with status {self.process.poll()}: {lines[-1]}")
 
     def _signal(self, number: int) -> None:
         if self.process.poll() is None:
@@ -83,10 +83,10 @@ class Runner:
 
 def take_turns(runners: Sequence[Runner]) -> None:
     """Let programs run in turns until all have ended."""
-    said = time.monotonic()
+    last_message = time.monotonic()
     running = list(runners)
     while running:
         running = [runner for runner in running if runner.take_turn()]
-        if time.monotonic() - said > 60:
-            said = time.monotonic()
+        if time.monotonic() - last_message > 60:
+            last_message = time.monotonic()
             progress(", ".join(f"{runner.name}: {sum(e - b for b, e in runner.slices):,.0f} s" for runner in runners))

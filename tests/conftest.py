@@ -40,19 +40,19 @@ def _folder(variable: str) -> Path:
 
 
 def _loggers() -> list[logging.Logger]:
-    return [one for one in logging.Logger.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    return [logger for logger in logging.Logger.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
 
 
 @pytest.fixture(autouse=True)
 def loggers_restored() -> Iterator[None]:
     """Restore the levels and handlers of all loggers: a handler that a test leaves writes to a closed stream."""
-    before = {one: (one.level, list(one.handlers), one.propagate) for one in _loggers()}
+    before = {logger: (logger.level, list(logger.handlers), logger.propagate) for logger in _loggers()}
     yield
     logging.captureWarnings(False)  # else the next test's call changes nothing: pytest has replaced `showwarning` since
-    for one in _loggers():
-        if one in before or one.name.startswith("albertkit"):
-            level, one.handlers, one.propagate = before.get(one, (logging.NOTSET, [], True))
-            one.setLevel(level)
+    for logger in _loggers():
+        if logger in before or logger.name.startswith("albertkit"):
+            level, logger.handlers, logger.propagate = before.get(logger, (logging.NOTSET, [], True))
+            logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

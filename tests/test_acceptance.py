@@ -39,19 +39,19 @@ def korean(golden: Path, tmp_path_factory) -> tuple[AlbertTokenizer, Path]:
 
 def lines(golden: Path) -> list[str]:
     with open(golden / "korean" / "lines.jsonl", encoding="utf-8") as stream:
-        found = [json.loads(line)["nfc"] for line in stream]
-    return [line for line in found if "[" not in line and "<" not in line]
+        texts = [json.loads(line)["nfc"] for line in stream]
+    return [line for line in texts if "[" not in line and "<" not in line]
 
 
 def test_1_no_unknown_for_known_hangul(golden: Path, korean) -> None:
     ours, folder = korean
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    known = {c for n in range(ours.vocab_size) for c in ours.id_to_piece(n) if "가" <= c <= "힣"}
-    words = [word for line in lines(golden) for word in line.split() if known.issuperset(word)]
-    assert len(known) > 900
+    syllables = {c for n in range(ours.vocab_size) for c in ours.id_to_piece(n) if "가" <= c <= "힣"}
+    words = [word for line in lines(golden) for word in line.split() if syllables.issuperset(word)]
+    assert len(syllables) > 900
     assert len(words) > 1000
     for form in ("NFC", "NFD"):
-        texts = [unicodedata.normalize(form, text) for text in [*words, *known]]
+        texts = [unicodedata.normalize(form, text) for text in [*words, *syllables]]
         assert all(ours.unk_id not in ours.encode(text) for text in texts)
         assert all(theirs.unk_token_id not in ids for ids in theirs(texts)["input_ids"])
     assert ours.unk_id in ours.encode("뷁")  # a syllable that the vocabulary lacks is one
@@ -64,8 +64,8 @@ def test_3_mask_is_one_id_and_takes_the_space_before_it(korean) -> None:
     ids = theirs(text)["input_ids"]
     assert ids == ours.encode(text, special_tokens=True, mask_literal=True)
     assert ids.count(ours.mask_id) == 1
-    place = ids.index(ours.mask_id)
-    assert ids[:place] + ids[place + 1 :] == theirs(plain)["input_ids"]  # no `▁` of its own before the mask
+    position = ids.index(ours.mask_id)
+    assert ids[:position] + ids[position + 1 :] == theirs(plain)["input_ids"]  # no `▁` of its own before the mask
     assert theirs.decode([ours.mask_id]) == ours.decode([ours.mask_id]) == "[MASK]"
 
 
@@ -75,10 +75,10 @@ def test_4_saved_and_loaded_again_it_is_the_same(golden: Path, korean, tmp_path:
     once = transformers.AutoTokenizer.from_pretrained(folder)
     for number in range(2):
         once.save_pretrained(tmp_path / str(number))
-        again = transformers.AutoTokenizer.from_pretrained(tmp_path / str(number))
-        assert again(texts)["input_ids"] == once(texts)["input_ids"]
-        assert again(texts)["input_ids"] == [ours.encode(text, special_tokens=True) for text in texts]
-        once = again
+        reloaded = transformers.AutoTokenizer.from_pretrained(tmp_path / str(number))
+        assert reloaded(texts)["input_ids"] == once(texts)["input_ids"]
+        assert reloaded(texts)["input_ids"] == [ours.encode(text, special_tokens=True) for text in texts]
+        once = reloaded
 
 
 def test_7_loss_at_the_start_is_about_ln_v_and_padding_changes_nothing() -> None:
@@ -111,8 +111,8 @@ def test_8_sentence_order_is_balanced_and_learned_and_segments_are_marked(tmp_pa
     """Documents of a sentence of early words and one of late words: nothing but their order is to be learned."""
     early, late = "dawn morning sunrise breakfast start".split(), "dusk evening sunset supper end".split()
     rng = np.random.default_rng(0)
-    said = [[" ".join(rng.choice(words, 6)) for words in (early, late)] for _ in range(600)]
-    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(pair) for pair in said), encoding="utf-8")
+    sentence_pairs = [[" ".join(rng.choice(words, 6)) for words in (early, late)] for _ in range(600)]
+    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(pair) for pair in sentence_pairs), encoding="utf-8")
     (tmp_path / "tokenizer").mkdir()
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *early, *late]
     (tmp_path / "tokenizer" / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")

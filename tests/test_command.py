@@ -206,7 +206,7 @@ def test_help_of_every_command_needs_no_torch():
 
 
 @pytest.mark.parametrize(
-    ("given", "slug", "fact"),
+    ("options", "slug", "fact"),
     [
         ({"at_least": "4"}, "bad-value", "at_least is '4', it must be a whole number"),
         ({"at_least": 1.5}, "bad-value", "at_least is 1.5, it must be a whole number"),
@@ -220,12 +220,12 @@ def test_help_of_every_command_needs_no_torch():
         ({"order": "random"}, "unknown-name", "order cannot be `random`"),
     ],
 )
-def test_python_is_refused_what_the_command_line_would_not_take(given, slug, fact):
+def test_python_is_refused_what_the_command_line_would_not_take(options, slug, fact):
     with pytest.raises(ConfigError, match=re.escape(f"error[{slug}]: {fact}")):
-        share(**{"out": "o", **given})
+        share(**{"out": "o", **options})
 
 
 def test_numbers_of_numpy_paths_and_lists_are_taken():
-    given = {"at_least": np.int64(3), "shares": [np.float32(0.5), 1], "progress": np.True_, "order": "first"}
-    assert share(Path("o"), **given).shares == given["shares"]
+    options = {"at_least": np.int64(3), "shares": [np.float32(0.5), 1], "progress": np.True_, "order": "first"}
+    assert share(Path("o"), **options).shares == options["shares"]
     assert share("o").order is None

@@ -40,12 +40,12 @@ def added():
     before = [dict(registry) for registry in registries]
     blocks = re.findall(r"^```python\n(.+?)^```$", OWN, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 2
-    found = {"__name__": __name__}
+    namespace = {"__name__": __name__}
     for block in blocks:
         code = [line for line in block.splitlines() if line.strip() and not line.startswith(("import ", "from "))]
         assert len(code) < 20
-        exec(compile(block, str(PAGE), "exec"), found)
-    yield found
+        exec(compile(block, str(PAGE), "exec"), namespace)
+    yield namespace
     for registry, content in zip(registries, before, strict=True):
         registry.clear()
         registry.update(content)
@@ -57,12 +57,12 @@ def added():
 @pytest.fixture(scope="module")
 def frames():
     """The four pieces of code of the page, by heading."""
-    found = re.findall(r"^### An? (.+?)\n.*?^```(?:python|diff)\n(.+?)^```$", OURS, re.MULTILINE | re.DOTALL)
-    assert [name for name, _ in found] == ["command", "option", "resumable job", "training"]
-    for name, code in found:
+    examples = re.findall(r"^### An? (.+?)\n.*?^```(?:python|diff)\n(.+?)^```$", OURS, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in examples] == ["command", "option", "resumable job", "training"]
+    for name, code in examples:
         lines = [line for line in code.splitlines() if line.strip()]
         assert len([line for line in lines if line[0] in "+-"] if name == "option" else lines) <= 20
-    return dict(found)
+    return dict(examples)
 
 
 def counting(code, monkeypatch):
@@ -115,10 +115,11 @@ def test_a_resumable_job(frames, tmp_path):
     broken.write_bytes(content)
     names["sha256_file"] = sha256_file
     names["shout"](texts, tmp_path / "halves")
-    made = {
-        place: {file.name: file.read_bytes() for file in (tmp_path / place).iterdir()} for place in ("whole", "halves")
+    contents = {
+        folder: {file.name: file.read_bytes() for file in (tmp_path / folder).iterdir()}
+        for folder in ("whole", "halves")
     }
-    assert made["halves"] == made["whole"] == {text.name: text.read_bytes().upper() for text in texts}
+    assert contents["halves"] == contents["whole"] == {text.name: text.read_bytes().upper() for text in texts}
 
 
 def test_a_training(frames, tmp_path):
@@ -161,15 +162,15 @@ def test_a_registered_task_is_trained_scored_and_read_again(added, turkish, tmp_
 
 
 def test_a_registered_backbone_is_made_from_its_name_and_from_what_was_saved(added):
-    made = load_backbone("patches")
+    backbone = load_backbone("patches")
     frames = torch.randint(0, 255, (2, 3, 64, 64, 3), dtype=torch.uint8)
-    tokens = made(frames)
-    assert tokens.shape == (2, made.grid(3, 64).num_tokens, made.out_dim)
+    tokens = backbone(frames)
+    assert tokens.shape == (2, backbone.grid(3, 64).num_tokens, backbone.out_dim)
     patch = frames[1, 2, 8:16, 16:24].permute(2, 0, 1) / 255  # of the grid's place: frame 2, row 1, column 2
-    by_hand = (made.layer.weight[:, :, 0] * patch).sum((1, 2, 3)) + made.layer.bias
+    by_hand = (backbone.layer.weight[:, :, 0] * patch).sum((1, 2, 3)) + backbone.layer.bias
     torch.testing.assert_close(tokens[1, 2 * 64 + 8 + 2], by_hand)
-    again = load_backbone("patches", made.settings(), made.state_dict())
-    assert torch.equal(again(frames), tokens)
-    assert again.fingerprint() == made.fingerprint() != load_backbone("conv3d").fingerprint()
+    reloaded = load_backbone("patches", backbone.settings(), backbone.state_dict())
+    assert torch.equal(reloaded(frames), tokens)
+    assert reloaded.fingerprint() == backbone.fingerprint() != load_backbone("conv3d").fingerprint()
     with pytest.raises(ConfigError, match="bad-value"):
         load_backbone("patches", {"width": 3})

@@ -42,7 +42,7 @@ def batch_of(lengths: tuple[int, ...], seed: int = 0) -> PackedBatch:
     generator = torch.Generator().manual_seed(seed)
     ids = [torch.randint(5, 500, (n,), generator=generator).tolist() for n in lengths]
     masked = [list(range(0, n, 7)) for n in lengths]
-    labels = [[one[place] for place in places] for one, places in zip(ids, masked, strict=True)]
+    labels = [[row[position] for position in positions] for row, positions in zip(ids, masked, strict=True)]
     return PackedBatch.from_sequences(ids, None, masked, labels, [n % 2 for n in lengths])
 
 
@@ -63,8 +63,8 @@ def test_packed_attention_and_its_gradient(device, size):
     weights = torch.randn(sum(LENGTHS), heads * size, generator=generator).to(device)
     if device.type == "cuda":
         assert varlen_fault(device) == ""
-    found = packed_attention(qkv, batch, heads)
-    (found.float() * weights).sum().backward()
+    actual = packed_attention(qkv, batch, heads)
+    (actual.float() * weights).sum().backward()
     exact = qkv.detach().float().requires_grad_()
     parts = []
     for sequence in exact.split(LENGTHS):
@@ -72,7 +72,7 @@ def test_packed_attention_and_its_gradient(device, size):
         parts.append(F.scaled_dot_product_attention(query, key, value).transpose(0, 1).flatten(1))
     expected = torch.cat(parts)
     (expected * weights).sum().backward()
-    torch.testing.assert_close(found.float(), expected, atol=0.03, rtol=0.03)
+    torch.testing.assert_close(actual.float(), expected, atol=0.03, rtol=0.03)
     assert (qkv.grad.float() - exact.grad).norm() < 0.02 * exact.grad.norm()
 
 
@@ -80,9 +80,9 @@ def test_packed_attention_and_its_gradient(device, size):
 def test_losses_and_gradients_are_the_cpus(device, dtype, share):
     batch = batch_of(LENGTHS)
     expected_loss, expected = gradients(make_model(torch.device("cpu"), torch.float32), batch)
-    loss, found = gradients(make_model(device, dtype), batch.to(device))
+    loss, actual = gradients(make_model(device, dtype), batch.to(device))
     assert loss == pytest.approx(expected_loss, rel=share)
-    assert (found - expected).norm() < share * expected.norm()
+    assert (actual - expected).norm() < share * expected.norm()
 
 
 @pytest.mark.gpu
@@ -94,9 +94,9 @@ def test_compiled_passes_compute_the_same_on_cuda(dtype, share):
     eager, compiled = (make_model(device, dtype, on) for on in (False, True))
     for lengths in (LENGTHS, (9, 9), (300, 4, 51)):
         batch = batch_of(lengths).to(device)
-        (expected_loss, expected), (loss, found) = gradients(eager, batch), gradients(compiled, batch)
+        (expected_loss, expected), (loss, actual) = gradients(eager, batch), gradients(compiled, batch)
         assert loss == pytest.approx(expected_loss, rel=share)
-        assert (found - expected).norm() < share * expected.norm()
+        assert (actual - expected).norm() < share * expected.norm()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "auto"])
@@ -106,10 +106,10 @@ def test_an_engine_computes_what_the_model_does(device, precision):
     with torch.no_grad():
         expected = model.albert.encode(batch)
     engine = load_engine(model.to(device), precision)
-    found = engine.encode(batch.to(device))
+    actual = engine.encode(batch.to(device))
     atol = 1e-4 if engine.precision == "fp32" else 0.1
-    torch.testing.assert_close(found.hidden.float().cpu(), expected.hidden, atol=atol, rtol=0)
-    torch.testing.assert_close(found.pooled.float().cpu(), expected.pooled, atol=atol, rtol=0)
+    torch.testing.assert_close(actual.hidden.float().cpu(), expected.hidden, atol=atol, rtol=0)
+    torch.testing.assert_close(actual.pooled.float().cpu(), expected.pooled, atol=atol, rtol=0)
 
 
 class Batches:

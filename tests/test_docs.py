@@ -52,19 +52,19 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def readme(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def readme(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text of one's own, and a quickstart of a few updates."""
-    (place / "my-text").mkdir()
+    (folder / "my-text").mkdir()
     for number in range(3):
         documents = [sentences(6, 100 * number + i) for i in range(60)]
         text = "\n\n".join("\n".join(document) for document in documents)
-        (place / "my-text" / f"{number}.txt").write_text(text, encoding="utf-8")
+        (folder / "my-text" / f"{number}.txt").write_text(text, encoding="utf-8")
     small = {"embedding_size": 16, "hidden_size": 32, "num_attention_heads": 1, "intermediate_size": 64}
     monkeypatch.setattr(first_run, "SHAPE", {**first_run.SHAPE, **small})
     monkeypatch.setattr(first_run, "SETTINGS", albertkit.PretrainSettings(**{**vars(first_run.SETTINGS), "steps": 20}))
@@ -74,17 +74,17 @@ def readme(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def architecture(place: Path) -> None:
+def architecture(folder: Path) -> None:
     """A text to count."""
-    (place / "notes.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    (folder / "notes.txt").write_text("one\n\ntwo\n", encoding="utf-8")
 
 
 @pytest.fixture
-def finetuning(place: Path, start: Path) -> None:
+def finetuning(folder: Path, start: Path) -> None:
     """The folders that the guide names: a model under a hub's name, and MRPC."""
-    (place / "albert").mkdir()
-    (place / "albert" / "albert-base-v2").symlink_to(start)
-    folder = place / "glue" / "MRPC"
+    (folder / "albert").mkdir()
+    (folder / "albert" / "albert-base-v2").symlink_to(start)
+    folder = folder / "glue" / "MRPC"
     folder.mkdir(parents=True)
     a, b = sentences(40, 1), sentences(40, 2)
     for name, rows in (("train", 40), ("dev", 12), ("test", 5)):
@@ -96,30 +96,30 @@ def finetuning(place: Path, start: Path) -> None:
 
 
 @pytest.fixture
-def inference(place: Path, start: Path) -> None:
+def inference(folder: Path, start: Path) -> None:
     """A classifier as RUN, its export as ONNX, a sentence encoder as ENCODER."""
-    albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(place / "ENCODER")
+    albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(folder / "ENCODER")
     rows = [f'"{text}",{i % 2}' for i, text in enumerate(sentences(40, 3))]
-    (place / "table.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    (folder / "table.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     settings = albertkit.FinetuneSettings(steps=2, batch_size=8, length=32)
     columns = albertkit.Columns(text="text", label="label")
-    albertkit.finetune("classify", start, place / "table.csv", place / "RUN", settings, columns=columns)
+    albertkit.finetune("classify", start, folder / "table.csv", folder / "RUN", settings, columns=columns)
     pytest.importorskip("onnxruntime")
-    albertkit.export_onnx(place / "RUN", place / "ONNX")
+    albertkit.export_onnx(folder / "RUN", folder / "ONNX")
 
 
 @pytest.fixture
-def engines(place: Path, start: Path) -> None:
-    shutil.copytree(start, place / "ENCODER")
+def engines(folder: Path, start: Path) -> None:
+    shutil.copytree(start, folder / "ENCODER")
 
 
 @pytest.fixture
-def embeddings(place: Path, start: Path) -> None:
-    albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(place / "RUN")
+def embeddings(folder: Path, start: Path) -> None:
+    albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(folder / "RUN")
 
 
 @pytest.fixture
-def captioning(place: Path, start: Path) -> None:
+def captioning(folder: Path, start: Path) -> None:
     """An untrained captioner as RUN, and a video."""
     pytest.importorskip("av")
     from albertkit.captioning.backbones import load_backbone
@@ -131,9 +131,9 @@ def captioning(place: Path, start: Path) -> None:
     grid = backbone.grid(SAMPLING.num_frames, SAMPLING.size)
     config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(albertkit.AlbertConfig.from_pretrained(start))
     model, tokenizer = albertkit.AlbertForImageCaptioning(config), albertkit.AlbertTokenizer.from_pretrained(start)
-    albertkit.VideoCaptioner(model, tokenizer, backbone, SAMPLING, grid).save_pretrained(place / "RUN")
-    make_clips(place / "clips", 20)
-    next((place / "clips").rglob("*.mp4")).rename(place / "video.mp4")
+    albertkit.VideoCaptioner(model, tokenizer, backbone, SAMPLING, grid).save_pretrained(folder / "RUN")
+    make_clips(folder / "clips", 20)
+    next((folder / "clips").rglob("*.mp4")).rename(folder / "video.mp4")
 
 
 # Names that a block uses and the page explains in words.
@@ -174,13 +174,13 @@ def test_links_lead_to_pages_and_headings() -> None:
     for page in pages():
         for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text(encoding="utf-8")):
             file, _, heading = target.partition("#")
-            other = (ROOT / page).parent / file if file else ROOT / page
+            linked_page = (ROOT / page).parent / file if file else ROOT / page
             if target.startswith(("http:", "https:")):
                 continue
-            if not other.exists():
+            if not linked_page.exists():
                 broken.append((page, target))
             elif heading:
-                titles = re.findall(r"^#+ (.+)$", other.read_text(encoding="utf-8"), re.MULTILINE)
+                titles = re.findall(r"^#+ (.+)$", linked_page.read_text(encoding="utf-8"), re.MULTILINE)
                 if heading not in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}:
                     broken.append((page, target))
     assert broken == []

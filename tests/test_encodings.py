@@ -45,9 +45,9 @@ def test_damaged_utf8_is_not_another_encoding() -> None:
 
 def advice_of_readers(path: Path) -> list[str]:
     hints = []
-    for read in (lambda: list(read_documents([path])), lambda: list(read_lines(path)), lambda: read_text(path)):
+    for read_file in (lambda: list(read_documents([path])), lambda: list(read_lines(path)), lambda: read_text(path)):
         with pytest.raises(DataError, match="bad-encoding") as caught:
-            read()
+            read_file()
         hints.append(caught.value.hint)
     return [*hints, utf8_hint(str(path))]
 
@@ -70,9 +70,9 @@ def test_packed_files_and_utf16_without_a_mark(tmp_path: Path) -> None:
     assert "gzip -dc" in caught.value.hint
     assert "CP949" in caught.value.hint
     (tmp_path / "b.txt").write_bytes(KOREAN.encode("utf-16-le"))
-    for read in (lambda: list(read_documents([tmp_path / "b.txt"])), lambda: list(read_lines(tmp_path / "b.txt"))):
+    for read_file in (lambda: list(read_documents([tmp_path / "b.txt"])), lambda: list(read_lines(tmp_path / "b.txt"))):
         with pytest.raises(DataError, match=r"bad-encoding.*is UTF-16LE") as caught:
-            read()
+            read_file()
         assert "iconv -f UTF-16LE -t UTF-8" in caught.value.hint
 
 
@@ -80,9 +80,9 @@ def test_packed_files_and_utf16_without_a_mark(tmp_path: Path) -> None:
 def test_what_was_converted_from_latin1_wrongly_is_refused(tmp_path: Path, text: str, encoding: str) -> None:
     path = tmp_path / "wrong.txt"
     path.write_text((text * 30).encode(encoding).decode("latin-1"), encoding="utf-8")
-    for read in (lambda: list(read_lines(path)), lambda: list(read_documents([path]))):
+    for read_file in (lambda: list(read_lines(path)), lambda: list(read_documents([path]))):
         with pytest.raises(DataError, match=r"\[bad-encoding\]") as caught:
-            read()
+            read_file()
     subprocess.run(caught.value.hint.split("`")[1], shell=True, check=True, cwd=tmp_path)
     assert (tmp_path / "wrong.utf8.txt").read_text(encoding="utf-8") == text * 30
 

@@ -18,15 +18,15 @@ from albertkit.job import Job, check_made_from
 from albertkit.output.progress import ProgressBar
 
 
-def count(place, key="a", overwrite=False, total=5) -> str:
+def count(folder, key="a", overwrite=False, total=5) -> str:
     """A job with everything: parts, growing files that are committed in time, one that is discarded, a result."""
-    work = place / ".work"
-    with Job(work, {"what": key, "total": total}, into=place, overwrite=overwrite) as job:
+    work = folder / ".work"
+    with Job(work, {"what": key, "total": total}, into=folder, overwrite=overwrite) as job:
         if job.finished:
             job.publish("result.json")
             return "published"
-        if not job.resumed and (place / "result.json").exists() and not overwrite:
-            check_made_from(place, json.loads((place / "result.json").read_text())["key"], job.key)
+        if not job.resumed and (folder / "result.json").exists() and not overwrite:
+            check_made_from(folder, json.loads((folder / "result.json").read_text())["key"], job.key)
             return "there"
         how = "resumed" if job.resumed else "new"
         for name in job.missing([f"folder/part-{number}" for number in range(2)]):
@@ -56,58 +56,60 @@ def test_killed_at_every_moment_and_again(in_memory, do):
     """In an interpreter of its own: a fork of this one, with all that was imported, takes 30 ms in place of 3."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(fault_moments.__file__).parent), *sys.path])}
     command = [sys.executable, __file__, str(in_memory), do]
-    done = subprocess.run(command, env=environment, text=True, stderr=subprocess.PIPE)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, env=environment, text=True, stderr=subprocess.PIPE)
+    assert process.returncode == 0, process.stderr
 
 
 def kill_at_every_moment_and_again(in_memory, do):
     status, moments = in_a_fork(in_memory / "whole", lambda: count(in_memory / "whole"))
-    wanted = bytes_below(in_memory / "whole")
-    assert (status, sorted(wanted)) == (
+    expected = bytes_below(in_memory / "whole")
+    assert (status, sorted(expected)) == (
         0, ["folder/part-0", "folder/part-1", "grown-0", "grown-1", "grown-2", "result.json"],
     )  # fmt: skip
     assert len(moments) > 50
-    sums = json.loads(wanted["result.json"])["sums"]
-    assert all(sha256_bytes(wanted[name]) == digest for name, digest in sums.items())
-    places = [at for at, name in enumerate(moments, 1) if do == "kill" or name.startswith("write")]
-    for turn, at in enumerate(places):
-        place = in_memory / f"{turn}"
-        assert in_a_fork(place, lambda place=place: count(place), at, do)[0] == -signal.SIGKILL, moments[at - 1]
-        in_a_fork(place, lambda place=place: count(place), 7 + turn % 20, do)  # killed again, or through
-        count(place)
-        assert bytes_below(place) == wanted, moments[at - 1]
-        assert not (place / ".work").exists()
-        assert count(place) == "there"
+    sums = json.loads(expected["result.json"])["sums"]
+    assert all(sha256_bytes(expected[name]) == digest for name, digest in sums.items())
+    kill_moments = [at for at, name in enumerate(moments, 1) if do == "kill" or name.startswith("write")]
+    for turn, at in enumerate(kill_moments):
+        folder = in_memory / f"{turn}"
+        assert in_a_fork(folder, lambda folder=folder: count(folder), at, do)[0] == -signal.SIGKILL, moments[at - 1]
+        in_a_fork(folder, lambda folder=folder: count(folder), 7 + turn % 20, do)  # killed again, or through
+        count(folder)
+        assert bytes_below(folder) == expected, moments[at - 1]
+        assert not (folder / ".work").exists()
+        assert count(folder) == "there"
 
 
 class Interrupted(Exception):
     pass
 
 
-def interrupted(place, monkeypatch, appends: int = 6) -> None:
+def interrupted(folder, monkeypatch, appends: int = 6) -> None:
     """A job that ended after so many lines of its log."""
-    append, left = Job._append, iter(range(appends))
+    append, remaining = Job._append, iter(range(appends))
 
     def ending(self, commit):
-        if next(left, None) is None:
+        if next(remaining, None) is None:
             raise Interrupted
         append(self, commit)
 
     with monkeypatch.context() as patch:
         patch.setattr(Job, "_append", ending)
         with pytest.raises(Interrupted):
-            count(place)
+            count(folder)
 
 
 def test_what_was_done_is_not_done_again(tmp_path, monkeypatch):
     interrupted(tmp_path, monkeypatch)
     part = tmp_path / ".work" / "folder" / "part-0"
     before = part.stat().st_mtime_ns
-    written = []
+    written_names = []
     write = Job.write
-    monkeypatch.setattr(Job, "write", lambda self, name, content: (written.append(name), write(self, name, content)))
+    monkeypatch.setattr(
+        Job, "write", lambda self, name, content: (written_names.append(name), write(self, name, content))
+    )
     assert count(tmp_path) == "resumed"
-    assert len(written) < 8
+    assert len(written_names) < 8
     assert (tmp_path / "folder" / "part-0").stat().st_mtime_ns == before
 
 

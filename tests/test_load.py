@@ -79,16 +79,16 @@ def test_any_json_is_a_value_of_the_type_or_one_error(
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "any.json"
     file.write_text(json.dumps(content))
-    problem, found = None, None
+    problem, value = None, None
     try:
-        found = read_typed(file, Whole)
+        value = read_typed(file, Whole)
     except DataError as error:
         problem = error
     if problem is not None:
         assert (problem.slug, str(file) in problem.message) == ("bad-file", True)
     else:
-        assert type(found.step) is int
-        assert all(type(part.name) is str and type(part.share) is float for part in found.parts)
+        assert type(value.step) is int
+        assert all(type(part.name) is str and type(part.share) is float for part in value.parts)
 
 
 def test_a_file_of_another_format_size_or_kind_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

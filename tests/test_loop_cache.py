@@ -41,8 +41,8 @@ def _run(sources: Path, cache: Path, code: str = HALF_OF_THE_LOST) -> tuple[str,
         "NUMBA_CACHE_DIR": str(cache),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip(), "compiling loops" in done.stderr
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return process.stdout.strip(), "compiling loops" in process.stderr
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +118,8 @@ def test_old_versions_are_removed(tmp_path: Path) -> None:
 def test_package_in_a_zip_file_computes(tmp_path: Path, sources: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "package"), "zip", sources)
     environment = {**os.environ, "PYTHONPATH": archive}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", HALF_OF_THE_LOST], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "28"
-    assert "no folder to cache compiled loops in" in done.stderr
+    assert process.stdout.strip() == "28"
+    assert "no folder to cache compiled loops in" in process.stderr

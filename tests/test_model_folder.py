@@ -44,21 +44,21 @@ KINDS = ("pretraining", "fine-tuning", "embedding", "captioning")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of every kind with another model in `final/` than in `best/`, and data of every kind."""
-    place = tmp_path_factory.mktemp("runs")
+    runs = tmp_path_factory.mktemp("runs")
     words = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions".split()
     rng = np.random.default_rng(1)
     texts = [" ".join(rng.choice(words, 9)) + "." for _ in range(200)]
-    tokenizer = train_tokenizer(texts, place / "tokenizer", 44)
-    (place / "text.txt").write_text("\n".join("\n\n".join(texts[n : n + 5]) for n in range(0, 200, 5)))
-    build_store([str(place / "text.txt")], place / "store", tokenizer, workers=0)
-    (place / "labels.tsv").write_text(
+    tokenizer = train_tokenizer(texts, runs / "tokenizer", 44)
+    (runs / "text.txt").write_text("\n".join("\n\n".join(texts[n : n + 5]) for n in range(0, 200, 5)))
+    build_store([str(runs / "text.txt")], runs / "store", tokenizer, workers=0)
+    (runs / "labels.tsv").write_text(
         "text\tlabel\n" + "".join(f"{text}\t{'ab'[n % 2]}\n" for n, text in enumerate(texts))
     )
     rows = "".join(f"{first}\t{second}\t{n % 5}\n" for n, (first, second) in enumerate(pairwise(texts)))
-    (place / "pairs.tsv").write_text("text\tpair\tlabel\n" + rows)
-    np.save(place / "vectors.npy", rng.normal(size=(199, 8)).astype(np.float32))
+    (runs / "pairs.tsv").write_text("text\tpair\tlabel\n" + rows)
+    np.save(runs / "vectors.npy", rng.normal(size=(199, 8)).astype(np.float32))
     config = AlbertConfig(
         vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64, max_position_embeddings=64,
@@ -66,7 +66,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
     for seed, name in enumerate(("best", "final")):
         torch.manual_seed(seed)
-        folders = {kind: place / kind / name for kind in KINDS}
+        folders = {kind: runs / kind / name for kind in KINDS}
         AlbertForPreTraining(config).save_pretrained(folders["pretraining"], tokenizer)
         classifier = AlbertForSequenceClassification(config.with_changes(**task.head())).eval()
         save_task_model(folders["fine-tuning"], classifier, tokenizer, task)
@@ -76,8 +76,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         VideoCaptioner(captioner, tokenizer).save_pretrained(folders["captioning"])
         for kind, folder in folders.items():
             write_selected(folder, 1_200 + seed, "masked_lm_loss" if kind == "pretraining" else "accuracy", 7.09123)
-            (place / kind / "run.toml").write_text("steps = 1\n")
-    return place
+            (runs / kind / "run.toml").write_text("steps = 1\n")
+    return runs
 
 
 class Reached(Exception):
@@ -108,7 +108,7 @@ COMMANDS = (
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_finds_the_model_of_every_run(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, kind: str
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, kind: str
 ) -> None:
     def reached(folder: Path) -> str:
         raise Reached(str(folder))
@@ -120,46 +120,46 @@ def test_every_command_finds_the_model_of_every_run(
     )
     monkeypatch.setattr("albertkit.captioning.train._max_visual_tokens", lambda *_: 1)
     files = {
-        name: place / f"{name}.{end}"
+        name: runs / f"{name}.{end}"
         for name, end in (("text", "txt"), ("labels", "tsv"), ("pairs", "tsv"), ("vectors", "npy"))
     }
-    folders = {"store": place / "store", "tokenizer": place / "tokenizer", "run": place / kind, "out": tmp_path / "out"}
+    folders = {"store": runs / "store", "tokenizer": runs / "tokenizer", "run": runs / kind, "out": tmp_path / "out"}
     with pytest.raises(Reached) as caught:
         main([part.format(**files, **folders) for part in command.split()])
-    assert str(caught.value) == str(place / kind / "best")
+    assert str(caught.value) == str(runs / kind / "best")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_command_prints_the_model_of_a_run_once_and_answers_as_that_model(
-    place: Path, kind: str, capsys: pytest.CaptureFixture[str]
+    runs: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The tokenizers are equal, so `inspect`, which reads configuration and weights, tells `best/` from `final/`."""
     answers = {}
     for name in ("", "best", "final"):
         with pytest.raises(SystemExit) as ended:
-            main(["inspect", str(place / kind / name), "--json"])
+            main(["inspect", str(runs / kind / name), "--json"])
         assert ended.value.code == 0
-        said = capsys.readouterr()
-        answers[name] = {key: value for key, value in json.loads(said.out).items() if key != "run"}
+        printed = capsys.readouterr()
+        answers[name] = {key: value for key, value in json.loads(printed.out).items() if key != "run"}
         metric = "masked lm loss 7.091" if kind == "pretraining" else "accuracy 7.091"
-        assert said.err == ("" if name else f"model  {place / kind / 'best'}, step 1,200, {metric}\n")
+        assert printed.err == ("" if name else f"model  {runs / kind / 'best'}, step 1,200, {metric}\n")
     assert answers[""] == answers["best"] != answers["final"]
 
 
-def test_python_classes_read_runs(place: Path) -> None:
+def test_python_classes_read_runs(runs: Path) -> None:
     for kind, model_class in (
         ("pretraining", AlbertForPreTraining), ("fine-tuning", AlbertForSequenceClassification),
         ("embedding", AlbertModel), ("captioning", AlbertForImageCaptioning),
     ):  # fmt: skip
-        found, best, final = (model_class.from_pretrained(place / kind / name) for name in ("", "best", "final"))
+        of_run, best, final = (model_class.from_pretrained(runs / kind / name) for name in ("", "best", "final"))
         word = "get_input_embeddings"
-        assert torch.equal(getattr(found, word)().weight, getattr(best, word)().weight)
-        assert not torch.equal(getattr(found, word)().weight, getattr(final, word)().weight)
+        assert torch.equal(getattr(of_run, word)().weight, getattr(best, word)().weight)
+        assert not torch.equal(getattr(of_run, word)().weight, getattr(final, word)().weight)
         assert (
-            AlbertTokenizer.from_pretrained(place / kind).fingerprint
-            == AlbertTokenizer.from_pretrained(place / "tokenizer").fingerprint
+            AlbertTokenizer.from_pretrained(runs / kind).fingerprint
+            == AlbertTokenizer.from_pretrained(runs / "tokenizer").fingerprint
         )
-        assert AlbertConfig.from_pretrained(place / kind) == best.config
+        assert AlbertConfig.from_pretrained(runs / kind) == best.config
 
 
 # --- the rule ---------------------------------------------------------------------------------------------------------
@@ -234,19 +234,19 @@ def test_a_misspelt_path_is_answered_with_the_nearest_folder_and_no_network(
         if wrong == "/":
             assert local_folder(wrong) == Path("/")
             continue
-        for read in (AlbertModel.from_pretrained, AlbertTokenizer.from_pretrained, AlbertConfig.from_pretrained):
+        for load in (AlbertModel.from_pretrained, AlbertTokenizer.from_pretrained, AlbertConfig.from_pretrained):
             with pytest.raises(DataError, match="no checkpoint folder at") as caught:
-                read(wrong)
+                load(wrong)
             assert caught.value.slug == "not-found"
             assert caught.value.hint.startswith(hint), caught.value.hint
 
 
 def test_googles_old_names_and_names_of_the_hub_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asked: list[tuple[str, bool]] = []
+    downloads: list[tuple[str, bool]] = []
 
     def download(name: str, revision: str | None, patterns: list[str]) -> Path:
-        asked.append((name, "model.safetensors" in patterns))
+        downloads.append((name, "model.safetensors" in patterns))
         (tmp_path / "model.safetensors").write_text("")
         return tmp_path
 
@@ -256,7 +256,7 @@ def test_googles_old_names_and_names_of_the_hub_are_downloaded(tmp_path: Path, m
     local_folder("someone/model")
     with pytest.raises(DataError, match="no checkpoint folder at `albert-base-v3`"):
         local_folder("albert-base-v3")
-    assert asked == [("albert/albert-base-v2", True), ("albert/albert-xxlarge-v1", False), ("someone/model", True)]
+    assert downloads == [("albert/albert-base-v2", True), ("albert/albert-xxlarge-v1", False), ("someone/model", True)]
 
 
 def test_the_hub_is_named_where_it_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,20 +268,20 @@ def test_the_hub_is_named_where_it_cannot_be_reached(tmp_path: Path, monkeypatch
 
 
 def test_the_commands_after_a_pretraining_name_the_run_and_its_recommended_model(
-    place: Path, tiny_tokenizer: AlbertTokenizer
+    runs: Path, tiny_tokenizer: AlbertTokenizer
 ) -> None:
-    run = place / "pretraining"
-    commands = next_commands(place / "store", run, tiny_tokenizer)
+    run = runs / "pretraining"
+    commands = next_commands(runs / "store", run, tiny_tokenizer)
     assert commands[0] == (
-        f"albertkit evaluate {run} {place / 'store'}", f"score {run / 'best'}, step 1,200, masked lm loss 7.091",
+        f"albertkit evaluate {run} {runs / 'store'}", f"score {run / 'best'}, step 1,200, masked lm loss 7.091",
     )  # fmt: skip
     assert all(str(run) in command and "final" not in command for command, _ in commands)
     assert commands[1][0].split(" --text ")[1] == f"'{ENGLISH.masked}' --kind fill-mask"
 
 
-def test_the_commands_after_a_korean_pretraining_are_korean(place: Path, tmp_path: Path) -> None:
+def test_the_commands_after_a_korean_pretraining_are_korean(runs: Path, tmp_path: Path) -> None:
     korean = [*KOREAN.ordered, KOREAN.with_names, KOREAN.opinion, *KOREAN.choice["choices"]] * 20
-    commands = next_commands(place / "store", place / "pretraining", train_tokenizer(korean, tmp_path / "t", 54))
+    commands = next_commands(runs / "store", runs / "pretraining", train_tokenizer(korean, tmp_path / "t", 54))
     assert [word for command, _ in commands for word in shlex.split(command) if "[MASK]" in word] == [KOREAN.masked]
     assert "finetune nsmc" in commands[2][0]
 
@@ -316,18 +316,18 @@ WRONG_PATHS = (
 
 @pytest.mark.parametrize(("command", "fact", "hint"), WRONG_PATHS)
 def test_a_path_of_the_wrong_kind_or_place_is_answered_with_what_it_is(
-    place: Path, monkeypatch: pytest.MonkeyPatch, run_command: Callable[..., Any], command: str, fact: str, hint: str
+    runs: Path, monkeypatch: pytest.MonkeyPatch, run_command: Callable[..., Any], command: str, fact: str, hint: str
 ) -> None:
-    (place / "data").mkdir(exist_ok=True)
+    (runs / "data").mkdir(exist_ok=True)
     for name in ("train", "dev"):
-        (place / "data" / f"{name}.tsv").write_text("sentence\tlabel\na fox\t1\na dog\t0\n")
-    monkeypatch.chdir(place)
-    done = run_command(*command.split())
-    said, _, hinted = done.err.partition("hint: ")
-    assert done.status == 2
-    assert fact in said
-    assert hint in hinted
-    assert not (place / "x").exists()
+        (runs / "data" / f"{name}.tsv").write_text("sentence\tlabel\na fox\t1\na dog\t0\n")
+    monkeypatch.chdir(runs)
+    result = run_command(*command.split())
+    printed_fact, _, printed_hint = result.err.partition("hint: ")
+    assert result.status == 2
+    assert fact in printed_fact
+    assert hint in printed_hint
+    assert not (runs / "x").exists()
 
 
 def test_a_folder_that_holds_more_than_data_is_not_refused(tmp_path: Path) -> None:
@@ -347,12 +347,12 @@ def test_a_digest_means_the_files_of_a_model_and_nothing_else(tmp_path):
     shutil.copytree(folder, copy)
     (copy / "README.md").write_text("a card")
     os.utime(copy / "config.json", (1, 1))
-    with loading_digest(copy) as other:
-        assert other == digest
+    with loading_digest(copy) as copy_digest:
+        assert copy_digest == digest
     for name in ("model.safetensors", "1_Pooling/config.json"):
         (copy / name).write_bytes(b"behind")
-        with loading_digest(copy) as other:
-            assert other != digest
+        with loading_digest(copy) as copy_digest:
+            assert copy_digest != digest
         (copy / name).write_bytes(b"before")
     with pytest.raises(CheckpointError) as error, loading_digest(folder):
         (folder / "model.safetensors").write_bytes(b"another")

@@ -63,14 +63,14 @@ main(["doctor"])
 def test_without_posix_and_avx512(tmp_path: Path):
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "sitecustomize.py").write_text(HIDE)
-    places = [str(tmp_path / "hidden"), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
+    paths = [str(tmp_path / "hidden"), os.environ.get("PYTHONPATH", "")]
+    process = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "ModelEngine ('not int8: the processor has no avx512_vnni',)" in done.stdout
+    assert process.returncode == 0, process.stderr[-3000:]
+    assert "ModelEngine ('not int8: the processor has no avx512_vnni',)" in process.stdout

@@ -53,9 +53,9 @@ def test_help_never_loads_torch():
         ["caption", "predict"],
         ["compare-precision"],
     ):
-        done = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert "Usage: albertkit" in done.stdout
+        process = subprocess.run([sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        assert "Usage: albertkit" in process.stdout
 
 
 def test_every_public_name_stays_what_it_is_when_it_is_used_again():
@@ -70,34 +70,34 @@ def test_every_public_name_stays_what_it_is_when_it_is_used_again():
 
 
 def test_a_misspelt_command_or_flag_is_answered_with_the_right_one():
-    done = run_command("pretrian")
-    assert done.returncode != 0
-    assert "pretrain" in done.stdout + done.stderr
-    done = run_command("pretrain", "store", "--out", "run", "--lerning-rate", "1")
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
+    process = run_command("pretrian")
+    assert process.returncode != 0
+    assert "pretrain" in process.stdout + process.stderr
+    process = run_command("pretrain", "store", "--out", "run", "--lerning-rate", "1")
+    assert process.returncode != 0
+    assert "Traceback" not in process.stderr
 
 
 def test_a_hint_names_the_nearest_word_or_some_of_many():
     assert suggest_name("mprc", ("mrpc", "stsb")) == "did you mean `mrpc`?"
     assert suggest_name("zzz", ("mrpc", "stsb")) == "known: mrpc, stsb"
-    many = suggest_name("zzz", map(str, range(1000)))
-    assert many.endswith(" and 960 more")
-    assert len(many) < 300
+    hint = suggest_name("zzz", map(str, range(1000)))
+    assert hint.endswith(" and 960 more")
+    assert len(hint) < 300
 
 
 def test_errors_have_no_traceback_and_exit_2(tmp_path):
-    done = run_command("pretrain", str(tmp_path / "nothing"), "--out", str(tmp_path / "run"))
-    assert done.returncode == 2
-    assert done.stderr.removeprefix("albertkit pretrain: loading\n").startswith("error[")
-    assert "hint:" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = run_command("pretrain", str(tmp_path / "nothing"), "--out", str(tmp_path / "run"))
+    assert process.returncode == 2
+    assert process.stderr.removeprefix("albertkit pretrain: loading\n").startswith("error[")
+    assert "hint:" in process.stderr
+    assert "Traceback" not in process.stderr
     assert not (tmp_path / "run").exists()
 
 
 def slugs_in_source():
     """Map the first arguments of error classes, wherever an error is created, to the classes and their files."""
-    found = {}
+    slugs = {}
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and node.args:
@@ -105,27 +105,27 @@ def slugs_in_source():
                 first = node.args[0]
                 slug = first.value if isinstance(first, ast.Constant) else None
                 if re.fullmatch(r"\w+Error", name) and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", str(slug)):
-                    found.setdefault(slug, {}).setdefault(name, file.name)
-    return found
+                    slugs.setdefault(slug, {}).setdefault(name, file.name)
+    return slugs
 
 
 def test_every_error_has_a_heading_in_the_documentation():
     headings = set(re.findall(r"^## ([a-z0-9-]+)$", (ROOT / "docs" / "errors.md").read_text(encoding="utf-8"), re.M))
     used = slugs_in_source()
-    assert {slug: places for slug, places in used.items() if slug not in headings} == {}
+    assert {slug: uses for slug, uses in used.items() if slug not in headings} == {}
     assert headings - used.keys() == set()
     assert len(headings) <= 45  # families: each one thing that a user can act on
 
 
 def test_every_slug_has_one_exit_status_and_the_documentation_lists_those_of_1():
-    found = {slug: {} for slug in slugs_in_source()}
-    for slug, places in slugs_in_source().items():
-        for name in places.keys() - {"ServiceError"}:  # an HTTP status
-            found[slug].setdefault(getattr(errors, name).exit_code, []).append((name, places[name]))
-    assert {slug: statuses for slug, statuses in found.items() if len(statuses) > 1} == {}
+    by_exit_status = {slug: {} for slug in slugs_in_source()}
+    for slug, uses in slugs_in_source().items():
+        for name in uses.keys() - {"ServiceError"}:  # an HTTP status
+            by_exit_status[slug].setdefault(getattr(errors, name).exit_code, []).append((name, uses[name]))
+    assert {slug: statuses for slug, statuses in by_exit_status.items() if len(statuses) > 1} == {}
     page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
     listed = re.search(r"Exit status 1: .*?\(([^)]*)\)", page, re.S)[1]
-    assert set(re.split(r",\s+", listed)) == {slug for slug, statuses in found.items() if 1 in statuses}
+    assert set(re.split(r",\s+", listed)) == {slug for slug, statuses in by_exit_status.items() if 1 in statuses}
 
 
 def test_operating_system_errors_are_explained():
@@ -167,10 +167,10 @@ def test_flops_of_base_are_the_published_arithmetic():
 
 def test_versions_differ_in_dropout_alone():
     for size in SIZES:
-        one, two = AlbertConfig.from_size(size, 1), AlbertConfig.from_size(size, 2)
-        assert one.hidden_dropout_prob == (0.0 if size == "xxlarge" else 0.1)
-        assert two.hidden_dropout_prob == two.attention_probs_dropout_prob == 0.0
-        assert one.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0) == two
+        version_1, version_2 = AlbertConfig.from_size(size, 1), AlbertConfig.from_size(size, 2)
+        assert version_1.hidden_dropout_prob == (0.0 if size == "xxlarge" else 0.1)
+        assert version_2.hidden_dropout_prob == version_2.attention_probs_dropout_prob == 0.0
+        assert version_1.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0) == version_2
 
 
 def test_impossible_configurations_are_refused():

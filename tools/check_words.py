@@ -44,7 +44,7 @@ class Source:
         self.tokens = self.lines = self.functions = 0
         self._classes: dict[str, list[str]] = defaultdict(list)
         for path in sorted(folder.rglob("*.py")):
-            self._read(path)
+            self._add_file(path)
         for name, paths in self._classes.items():
             if len(paths) > 1:
                 self.findings["class names that stand twice"].append((", ".join(paths), name))
@@ -54,7 +54,7 @@ class Source:
         counts: dict[str, float] = {measure: len(findings) for measure, findings in self.findings.items()}
         return counts | {"tokens a line": round(self.tokens / max(self.lines, 1), 2)}
 
-    def _read(self, path: Path) -> None:
+    def _add_file(self, path: Path) -> None:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         relative_path = path.relative_to(ROOT)
@@ -123,7 +123,9 @@ def main() -> int:
             is_above |= limit is not None and value > limit
             print(f"{folder:6} {measure:30} {value:8g}" + ("" if limit is None else f"  (limit {limit:g})"))
             if "--list" in sys.argv:
-                print("".join(f"    {place} {name}\n" for place, name in source.findings.get(measure, [])), end="")
+                print(
+                    "".join(f"    {location} {name}\n" for location, name in source.findings.get(measure, [])), end=""
+                )
     return int(is_above)
 
 

@@ -49,7 +49,7 @@ def main(quickstart: Path, classifier: Path) -> None:
     model = quickstart / "run"
     run("report", classifier, "--out", PAGES / "classifier.html")
     service, address = serve(model)
-    shown = [
+    screenshots = [
         Shown(
             "quickstart",
             "albertkit quickstart",
@@ -73,18 +73,19 @@ def main(quickstart: Path, classifier: Path) -> None:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
-            for one in shown:
-                page.goto(one.url)
+            for screenshot in screenshots:
+                page.goto(screenshot.url)
                 page.wait_for_load_state("networkidle")
                 page.wait_for_timeout(SETTLE)
-                take(page, PICTURES / f"{one.name}.png")
+                take(page, PICTURES / f"{screenshot.name}.png")
     finally:
         service.terminate()
         service.wait()
     how = "HTML pages of real runs. `python tools/gallery.py QUICKSTART CLASSIFIER` updates them."
     lines = ["# Gallery", "", how, ""]
-    for one in shown:
-        lines += [f"## `{one.command}`", "", one.about, "", f"![{one.about}](gallery/{one.name}.png)", ""]
+    for screenshot in screenshots:
+        picture = f"![{screenshot.about}](gallery/{screenshot.name}.png)"
+        lines += [f"## `{screenshot.command}`", "", screenshot.about, "", picture, ""]
     (ROOT / "docs" / "gallery.md").write_text("\n".join(lines), encoding="utf-8")
 
 
@@ -99,14 +100,14 @@ def serve(model: Path) -> tuple[subprocess.Popen[str], str]:
     service = subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
     assert service.stderr is not None
     for line in service.stderr:
-        if found := re.search(r"http://[\d.]+:\d+", line):
-            while not ready(found[0]):
+        if match := re.search(r"http://[\d.]+:\d+", line):
+            while not is_ready(match[0]):
                 time.sleep(0.2)
-            return service, found[0]
+            return service, match[0]
     raise SystemExit("the service did not start")
 
 
-def ready(address: str) -> bool:
+def is_ready(address: str) -> bool:
     """Return whether the models of the service are loaded."""
     try:
         return urllib.request.urlopen(f"{address}/ready").status == 200

@@ -29,15 +29,15 @@ def main() -> int:
     shutil.rmtree(pages, ignore_errors=True)
     shutil.copytree(ROOT / "docs", pages)
     shutil.copytree(ROOT / "recipes", pages / "recipes")
-    made = {"commands.md": commands(), "reference.md": reference()}
-    beside = {
+    texts = {"commands.md": commands(), "reference.md": reference()}
+    copies = {
         "index.md": "README.md",
         "CONTRIBUTING.md": "CONTRIBUTING.md",
         "CHANGELOG.md": "CHANGELOG.md",
         "LICENSE": "LICENSE",
     }
-    made |= {name: (ROOT / file).read_text(encoding="utf-8") for name, file in beside.items()}
-    for name, text in made.items():
+    texts |= {name: (ROOT / file).read_text(encoding="utf-8") for name, file in copies.items()}
+    for name, text in texts.items():
         (pages / name).write_text(text.replace("](docs/", "]("), encoding="utf-8")
     for page in pages.glob("*.md"):
         page.write_text(page.read_text(encoding="utf-8").replace("](../", "]("), encoding="utf-8")
@@ -79,9 +79,9 @@ def reference() -> str:
         value = getattr(albertkit, name)
         if not hasattr(value, "__module__"):
             continue
-        place = f"{value.__module__}.{value.__qualname__}"
+        import_path = f"{value.__module__}.{value.__qualname__}"
         lines = parts[PARTS[value.__module__.split(".")[1]]]
-        lines.append(f"::: {place}")
+        lines.append(f"::: {import_path}")
         if options := getattr(value, "takes", None):
             lines.append(f"::: {options.__module__}.{options.__qualname__}")
     text = ["# Reference", "", "All names can be imported from `albertkit`."]

@@ -28,16 +28,16 @@ def prepare(job, say):
         works = json.load(stream)
     bench = Workbench(job, works)
     makers = {name: partial(choose, candidates, works) for name, candidates in settings(bench).items()}
-    made, failed = protocol.make_all(makers, say)
+    runners, failed = protocol.make_all(makers, say)
     packages = protocol.versions("transformers", "torch", "onnx", "onnxruntime", "openvino", "nncf")
     about = {
         "failed": failed,
-        "threads": {name: bench.threads_of(name) for name in made},
-        "trials": {name: trials for name, (_, trials) in made.items()},
-        "products": {name: counts for name, counts in bench.counted.items() if name in made},
+        "threads": {name: bench.threads_of(name) for name in runners},
+        "trials": {name: trials for name, (_, trials) in runners.items()},
+        "products": {name: counts for name, counts in bench.counted.items() if name in runners},
         "versions": {"peers' " + name: version for name, version in packages.items()},
     }
-    return {name: runs for name, (runs, _) in made.items()}, about
+    return {name: runs for name, (runs, _) in runners.items()}, about
 
 
 def choose(candidates, works):
@@ -100,10 +100,10 @@ def settings(bench):
 def batches(work):
     """Return the places of the sequences of each batch, sorted by length if the work says so, the longest first."""
     lengths = [len(sequence) for sequence in work["sequences"]]
-    places = list(range(len(lengths)))
+    indices = list(range(len(lengths)))
     if work["by_length"]:
-        places.sort(key=lambda place: -lengths[place])
-    return [places[start : start + work["batch"]] for start in range(0, len(places), work["batch"])]
+        indices.sort(key=lambda index: -lengths[index])
+    return [indices[start : start + work["batch"]] for start in range(0, len(indices), work["batch"])]
 
 
 def padded(sequences):
@@ -120,8 +120,8 @@ def padded(sequences):
 
 def batches_of(work):
     """Yield places, ids and mask of each batch."""
-    for places in batches(work):
-        yield places, padded([work["sequences"][place] for place in places])
+    for indices in batches(work):
+        yield indices, padded([work["sequences"][index] for index in indices])
 
 
 def doing(work, infer):
@@ -129,15 +129,15 @@ def doing(work, infer):
     import numpy as np
 
     if work["prepared"]:
-        ((_, given),) = batches_of(work)
-        return partial(infer, *given)
+        ((_, arrays),) = batches_of(work)
+        return partial(infer, *arrays)
 
     def run():
         states = None
-        for places, given in batches_of(work):
-            found = infer(*given)
-            states = np.empty((len(work["sequences"]), found.shape[-1]), np.float32) if states is None else states
-            states[places] = found
+        for indices, arrays in batches_of(work):
+            hidden = infer(*arrays)
+            states = np.empty((len(work["sequences"]), hidden.shape[-1]), np.float32) if states is None else states
+            states[indices] = hidden
         return states
 
     return run
@@ -212,9 +212,9 @@ class Workbench:
     def torch(self, dtype, work):
         torch, model = self.library, self.model(dtype)
 
-        def infer(*given):
+        def infer(*arrays):
             with torch.inference_mode():
-                return model(*map(torch.from_numpy, given[: len(self.names)])).float().numpy()
+                return model(*map(torch.from_numpy, arrays[: len(self.names)])).float().numpy()
 
         return doing(work, infer)
 
@@ -325,9 +325,9 @@ class Workbench:
         import nncf
 
         def make():
-            given = list(self.calibration())
+            batches = list(self.calibration())
             options = {"model_type": nncf.ModelType.TRANSFORMER, "preset": nncf.QuantizationPreset.PERFORMANCE}
-            return nncf.quantize(self.converted().clone(), nncf.Dataset(given), subset_size=len(given), **options)
+            return nncf.quantize(self.converted().clone(), nncf.Dataset(batches), subset_size=len(batches), **options)
 
         return self.once("nncf", make)
 
@@ -362,7 +362,9 @@ class Workbench:
 
         model = source().clone()
         if work["prepared"]:
-            model.reshape({given: [len(work["sequences"]), len(work["sequences"][0])] for given in self.names})
+            model.reshape(
+                {input_name: [len(work["sequences"]), len(work["sequences"][0])] for input_name in self.names}
+            )
         options = {
             "INFERENCE_NUM_THREADS": self.job["threads"],
             "INFERENCE_PRECISION_HINT": precision,
@@ -393,8 +395,8 @@ class Workbench:
         def run():
             states = np.empty((len(work["sequences"]), width), np.float32)
 
-            def keep(request, places):
-                states[places] = request.get_output_tensor(0).data
+            def keep(request, indices):
+                states[indices] = request.get_output_tensor(0).data
 
             queue.set_callback(keep)
             for places, arrays in batches_of(work):

@@ -14,7 +14,7 @@ def pretrain(folder: Path) -> None:
     ids = torch.randint(5, config.vocab_size, (16, 512))
     labels = torch.where(torch.rand(ids.shape) < 0.15, ids, -100)
     rows = [
-        {"input_ids": one, "labels": label, "sentence_order_label": 0} for one, label in zip(ids, labels, strict=True)
+        {"input_ids": row, "labels": label, "sentence_order_label": 0} for row, label in zip(ids, labels, strict=True)
     ]
     _train(transformers.AlbertForPreTraining(config), rows, folder, per_device_train_batch_size=8, bf16=True)
 

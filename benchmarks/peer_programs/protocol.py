@@ -31,40 +31,40 @@ def answer(prepare):
     runs, about = prepare(job, say)
     say(ready=list(runs), **about)
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         try:
-            run = runs[asked["run"]]
-            say(**_answer(run if callable(run) else run[asked["work"]], asked, job))
+            run = runs[request["run"]]
+            say(**_answer(run if callable(run) else run[request["work"]], request, job))
         except Exception as error:
             say(error=reason(error))
 
 
-def _answer(run, asked, job):
-    if "file" in asked:
+def _answer(run, request, job):
+    if "file" in request:
         import numpy as np
 
-        np.save(asked["file"], np.asarray(run(), dtype=np.float32))
-        return {"saved": asked["file"]}
-    seconds, more = [], {}
-    for _ in range(asked["calls"]):
+        np.save(request["file"], np.asarray(run(), dtype=np.float32))
+        return {"saved": request["file"]}
+    seconds, details = [], {}
+    for _ in range(request["calls"]):
         start = time.perf_counter()
         result = run()
         seconds.append(time.perf_counter() - start)
-        more = result if isinstance(result, dict) else {}
+        details = result if isinstance(result, dict) else {}
     time.sleep(job.get("settle", 0))
-    return dict(more, seconds=seconds)
+    return dict(details, seconds=seconds)
 
 
 def make_all(settings, say):
     """Make every setting that can be made; return what was made, and by name why others failed."""
-    made, failed = {}, {}
+    runners, failed = {}, {}
     for name, make in settings.items():
         say(making=name)
         try:
-            made[name] = make()
+            runners[name] = make()
         except Exception as error:
             failed[name] = reason(error)
-    return made, failed
+    return runners, failed
 
 
 def reason(error):
@@ -76,10 +76,10 @@ def versions(*packages):
     """Return versions of the packages that are installed."""
     import importlib.metadata
 
-    found = {}
+    values = {}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            values[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return values

@@ -30,8 +30,8 @@ def prepare(job, say):
         model.encode(texts[:2])
         return lambda: model.encode(texts)
 
-    made, failed = protocol.make_all({name: lambda make=make: tried(make) for name, make in makers.items()}, say)
-    return made, dict(about, failed=failed, library=True)
+    runners, failed = protocol.make_all({name: lambda make=make: tried(make) for name, make in makers.items()}, say)
+    return runners, dict(about, failed=failed, library=True)
 
 
 def settings(job, texts):
@@ -65,11 +65,11 @@ def settings(job, texts):
         export("openvino", openvino)
         if "qint8" in file:
             full = model(openvino, backend="openvino", model_kwargs={"file_name": "openvino_model.xml"})
-            given = {"dataset_name": calibration(job["scratch"], texts), "dataset_config_name": "default"}
-            given.update(dataset_split="train", column_name="text", quantization_config=None)
-            library.export_static_quantized_openvino_model(full, model_name_or_path=openvino, **given)
-        wanted = {"INFERENCE_NUM_THREADS": job["threads"], "INFERENCE_PRECISION_HINT": precision}
-        return model(openvino, backend="openvino", model_kwargs={"file_name": file, "ov_config": wanted})
+            arguments = {"dataset_name": calibration(job["scratch"], texts), "dataset_config_name": "default"}
+            arguments.update(dataset_split="train", column_name="text", quantization_config=None)
+            library.export_static_quantized_openvino_model(full, model_name_or_path=openvino, **arguments)
+        config = {"INFERENCE_NUM_THREADS": job["threads"], "INFERENCE_PRECISION_HINT": precision}
+        return model(openvino, backend="openvino", model_kwargs={"file_name": file, "ov_config": config})
 
     return {
         "default (torch, fp32)": lambda: model(job["folder"]),

@@ -52,8 +52,8 @@ class Clients:
     def __init__(self, job):
         with open(job["texts"], encoding="utf-8") as stream:
             texts = json.load(stream)
-        asked = [{"model": "bench", "input": text, "encoding_format": "base64", "truncate": True} for text in texts]
-        self.bodies = [json.dumps(one).encode() for one in asked]
+        requests = [{"model": "bench", "input": text, "encoding_format": "base64", "truncate": True} for text in texts]
+        self.bodies = [json.dumps(request).encode() for request in requests]
         self.loop = asyncio.new_event_loop()
         connections = [Client(job["host"], job["port"]).open() for _ in range(job["clients"])]
         self.clients = self.loop.run_until_complete(self._together(connections))

@@ -65,7 +65,7 @@ def made_row() -> Row:
 
 def test_a_row_is_shown(capsys):
     made_row().print()
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for part in (
         "albertkit",
         "the | peer [fp32]",
@@ -75,7 +75,7 @@ def test_a_row_is_shown(capsys):
         "50% reached",
         "a note",
     ):
-        assert part in shown
+        assert part in output
 
 
 @pytest.fixture

@@ -32,11 +32,11 @@ def _centre(frame, colour):
 
 def test_shapes_move_as_their_caption_says():
     generator = np.random.default_rng(0)
-    for direction, way in DIRECTIONS.items():
+    for direction, unit_vector in DIRECTIONS.items():
         for speed, pixels in SPEEDS.items():
             frames = draw_frames(Motion("yellow", "square", direction, speed), generator)
             moved = _centre(frames[-1], "yellow") - _centre(frames[0], "yellow")
-            np.testing.assert_allclose(moved, np.array(way) * pixels, atol=0.15 * pixels + 1)
+            np.testing.assert_allclose(moved, np.array(unit_vector) * pixels, atol=0.15 * pixels + 1)
 
 
 def test_captions_are_english():
@@ -78,9 +78,9 @@ def test_held_out_combinations_are_never_trained_on(tmp_path):
 def test_videos_hold_what_was_drawn(tmp_path):
     make_clips(tmp_path / "clips", 20)
     generator = np.random.default_rng([0, 0, 3])
-    drawn = draw_frames(motions(0)[0][3], generator)
-    read = sample_frames(tmp_path / "clips" / "videos" / "train-0003.mp4", FrameSampling(num_frames=16, size=96))
-    assert np.abs(read.pixels.astype(int) - drawn).mean() < 6  # H.264, and a colour for every four pixels
+    frames = draw_frames(motions(0)[0][3], generator)
+    decoded = sample_frames(tmp_path / "clips" / "videos" / "train-0003.mp4", FrameSampling(num_frames=16, size=96))
+    assert np.abs(decoded.pixels.astype(int) - frames).mean() < 6  # H.264, and a colour for every four pixels
 
 
 def test_few_clips_are_refused(tmp_path):
@@ -90,15 +90,15 @@ def test_few_clips_are_refused(tmp_path):
 
 def test_a_stopped_comparison_goes_on(tmp_path, capsys):
     first = learn_shapes(tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal",), steps=2)
-    both = learn_shapes(tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal", "full"), steps=2)
-    assert both[0] == first[0]
-    assert [result.video_attention for result in both] == ["diagonal", "full"]
-    assert all((result.model / "captioner.json").exists() for result in both)
+    results = learn_shapes(tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal", "full"), steps=2)
+    assert results[0] == first[0]
+    assert [result.video_attention for result in results] == ["diagonal", "full"]
+    assert all((result.model / "captioner.json").exists() for result in results)
     main(["shapes", str(tmp_path), *"--clips 20 --objective causal --steps 2 --json".split()])
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-    assert printed == [json.loads(json.dumps(result.to_dict(), default=str)) for result in (both[1], both[0])]
+    assert printed == [json.loads(json.dumps(result.to_dict(), default=str)) for result in (results[1], results[0])]
     # Other settings are never answered with the results of these.
     for changes in ({"num_clips": 30}, {"seed": 3}, {"steps": 3}):
-        asked = {"num_clips": 20, "steps": 2, **changes}
+        options = {"num_clips": 20, "steps": 2, **changes}
         with pytest.raises(CheckpointError, match=r"other settings: .*now 3"):
-            learn_shapes(tmp_path, objectives=("causal",), attentions=("diagonal",), **asked)
+            learn_shapes(tmp_path, objectives=("causal",), attentions=("diagonal",), **options)

@@ -47,9 +47,9 @@ def run(tiny_store, tmp_path, capsys, monkeypatch):
     python.chmod(0o755)
 
     def run(name, *arguments, tiny=True):
-        taken = {flag for argument in app[name].assemble_argument_collection() for flag in argument.names}
+        flags = {flag for argument in app[name].assemble_argument_collection() for flag in argument.names}
         options = ["--rounds", 1, "--threads", 1, "--config", tmp_path / "config.json"] * tiny
-        options += inputs * ("--text" in taken)
+        options += inputs * ("--text" in flags)
         if name in ("latency", "encode", "embed") and "--peer-python" not in arguments:
             options += ["--peer-python", python]
         threads = torch.get_num_threads()
@@ -106,11 +106,11 @@ def test_a_row_for_a_gpu_runs_on_a_cpu(run, command, monkeypatch):
 
 def test_albert_and_bert_are_trained_scored_and_drawn(run, tmp_path):
     options = ("--hidden-size", 64, "--layers", 2, "--steps", 4, "--out", tmp_path / "out")
-    (found,) = run("bert", *options)
-    albert, wide, small = found["models"]
+    (row,) = run("bert", *options)
+    albert, wide, small = row["models"]
     assert small["parameters"] <= albert["parameters"] < wide["parameters"]
     assert albert["memory_mb"] < wide["memory_mb"]
-    assert all(0 < one["train_loss"] < 8 and 0 < one["dev_loss"] < 8 for one in found["models"])
+    assert all(0 < model["train_loss"] < 8 and 0 < model["dev_loss"] < 8 for model in row["models"])
     assert (tmp_path / "out" / "bert.png").is_file()
     with pytest.raises(SystemExit, match="--task and --data go together"):
         run("bert", *options, "--task", "mrpc")
@@ -171,11 +171,11 @@ def test_words_of_another_video_differ(tiny_model):
     config = tiny_model(AlbertModel).config.with_changes(initializer_range=0.3)
     torch.manual_seed(0)
     model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=512).put_into(config)).eval()
-    visual, other = torch.randn(2, 1, 12, 512)
+    visual, other_visual = torch.randn(2, 1, 12, 512)
     with torch.inference_mode():
         words = captioning.from_cache(model, visual, 5, torch.float32)
         assert torch.equal(words, captioning.from_everything(model, visual, 5))
-        assert not torch.equal(words, captioning.from_everything(model, other, 5))
+        assert not torch.equal(words, captioning.from_everything(model, other_visual, 5))
 
 
 @pytest.mark.slow
@@ -242,14 +242,14 @@ def test_only_one_program_runs_at_a_time(tmp_path):
             runners[-1].set_up(file)
         take_turns(runners)
     finally:
-        for one in runners:
-            one.end()
-    for one, file in zip(runners, files, strict=True):
+        for runner in runners:
+            runner.end()
+    for runner, file in zip(runners, files, strict=True):
         moments = [float(line) for line in file.read_text().split()]
         assert len(moments) == 100
         # Stopping takes a moment.
-        assert all(any(begin <= moment <= end + 0.05 for begin, end in one.slices) for moment in moments)
-        assert one.active(0.0, time.time()) == pytest.approx(sum(end - begin for begin, end in one.slices))
+        assert all(any(begin <= moment <= end + 0.05 for begin, end in runner.slices) for moment in moments)
+        assert runner.active(0.0, time.time()) == pytest.approx(sum(end - begin for begin, end in runner.slices))
     failing = Runner.start(
         "theirs", tmp_path / "log", 60.0, [sys.executable, "-c", "raise SystemExit('no such weights')"]
     )

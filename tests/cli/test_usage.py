@@ -17,7 +17,7 @@ from albertkit.tasks.settings import FinetuneSettings
 
 
 @pytest.fixture
-def said(capsys):
+def run_cli(capsys):
     """Run a command in this process; return its exit status and what it says on standard error."""
 
     def run(*arguments):
@@ -51,8 +51,8 @@ def said(capsys):
         (["albert/run_squad_v2.py"], "`albert/run_squad_v2.py` is a script", "albertkit finetune squad2 MODEL squad"),
     ],
 )
-def test_a_mistyped_command_line_is_an_error_with_a_slug_and_a_hint(said, arguments, fact, hint):
-    code, text = said(*arguments)
+def test_a_mistyped_command_line_is_an_error_with_a_slug_and_a_hint(run_cli, arguments, fact, hint):
+    code, text = run_cli(*arguments)
     assert code == 2
     assert text.startswith("error[bad-command-line]: ")
     message, _, hinted = text.partition("\n\nhint: ")
@@ -65,8 +65,8 @@ def test_the_commands_that_scripts_are_answered_with_are_understood():
         app.parse_args(command.split(), exit_on_error=False, print_error=False)
 
 
-def test_a_word_that_is_not_utf_8_is_refused(said):
-    code, text = said("predict", "model", os.fsdecode(b"caf\xe9.csv"), "--out", "p.jsonl")
+def test_a_word_that_is_not_utf_8_is_refused(run_cli):
+    code, text = run_cli("predict", "model", os.fsdecode(b"caf\xe9.csv"), "--out", "p.jsonl")
     assert code == 2
     assert text.startswith(r"error[bad-encoding]: the name `caf\udce9.csv` is not UTF-8")
 
@@ -74,10 +74,10 @@ def test_a_word_that_is_not_utf_8_is_refused(said):
 def test_only_settings_have_a_negative_form(capsys):
     with pytest.raises(SystemExit):
         main(["finetune", "--help"])
-    shown = capsys.readouterr().out
-    assert "--no-gradient" in shown  # a settings file may have switched it on
-    assert "--no-json" not in shown
-    assert "--empty" not in shown
+    output = capsys.readouterr().out
+    assert "--no-gradient" in output  # a settings file may have switched it on
+    assert "--no-json" not in output
+    assert "--empty" not in output
 
 
 @pytest.mark.parametrize(
@@ -141,49 +141,51 @@ main(["--version"])
 
 
 @pytest.mark.parametrize(
-    ("given", "bound"),
+    ("variables", "bound"),
     [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
 )
-def test_waiting_threads_spin_as_long_as_the_environment_says(given, bound):
+def test_waiting_threads_spin_as_long_as_the_environment_says(variables, bound):
     environment = {
         name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     }
-    called = subprocess.run([sys.executable, "-c", CALL], env=environment | given, capture_output=True, text=True)
-    assert called.stdout.split()[-1] == bound, called.stderr
+    process = subprocess.run([sys.executable, "-c", CALL], env=environment | variables, capture_output=True, text=True)
+    assert process.stdout.split()[-1] == bound, process.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
-def test_commands_that_train_keep_freed_memory_unless_the_environment_says_otherwise(said, monkeypatch):
-    asked = []
-    library = SimpleNamespace(mallopt=lambda option, value: asked.append((option, value)))
+def test_commands_that_train_keep_freed_memory_unless_the_environment_says_otherwise(run_cli, monkeypatch):
+    calls = []
+    library = SimpleNamespace(mallopt=lambda option, value: calls.append((option, value)))
     monkeypatch.setattr("albertkit.cli.ctypes.CDLL", lambda name: library)
     for name in [name for name in os.environ if name.startswith("MALLOC_")]:
         monkeypatch.delenv(name)
-    said("predict", "--help")
-    assert asked == []
-    said("pretrain", "--help")
-    assert asked == [(-4, 0), (-1, -1)]  # M_MMAP_MAX, M_TRIM_THRESHOLD of malloc.h
+    run_cli("predict", "--help")
+    assert calls == []
+    run_cli("pretrain", "--help")
+    assert calls == [(-4, 0), (-1, -1)]  # M_MMAP_MAX, M_TRIM_THRESHOLD of malloc.h
     monkeypatch.setenv("MALLOC_ARENA_MAX", "4")
-    said("finetune", "--help")
-    assert len(asked) == 2
+    run_cli("finetune", "--help")
+    assert len(calls) == 2
 
 
 def test_the_package_is_a_command_too():
-    done = subprocess.run([sys.executable, "-m", "albertkit", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == albertkit.__version__
+    process = subprocess.run(
+        [sys.executable, "-m", "albertkit", "--version"], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == albertkit.__version__
 
 
 @pytest.mark.parametrize("command", [command.name for command in COMMANDS])
 def test_help_names_every_argument_and_speaks_of_the_command_line(capsys, command):
     with pytest.raises(SystemExit):
         main([*command.split(), "--help"])
-    shown = capsys.readouterr().out
-    usage = shown.partition("\n")[0]
+    output = capsys.readouterr().out
+    usage = output.partition("\n")[0]
     assert usage.startswith(f"Usage: albertkit {command}")
     assert "[ARGS]" not in usage
     assert {"inspect": "[OPTIONS] [MODEL]", "predict": "[OPTIONS] MODEL [INPUT]"}.get(command, "") in usage
-    assert "In Python" not in shown
-    sentences = " ".join(shown.replace("│", " ").split())
+    assert "In Python" not in output
+    sentences = " ".join(output.replace("│", " ").split())
     assert "[default: ()]" not in sentences
     assert "[default: None]" not in sentences
     assert ("[default: <pad> <unk> [CLS] [SEP] [MASK]]" in sentences) == (command == "tokenizer train")
@@ -192,8 +194,8 @@ def test_help_names_every_argument_and_speaks_of_the_command_line(capsys, comman
 @pytest.mark.parametrize("columns", ["0", "1", "-3", "wide", "99999999999"])
 def test_a_terminal_of_any_width_shows_help(columns, run_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
-    shown = run_command("inspect", "--help")
-    assert (shown.status, "Usage" in shown.out) == (0, True)
+    result = run_command("inspect", "--help")
+    assert (result.status, "Usage" in result.out) == (0, True)
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])

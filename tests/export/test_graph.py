@@ -66,28 +66,28 @@ def padded(model: PretrainedAlbert, rows: int, width: int, seed: int = 0) -> dic
 
 def run(session: ort.InferenceSession, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     names = [output.name for output in session.get_outputs()]
-    found = session.run(names, {name: values.numpy() for name, values in inputs.items()})
-    return dict(zip(names, map(torch.from_numpy, found), strict=True))
+    outputs = session.run(names, {name: values.numpy() for name, values in inputs.items()})
+    return dict(zip(names, map(torch.from_numpy, outputs), strict=True))
 
 
 def difference(session: ort.InferenceSession, model: PretrainedAlbert, inputs: dict[str, Tensor]) -> float:
     """The largest of all outputs, at real tokens; places of beams must be the same."""
     with torch.no_grad():
         expected = model(**inputs)
-    found = run(session, inputs)
-    assert found.keys() == expected.keys()
+    outputs = run(session, inputs)
+    assert outputs.keys() == expected.keys()
     largest = 0.0
     for name, values in expected.items():
-        assert found[name].shape == values.shape
-        assert found[name].dtype == values.dtype
+        assert outputs[name].shape == values.shape
+        assert outputs[name].dtype == values.dtype
         of_tokens = name in OF_TOKENS or (name == "logits" and values.dim() == 3)
-        here = inputs["attention_mask"].bool() if of_tokens else ...
+        tokens = inputs["attention_mask"].bool() if of_tokens else ...
         if values.is_floating_point():
-            allowed = values[here] > -1e29
-            largest = max(largest, float((found[name][here] - values[here])[allowed].abs().max()))
-            assert torch.equal(found[name][here] > -1e29, allowed)
+            allowed = values[tokens] > -1e29
+            largest = max(largest, float((outputs[name][tokens] - values[tokens])[allowed].abs().max()))
+            assert torch.equal(outputs[name][tokens] > -1e29, allowed)
         elif "end" not in name:
-            assert torch.equal(found[name], values)
+            assert torch.equal(outputs[name], values)
     return largest
 
 
@@ -111,12 +111,12 @@ def test_the_comparison_notices_one_perturbed_parameter(make_model):
     session = session_of(build_onnx(model))
     inputs = padded(model, 4, 19)
     for name, parameter in model.named_parameters():
-        kept = parameter.detach().clone()
+        original = parameter.detach().clone()
         with torch.no_grad():
             parameter *= 1.02
             without_effect = name.endswith("key.bias")  # the same for every place that a token looks at
             assert (difference(session, model, inputs) > 1e-5) != without_effect, name
-            parameter.copy_(kept)
+            parameter.copy_(original)
 
 
 def test_a_mask_with_holes_and_padding_at_the_left(make_model):
@@ -133,13 +133,17 @@ def test_where_no_answer_may_lie(make_model):
     session = session_of(build_onnx(model))
     assert difference(session, model, inputs) < 1e-5
     assert int((run(session, inputs)["start_top_index"][:, 0] % 3).max()) == 0
-    assert [given.name for given in session.get_inputs()] == ["input_ids", "attention_mask", "token_type_ids"]
+    assert [graph_input.name for graph_input in session.get_inputs()] == [
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+    ]
 
 
 def test_axes_are_named(make_model):
     session = session_of(build_onnx(make_model(AlbertForTokenClassification, num_labels=5)))
-    assert {tuple(given.shape) for given in session.get_inputs()} == {("batch", "sequence")}
-    assert {given.type for given in session.get_inputs()} == {"tensor(int64)"}
+    assert {tuple(graph_input.shape) for graph_input in session.get_inputs()} == {("batch", "sequence")}
+    assert {graph_input.type for graph_input in session.get_inputs()} == {"tensor(int64)"}
     assert session.get_outputs()[0].shape == ["batch", "sequence", 5]
 
 
@@ -169,9 +173,9 @@ def test_every_matrix_is_stored_once(make_model, precision, changes):
     exported = build_onnx(model, precision)
     assert set(contents(exported).values()) == {1}
     numbers = sum(int(np.prod(stored.dims)) for stored in exported.graph.initializer)
-    own = sum(parameter.numel() for parameter in model.parameters())
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
     scales = model.config.vocab_size + sum(len(p) for p in model.parameters() if p.dim() == 2)
-    assert own <= numbers <= own + 60 + scales * (precision == "int8")
+    assert num_parameters <= numbers <= num_parameters + 60 + scales * (precision == "int8")
     if precision == "fp32":  # under the names that they have in the checkpoint
         assert {name for name, _ in model.named_parameters()} <= {stored.name for stored in exported.graph.initializer}
 
@@ -196,13 +200,13 @@ def test_base_is_small_and_its_matrices_are_int8(tmp_path):
 def worst_cosine(session: ort.InferenceSession, model: PretrainedAlbert, inputs: dict[str, Tensor]) -> float:
     with torch.no_grad():
         expected = model(**inputs)
-    found = run(session, inputs)
+    outputs = run(session, inputs)
     real = inputs["attention_mask"].bool()
     worst = 1.0
     for name, values in expected.items():
         if values.is_floating_point():
-            here = real if name in OF_TOKENS or (name == "logits" and values.dim() == 3) else ...
-            rows = [v[here].clamp(min=-100).float() for v in (found[name], values)]
+            tokens = real if name in OF_TOKENS or (name == "logits" and values.dim() == 3) else ...
+            rows = [v[tokens].clamp(min=-100).float() for v in (outputs[name], values)]
             if rows[0].shape[-1] < 3:
                 rows = [v.flatten()[None] for v in rows]
             worst = min(worst, float(torch.cosine_similarity(*rows, dim=-1).min()))

@@ -60,13 +60,13 @@ def test_what_transformers_printed(golden, tmp_path, name):
     report = export_onnx(golden / "hf" / name, tmp_path / "out")
     assert report.agreement.source == "random tokens"  # there is no tokenizer beside these
     session = ort.InferenceSession(tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"])
-    given, printed = (np.load(golden / "hf" / name / f"{part}.npz") for part in ("inputs", "outputs"))
-    inputs = {key: given[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
+    golden_inputs, printed = (np.load(golden / "hf" / name / f"{part}.npz") for part in ("inputs", "outputs"))
+    inputs = {key: golden_inputs[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
     names = [output.name for output in session.get_outputs()]
     assert names
-    for output, found in zip(names, session.run(names, inputs), strict=True):
-        here = inputs["attention_mask"].astype(bool) if found.ndim == 3 else ...
-        np.testing.assert_allclose(found[here], printed[output][here], atol=2e-5)
+    for output, actual in zip(names, session.run(names, inputs), strict=True):
+        tokens = inputs["attention_mask"].astype(bool) if actual.ndim == 3 else ...
+        np.testing.assert_allclose(actual[tokens], printed[output][tokens], atol=2e-5)
     shifted = {**inputs, "token_type_ids": 1 - inputs["token_type_ids"]}
     assert np.abs(session.run(names, shifted)[0] - printed[names[0]]).max() > 1e-4
 
@@ -82,9 +82,9 @@ def test_transformers_tokenizer_and_model_on_text(folder, tmp_path):
     with torch.no_grad():
         expected = theirs(**inputs).logits.numpy()
     session = ort.InferenceSession(tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"])
-    found = session.run(["logits"], {name: values.numpy() for name, values in inputs.items()})[0]
+    actual = session.run(["logits"], {name: values.numpy() for name, values in inputs.items()})[0]
     real = inputs["attention_mask"].numpy().astype(bool)
-    np.testing.assert_allclose(found[real], expected[real], atol=2e-5)
+    np.testing.assert_allclose(actual[real], expected[real], atol=2e-5)
 
 
 # --- every class ------------------------------------------------------------------------------------------------------
@@ -106,29 +106,29 @@ def outputs(model: PretrainedAlbert, batch: PackedBatch) -> list[Tensor]:
             return list(model.encode(batch))
         if isinstance(model, AlbertForBeamQuestionAnswering):
             return list(model.packed_beams(batch).values())
-        found = model.packed_logits(batch)
-    return list(found) if isinstance(found, tuple) else [found]
+        logits = model.packed_logits(batch)
+    return list(logits) if isinstance(logits, tuple) else [logits]
 
 
 def check_padded(ours: PretrainedAlbert, theirs: PretrainedAlbert) -> None:
     """Compare the outputs of two models for padded rows."""
-    given = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": IDS % 2}
+    inputs = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": IDS % 2}
     if isinstance(theirs, AlbertForMultipleChoice):
-        given = {name: values[None] for name, values in given.items()}
+        inputs = {name: values[None] for name, values in inputs.items()}
     if isinstance(theirs, AlbertForBeamQuestionAnswering):
-        given = {name: values[:2] for name, values in given.items()}
-        given["p_mask"] = (IDS[:2] % 5 == 0).long()
+        inputs = {name: values[:2] for name, values in inputs.items()}
+        inputs["p_mask"] = (IDS[:2] % 5 == 0).long()
     with torch.no_grad():
-        here, there = ours(**given), theirs(**given)
-    assert type(here) is type(there)
-    assert list(here) == list(there)
+        actual, expected = ours(**inputs), theirs(**inputs)
+    assert type(actual) is type(expected)
+    assert list(actual) == list(expected)
     of_spans = isinstance(theirs, AlbertForQuestionAnswering)
-    for name, values in there.items():
+    for name, values in expected.items():
         real = MASK.bool() if of_spans else torch.ones(values.shape, dtype=torch.bool)
-        assert here[name].shape == values.shape
-        np.testing.assert_allclose(here[name][real], values[real], atol=3e-5, err_msg=name)
-        assert not of_spans or (here[name][~real] == torch.finfo(torch.float32).min).all()
-    assert isinstance(ours(given["input_ids"], return_dict=False), tuple)
+        assert actual[name].shape == values.shape
+        np.testing.assert_allclose(actual[name][real], values[real], atol=3e-5, err_msg=name)
+        assert not of_spans or (actual[name][~real] == torch.finfo(torch.float32).min).all()
+    assert isinstance(ours(inputs["input_ids"], return_dict=False), tuple)
 
 
 def test_every_class_runs_as_what_it_was(folder, tmp_path, tokenizer, model_class):
@@ -144,8 +144,8 @@ def test_every_class_runs_as_what_it_was(folder, tmp_path, tokenizer, model_clas
     assert exported.config.hidden_size == 64
     assert exported.tokenizer.encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
     batch = batch_of(tokenizer, *TEXTS)
-    for found, expected in zip(outputs(exported, batch), outputs(model, batch), strict=True):
-        torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+    for actual, expected in zip(outputs(exported, batch), outputs(model, batch), strict=True):
+        torch.testing.assert_close(actual, expected, atol=2e-5, rtol=1e-5)
     check_padded(exported, model)
 
 
@@ -164,21 +164,21 @@ def test_tasks_take_it_for_their_model(folder, tmp_path, tokenizer, fine_tuned):
     pipeline = BY_TASK[task.kind](task, model, tokenizer, "fp32")
     inputs = [pipeline.parse(pipeline.example)]
     features = pipeline.features(inputs)
-    found, expected = (
+    actual, expected = (
         task.predictions(inputs, features, run_model(form, task, features, 512))
         for form in (load_onnx(tmp_path / "out"), model)
     )
-    assert alike(found, expected)
-    assert not alike(found, [{**expected[0], "id": "another"}])
+    assert alike(actual, expected)
+    assert not alike(actual, [{**expected[0], "id": "another"}])
 
 
-def alike(found: object, expected: object) -> bool:
+def alike(actual: object, expected: object) -> bool:
     """The same, numbers to 1e-4."""
     if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(alike(found[name], expected[name]) for name in expected)
+        return actual.keys() == expected.keys() and all(alike(actual[name], expected[name]) for name in expected)
     if isinstance(expected, list | tuple):
-        return len(found) == len(expected) and all(map(alike, found, expected))
-    return found == (pytest.approx(expected, abs=1e-4) if isinstance(expected, float) else expected)
+        return len(actual) == len(expected) and all(map(alike, actual, expected))
+    return actual == (pytest.approx(expected, abs=1e-4) if isinstance(expected, float) else expected)
 
 
 def test_tokens_at_other_places_than_the_first(folder, tmp_path):
@@ -186,8 +186,8 @@ def test_tokens_at_other_places_than_the_first(folder, tmp_path):
     model = AlbertForPreTraining.from_pretrained(tmp_path / "AlbertForPreTraining")
     ids = torch.randint(5, 56, (2, 9), generator=torch.Generator().manual_seed(0))
     batch = PackedBatch.from_padded(ids, torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1], [1] * 9]))
-    for found, expected in zip(outputs(load_onnx(tmp_path / "out"), batch), outputs(model, batch), strict=True):
-        torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+    for actual, expected in zip(outputs(load_onnx(tmp_path / "out"), batch), outputs(model, batch), strict=True):
+        torch.testing.assert_close(actual, expected, atol=2e-5, rtol=1e-5)
 
 
 def test_masked_lm_head_of_a_pretrained_model(folder, tmp_path):
@@ -196,9 +196,12 @@ def test_masked_lm_head_of_a_pretrained_model(folder, tmp_path):
         export_onnx(source, tmp_path / str(masked_lm), masked_lm=masked_lm)
     ids = np.arange(5, 23).reshape(2, 9)
     batch = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-    both, alone = (ort.InferenceSession(tmp_path / str(name) / "model.onnx") for name in (False, True))
-    assert [output.name for output in alone.get_outputs()] == ["logits"]
-    np.testing.assert_array_equal(alone.run(["logits"], batch)[0], both.run(["prediction_logits"], batch)[0])
+    with_sentence_order, masked_lm_alone = (
+        ort.InferenceSession(tmp_path / str(name) / "model.onnx") for name in (False, True)
+    )
+    assert [output.name for output in masked_lm_alone.get_outputs()] == ["logits"]
+    expected = with_sentence_order.run(["prediction_logits"], batch)[0]
+    np.testing.assert_array_equal(masked_lm_alone.run(["logits"], batch)[0], expected)
     assert type(load_onnx(tmp_path / "True")).__name__ == "OnnxAlbertForMaskedLM"
     with pytest.raises(ConfigError, match="has no masked-LM head"):
         export_onnx(folder(AlbertForSequenceClassification), tmp_path / "out", masked_lm=True)
@@ -226,8 +229,8 @@ def test_a_run_is_its_best_model(folder, tmp_path):
 def test_numbers_of_a_large_model_lie_beside_it(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx, "_MAX_FILE_BYTES", 1000)
     report = export_onnx(folder(AlbertForMaskedLM), tmp_path / "out")
-    beside = tmp_path / "out" / "model.onnx.data"
-    assert report.megabytes * 1e6 >= beside.stat().st_size > 50_000
+    data_file = tmp_path / "out" / "model.onnx.data"
+    assert report.megabytes * 1e6 >= data_file.stat().st_size > 50_000
     assert load_onnx(tmp_path / "out").config.vocab_size == 96
 
 
@@ -245,10 +248,10 @@ def test_vectors_of_a_sentence_encoder(folder, tmp_path, tokenizer, pooling, wid
     report = export_onnx(tmp_path / "encoder", tmp_path / "out")
     assert report.model_class == "SentenceEncoder"
     batch = batch_of(tokenizer, *TEXTS)
-    found = load_onnx(tmp_path / "out").run(batch)
-    assert found.keys() == {"last_hidden_state", "sentence_embedding"}
+    outputs = load_onnx(tmp_path / "out").run(batch)
+    assert outputs.keys() == {"last_hidden_state", "sentence_embedding"}
     expected = encoder.encode(list(TEXTS), precision="fp32")
-    np.testing.assert_allclose(found["sentence_embedding"].numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(outputs["sentence_embedding"].numpy(), expected, atol=1e-5)
     small = export_onnx(tmp_path / "encoder", tmp_path / "small", precision="int8")
     assert small.agreement.cosine_min > 0.99
 
@@ -286,8 +289,8 @@ def labelled(folder, tmp_path, tokenizer):
     with torch.no_grad():
         loaded.model.classifier.bias[1] += float(middle)  # as many of one as of the other
     save_task_model(source, loaded.model, tokenizer, task)
-    found = task.predictions(examples, features, run_model(loaded.model, task, features, 4096))
-    lines = [f"{text}\t{record['label']}" for text, record in zip(texts, found, strict=True)]
+    predictions = task.predictions(examples, features, run_model(loaded.model, task, features, 4096))
+    lines = [f"{text}\t{record['label']}" for text, record in zip(texts, predictions, strict=True)]
     dev.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
     return source, dev
 
@@ -364,14 +367,14 @@ def wide(*rows: list[float]) -> Tensor:
 
 def test_comparing():
     reference = [{"logits": wide([1, 2], [3, -4])}, {"logits": wide([0, 5])}]
-    other = [{"logits": wide([2, 1], [3, -4])}, {"logits": wide([0, 5.5])}]
-    same = compare_states(reference, reference)
-    assert (same.cosine_mean, same.cosine_min, same.top1) == pytest.approx((1, 1, 1))
-    found = compare_states(reference, other)
-    assert found.cosine_min == pytest.approx(0.8)
-    assert found.cosine_mean == pytest.approx((0.8 + 1 + 1) / 3)
-    assert found.top1 == pytest.approx(2 / 3)
-    assert largest_output_difference(reference, other) == (1, 5)
+    rotated = [{"logits": wide([2, 1], [3, -4])}, {"logits": wide([0, 5.5])}]
+    with_itself = compare_states(reference, reference)
+    assert (with_itself.cosine_mean, with_itself.cosine_min, with_itself.top1) == pytest.approx((1, 1, 1))
+    with_rotated = compare_states(reference, rotated)
+    assert with_rotated.cosine_min == pytest.approx(0.8)
+    assert with_rotated.cosine_mean == pytest.approx((0.8 + 1 + 1) / 3)
+    assert with_rotated.top1 == pytest.approx(2 / 3)
+    assert largest_output_difference(reference, rotated) == (1, 5)
     numbers = [{"logits": torch.tensor([[1.0], [2.0], [2.0]])}], [{"logits": torch.tensor([[2.0], [1.0], [2.0]])}]
     assert compare_states(*numbers).cosine_min == pytest.approx(8 / 9)  # one vector, not three of one number each
     assert compare_states(*numbers).top1 is None
@@ -427,8 +430,8 @@ def test_folders_that_cannot_be_run(folder, tmp_path):
     with pytest.raises(CheckpointError, match=r"(?s)error\[missing-file\].*albertkit export onnx"):
         load_onnx(source)
     export_onnx(source, tmp_path / "out")
-    whole = (tmp_path / "out" / "model.onnx").read_bytes()
-    (tmp_path / "out" / "model.onnx").write_bytes(whole[: len(whole) // 2])
+    content = (tmp_path / "out" / "model.onnx").read_bytes()
+    (tmp_path / "out" / "model.onnx").write_bytes(content[: len(content) // 2])
     with pytest.raises(CheckpointError, match=r"error\[corrupt\]"):
         load_onnx(tmp_path / "out")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -442,13 +445,13 @@ def test_folders_that_cannot_be_run(folder, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:head size")
 def test_the_command_prints_one_object_or_plain_lines(golden, tmp_path, run_command):
-    done = run_command("export", "onnx", golden / "hf" / "seqcls_3class", "--out", tmp_path / "out", "--json")
-    report = done.json
+    result = run_command("export", "onnx", golden / "hf" / "seqcls_3class", "--out", tmp_path / "out", "--json")
+    report = result.json
     assert report == json.loads((tmp_path / "out" / "export.json").read_text())
     assert (report["model_class"], report["precision"]) == ("AlbertForSequenceClassification", "fp32")
     assert report["max_abs_difference"] < 1e-5
     assert report["agreement"]["top1"] == 1
-    assert (done.status, done.err) == (0, "")
+    assert (result.status, result.err) == (0, "")
     small = (golden / "hf" / "token_cls", "--out", tmp_path / "small", "--precision", "int8", "--force")
     printed = run_command("export", "onnx", *small).out
     for line in (

@@ -32,13 +32,13 @@ IDS = torch.arange(18).view(3, 6) % 40 + 5
 def test_what_only_the_class_can_do_is_refused_in_our_words(folder, tmp_path, slug_of):
     export_onnx(folder(AlbertForSequenceClassification), tmp_path / "out")
     model = load_onnx(tmp_path / "out")
-    for asked in (
+    for arguments in (
         {"labels": torch.tensor([0])},
         {"output_hidden_states": True},
         {"inputs_embeds": torch.zeros(1, 2, 32)},
     ):
         with pytest.raises(ConfigError, match="ONNX Runtime takes no") as caught:
-            model(IDS, **asked)
+            model(IDS, **arguments)
         assert caught.value.slug == "bad-value"
     model(IDS, labels=None, output_attentions=False)
     long = torch.full((1, model.config.max_position_embeddings + 1), 7)
@@ -61,12 +61,12 @@ def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(tmp_path
     save_task_model(tmp_path / "own", model, tokenizer, task)
     (tmp_path / "dev.tsv").write_text("text\tlabel\nthe quick fox\ta\nlazy wizards brew\tb\nover calm rivers\ta\n")
     export_onnx(tmp_path / "own", tmp_path / "onnx", precision=precision, force=True)
-    written = {}
+    predictions = {}
     for name in ("own", "onnx"):
         report = predict(tmp_path / name, tmp_path / "dev.tsv", tmp_path / f"{name}.jsonl", precision="fp32")
-        written[name] = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        predictions[name] = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
     assert (precision == "int8") == any("exported in int8" in note for note in report.notes)
-    for ours, theirs in zip(written["own"], written["onnx"], strict=True):
+    for ours, theirs in zip(predictions["own"], predictions["onnx"], strict=True):
         near = pytest.approx(theirs["probabilities"]["a"], abs=1e-4 if precision == "fp32" else 0.1)
         assert ours["probabilities"]["a"] == near
     if precision == "fp32":
@@ -74,8 +74,8 @@ def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(tmp_path
         assert scores[0]["accuracy"] == scores[1]["accuracy"]
     pipeline = load_pipeline(tmp_path / "onnx")
     assert (pipeline.kind, pipeline.precision) == ("classify", precision)
-    again = load_pipelines(tmp_path / "onnx")["classify"]("the fox")
-    assert pipeline("the fox")["probabilities"]["a"] == pytest.approx(again["probabilities"]["a"])
+    exported_answer = load_pipelines(tmp_path / "onnx")["classify"]("the fox")
+    assert pipeline("the fox")["probabilities"]["a"] == pytest.approx(exported_answer["probabilities"]["a"])
     from albertkit.serve.service import Models
 
     served = Models({"exported": str(tmp_path / "onnx")})
@@ -92,9 +92,13 @@ def test_a_pretrained_model_fills_masks_and_orders_sentences(folder, tmp_path, s
     ours, theirs = load_pipelines(tmp_path / "onnx"), load_pipelines(source, precision="fp32")
     assert list(ours) == ["fill-mask", "sentence-order"]
     text = "the [MASK] fox jumps over a [MASK] dog"
-    for here, there in zip(ours["fill-mask"](text)["masks"], theirs["fill-mask"](text)["masks"], strict=True):
-        assert [guess["id"] for guess in here] == [guess["id"] for guess in there]
-        np.testing.assert_allclose([g["probability"] for g in here], [g["probability"] for g in there], atol=1e-5)
+    for our_guesses, their_guesses in zip(
+        ours["fill-mask"](text)["masks"], theirs["fill-mask"](text)["masks"], strict=True
+    ):
+        assert [guess["id"] for guess in our_guesses] == [guess["id"] for guess in their_guesses]
+        np.testing.assert_allclose(
+            [g["probability"] for g in our_guesses], [g["probability"] for g in their_guesses], atol=1e-5
+        )
     pair = ("the fox", "a dog")
     in_order = theirs["sentence-order"](pair)["in_order"]
     assert ours["sentence-order"](pair)["in_order"] == pytest.approx(in_order, abs=1e-5)
@@ -130,10 +134,10 @@ def test_an_encoder_alone_is_pooled_as_its_own_folder(folder, tmp_path):
 def test_comparison_is_with_the_folder_it_came_from(folder, tmp_path):
     source = folder(AlbertForSequenceClassification)
     report = export_onnx(source, tmp_path / "onnx")
-    found = compare_precision(tmp_path / "onnx")
-    assert found.precision == "fp32"
-    assert found.cosine_min == pytest.approx(report.agreement.cosine_min, abs=1e-6)
-    assert str(source) in found.notes[0]
+    comparison = compare_precision(tmp_path / "onnx")
+    assert comparison.precision == "fp32"
+    assert comparison.cosine_min == pytest.approx(report.agreement.cosine_min, abs=1e-6)
+    assert str(source) in comparison.notes[0]
     source.rename(tmp_path / "moved")
     with pytest.raises(AlbertKitError, match="the folder that it was exported from is not there") as caught:
         compare_precision(tmp_path / "onnx")

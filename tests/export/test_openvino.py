@@ -22,6 +22,6 @@ def test_same_logits(tiny_model_folder, tmp_path, model_class: type, precision: 
         ids = np.random.default_rng(width).integers(5, 50, (rows, width))
         mask = (np.arange(width) < np.linspace(width, 1, rows).astype(int)[:, None]).astype(np.int64)
         batch = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        expected, found = session.run(["logits"], batch)[0], compiled(batch)["logits"]
+        expected, actual = session.run(["logits"], batch)[0], compiled(batch)["logits"]
         real = mask.astype(bool) if expected.ndim == 3 else slice(None)
-        np.testing.assert_allclose(found[real], expected[real], atol=1e-5 if precision == "fp32" else 0.02)
+        np.testing.assert_allclose(actual[real], expected[real], atol=1e-5 if precision == "fp32" else 0.02)

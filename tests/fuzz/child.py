@@ -60,13 +60,13 @@ class Watch:
         elif event == "open" and isinstance(arguments[0], str | bytes):
             path, flags = os.path.realpath(os.fsdecode(arguments[0])), arguments[2] or 0
             if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-                self._written(event, path)
+                self._note_write(event, path)
             elif path.startswith(self.bait):
                 self.moments.append(f"read {path}")
         elif event in _WRITING and isinstance(arguments[0], str | bytes):
-            self._written(event, os.path.abspath(os.fsdecode(arguments[0])))
+            self._note_write(event, os.path.abspath(os.fsdecode(arguments[0])))
 
-    def _written(self, event: str, path: str) -> None:
+    def _note_write(self, event: str, path: str) -> None:
         if not path.startswith((*self.allowed, *_DEVICES, _LOOPS)) and "__pycache__" not in path:
             self.moments.append(f"{event} {path}")
 
@@ -116,17 +116,20 @@ def serve(connection: Connection, scratch: str) -> None:
 def _outcome(error: BaseException) -> tuple[str, Any]:
     from albertkit.errors import AlbertKitError, explain_os_error
 
-    known = explain_os_error(error)
-    if isinstance(known, AlbertKitError) and known.slug not in ("out-of-memory", "input-output"):  # it was the file
-        return "error", (known.slug, known.message, known.hint)
+    explained = explain_os_error(error)
+    if isinstance(explained, AlbertKitError) and explained.slug not in (
+        "out-of-memory",
+        "input-output",
+    ):  # it was the file
+        return "error", (explained.slug, explained.message, explained.hint)
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames if "albertkit" in f.filename] or [
+    our_frames = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames if "albertkit" in f.filename] or [
         "(the test)"
     ]
     last = frames[-1]
     return (
         "exception",
-        f"{' > '.join(own[-5:])} > {Path(last.filename).name}:{last.lineno}\n{type(error).__name__}: {error!s:.300}",
+        f"{' > '.join(our_frames[-5:])} > {Path(last.filename).name}:{last.lineno}\n{type(error).__name__}: {error!s:.300}",
     )
 
 

@@ -9,10 +9,10 @@ _COUNTS = {}
 @pytest.fixture(scope="session")
 def fuzzing(tmp_path_factory, request):
     readers = sum("test_damaged" in item.nodeid for item in request.session.items)
-    made = Fuzzing(tmp_path_factory.mktemp("fuzz"), readers)
-    yield made
-    made.end()
-    _COUNTS.update(made.counts)
+    session = Fuzzing(tmp_path_factory.mktemp("fuzz"), readers)
+    yield session
+    session.end()
+    _COUNTS.update(session.counts)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -41,14 +41,14 @@ def value(rng: random.Random, baits: tuple[str, ...] = ()) -> Any:
 
 def _nodes(tree: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) of a tree."""
-    found, open_ = [], [tree]
-    while open_ and len(found) < 5000:
+    nodes, open_ = [], [tree]
+    while open_ and len(nodes) < 5000:
         node = open_.pop()
         keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
         for key in keys:
-            found.append((node, key))
+            nodes.append((node, key))
             open_.append(node[key])
-    return found
+    return nodes
 
 
 def tree(rng: random.Random, content: Any, baits: tuple[str, ...] = ()) -> Any:
@@ -58,19 +58,19 @@ def tree(rng: random.Random, content: Any, baits: tuple[str, ...] = ()) -> Any:
         nodes = _nodes(root)
         # names and sizes lie near the root, the thousandth piece of a vocabulary does not
         node, key = nodes[rng.randrange(min(len(nodes), rng.choice((20, 200, 5000))))]
-        what = rng.randrange(10)
-        if what < 5:
+        change = rng.randrange(10)
+        if change < 5:
             node[key] = value(rng, baits)
-        elif what == 5 and len(nodes) > 1:
-            other, place = rng.choice(nodes)
-            node[key] = json.loads(json.dumps(other[place]))
-        elif what == 6 and node is not root:
+        elif change == 5 and len(nodes) > 1:
+            source, source_key = rng.choice(nodes)
+            node[key] = json.loads(json.dumps(source[source_key]))
+        elif change == 6 and node is not root:
             del node[key]
-        elif what == 7 and isinstance(node[key], int | float) and not isinstance(node[key], bool):
+        elif change == 7 and isinstance(node[key], int | float) and not isinstance(node[key], bool):
             node[key] = rng.choice(
                 (-node[key], node[key] + 1, node[key] * 1000, str(node[key]), [node[key]], float(node[key]))
             )
-        elif what == 8 and isinstance(node, dict):
+        elif change == 8 and isinstance(node, dict):
             node[rng.choice(KEYS)] = node.pop(key)
         elif isinstance(node[key], list) and node[key]:
             node[key] = rng.choice((node[key] * 2, node[key][::-1], node[key][:-1], node[key][0]))
@@ -82,13 +82,13 @@ def tree(rng: random.Random, content: Any, baits: tuple[str, ...] = ()) -> Any:
 def json_text(rng: random.Random, content: Any, baits: tuple[str, ...] = ()) -> bytes:
     """JSON of a changed tree; now and then with doubled keys, a number of 5,000 digits or a nesting of 100,000."""
     text = json.dumps(tree(rng, content, baits), ensure_ascii=rng.random() < 0.5)
-    what = rng.randrange(12)
-    if what == 0 and text.startswith("{") and len(text) > 2:
+    change = rng.randrange(12)
+    if change == 0 and text.startswith("{") and len(text) > 2:
         first = text[1:].split(":", 1)[0]
         text = text[:-1] + f", {first}: {json.dumps(value(rng, baits))}}}"
-    elif what == 1:
+    elif change == 1:
         text = text.replace(" 1", " " + "1" * 5000, 1)
-    elif what == 2:
+    elif change == 2:
         deep = 100_000
         text = rng.choice(
             ("[" * deep + "]" * deep, '{"a":' * deep + "1" + "}" * deep, text[:-1] + ', "x": ' + "[" * deep)
@@ -113,66 +113,66 @@ def raw(rng: random.Random, data: bytes) -> bytes:
         if not size:
             return rng.choice((b"", b"\0", b"\xff" * 40, b"[" * 1000))
         # most formats have their facts at the ends
-        place = rng.choice((rng.randrange(size), rng.randrange(min(size, 64)), size - 1 - rng.randrange(min(size, 64))))
-        end = min(size, place + rng.choice((1, 2, 4, 8, 40, 400)))
-        what = rng.randrange(9)
-        if what < 2:
-            damaged[place] ^= 1 << rng.randrange(8)
-        elif what == 2:
-            del damaged[place:]
-        elif what == 3:
-            del damaged[place:end]
-        elif what == 4:
-            damaged[place:place] = damaged[place:end] * rng.choice((1, 2, 50))
-        elif what == 5:
-            other = rng.randrange(size)
-            block = damaged[place:end]
-            damaged[place:end] = damaged[other : other + len(block)]
-            damaged[other : other + len(block)] = block
-        elif what == 6:
+        start = rng.choice((rng.randrange(size), rng.randrange(min(size, 64)), size - 1 - rng.randrange(min(size, 64))))
+        end = min(size, start + rng.choice((1, 2, 4, 8, 40, 400)))
+        change = rng.randrange(9)
+        if change < 2:
+            damaged[start] ^= 1 << rng.randrange(8)
+        elif change == 2:
+            del damaged[start:]
+        elif change == 3:
+            del damaged[start:end]
+        elif change == 4:
+            damaged[start:start] = damaged[start:end] * rng.choice((1, 2, 50))
+        elif change == 5:
+            other_start = rng.randrange(size)
+            block = damaged[start:end]
+            damaged[start:end] = damaged[other_start : other_start + len(block)]
+            damaged[other_start : other_start + len(block)] = block
+        elif change == 6:
             number = rng.choice((0, 1, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1))
             width = rng.choice((1, 2, 4, 8))
-            damaged[place : place + width] = (number & (256**width - 1)).to_bytes(width, rng.choice(("little", "big")))
-        elif what == 7:
-            damaged[place:end] = rng.choice(
+            damaged[start : start + width] = (number & (256**width - 1)).to_bytes(width, rng.choice(("little", "big")))
+        elif change == 7:
+            damaged[start:end] = rng.choice(
                 (b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\n", b"\r", b'"', b"\t", b"\x80" * 9 + b"\1")
             )
         else:
-            damaged[place:place] = bytes(rng.randrange(256) for _ in range(rng.choice((1, 4, 16))))
+            damaged[start:start] = bytes(rng.randrange(256) for _ in range(rng.choice((1, 4, 16))))
     return bytes(damaged)
 
 
 def lines(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) -> bytes:
     """Lines, of JSON or of fields with tabs or commas between, one of them changed."""
     rows = data.split(b"\n")
-    place = rng.randrange(len(rows))
+    index = rng.randrange(len(rows))
     try:
-        record = json.loads(rows[place])
+        record = json.loads(rows[index])
     except ValueError:
         record = None
     if isinstance(record, dict | list) and rng.randrange(8):
-        rows[place] = json_text(rng, record, baits).replace(b"\n", b" ")
+        rows[index] = json_text(rng, record, baits).replace(b"\n", b" ")
         return b"\n".join(rows)
-    what = rng.randrange(8)
+    change = rng.randrange(8)
     separator = b"\t" if b"\t" in data else b"," if b"," in data else b" "
-    fields = rows[place].split(separator)
+    fields = rows[index].split(separator)
     field = rng.randrange(len(fields))
-    if what < 3:
+    if change < 3:
         fields[field] = str(value(rng, baits)).encode("utf-8", "surrogatepass")
-        rows[place] = separator.join(fields)
-    elif what == 3:
-        rows[place] = separator.join(fields[:field] + fields[field + 1 :])
-    elif what == 4:
-        rows[place] = separator.join(fields * rng.choice((2, 300)))
-    elif what == 5:
+        rows[index] = separator.join(fields)
+    elif change == 3:
+        rows[index] = separator.join(fields[:field] + fields[field + 1 :])
+    elif change == 4:
+        rows[index] = separator.join(fields * rng.choice((2, 300)))
+    elif change == 5:
         rows.insert(
-            place, rng.choice((b"", b"\0", b'"', b"\t\t\t", b"\xff", b"x" * 300_000, rows[rng.randrange(len(rows))]))
+            index, rng.choice((b"", b"\0", b'"', b"\t\t\t", b"\xff", b"x" * 300_000, rows[rng.randrange(len(rows))]))
         )
-    elif what == 6:
-        del rows[place]
+    elif change == 6:
+        del rows[index]
     else:
         fields[field] = rng.choice((b'"', b'""', b"'", b'"\n', b"\r", b"\x1a", b"\\", b"#")) + fields[field]
-        rows[place] = separator.join(fields)
+        rows[index] = separator.join(fields)
     return b"\n".join(rows)
 
 
@@ -182,30 +182,32 @@ _STRANGE = (b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\xff\xff\x7f\x7f", b"\1\0\0\0") 
 def safetensors(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) -> bytes:
     """A header that is JSON of the right length, with other names, types, shapes or places; or other numbers behind it."""
     length = int.from_bytes(data[:8], "little")
-    header, rest = json.loads(data[8 : 8 + length]), bytearray(data[8 + length :])
-    if rng.randrange(4) == 0 and rest:  # a file like any other, of strange numbers
-        place = rng.randrange(len(rest))
-        rest[place : place + 4] = rng.choice(_STRANGE)[: len(rest) - place]
-        return data[: 8 + length] + bytes(rest)
+    header, numbers = json.loads(data[8 : 8 + length]), bytearray(data[8 + length :])
+    if rng.randrange(4) == 0 and numbers:  # a file like any other, of strange numbers
+        position = rng.randrange(len(numbers))
+        numbers[position : position + 4] = rng.choice(_STRANGE)[: len(numbers) - position]
+        return data[: 8 + length] + bytes(numbers)
     if rng.randrange(3) == 0:
         names = [name for name in header if name != "__metadata__"]
-        one, other = rng.choice(names), rng.choice(names)
-        what = rng.randrange(5)
-        if what == 0:
-            header[one], header[other] = header[other], header[one]
-        elif what == 1:
-            header[rng.choice(("x", "", "../outside", "albert.pooler.weight", one + ".x"))] = header.pop(one)
-        elif what == 2:
-            header[one]["shape"] = header[one]["shape"][::-1] + [1] * rng.randrange(3)
-        elif what == 3:
-            header[one]["dtype"] = rng.choice(("I32", "U32", "F16", "BF16", "I64", "BOOL", "F8_E4M3", "F64"))
+        changed_name, other_name = rng.choice(names), rng.choice(names)
+        change = rng.randrange(5)
+        if change == 0:
+            header[changed_name], header[other_name] = header[other_name], header[changed_name]
+        elif change == 1:
+            header[rng.choice(("x", "", "../outside", "albert.pooler.weight", changed_name + ".x"))] = header.pop(
+                changed_name
+            )
+        elif change == 2:
+            header[changed_name]["shape"] = header[changed_name]["shape"][::-1] + [1] * rng.randrange(3)
+        elif change == 3:
+            header[changed_name]["dtype"] = rng.choice(("I32", "U32", "F16", "BF16", "I64", "BOOL", "F8_E4M3", "F64"))
         else:
-            del header[one]
+            del header[changed_name]
     else:
         header = tree(rng, header, baits)
     text = json.dumps(header).encode("utf-8", "surrogatepass")
     length = len(text) if rng.randrange(6) else rng.choice((0, 1, 2**31, 2**63, len(text) * 2))
-    return length.to_bytes(8, "little") + text + bytes(rest)
+    return length.to_bytes(8, "little") + text + bytes(numbers)
 
 
 _TYPES = ("<f4", "<f2", "|O", "<U10", "<M8[s]", "|V100000", "<f8", "|b1", "<c16", ">f4", "<i8", "|S0", "<f16")
@@ -223,8 +225,9 @@ def npy(rng: random.Random, data: bytes) -> bytes:
     end = data.index(b"\n") + 1
     header = data[10:end].decode()
     descr, shape, order = rng.choice(_TYPES), rng.choice(_SHAPES), rng.choice(("False", "True", "None"))
-    made = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}"
-    header = rng.choice((made, made, header.replace("False", order), header.replace("(", "(("), *_NO_HEADERS))
+    written_header = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}"
+    broken_headers = (header.replace("False", order), header.replace("(", "(("), *_NO_HEADERS)
+    header = rng.choice((written_header, written_header, *broken_headers))
     text = header.encode() + b"\n"
     return data[:8] + min(len(text), 65535).to_bytes(2, "little") + text + data[end:]
 
@@ -234,27 +237,27 @@ def protobuf(rng: random.Random, data: bytes) -> bytes:
     parts = _fields(data)
     if not parts:
         return raw(rng, data)
-    place = rng.randrange(len(parts))
+    index = rng.randrange(len(parts))
     if rng.randrange(2):  # the trainer's and the normaliser's sections stand last
-        place = len(parts) - 1 - rng.randrange(min(3, len(parts)))
-    number, kind, content = parts[place]
-    what = rng.randrange(7)
-    if what == 0:
-        del parts[place]
-    elif what == 1:
-        parts.insert(place, parts[rng.randrange(len(parts))])
-    elif what == 2:
-        parts[place] = (rng.choice((1, 2, 3, 5, 15, 100, 2**28)), kind, content)
-    elif what == 3:
-        other = rng.randrange(len(parts))
-        parts[place], parts[other] = parts[other], parts[place]
+        index = len(parts) - 1 - rng.randrange(min(3, len(parts)))
+    number, kind, content = parts[index]
+    change = rng.randrange(7)
+    if change == 0:
+        del parts[index]
+    elif change == 1:
+        parts.insert(index, parts[rng.randrange(len(parts))])
+    elif change == 2:
+        parts[index] = (rng.choice((1, 2, 3, 5, 15, 100, 2**28)), kind, content)
+    elif change == 3:
+        other_index = rng.randrange(len(parts))
+        parts[index], parts[other_index] = parts[other_index], parts[index]
     elif kind == 2:
-        changed = protobuf(rng, content) if what < 6 and len(content) > 3 and _fields(content) else raw(rng, content)
-        parts[place] = (number, kind, changed)
+        changed = protobuf(rng, content) if change < 6 and len(content) > 3 and _fields(content) else raw(rng, content)
+        parts[index] = (number, kind, changed)
     else:
         size = {0: 0, 1: 8, 5: 4}[kind]
-        whole = varint(rng.choice((0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1)))
-        parts[place] = (number, kind, rng.choice(_STRANGE).ljust(size, b"\0")[:size] if size else whole)
+        number_bytes = varint(rng.choice((0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1)))
+        parts[index] = (number, kind, rng.choice(_STRANGE).ljust(size, b"\0")[:size] if size else number_bytes)
     return b"".join(varint(n << 3 | k) + (varint(len(c)) + c if k == 2 else c) for n, k, c in parts)
 
 
@@ -269,36 +272,36 @@ def varint(number: int) -> bytes:
 
 def _fields(data: bytes) -> list[tuple[int, int, bytes]]:
     """Number, kind and content of the fields; none if these bytes are no message."""
-    found, place = [], 0
+    fields, position = [], 0
     try:
-        while place < len(data):
-            tag, place = _number(data, place)
+        while position < len(data):
+            tag, position = _number(data, position)
             kind = tag & 7
             if kind == 0:
-                _, end = _number(data, place)
+                _, end = _number(data, position)
             elif kind == 2:
-                length, place = _number(data, place)
-                end = place + length
+                length, position = _number(data, position)
+                end = position + length
             else:
-                end = place + {1: 8, 5: 4}[kind]
+                end = position + {1: 8, 5: 4}[kind]
             if end > len(data) or tag < 8:
                 return []
-            found.append((tag >> 3, kind, data[place:end]))
-            place = end
+            fields.append((tag >> 3, kind, data[position:end]))
+            position = end
     except (IndexError, KeyError):
         return []
-    return found
+    return fields
 
 
-def _number(data: bytes, place: int) -> tuple[int, int]:
+def _number(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[place]
-        place += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return value, place
+            return value, position
 
 
 _PACKED = {

@@ -103,8 +103,8 @@ def reader(target: str):
     from albertkit.tasks.data import read_split
     from albertkit.tasks.registry import find_task
 
-    named = {"separated": "classify", "squad": "squad2", "tags": "ner", "race": "race"}[target]
-    task = find_task(named, Columns(text="text", label="label") if target == "separated" else None)
+    task_name = {"separated": "classify", "squad": "squad2", "tags": "ner", "race": "race"}[target]
+    task = find_task(task_name, Columns(text="text", label="label") if target == "separated" else None)
     return lambda file: read_split(task, file, "train", BadRows("skip"))
 
 
@@ -115,7 +115,7 @@ def run(target: str, options: list[str]) -> None:
     with atheris.instrument_imports(include=["albertkit"]):
         from albertkit.errors import AlbertKitError
 
-        read = reader(target)
+        read_file = reader(target)
     name, good = seeds()[target]
     folder = Path(tempfile.mkdtemp(prefix="guided-"))
     file, corpus = folder / name, folder / "corpus"
@@ -126,7 +126,7 @@ def run(target: str, options: list[str]) -> None:
     def attack(data: bytes) -> None:
         file.write_bytes(data)
         with contextlib.suppress(AlbertKitError):
-            read(file)
+            read_file(file)
 
     print(f"kept in {folder}", file=sys.stderr)
     atheris.Setup(
@@ -141,16 +141,16 @@ def run_all(seconds: float) -> int:
     for target in targets:
         limit = max(5, int(seconds / len(targets)))
         command = [sys.executable, __file__, target, f"-max_total_time={limit}", "-max_len=20000"]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-        runs = re.findall(r"(?:Done|#)\s*(\d+)", done.stderr)
-        reached = re.findall(r"cov: (\d+)", done.stderr)
+        process = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        runs = re.findall(r"(?:Done|#)\s*(\d+)", process.stderr)
+        reached = re.findall(r"cov: (\d+)", process.stderr)
         print(
-            f"{target}: {int(runs[-1]) if runs else 0:,} runs, {reached[-1] if reached else 0} edges, exit {done.returncode}",
+            f"{target}: {int(runs[-1]) if runs else 0:,} runs, {reached[-1] if reached else 0} edges, exit {process.returncode}",
             flush=True,
         )
-        if done.returncode:
+        if process.returncode:
             failed += 1
-            print(done.stderr[-3000:])
+            print(process.stderr[-3000:])
     return failed
 
 

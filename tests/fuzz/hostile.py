@@ -66,29 +66,29 @@ def read_each(reads: Iterable[Callable[[], Any]]) -> list[Any]:
     """Try all; raise the last problem, or return what they returned."""
     from albertkit.errors import AlbertKitError
 
-    problem, found = None, []
-    for read in reads:
+    problem, results = None, []
+    for read_one in reads:
         try:
-            found.append(read())
+            results.append(read_one())
         except AlbertKitError as error:
             problem = error
     if problem:
         raise problem
-    return found
+    return results
 
 
 class Fuzzing:
     """Attacks readers, one after the other, in one child process.
 
     Args:
-        place: Folder for good and damaged files.
+        folder: Folder for good and damaged files.
         readers: How many readers share the time.
     """
 
-    def __init__(self, place: Path, readers: int) -> None:
-        self.place, self.share = place.resolve(), SECONDS / max(1, readers)
+    def __init__(self, folder: Path, readers: int) -> None:
+        self.folder, self.share = folder.resolve(), SECONDS / max(1, readers)
         self.counts: dict[str, Counter[str]] = {}
-        self._made: dict[str, Path] = {}
+        self._good_folders: dict[str, Path] = {}
         self._child: Any = None
 
     # --- the child ----------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Fuzzing:
         if self._child is None:
             context = multiprocessing.get_context("spawn")
             self._connection, theirs = context.Pipe()
-            scratch = self.place / "scratch"
+            scratch = self.folder / "scratch"
             scratch.mkdir(exist_ok=True)
             self._child = context.Process(target=serve, args=(theirs, str(scratch)), daemon=True)
             self._child.start()
@@ -129,18 +129,18 @@ class Fuzzing:
     def good(self, reader: Reader) -> Path:
         """A folder of a reader's good files; a copy of it lies in `outside`, where nobody should read."""
         key = f"{reader.make.__code__.co_filename}:{reader.make.__name__}"
-        if key not in self._made:
-            made = self.place / f"good-{re.sub(r'[^a-z]+', '-', key[-60:])}"
-            shutil.rmtree(made, ignore_errors=True)
-            made.mkdir()
-            kind, details, _ = self.ask(reader.make, made, FIRST_SECONDS, limited=False)
+        if key not in self._good_folders:
+            folder = self.folder / f"good-{re.sub(r'[^a-z]+', '-', key[-60:])}"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            kind, details, _ = self.ask(reader.make, folder, FIRST_SECONDS, limited=False)
             assert kind == "valid", details
-            self._made[key] = made
-        return self._made[key]
+            self._good_folders[key] = folder
+        return self._good_folders[key]
 
     def case(self, name: str, reader: Reader) -> "Case":
         """A folder to damage, read once undamaged."""
-        case = Case(self.place / re.sub(r"\W+", "-", name), self.good(reader), reader)
+        case = Case(self.folder / re.sub(r"\W+", "-", name), self.good(reader), reader)
         kind, details, _ = self.ask(reader.read, case.folder, FIRST_SECONDS, limited=False)
         assert kind == "valid", (name, kind, details)
         case.restore()
@@ -154,9 +154,9 @@ class Fuzzing:
 
         def attack(rng: random.Random) -> str:
             case.restore()  # first: hypothesis may leave an example in the middle
-            what = case.change(rng)
-            note(what)
-            return self._attempt(case, reader, what, count)
+            change = case.change(rng)
+            note(change)
+            return self._attempt(case, reader, change, count)
 
         if SECONDS:
             self._long(name, case, attack)
@@ -177,7 +177,7 @@ class Fuzzing:
 
     def _long(self, name: str, case: "Case", attack: Callable[[random.Random], str]) -> None:
         """Attack until the time is up; every kind of failure once, its files kept."""
-        end, found = time.monotonic() + self.share, {}
+        end, problems = time.monotonic() + self.share, {}
         while time.monotonic() < end:
 
             @seed(random.randrange(2**63))
@@ -189,27 +189,27 @@ class Fuzzing:
             def attacked(rng: random.Random) -> None:
                 if problem := attack(rng):
                     mark = re.match(r"[^:]*:( .*?(?= has no hint| took)| exception\n.*\n\w+|.*)", problem)[1]
-                    if mark not in found:
-                        kept = self.place / "found" / f"{case.folder.parent.name}-{len(found)}"
-                        shutil.copytree(case.folder, kept, symlinks=True)
-                        found[mark] = f"{problem}\n  {kept}"
+                    if mark not in problems:
+                        copy = self.folder / "found" / f"{case.folder.parent.name}-{len(problems)}"
+                        shutil.copytree(case.folder, copy, symlinks=True)
+                        problems[mark] = f"{problem}\n  {copy}"
 
             attacked()
-        assert not found, f"{len(found)} kinds of failure\n\n" + "\n\n".join(found.values())
+        assert not problems, f"{len(problems)} kinds of failure\n\n" + "\n\n".join(problems.values())
 
-    def places(self, name: str, reader: Reader) -> None:
+    def misplace_files(self, name: str, reader: Reader) -> None:
         """Put what is no file, or another one, where each file is."""
         case, count = self.case(name, reader), self.counts.setdefault(f"{name}, no files", Counter())
         problems = []
         for file in case.files:
             for kind in PLACES[: -2 if reader.streams else None]:
-                what = case.misplace(file, kind)
-                if problem := self._attempt(case, reader, what, count):
+                change = case.misplace(file, kind)
+                if problem := self._attempt(case, reader, change, count):
                     problems.append(problem)
                 case.restore()
         assert not problems, f"{len(problems)} problems\n\n" + "\n\n".join(problems)
 
-    def _attempt(self, case: "Case", reader: Reader, what: str, count: Counter[str]) -> str:
+    def _attempt(self, case: "Case", reader: Reader, change: str, count: Counter[str]) -> str:
         """Read once; what is wrong with the outcome, empty if nothing is."""
         size = sum(file.lstat().st_size for file in case.folder.rglob("*") if file.is_file() and not file.is_symlink())
         kind, details, memory = self.ask(reader.read, case.folder, READ_SECONDS)
@@ -219,14 +219,14 @@ class Fuzzing:
             slug, message, hint = details
             count[f"  {slug}"] += 1
             if slug not in SLUGS:
-                return f"{what}: docs/errors.md has no {slug}"
+                return f"{change}: docs/errors.md has no {slug}"
             if not hint:
-                return f"{what}: {slug} has no hint: {message[:300]}"
+                return f"{change}: {slug} has no hint: {message[:300]}"
         elif kind != "valid":
-            return f"{what}: {kind}\n{details}"
+            return f"{change}: {kind}\n{details}"
         if memory > reader.memory + 12 * size:
-            return f"{what}: took {memory / 1e6:.0f} MB for files of {size / 1e6:.1f} MB"
-        return case.disturbed(what)
+            return f"{change}: took {memory / 1e6:.0f} MB for files of {size / 1e6:.1f} MB"
+        return case.disturbed(change)
 
 
 PLACES = ("missing", "empty", "folder", "loop", "dangling", "fifo", "zeros")
@@ -241,18 +241,18 @@ class Case:
         reader: Says which may be damaged.
     """
 
-    def __init__(self, place: Path, good: Path, reader: Reader) -> None:
-        self.folder, self._outside, self._good, self._reader = place / "folder", place / "outside", good, reader
-        shutil.rmtree(place, ignore_errors=True)
+    def __init__(self, parent: Path, good: Path, reader: Reader) -> None:
+        self.folder, self._outside, self._good, self._reader = parent / "folder", parent / "outside", good, reader
+        shutil.rmtree(parent, ignore_errors=True)
         shutil.copytree(good, self.folder)
         shutil.copytree(good, self._outside)
         self.names = sorted(path.relative_to(good).as_posix() for path in good.rglob("*"))
-        wanted = {path for glob in reader.files for path in good.glob(glob) if path.is_file()}
-        self.files = sorted(path.relative_to(good).as_posix() for path in wanted)
+        paths = {path for glob in reader.files for path in good.glob(glob) if path.is_file()}
+        self.files = sorted(path.relative_to(good).as_posix() for path in paths)
         assert self.files
         self._around, self._touched = self._listing(), False
         outside = ("../outside", str(self._outside))
-        self.baits = (*outside, *(f"{place}/{file}" for file in self.files[:20] for place in outside))
+        self.baits = (*outside, *(f"{parent}/{file}" for file in self.files[:20] for parent in outside))
 
     def change(self, rng: random.Random) -> str:
         """Damage the contents of one or two files; what was done."""
@@ -292,22 +292,22 @@ class Case:
             shutil.copytree(self._good, self.folder)
             self._touched = False
 
-    def disturbed(self, what: str) -> str:
+    def disturbed(self, change: str) -> str:
         """What a reader has changed that it should not have; empty if nothing."""
         if self._listing() != self._around:
-            return f"{what}: something was written beside the folder"
-        if not self._reader.writes and (made := self._made()):
-            return f"{what}: the reader made {made}"
+            return f"{change}: something was written beside the folder"
+        if not self._reader.writes and (new_names := self._new_names()):
+            return f"{change}: the reader made {new_names}"
         return ""
 
-    def _made(self) -> set[str]:
+    def _new_names(self) -> set[str]:
         return {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*")} - set(self.names)
 
     def _listing(self) -> list[tuple[str, int, int]]:
         """Names, sizes and times of everything beside the folder."""
-        found = [*self._outside.rglob("*"), *self.folder.parent.iterdir()]
-        files = [(str(path), path.lstat().st_size, path.lstat().st_mtime_ns) for path in found if path.is_file()]
-        return [*sorted(files), *sorted((str(path), 0, 0) for path in found if not path.is_file())]
+        paths = [*self._outside.rglob("*"), *self.folder.parent.iterdir()]
+        files = [(str(path), path.lstat().st_size, path.lstat().st_mtime_ns) for path in paths if path.is_file()]
+        return [*sorted(files), *sorted((str(path), 0, 0) for path in paths if not path.is_file())]
 
 
 def report(counts: dict[str, Counter[str]]) -> list[str]:

@@ -138,15 +138,15 @@ def hostile_pictures(rng: random.Random, folder: Path) -> str:
         picture = b"\x89PNG\r\n\x1a\n"
         for kind, data in chunks:
             picture += len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
-        said = f"a picture of {side} x {side}"
+        description = f"a picture of {side} x {side}"
     else:
-        picture, said = damage.raw(rng, base64.b64decode(fields[2])), "a damaged picture"
+        picture, description = damage.raw(rng, base64.b64decode(fields[2])), "a damaged picture"
     fields[rng.choice((2, 3))] = base64.b64encode(picture).decode()
     rows[0] = "\t".join(fields)
     file.unlink()
     file.write_text("\n".join(rows))
     (folder / "train.img.lineidx").unlink()
-    return said
+    return description
 
 
 def hostile_yaml(rng: random.Random, folder: Path) -> str:
@@ -281,15 +281,15 @@ def make_swinbert_checkpoint(folder: Path) -> None:
     for table, rows in (("word", len(pieces)), ("position", 16), ("token_type", 2)):
         state[f"trans_encoder.bert.embeddings.{table}_embeddings.weight"] = torch.ones(rows, hidden)
     layer = "bert.encoder.layer.0"
-    for place in ("self.query", "self.key", "self.value", "output.dense"):
-        layer_of(f"{layer}.attention.{place}", hidden, hidden)
+    for layer_name in ("self.query", "self.key", "self.value", "output.dense"):
+        layer_of(f"{layer}.attention.{layer_name}", hidden, hidden)
     layer_of(f"{layer}.intermediate.dense", inner, hidden)
     layer_of(f"{layer}.output.dense", hidden, inner)
-    for place in ("bert.pooler.dense", "cls.predictions.transform.dense"):
-        layer_of(place, hidden, hidden)
+    for layer_name in ("bert.pooler.dense", "cls.predictions.transform.dense"):
+        layer_of(layer_name, hidden, hidden)
     layer_of("bert.img_embedding", hidden, 8)
-    for place in ("bert.embeddings", f"{layer}.attention.output", f"{layer}.output", "cls.predictions.transform"):
-        layer_of(f"{place}.LayerNorm", hidden)
+    for layer_name in ("bert.embeddings", f"{layer}.attention.output", f"{layer}.output", "cls.predictions.transform"):
+        layer_of(f"{layer_name}.LayerNorm", hidden)
     state["trans_encoder.cls.predictions.bias"] = torch.ones(len(pieces))
     (folder / "checkpoint-1-2").mkdir()
     torch.save(state, folder / "checkpoint-1-2" / "pytorch_model.bin")

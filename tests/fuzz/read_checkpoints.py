@@ -42,8 +42,8 @@ def make_sharded(folder: Path) -> None:
     parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
     for part, chosen in parts.items():
         save_file({name: tensors[name] for name in chosen}, folder / part, metadata={"format": "pt"})
-    where = {name: part for part, chosen in parts.items() for name in chosen}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    weight_map = {name: part for part, chosen in parts.items() for name in chosen}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
 def make_torch(folder: Path) -> None:

@@ -38,13 +38,13 @@ def read_texts(folder: Path):
     from albertkit.tables.files import find_inputs
 
     def read(file: Path, errors: str) -> int:
-        (found,) = find_inputs([file])
-        texts = [document.text for document in DocumentFile(found, errors=errors)]
+        (input_file,) = find_inputs([file])
+        texts = [document.text for document in DocumentFile(input_file, errors=errors)]
         "".join(texts).encode()
         return sum(len(split_sentences(text)) for text in texts)
 
     ways = itertools.product(sorted(folder.iterdir()), ("strict", "replace"))
-    return read_each(lambda way=way: read(*way) for way in ways)
+    return read_each(lambda arguments=arguments: read(*arguments) for arguments in ways)
 
 
 def read_as_anything(folder: Path):
@@ -57,8 +57,8 @@ def read_as_anything(folder: Path):
     file = folder / "plain.txt"
     good = file.is_file() and file.read_bytes() == TEXT.encode()
     try:
-        (found,) = find_inputs([file])
-        read_each(lambda f=f: list(DocumentFile(found, BuildSettings(f), "replace")) for f in get_args(Format))
+        (input_file,) = find_inputs([file])
+        read_each(lambda f=f: list(DocumentFile(input_file, BuildSettings(f), "replace")) for f in get_args(Format))
     except AlbertKitError:
         if not good:
             raise
@@ -119,9 +119,9 @@ def restated(rng: random.Random, folder: Path) -> str:
 
 
 def _numbers(rng: random.Random, content: bytes, width: int) -> bytes:
-    place = rng.randrange(len(content) // width) * width
+    position = rng.randrange(len(content) // width) * width
     number = rng.choice((0, 1, 59, 60, 2**15, 2**16 - 1, 2**31, 2**32 - 1)) % 256**width
-    return content[:place] + number.to_bytes(width, "little") + content[place + width :]
+    return content[:position] + number.to_bytes(width, "little") + content[position + width :]
 
 
 def make_unfinished(folder: Path) -> None:

@@ -48,8 +48,8 @@ def make_pairs(folder: Path) -> None:
     (folder / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     labels = ("entailment", "neutral", "contradiction")
     lines = [
-        json.dumps({"a": f"{one} {n}", "b": two, "l": labels[n % 3]}) + "\n"
-        for n, (one, two) in enumerate(itertools.product(TEXTS, TEXTS))
+        json.dumps({"a": f"{first} {n}", "b": second, "l": labels[n % 3]}) + "\n"
+        for n, (first, second) in enumerate(itertools.product(TEXTS, TEXTS))
     ]
     (folder / "nli.jsonl").write_text("".join(lines))
     np.save(folder / "teacher.npy", np.ones((6, 4), np.float32))
@@ -69,8 +69,8 @@ def read_pair_files(folder: Path):
     settings = EmbedSettings(held_out=0.3)
 
     def learned(kind: str, file: Path, bad_rows: BadRows, triplets: bool = True, **options):
-        given = EmbedTrainOptions(kind, "model", file, "out", settings, **options)
-        return read_embedding_data(given, triplets, bad_rows)
+        train_options = EmbedTrainOptions(kind, "model", file, "out", settings, **options)
+        return read_embedding_data(train_options, triplets, bad_rows)
 
     read_each(
         [

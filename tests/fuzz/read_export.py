@@ -37,14 +37,14 @@ def numbers_elsewhere(rng: random.Random, folder: Path) -> str:
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
     bait = "outside/onnx/model.onnx"
-    where = rng.choice((f"../{bait}", f"../../{bait}", f"{folder.parent}/{bait}", "/dev/zero", "x"))
+    location = rng.choice((f"../{bait}", f"../../{bait}", f"{folder.parent}/{bait}", "/dev/zero", "x"))
     offset, length = rng.choice(("0", "-1", str(2**62))), rng.choice(("0", "64", str(2**62)))
-    for key, value in (("location", where), ("offset", offset), ("length", length)):
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
         entry = tensor.external_data.add()
         entry.key, entry.value = key, value
     file.unlink()
     file.write_bytes(model.SerializeToString())
-    return f"numbers in {where}"
+    return f"numbers in {location}"
 
 
 READERS = {

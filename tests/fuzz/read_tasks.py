@@ -52,10 +52,10 @@ def read_tables(folder: Path):
     ways = itertools.product(("classify", "multilabel"), (None, True))
     columns = Columns(text="text", pair="pair", label="label", id="id")
     tasks = [find_task(name, dataclasses.replace(columns, quoted=quoted)) for name, quoted in ways]
-    return _each(folder.iterdir(), tasks)
+    return _read_all(folder.iterdir(), tasks)
 
 
-def _each(files, tasks):
+def _read_all(files, tasks):
     """The examples of every file for every task, stopping at bad rows and passing over them."""
     from albertkit.tables.bad_rows import BadRows
     from albertkit.tasks.data import read_split
@@ -66,7 +66,7 @@ def _each(files, tasks):
         return examples
 
     ways = itertools.product(sorted(files), tasks, ("stop", "skip"))
-    return read_each(lambda way=way: read(*way) for way in ways)
+    return read_each(lambda arguments=arguments: read(*arguments) for arguments in ways)
 
 
 def make_squad(folder: Path) -> None:
@@ -80,7 +80,7 @@ def make_squad(folder: Path) -> None:
 def read_squad(folder: Path):
     from albertkit.tasks.registry import find_task
 
-    for examples in _each(folder.iterdir(), [find_task("squad2")]):
+    for examples in _read_all(folder.iterdir(), [find_task("squad2")]):
         assert all(e.question and e.context and (e.impossible or e.target) for e in examples)
 
 
@@ -104,7 +104,7 @@ def read_race(folder: Path):
     from albertkit.tasks.registry import find_task
 
     task = find_task("race")
-    return _each([task.files(folder)["train"]], [task])
+    return _read_all([task.files(folder)["train"]], [task])
 
 
 def make_tagged(folder: Path) -> None:
@@ -120,7 +120,7 @@ def make_tagged(folder: Path) -> None:
 def read_tagged(folder: Path):
     from albertkit.tasks.registry import find_task
 
-    return _each(folder.iterdir(), [find_task("ner")])
+    return _read_all(folder.iterdir(), [find_task("ner")])
 
 
 def make_glue(folder: Path) -> None:
@@ -138,7 +138,7 @@ def read_glue(folder: Path):
     from albertkit.tasks.registry import find_task
 
     names = ("mrpc", "cola", "stsb")
-    return read_each(lambda n=name: _each([folder / f"{n}.tsv"], [find_task(n)]) for name in names)
+    return read_each(lambda n=name: _read_all([folder / f"{n}.tsv"], [find_task(n)]) for name in names)
 
 
 def make_predictions(folder: Path) -> None:

@@ -41,22 +41,22 @@ def other_tensors(rng: random.Random, folder: Path) -> str:
     tensors = {name: bundle.read(name) for name in bundle.names}
     for _ in range(rng.choice((1, 1, 3))):
         name = rng.choice(sorted(tensors))
-        values, what = tensors[name], rng.randrange(8)
-        if what == 0:
+        values, change = tensors[name], rng.randrange(8)
+        if change == 0:
             tensors[name] = values.T
-        elif what == 1 and values.dtype != object:
+        elif change == 1 and values.dtype != object:
             tensors[name] = values.astype(rng.choice(("float64", "float16", "int64", "bool")))
-        elif what == 2:
+        elif change == 2:
             tensors[name] = np.array([b"text"] * 3, object)
-        elif what == 3:
+        elif change == 3:
             tensors[
                 rng.choice(("x", "../outside/x", "bert/embeddings/word_embeddings", "global_step", name + "/adam_m"))
             ] = tensors.pop(name)
-        elif what == 4:
+        elif change == 4:
             tensors[name] = np.full(values.shape, rng.choice((np.nan, np.inf, 1e38)), np.float32)
-        elif what == 5:
+        elif change == 5:
             tensors[name] = values[:0] if values.ndim else np.zeros((1, 1), np.float32)
-        elif what == 6:
+        elif change == 6:
             del tensors[name]
         else:
             tensors[name] = np.zeros((1,) * rng.choice((0, 1, 5, 30)), np.float32)
@@ -85,41 +85,41 @@ def read_archive(folder: Path):
 def hostile_members(rng: random.Random, folder: Path) -> str:
     """An archive whose members leave the folder, by name or by link, or are devices, or pretend to be large."""
     path, out = folder / "model.tar.gz", io.BytesIO()
-    said = []
+    changes = []
     with tarfile.open(path) as source, tarfile.open(fileobj=out, mode="w:gz") as target:
         for member in source.getmembers():
             content = source.extractfile(member).read()
             if rng.randrange(3) == 0:
-                what = rng.randrange(7)
-                if what == 0:
+                change = rng.randrange(7)
+                if change == 0:
                     member.name = rng.choice(
                         ("../outside/owned", "/tmp/owned", f"{folder.parent}/outside/owned", "a/../../owned")
                     )
-                elif what in (1, 2):
+                elif change in (1, 2):
                     link = tarfile.TarInfo(rng.choice(("variables", member.name)))
                     link.type = rng.choice((tarfile.SYMTYPE, tarfile.LNKTYPE))
                     link.linkname = rng.choice(
                         ("../outside", f"{folder.parent}/outside", "/etc/passwd", "/dev/zero", ".")
                     )
                     target.addfile(link)
-                    said.append("link")
-                elif what == 3:
+                    changes.append("link")
+                elif change == 3:
                     node = tarfile.TarInfo(member.name)
                     node.type = rng.choice((tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE))
                     target.addfile(node)
-                    said.append("device")
-                elif what == 4:
+                    changes.append("device")
+                elif change == 4:
                     member.name = rng.choice(("\n", "x" * 5000, "variables/\udc80", "variables/" * 200 + "x"))
-                elif what == 5:
+                elif change == 5:
                     content = b"\0" * 40_000_000  # a bomb: 40 kB packed
                     member.size = len(content)
                 else:
                     member.mode = 0
-                said.append(repr(member.name)[:60])
+                changes.append(repr(member.name)[:60])
             target.addfile(member, io.BytesIO(content))
     path.unlink()
     path.write_bytes(out.getvalue())
-    return f"archive with {', '.join(said) or 'nothing strange'}"
+    return f"archive with {', '.join(changes) or 'nothing strange'}"
 
 
 def make_records(folder: Path) -> None:
@@ -160,29 +160,29 @@ def other_examples(rng: random.Random, folder: Path) -> str:
 
     (file,) = [path for path in (folder / "records").iterdir() if "tfrecord" in path.name]
     payloads = list(RecordFile(file))
-    place = rng.randrange(len(payloads))
+    index = rng.randrange(len(payloads))
     if rng.randrange(2):
-        payloads[place] = damage.protobuf(rng, payloads[place])
+        payloads[index] = damage.protobuf(rng, payloads[index])
     else:
-        features = dict(read_example(payloads[place]))
+        features = dict(read_example(payloads[index]))
         name = rng.choice(sorted(features))
         values = features[name].copy()
-        what = rng.randrange(5)
-        if what < 2 and len(values):
+        change = rng.randrange(5)
+        if change < 2 and len(values):
             values[rng.randrange(len(values))] = rng.choice(
                 (-1, 1, 2, 31, 32, 59, 60, 2**31, 2**62) if values.dtype.kind == "i" else (np.nan, -1, 1e30)
             )
-        elif what == 2:
+        elif change == 2:
             values = values[:-1] if rng.randrange(2) else np.concatenate([values] * 3)
-        elif what == 3:
+        elif change == 3:
             values = np.array([b"bytes"], object) if rng.randrange(2) else values.astype(np.float32)
         features[name] = values
-        if what == 4:
+        if change == 4:
             del features[name]
-        payloads[place] = example(features)
+        payloads[index] = example(features)
     file.unlink()
     file.write_bytes(b"".join(map(frame, payloads)))
-    return f"record {place} is other"
+    return f"record {index} is other"
 
 
 READERS = {

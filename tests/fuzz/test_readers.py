@@ -36,4 +36,4 @@ def test_damaged_files(name, fuzzing):
 
 @pytest.mark.parametrize("name", [name for name in READERS if not READERS[name].alone])
 def test_what_is_no_file(name, fuzzing):
-    fuzzing.places(name, READERS[name])
+    fuzzing.misplace_files(name, READERS[name])

@@ -70,12 +70,12 @@ def test_no_text_becomes_html():
 
 
 def test_no_text_acts_on_a_terminal():
-    shown = printed(one_of_each(HOSTILE))
-    assert "\x1b" not in shown
-    assert "\x07" not in shown
-    assert "\u202e" not in shown
-    assert "\\x1b[31mred" in shown
-    assert "[31m" in shown
+    output = printed(one_of_each(HOSTILE))
+    assert "\x1b" not in output
+    assert "\x07" not in output
+    assert "\u202e" not in output
+    assert "\\x1b[31mred" in output
+    assert "[31m" in output
 
 
 def test_no_text_breaks_a_markdown_table():
@@ -98,8 +98,8 @@ def test_code_in_markdown_ends_where_it_ends():
     "render", [printed, partial(to_page, ""), to_markdown, lambda sections: json.dumps(to_json(sections))]
 )
 def test_every_kind_is_shown_everywhere(render):
-    shown = render(one_of_each("word"))
-    assert shown.count("word") >= 15
+    output = render(one_of_each("word"))
+    assert output.count("word") >= 15
 
 
 def test_facts_have_units_and_leave_out_what_is_not_known():
@@ -182,10 +182,10 @@ def test_a_file_has_no_width():
 def test_a_narrow_terminal_loses_nothing(width):
     heads = ["label", *(f"class{number}" for number in range(6))]
     rows = [[f"name{row}", *range(100 * row, 100 * row + 6)] for row in range(3)]
-    shown = printed([TableSection(heads, rows), FactList({"a long name": "a long value " * 5})], width)
-    assert all(len(line) <= width for line in shown.splitlines())
-    assert all(str(value) in shown for row in rows for value in row)
-    assert shown.count("value") == 5
+    output = printed([TableSection(heads, rows), FactList({"a long name": "a long value " * 5})], width)
+    assert all(len(line) <= width for line in output.splitlines())
+    assert all(str(value) in output for row in rows for value in row)
+    assert output.count("value") == 5
 
 
 @pytest.mark.parametrize(

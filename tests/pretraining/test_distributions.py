@@ -190,8 +190,8 @@ def our_masks(masks: SimpleNamespace) -> dict[str, float]:
     masked, start = masks.masked[content], masks.start[content]
     visible, original = masks.shown[masks.masked], masks.original[masks.masked]
     unchanged, hidden = visible == original, visible == 4
-    first = masks.place == 0
-    unit = content & (masks.start | (masks.place == 1))  # does a unit start here?
+    first = masks.folder == 0
+    unit = content & (masks.start | (masks.folder == 1))  # does a unit start here?
     ngrams, accepted, units, tokens, across = (masks.ngrams[:, i] for i in (1, 2, 3, 4, 5))
     is_accepted = accepted > 0
     statistics = {
@@ -220,7 +220,7 @@ def our_masks(masks: SimpleNamespace) -> dict[str, float]:
     for name, values in histograms.items():
         shares = shares_of(np.bincount(values, minlength=7))
         statistics |= {f"{name} {n}": shares[n] for n in range(1, (6 if "tokens" in name else 3) + 1)}
-    tenth = 10 * masks.place // masks.length
+    tenth = 10 * masks.folder // masks.length
     for k in range(10):
         statistics[f"masked_share tenth {k}"] = masks.masked[content & (tenth == k)].mean()
     return statistics

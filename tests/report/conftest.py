@@ -82,11 +82,11 @@ def harmless():
 def records():
     """120 training records and 4 evaluations of a run that learns."""
     noise = random.Random(7)
-    made = []
+    lines = []
     for index in range(1, 121):
         step, share = 10 * index, index / 120
         loss = 4 + 5 * math.exp(-5 * share) + noise.gauss(0, 0.1)
-        made.append(
+        lines.append(
             {"event": "step", "step": step, "loss": loss + 0.6, "masked_lm_loss": loss,
              "masked_lm_accuracy": 0.4 * share,
              "sentence_order_loss": 0.69 - 0.2 * share, "sentence_order_accuracy": 0.5 + 0.25 * share,
@@ -94,7 +94,7 @@ def records():
              "tokens": 4096 * step, "seconds": 0.5 * step}
         )  # fmt: skip
         if index % 30 == 0:
-            made.append(
+            lines.append(
                 {"event": "eval", "step": step, "masked_lm_loss": loss, "sentence_order_accuracy": 0.5 + 0.2 * share}
             )
-    return made
+    return lines

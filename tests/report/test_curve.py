@@ -86,15 +86,15 @@ def test_svg_is_sound_xml_with_text_and_page_colours(records):
 
 
 def test_wide_and_narrow_share_no_identifier_and_resolve_their_own(records):
-    identifiers = []
+    all_identifiers = []
     for svg in run_svgs(RunMetrics.from_records(records)):
-        own = set(re.findall(r'\bid="([^"]+)"', svg))
-        assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg)) <= {(i, "") for i in own} | {
-            ("", i) for i in own
+        identifiers = set(re.findall(r'\bid="([^"]+)"', svg))
+        assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg)) <= {(i, "") for i in identifiers} | {
+            ("", i) for i in identifiers
         }
         assert "<style" not in svg
-        identifiers.append(own)
-    assert not identifiers[0] & identifiers[1]
+        all_identifiers.append(identifiers)
+    assert not all_identifiers[0] & all_identifiers[1]
 
 
 def test_smoothing_is_the_mean_around_each_value_without_nan():
@@ -109,11 +109,11 @@ def test_smoothing_is_the_mean_around_each_value_without_nan():
 def test_thinning_keeps_the_extremes():
     values = [math.sin(n / 50) for n in range(10_000)]
     values[5_000], values[7_001] = 9.0, -9.0
-    steps, kept = _thin(list(range(10_000)), values)
-    assert len(kept) < 1_600
-    assert (max(kept), min(kept)) == (9.0, -9.0)
+    steps, thinned = _thin(list(range(10_000)), values)
+    assert len(thinned) < 1_600
+    assert (max(thinned), min(thinned)) == (9.0, -9.0)
     assert steps == sorted(steps)
-    assert all(values[step] == value for step, value in zip(steps, kept, strict=True))
+    assert all(values[step] == value for step, value in zip(steps, thinned, strict=True))
 
 
 def test_one_wild_step_does_not_flatten_the_curve():

@@ -133,16 +133,16 @@ def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(mo
     facts = vars(doctor.examine_machine()).copy()
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
     facts["folders"] = [doctor.folder("cache", tmp_path / "not" / "there")]
-    found = doctor.find_problems(facts)
-    assert [problem["fatal"] for problem in found] == [False, False]
-    assert "no-such-compiler" in found[1]["fact"]
-    assert "XDG_CACHE_HOME" in found[0]["hint"]
+    problems = doctor.find_problems(facts)
+    assert [problem["fatal"] for problem in problems] == [False, False]
+    assert "no-such-compiler" in problems[1]["fact"]
+    assert "XDG_CACHE_HOME" in problems[0]["hint"]
 
 
 def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above(tmp_path):
-    place = doctor.folder("cache", tmp_path / "not" / "there")
-    assert place["writable"]
-    assert place["free_bytes"] > 0
+    folder = doctor.folder("cache", tmp_path / "not" / "there")
+    assert folder["writable"]
+    assert folder["free_bytes"] > 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -158,10 +158,10 @@ def test_an_old_or_missing_core_package_is_fatal_and_exits_1(monkeypatch, run_co
     monkeypatch.setattr(importlib.metadata, "version", version)
     for options in ([], ["--markdown"]):
         ran = run_command("doctor", *options)
-        shown = ran.out
+        output = ran.out
         assert ran.status == 1
-        assert ("sentencepiece is missing" if have is None else "sentencepiece is too old: 0.0.1") in shown
-        assert "pip install -c constraints.txt albertkit" in shown
+        assert ("sentencepiece is missing" if have is None else "sentencepiece is too old: 0.0.1") in output
+        assert "pip install -c constraints.txt albertkit" in output
 
 
 def test_a_torch_that_cannot_be_imported_is_fatal(tmp_path):
@@ -170,21 +170,21 @@ def test_a_torch_that_cannot_be_imported_is_fatal(tmp_path):
     paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "albertkit", "doctor"]
     for option in ("--json", "--markdown"):
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, option], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
         )
-        assert (done.returncode, done.stderr) == (1, "")
-        assert "torch cannot be imported: OSError: libtorch.so" in done.stdout
+        assert (process.returncode, process.stderr) == (1, "")
+        assert "torch cannot be imported: OSError: libtorch.so" in process.stdout
 
 
 def test_markdown_is_tables_that_do_not_name_the_home_folder(monkeypatch):
-    found = doctor.examine_machine()
-    monkeypatch.setenv("HOME", os.path.dirname(found.python["executable"]))
-    shown = doctor.as_markdown(found)
-    assert shown.startswith("### albertkit doctor\n\n|  |  |\n| --- | --- |\n")
-    assert "| package | installed | needed | state |" in shown
-    assert f"~/{os.path.basename(found.python['executable'])}" in shown
-    assert "\x1b" not in shown
+    examination = doctor.examine_machine()
+    monkeypatch.setenv("HOME", os.path.dirname(examination.python["executable"]))
+    markdown = doctor.as_markdown(examination)
+    assert markdown.startswith("### albertkit doctor\n\n|  |  |\n| --- | --- |\n")
+    assert "| package | installed | needed | state |" in markdown
+    assert f"~/{os.path.basename(examination.python['executable'])}" in markdown
+    assert "\x1b" not in markdown
 
 
 def test_a_copy_that_is_not_installed_is_refused(installed, slug_of):
@@ -192,20 +192,20 @@ def test_a_copy_that_is_not_installed_is_refused(installed, slug_of):
 
 
 def test_the_command_prints_one_object_or_plain_tables(run_command):
-    done = run_command("doctor", "--json")
-    assert done.json["albertkit"] == albertkit.__version__
-    assert {row["name"] for row in done.json["packages"]} >= {"torch", "numpy", "sentencepiece", "jinja2"}
-    assert done.status == any(problem["fatal"] for problem in done.json["problems"])
-    assert done.err == ""
+    result = run_command("doctor", "--json")
+    assert result.json["albertkit"] == albertkit.__version__
+    assert {row["name"] for row in result.json["packages"]} >= {"torch", "numpy", "sentencepiece", "jinja2"}
+    assert result.status == any(problem["fatal"] for problem in result.json["problems"])
+    assert result.err == ""
     assert "sentencepiece" in run_command("doctor").out
     assert "\x1b" not in run_command("doctor").out
-    done = run_command("doctor", "--json", "--markdown")
-    assert (done.status, "error[conflicting-options]" in done.err) == (2, True)
+    result = run_command("doctor", "--json", "--markdown")
+    assert (result.status, "error[conflicting-options]" in result.err) == (2, True)
 
 
 def test_everything_is_compiled_beforehand(run_command, tmp_path):
-    done = run_command("doctor", "--warm", "--json")
-    assert done.status == 0, done.err
-    assert {"tokenizers and stores", "pretraining", "engine in fp32", "engine in int8"} <= done.json["seconds"].keys()
-    assert all(seconds >= 0 for seconds in done.json["seconds"].values())
+    result = run_command("doctor", "--warm", "--json")
+    assert result.status == 0, result.err
+    assert {"tokenizers and stores", "pretraining", "engine in fp32", "engine in int8"} <= result.json["seconds"].keys()
+    assert all(seconds >= 0 for seconds in result.json["seconds"].values())
     assert "conflicting-options" in run_command("doctor", tmp_path, "--warm").err

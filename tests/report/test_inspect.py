@@ -129,13 +129,13 @@ def test_int8_holds_the_matrices_in_a_byte_a_number():
 
 def test_a_model_stands_beside_the_published_ones():
     config = TINY.replace(num_hidden_groups=3, parameter_sharing="attention")
-    own, *others = compared_sizes(config, 40)
+    this_model, *published = compared_sizes(config, 40)
     with torch.device("meta"):
         alone = classes.AlbertModel(config.replace(parameter_sharing="none")).num_parameters()
-        assert own["parameters"] == classes.AlbertModel(config).num_parameters()
-    assert (own["unshared"], own["saved"]) == (alone, 1 - own["parameters"] / alone)
-    assert [row["name"] for row in others] == list(PUBLISHED)
-    rows = {row["name"]: row for row in others}
+        assert this_model["parameters"] == classes.AlbertModel(config).num_parameters()
+    assert (this_model["unshared"], this_model["saved"]) == (alone, 1 - this_model["parameters"] / alone)
+    assert [row["name"] for row in published] == list(PUBLISHED)
+    rows = {row["name"]: row for row in published}
     assert rows["BERT-base"]["saved"] == 0
     base = AlbertConfig.from_size("base")
     assert rows["base"]["parameters"] == base.num_parameters() == PUBLISHED_COUNTS["base"][0]
@@ -159,9 +159,9 @@ def test_a_run_is_inspected_by_its_best_model(tmp_path):
         assert Path(facts.model) == tmp_path / name == local_folder(tmp_path)
         assert facts.run == str(tmp_path)
     assert facts.config["num_hidden_layers"] == 2
-    shown = io.StringIO()
-    to_terminal(inspect_folder(tmp_path).sections(), shown)
-    assert f"{tmp_path}, of which this is best/" in shown.getvalue()
+    output = io.StringIO()
+    to_terminal(inspect_folder(tmp_path).sections(), output)
+    assert f"{tmp_path}, of which this is best/" in output.getvalue()
     assert inspect_folder(tmp_path / "best").run is None
 
 
@@ -180,19 +180,19 @@ def test_a_table_for_people_and_json_for_programs(tmp_path, run_command):
     classes.AlbertForPreTraining(config).save_pretrained(tmp_path)
     (tmp_path / "provenance.json").write_text('{"store": "0f0f", "length": 24, "seed": 123456}')
     (tmp_path / "spiece.model").write_bytes(b"broken")
-    shown = io.StringIO()
-    to_terminal(inspect_folder(tmp_path).sections(), shown, width=80)
-    text = shown.getvalue()
+    output = io.StringIO()
+    to_terminal(inspect_folder(tmp_path).sections(), output, width=80)
+    text = output.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     for part in ("in a sequence of 24", "once for each of", "0f0f", "123456", "✗ the tokenizer cannot be read"):
         assert part in " ".join(text.split()), part
     facts = run_command("inspect", tmp_path, "--length", 40, "--json").json
     assert facts["flops"]["length"] == 40
     assert facts["flops"]["train_per_token"] == config.train_flops_per_token(40)
-    shown = io.StringIO()
-    to_terminal(Sizes(sizes()).sections(), shown, width=80)
-    assert max(map(len, shown.getvalue().splitlines())) <= 80
-    assert "109,482,240" in shown.getvalue()
+    output = io.StringIO()
+    to_terminal(Sizes(sizes()).sections(), output, width=80)
+    assert max(map(len, output.getvalue().splitlines())) <= 80
+    assert "109,482,240" in output.getvalue()
     assert len(run_command("inspect", "--json").json["sizes"]) == 8
 
 
@@ -230,9 +230,11 @@ def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path):
 def test_a_pretraining_step_predicts_the_share_that_the_model_was_trained_with(tmp_path, provenance, words, share):
     classes.AlbertForPreTraining(TINY).save_pretrained(tmp_path)
     (tmp_path / "provenance.json").write_text(provenance)
-    facts, shown = inspect_folder(tmp_path), io.StringIO()
-    to_terminal(facts.sections(), shown, width=120)
-    assert f"{words}\n" in shown.getvalue() if share == 0.4 else f"{words}; the folder does not say" in shown.getvalue()
+    facts, output = inspect_folder(tmp_path), io.StringIO()
+    to_terminal(facts.sections(), output, width=120)
+    assert (
+        f"{words}\n" in output.getvalue() if share == 0.4 else f"{words}; the folder does not say" in output.getvalue()
+    )
     assert facts.flops["train_per_token"] == TINY.train_flops_per_token(40, share)
     (tmp_path / "provenance.json").write_text('{"masked_lm_prob": "much"}')
     with pytest.raises(AlbertKitError, match="not a share of the tokens"):

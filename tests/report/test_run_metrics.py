@@ -9,8 +9,8 @@ from albertkit.errors import DataError
 from albertkit.training.monitor import RunMetrics, read_metrics
 
 
-def step(number, loss=5.0, **more):
-    return {"event": "step", "step": number, "masked_lm_loss": loss, **more}
+def step(number, loss=5.0, **values):
+    return {"event": "step", "step": number, "masked_lm_loss": loss, **values}
 
 
 def evaluation(number, loss=5.0):

@@ -35,8 +35,8 @@ def save_model(folder, name="AlbertForMaskedLM", **files):
         write(folder / file.replace("__", "."), value)
 
 
-def checkpoint(run, step, **more):
-    write(run / f"checkpoints/step-{step:06d}/training_state.json", {"step": step, "threads": 2, "skipped": 0, **more})
+def checkpoint(run, step, **state):
+    write(run / f"checkpoints/step-{step:06d}/training_state.json", {"step": step, "threads": 2, "skipped": 0, **state})
 
 
 @pytest.fixture
@@ -96,8 +96,8 @@ def finetuning(tmp_path):
         "confusion": {"names": ["down", "up"], "counts": [[3, 1], [0, 1500]]}, "retries": ["learning rate 2e-05: all `up`"],
         "pairs": [[0.0, 0.5], [1.0, 0.75], [None, 2.0]],
     })  # fmt: skip
-    written = dict(task__json={}, README__md=CARD, provenance__json={"task": "mine"})
-    save_model(run / "best", "AlbertForSequenceClassification", **written)
+    files = dict(task__json={}, README__md=CARD, provenance__json={"task": "mine"})
+    save_model(run / "best", "AlbertForSequenceClassification", **files)
     checkpoint(run, 60)
     write(run / "dev/predictions.jsonl", [
         {"id": "7", "words": ["in", "Seoul", "now"], "tags": [], "entities": [{"type": "place", "start": 3, "end": 8}]},
@@ -107,9 +107,9 @@ def finetuning(tmp_path):
 
 
 def test_an_unfinished_pretraining_reports_what_there_is(pretraining, harmless):
-    made = write_run_report(pretraining)
-    assert (made.kind, made.finished, made.step, made.notes) == ("pretraining", False, 1200, ())
-    words = harmless(made.report.read_text(encoding="utf-8")).words
+    report = write_run_report(pretraining)
+    assert (report.kind, report.finished, report.step, report.notes) == ("pretraining", False, 1200, ())
+    words = harmless(report.report.read_text(encoding="utf-8")).words
     check_all([
         "Unfinished: recorded up to step 1,200 of 5,000.", "newest checkpoint is of step 900", "--resume",
         "unigram baseline 6.700", "30.0%", "27.2% to 32.9%", "updates skipped 3", "store 0f0f",
@@ -122,18 +122,18 @@ def test_an_unfinished_pretraining_reports_what_there_is(pretraining, harmless):
 @pytest.mark.usefixtures("without_pictures")
 def test_a_finished_run_is_not_called_unfinished(pretraining, harmless):
     save_model(pretraining / "final", README__md=CARD)
-    made = write_run_report(pretraining)
-    words = harmless(made.report.read_text(encoding="utf-8")).words
-    assert made.finished
+    report = write_run_report(pretraining)
+    words = harmless(report.report.read_text(encoding="utf-8")).words
+    assert report.finished
     assert "Unfinished" not in words
     assert "versions python 3.11.4, torch 2.13.0+cpu" in words
 
 
 def test_a_fine_tuning_shows_scores_classes_and_examples(finetuning, tmp_path, harmless):
-    made = write_run_report(finetuning, tmp_path / "page.html")
-    assert (made.kind, made.finished, made.step) == ("fine-tuning", True, 60)
+    report = write_run_report(finetuning, tmp_path / "page.html")
+    assert (report.kind, report.finished, report.step) == ("fine-tuning", True, 60)
     assert not (finetuning / "report.html").exists()
-    html = made.report.read_text(encoding="utf-8")
+    html = report.report.read_text(encoding="utf-8")
     words = harmless(html).words
     check_all([
         "accuracy, dev 0.8000 95%: 0.7100 to 0.8900", "f1 0.7500", "matthews correlation undefined", "rows cut 1,234",
@@ -184,8 +184,10 @@ def test_wrong_predictions_stand_before_examples_that_were_not_chosen(finetuning
     write(finetuning / "dev/examples.jsonl", [right])
     write(finetuning / "dev/errors.jsonl", [wrong])
     words = words_of(finetuning)
-    places = [words.index(text) for text in ("the most confident mistakes first", "Label: d", "not chosen", "Label: u")]
-    assert places == sorted(places)
+    positions = [
+        words.index(text) for text in ("the most confident mistakes first", "Label: d", "not chosen", "Label: u")
+    ]
+    assert positions == sorted(positions)
 
 
 @pytest.mark.usefixtures("without_pictures")
@@ -199,9 +201,9 @@ def test_seeds_and_retries_show_the_run_that_made_the_model(finetuning, tmp_path
     (run / "seed-11").mkdir()
     assert not read_run(run).finished
     write(run / "results.json", {"metric": "accuracy", "value": 0.75, "accuracy": 0.9, "seeds": {"2": 0.6, "10": 0.9}})
-    read = read_run(run)
-    assert list(read.seeds.items()) == [("seed-2", 0.6), ("seed-10", 0.9), ("seed-11", None)]
-    assert read.attempt == run / "seed-10" / "retry-1"
+    run_folder = read_run(run)
+    assert list(run_folder.seeds.items()) == [("seed-2", 0.6), ("seed-10", 0.9), ("seed-11", None)]
+    assert run_folder.attempt == run / "seed-10" / "retry-1"
     words = words_of(run)
     check_all(("seed-2 0.6000", "seed-10 0.9000", "seed-11 unfinished", "of the best seed", "lr 6.67e-06"), words)
 
@@ -240,11 +242,11 @@ def test_a_killed_run_is_reported_however_little_there_is(pretraining, finetunin
         (finetuning, ["dev", "best", "results.json", "checkpoints", "run.toml"]),
     ):
         for name in names:
-            gone = run / name
-            shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-            made = write_run_report(run)
-            words = harmless(made.report.read_text(encoding="utf-8")).words
-            assert ("Unfinished" in words) == (not made.finished)
+            path = run / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            report = write_run_report(run)
+            words = harmless(report.report.read_text(encoding="utf-8")).words
+            assert ("Unfinished" in words) == (not report.finished)
     assert "Unfinished: recorded up to step 60. " in words
     assert "there is no checkpoint yet" in words
 
@@ -257,13 +259,13 @@ def test_torn_and_broken_files_are_named(finetuning, harmless):
     write(finetuning / "best/config.json", "[]")
     write(finetuning / "dev/nbest_predictions.json", "[1]")
     (finetuning / "dev/predictions.jsonl").write_bytes(b"\xff\xfe")
-    made = write_run_report(finetuning)
-    words = harmless(made.report.read_text(encoding="utf-8")).words
+    report = write_run_report(finetuning)
+    words = harmless(report.report.read_text(encoding="utf-8")).words
     assert "1 line of the metrics was left incomplete" in words
     for name in ("results.json cannot be read", "run.toml cannot be read", "best/ cannot be inspected",
                  "dev/nbest_predictions.json holds no names and values", "dev/predictions.jsonl cannot be read"):  # fmt: skip
         assert name in words, name
-        assert any(note.startswith(name) for note in made.notes), name
+        assert any(note.startswith(name) for note in report.notes), name
 
 
 def test_no_text_of_a_stranger_becomes_markup(finetuning, harmless, tmp_path):
@@ -302,11 +304,11 @@ def test_links_that_lead_out_of_a_run_are_not_followed(finetuning, tmp_path, har
     for name in ("results.json", "metrics.jsonl", "run.toml", "best/README.md"):
         (finetuning / name).unlink()
         (finetuning / name).symlink_to(tmp_path / "secret.json")
-    made = write_run_report(finetuning)
-    html = made.report.read_text(encoding="utf-8")
+    report = write_run_report(finetuning)
+    html = report.report.read_text(encoding="utf-8")
     harmless(html)
     assert "SECRET" not in html
-    assert sum("lies outside of the run" in note for note in made.notes) == 5
+    assert sum("lies outside of the run" in note for note in report.notes) == 5
 
 
 ANYTHING = st.recursive(
@@ -358,18 +360,18 @@ def test_curves_of_strange_numbers(finetuning, words_of, values):
 def test_deep_files_are_reported_as_unreadable(finetuning, harmless):
     write(finetuning / "results.json", '{"a":' * 100_000)
     write(finetuning / "best/provenance.json", {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": 1}}}}}}}}})
-    made = write_run_report(finetuning)
-    harmless(made.report.read_text(encoding="utf-8"))
-    assert any(note.startswith("results.json cannot be read") for note in made.notes)
+    report = write_run_report(finetuning)
+    harmless(report.report.read_text(encoding="utf-8"))
+    assert any(note.startswith("results.json cannot be read") for note in report.notes)
 
 
 @pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("broken", ['{"a":' * 100_000, "[1]", '{"length": ' + "9" * 5000 + "}", '{"length": "long"}'])
 def test_a_model_with_broken_provenance_does_not_stop_the_page(finetuning, harmless, broken):
     write(finetuning / "best/provenance.json", broken)
-    made = write_run_report(finetuning)
-    harmless(made.report.read_text(encoding="utf-8"))
-    assert bool(made.notes) == ("long" not in broken)
+    report = write_run_report(finetuning)
+    harmless(report.report.read_text(encoding="utf-8"))
+    assert bool(report.notes) == ("long" not in broken)
 
 
 def test_what_is_no_run_is_refused(tmp_path, pretraining):

@@ -73,12 +73,12 @@ def opened(folder: Path, name: str, content: bytes, packing: str = "") -> Iterat
 def test_rows_are_those_of_csv(content: str, separator: str, tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     file.write_bytes(content.encode())
-    table = content.removeprefix("\ufeff")
-    if table.lower().startswith("sep="):
-        table = table.partition("\n")[2]
-    names, *expected = filter(None, csv.reader(io.StringIO(table, newline=""), delimiter=separator))
-    with Table(file) as read:
-        assert [row.values for row in read.rows()] == [dict(zip(names, row, strict=True)) for row in expected]
+    text = content.removeprefix("\ufeff")
+    if text.lower().startswith("sep="):
+        text = text.partition("\n")[2]
+    names, *expected = filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+    with Table(file) as table:
+        assert [row.values for row in table.rows()] == [dict(zip(names, row, strict=True)) for row in expected]
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_a_file_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 
 
 def test_links_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:
-    for name, other in (("a", "b"), ("b", "a")):
+    for name, target in (("a", "b"), ("b", "a")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "link").symlink_to(tmp_path / other)
+        (tmp_path / name / "link").symlink_to(tmp_path / target)
     with pytest.raises(DataError, match="leads back"):
         find_inputs([tmp_path / "a"])
 
@@ -229,8 +229,8 @@ def test_questions_whose_first_record_is_short(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
     task = find_task("choice")
     examples = task.examples(tmp_path / "a.jsonl", split="train", labelled=True, bad_rows=BadRows())
-    read = [(one.id, one.context, one.question, one.choices, one.label) for one in examples]
-    assert read == [("0", "", "Which?", ("a", "b"), 0), ("q2", "A text.", "Who?", ("c", "d", "e"), 2)]
+    fields = [(example.id, example.context, example.question, example.choices, example.label) for example in examples]
+    assert fields == [("0", "", "Which?", ("a", "b"), 0), ("q2", "A text.", "Who?", ("c", "d", "e"), 2)]
 
 
 def test_ids_and_further_columns_of_later_records_are_read(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_rows_are_those_of_pandas(name: str, content: str, options: dict[str, An
 def test_cr_alone_ends_lines_of_tagged_words(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_bytes(b"EU B-ORG\rrejects O\r\rPeter B-PER\r")
     examples = find_task("ner").examples(tmp_path / "a.conll", split="train", labelled=True, bad_rows=BadRows())
-    assert [(one.words, one.tags) for one in examples] == [
+    assert [(example.words, example.tags) for example in examples] == [
         (("EU", "rejects"), ("B-ORG", "O")),
         (("Peter",), ("B-PER",)),
     ]
@@ -292,7 +292,7 @@ def test_messages_have_no_raw_carriage_return(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "command"),
     [
         ("dump.csv.bz2", bz2.compress(b"text,label\na,pos\n"), "bunzip2 -k"),
         ("dump.csv.lzma", lzma.compress(b"text,label\na,pos\n", lzma.FORMAT_ALONE), "unlzma -k"),
@@ -304,14 +304,14 @@ def test_messages_have_no_raw_carriage_return(tmp_path: Path) -> None:
     ],
 )
 def test_packed_files_and_pointers_are_refused_with_the_command(
-    name: str, content: bytes, said: str, tmp_path: Path
+    name: str, content: bytes, command: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    for read in (Table, lambda file: list(read_documents([file])), lambda file: list(read_lines(file))):
+    for read_file in (Table, lambda file: list(read_documents([file])), lambda file: list(read_lines(file))):
         with pytest.raises(DataError) as error:
-            read(tmp_path / name)
+            read_file(tmp_path / name)
         assert error.value.slug == "wrong-kind"
-        assert said in error.value.hint
+        assert command in error.value.hint
 
 
 # --- running text -----------------------------------------------------------------------------------------------------
@@ -349,9 +349,9 @@ def test_structured_files_are_no_running_text(name: str, packing: str, tmp_path:
         lambda file: train_tokenizer([file], tmp_path / "out", vocab_size=100),
     ]
     with opened(tmp_path, name, STRUCTURED[name].encode(), packing) as file:
-        for read in readers:
+        for read_file in readers:
             with pytest.raises(DataError, match="no running text") as error:
-                read(file)
+                read_file(file)
             assert error.value.slug == "doubtful"
 
 
@@ -451,8 +451,8 @@ def test_names_of_columns_are_compared_in_nfc(name: str, form: Any, tmp_path: Pa
         "parquet": lambda file: frame.to_parquet(file),
     }
     writers[name.partition(".")[2]](tmp_path / name)
-    for asked in ("NFC", "NFD"):
-        spelled = unicodedata.normalize(asked, "문장")
+    for normal_form in ("NFC", "NFD"):
+        spelled = unicodedata.normalize(normal_form, "문장")
         with Table(tmp_path / name) as table:
             assert [row.values for row in table.rows([spelled])] == [{spelled: "가나"}]
         task = find_task("classify", Columns(text=spelled))
@@ -486,19 +486,19 @@ def test_the_command_for_a_file_of_mixed_encodings_works(
         ]
         if not packing:
             readers.append(lambda: read_text_file(file))
-        for read in readers:
+        for read_file in readers:
             with pytest.raises(DataError) as error:
-                read()
+                read_file()
             command, *leave_out = error.value.hint.split("`")[1::2]
             if before != "plain":
                 assert f"{foreign} of {2 + 2 + foreign} lines are not UTF-8" in error.value.hint
                 subprocess.run(leave_out[0], shell=True, check=True)
-                left = (
+                expected_rest = (
                     expected.replace(f"{text}\n" * foreign, "")
                     if text != before
                     else f"text\n{before}\n{before}\nend\n"
                 )
-                assert (tmp_path / "a.utf8.txt").read_text(encoding="utf-8") == left
+                assert (tmp_path / "a.utf8.txt").read_text(encoding="utf-8") == expected_rest
             subprocess.run(command, shell=True, check=True)
             assert (tmp_path / "a.utf8.txt").read_text(encoding="utf-8") == expected
 
@@ -541,8 +541,10 @@ def test_shards_of_the_hub_are_one_split(folder: str, ending: str, total: int, t
     files = task.files(tmp_path)
     for split, expected in (("train", ROWS), ("dev", ROWS[::-1])):
         examples, _ = examples_of(task, files[split], split=split)
-        assert [(one.text, one.label) for one in examples] == list(expected.itertuples(index=False, name=None))
-        assert [one.id for one in examples] == [str(number) for number in range(len(expected))]
+        assert [(example.text, example.label) for example in examples] == list(
+            expected.itertuples(index=False, name=None)
+        )
+        assert [example.id for example in examples] == [str(number) for number in range(len(expected))]
     if total > 1:
         (tmp_path / folder / f"train-00001-of-{total:05}.{ending}").unlink()
         with pytest.raises(DataError, match=f"2 of the {total} shards of `train`"):
@@ -556,7 +558,7 @@ def test_a_glob_is_one_table_and_bad_rows_name_its_files(tmp_path: Path) -> None
     pattern = tmp_path / "a*.jsonl"
     assert task.files(pattern) == {"train": pattern}
     examples, bad_rows = examples_of(task, pattern, "skip")
-    assert [(one.text, one.label, one.id) for one in examples] == [("a", "x", "0"), ("c", "y", "2")]
+    assert [(example.text, example.label, example.id) for example in examples] == [("a", "x", "0"), ("c", "y", "2")]
     assert [(Path(row.file).name, row.line) for row in bad_rows.rows] == [("a1.jsonl", 2), ("a2.jsonl", 2)]
     with Table(pattern) as table:
         assert table.columns == ("text", "label", "more")
@@ -570,14 +572,17 @@ def test_files_of_a_glob_with_other_columns_are_refused(tmp_path: Path) -> None:
         list(table.rows(["text", "label"]))
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_a_folder_of_save_to_disk_is_refused_with_the_function_that_reads_it(several: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_splits", [False, True])
+def test_a_folder_of_save_to_disk_is_refused_with_the_function_that_reads_it(has_splits: bool, tmp_path: Path) -> None:
     rows = datasets.Dataset.from_pandas(ROWS)
-    saved = datasets.DatasetDict(train=rows) if several else rows
+    saved = datasets.DatasetDict(train=rows) if has_splits else rows
     saved.save_to_disk(tmp_path / "saved")
-    for read in (find_task("classify", Columns(text="text", label="label")).files, lambda path: find_inputs([path])):
+    for find_files in (
+        find_task("classify", Columns(text="text", label="label")).files,
+        lambda path: find_inputs([path]),
+    ):
         with pytest.raises(DataError, match="save_to_disk") as error:
-            read(tmp_path / "saved")
+            find_files(tmp_path / "saved")
         assert "datasets.load_from_disk(" in error.value.hint
         code = error.value.hint.rpartition(": ")[2].replace("'train.parquet'", repr(str(tmp_path / "train.parquet")))
         eval(code, {"datasets": datasets})

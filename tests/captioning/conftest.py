@@ -5,21 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_clips import write_shapes
 from swinbert_numbers import exact, original, shell  # noqa: F401
 
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.sources import read_clips
 from benchmarks.learn_shapes import SAMPLING
-from benchmarks.moving_shapes import COLOURS, make_clips
+from benchmarks.moving_shapes import COLOURS
 
 
 @pytest.fixture(scope="session")
 def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty clips of moving shapes, their frames prepared."""
     folder = tmp_path_factory.mktemp("shapes")
-    make_clips(folder / "clips", 40)
-    clips = {split: read_clips(folder / "clips", split) for split in ("train", "dev", "test")}
+    clips = write_shapes(folder / "clips", 40, ("train", "dev", "test"))
     prepare_clips(clips, folder / "prepared", load_backbone("conv3d", {"width": 64}), SAMPLING)
     return folder / "prepared"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_clips import save_tiny_clip, write_shapes
 
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.evaluate import evaluate_captioner
@@ -16,7 +17,6 @@ from albertkit.captioning.sources import read_clips
 from albertkit.captioning.train import train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
-from benchmarks.moving_shapes import make_clips
 
 SETTINGS = CaptionSettings(length=16, steps=1, batch_size=8, lr=1e-3, eval_every=1, precision="fp32")
 
@@ -24,28 +24,19 @@ SETTINGS = CaptionSettings(length=16, steps=1, batch_size=8, lr=1e-3, eval_every
 @pytest.fixture(scope="module")
 def trained_folder(shell: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a CLIP (`bb/clip`), clips, prepared features and a run, made from relative paths as a user types them."""
-    from transformers import CLIPVisionConfig, CLIPVisionModel
-
     from albertkit.captioning.backbones import load_backbone
 
     folder = tmp_path_factory.mktemp("made")
-    torch.manual_seed(0)
-    vision = CLIPVisionConfig(
-        hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16
-    )
-    CLIPVisionModel(vision).save_pretrained(folder / "bb" / "clip")
-    make_clips(folder / "clips", 20)
+    save_tiny_clip(folder / "bb" / "clip")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        clips = {split: read_clips(Path("clips"), split) for split in ("train", "dev")}
+        clips = write_shapes(Path("clips"))
         prepare_clips(clips, "prepared", load_backbone("hf:bb/clip"), FrameSampling(num_frames=2, size=32))
         train_captioner(shell, "prepared", "run", SETTINGS)
     return folder
 
 
-def test_a_captioner_works_from_any_folder(
-    trained_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_captioner_works_from_any_folder(trained_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     captioner = VideoCaptioner.from_pretrained(trained_folder / "run")
     assert captioner.backbone is not None
@@ -53,7 +44,7 @@ def test_a_captioner_works_from_any_folder(
     assert evaluate_captioner(captioner, trained_folder / "prepared", split="dev").clips > 0
 
 
-def test_moved_together_they_find_each_other(trained_folder: Path, tmp_path: Path, shell: Path) -> None:
+def test_moved_together_they_find_each_other(trained_folder, tmp_path, shell):
     moved = Path(shutil.copytree(trained_folder, tmp_path / "moved"))
     hidden = tmp_path / "gone"
     trained_folder.rename(hidden)
@@ -65,7 +56,7 @@ def test_moved_together_they_find_each_other(trained_folder: Path, tmp_path: Pat
         hidden.rename(trained_folder)
 
 
-def test_clips_stay_prepared_when_the_backbone_is_moved(trained_folder: Path, tmp_path: Path) -> None:
+def test_clips_stay_prepared_when_the_backbone_is_moved(trained_folder, tmp_path):
     from albertkit.captioning.backbones import load_backbone
 
     prepared = Path(shutil.copytree(trained_folder / "prepared", tmp_path / "prepared"))
@@ -75,7 +66,7 @@ def test_clips_stay_prepared_when_the_backbone_is_moved(trained_folder: Path, tm
     assert report.computed == 0
 
 
-def test_a_moved_backbone_is_named(trained_folder: Path, tmp_path: Path, shell: Path) -> None:
+def test_a_moved_backbone_is_named(trained_folder, tmp_path, shell):
     alone = tmp_path / "alone"
     shutil.copytree(trained_folder / "run", alone / "run")
     shutil.copytree(trained_folder / "prepared", alone / "prepared")
@@ -102,7 +93,7 @@ def test_a_moved_backbone_is_named(trained_folder: Path, tmp_path: Path, shell: 
         hidden.rename(trained_folder)
 
 
-def test_another_backbone_is_refused(trained_folder: Path, frames: Path, shell: Path, tmp_path: Path) -> None:
+def test_another_backbone_is_refused(trained_folder, frames, shell, tmp_path):
     from transformers import CLIPVisionModel
 
     changed = Path(shutil.copytree(trained_folder / "bb" / "clip", tmp_path / "other"))
@@ -121,7 +112,7 @@ def test_another_backbone_is_refused(trained_folder: Path, frames: Path, shell: 
         VideoCaptioner.from_pretrained(tmp_path / "own", backbone=f"hf:{changed}")
 
 
-def test_the_hub_is_asked_for_the_weights_of_the_backbone(frames: Path, shell: Path, tmp_path: Path) -> None:
+def test_the_hub_is_asked_for_the_weights_of_the_backbone(frames, shell, tmp_path):
     from huggingface_hub.utils import filter_repo_objects
 
     from albertkit import model_paths
@@ -132,9 +123,7 @@ def test_the_hub_is_asked_for_the_weights_of_the_backbone(frames: Path, shell: P
     assert {"backbone.safetensors", "model.safetensors", "captioner.json"} <= set(requested)
 
 
-def test_frames_fit_any_backbone_and_features_their_own(
-    trained_folder: Path, frames: Path, shell: Path, tmp_path: Path
-) -> None:
+def test_frames_fit_any_backbone_and_features_their_own(trained_folder, frames, shell, tmp_path):
     train_captioner(shell, frames, tmp_path / "own", SETTINGS)
     captioner = VideoCaptioner.from_pretrained(tmp_path / "own")
     assert evaluate_captioner(captioner, frames, split="test").clips > 0

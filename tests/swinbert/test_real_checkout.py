@@ -123,7 +123,7 @@ def predictions(tree: Path, model: str, checkpoint: Path, out: Path) -> dict[str
     ],
     ids=["albert", "albert, learned mask, tied", "bert", "bert, learned mask"],
 )
-def test_trained_there_it_comes_home(tree: Path, tmp_path: Path, model: str, flags: tuple[str, ...]) -> None:
+def test_trained_there_it_comes_home(tree, tmp_path, model, flags):
     begun = time.perf_counter()
     checkpoint = train(tree, model, f"output/{tmp_path.name}", *flags)
     trained = time.perf_counter()

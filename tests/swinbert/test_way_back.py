@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_clips import write_shapes
 from swinbert_writer import published_state
 
 from albertkit.captioning.backbones import load_backbone
@@ -18,14 +19,12 @@ from albertkit.captioning.layers import gate_values
 from albertkit.captioning.predict import predict_captions
 from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.settings import CaptionSettings
-from albertkit.captioning.sources import read_clips
 from albertkit.captioning.train import train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.captioning.video_swin import VideoSwinBackbone
 from albertkit.errors import CheckpointError
 from albertkit.swinbert.checkpoints import convert_swinbert
 from albertkit.swinbert.scripts import get_albert_model
-from benchmarks.moving_shapes import make_clips
 
 FRAMES, SIZE, WIDTH = 4, 32, 16
 SMALL = CaptionSettings(length=16, steps=2, batch_size=8, lr=1e-3, eval_every=2, precision="fp32")
@@ -89,7 +88,7 @@ def captions_of_the_checkout(
         )  # fmt: skip
 
 
-def test_a_run_of_a_migrated_checkout_comes_home(run: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_of_a_migrated_checkout_comes_home(run, tmp_path):
     report = convert_swinbert(run["place"], tmp_path / "home")
     assert (report.text_model, report.notes) == ("albert", ())
     captioner = VideoCaptioner.from_pretrained(tmp_path / "home")
@@ -117,10 +116,9 @@ def test_a_run_of_a_migrated_checkout_comes_home(run: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.parametrize("run", [True], indirect=True)
-def test_it_is_captioned_evaluated_and_trained_on_from(run: dict[str, Any], tmp_path: Path) -> None:
+def test_it_is_captioned_evaluated_and_trained_on_from(run, tmp_path):
     convert_swinbert(run["place"], tmp_path / "home")
-    make_clips(tmp_path / "clips", 20)
-    clips = {split: read_clips(tmp_path / "clips", split) for split in ("train", "dev")}
+    clips = write_shapes(tmp_path / "clips")
     assert clips["dev"][0].source
     report = predict_captions(tmp_path / "home", [clips["dev"][0].source], no_sheets=True, device="cpu")
     assert [clip.key for clip in report.clips] == [clips["dev"][0].key]
@@ -146,11 +144,10 @@ def test_it_is_captioned_evaluated_and_trained_on_from(run: dict[str, Any], tmp_
 
 
 @pytest.mark.parametrize("run", [False], indirect=True)
-def test_fewer_visual_tokens_than_swinbert_had_are_noticed(run: dict[str, Any], tmp_path: Path) -> None:
+def test_fewer_visual_tokens_than_swinbert_had_are_noticed(run, tmp_path):
     """Without positions and gate nothing else would: SwinBERT's captioner reads any number of tokens."""
     convert_swinbert(run["place"], tmp_path / "home")
-    make_clips(tmp_path / "clips", 20)
-    clips = {"dev": read_clips(tmp_path / "clips", "dev")}
+    clips = write_shapes(tmp_path / "clips", splits=["dev"])
     swin = load_backbone(f"video-swin:{tmp_path / 'home'}")
     sampling = FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
     prepare_clips(clips, tmp_path / "pooled", swin, sampling, max_tokens=4)

@@ -58,7 +58,7 @@ def trainable(model: PretrainedAlbert) -> dict[str, torch.nn.Parameter]:
 # --- frozen encoder ---------------------------------------------------------------------------------------------------
 
 
-def test_frozen_encoder_leaves_the_head_and_the_pooler() -> None:
+def test_frozen_encoder_leaves_the_head_and_the_pooler():
     model = tiny()
     freeze_encoder(model)
     assert set(trainable(model)) == {
@@ -78,7 +78,7 @@ def test_frozen_encoder_leaves_the_head_and_the_pooler() -> None:
     assert set(trainable(tagger)) == {"classifier.weight", "classifier.bias"}
 
 
-def test_parameter_counts_of_base_are_those_in_the_docstrings() -> None:
+def test_parameter_counts_of_base_are_those_in_the_docstrings():
     with torch.device("meta"):
         model = AlbertForSequenceClassification(AlbertConfig.from_size("base", vocab_size=30_000))
         freeze_encoder(model)
@@ -93,7 +93,7 @@ def test_parameter_counts_of_base_are_those_in_the_docstrings() -> None:
 
 
 @pytest.mark.parametrize("model_class", LOGITS, ids=lambda c: c.__name__)
-def test_adapters_start_as_nothing_take_effect_and_merge(model_class: type[PretrainedAlbert]) -> None:
+def test_adapters_start_as_nothing_take_effect_and_merge(model_class):
     pytest.importorskip("peft")
     logits = LOGITS[model_class]
     model = tiny(model_class)
@@ -111,7 +111,7 @@ def test_adapters_start_as_nothing_take_effect_and_merge(model_class: type[Pretr
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
-def test_every_way_of_sharing(sharing: str) -> None:
+def test_every_way_of_sharing(sharing):
     pytest.importorskip("peft")
     groups = 1 if sharing == "all" else 3
     model = tiny(parameter_sharing=sharing, num_hidden_groups=groups)
@@ -128,7 +128,7 @@ def test_every_way_of_sharing(sharing: str) -> None:
     torch.testing.assert_close(merged.packed_logits(BATCH), model.packed_logits(BATCH), atol=1e-5, rtol=0)
 
 
-def test_only_adapters_head_and_pooler_train(tmp_path: Path) -> None:
+def test_only_adapters_head_and_pooler_train(tmp_path):
     pytest.importorskip("peft")
     lora = add_lora(tiny(), 4)
     names = set(trainable(lora))
@@ -140,7 +140,7 @@ def test_only_adapters_head_and_pooler_train(tmp_path: Path) -> None:
     assert all(torch.equal(p, frozen[name]) for name, p in lora.named_parameters() if name in frozen)
 
 
-def test_merged_is_what_transformers_reads(tmp_path: Path) -> None:
+def test_merged_is_what_transformers_reads(tmp_path):
     pytest.importorskip("peft")
     transformers = pytest.importorskip("transformers")
     lora = trained(add_lora(tiny(), 4))
@@ -182,7 +182,7 @@ def run_training(lora: PretrainedAlbert, run: Path, steps: int, resume: bool = F
     train(recipe, run, WORLD, Display(run, silent=True), resume=resume)
 
 
-def test_a_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_resumes_to_the_same_bits(tmp_path):
     pytest.importorskip("peft")
     dropout = dict(hidden_dropout_prob=0.1)
     uninterrupted = add_lora(tiny(**dropout), 4)
@@ -204,12 +204,12 @@ def test_a_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 65])
-def test_impossible_ranks_are_refused(rank: int) -> None:
+def test_impossible_ranks_are_refused(rank):
     with pytest.raises(ConfigError, match=r"\[bad-value\]"):
         add_lora(tiny(), rank)
 
 
-def test_without_peft_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_peft_the_install_line_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtraError) as caught:
         add_lora(tiny(), 4)

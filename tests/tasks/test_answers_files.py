@@ -53,7 +53,7 @@ def read_content(
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_texts_of_records_that_are_not_read_are_said_at_training(tmp_path: Path, nested: bool) -> None:
+def test_texts_of_records_that_are_not_read_are_said_at_training(tmp_path, nested):
     unread_fields = {
         "explanation": "Because the clouds over the hills were heavy with rain.",
         "level": "hard",
@@ -75,7 +75,7 @@ def test_texts_of_records_that_are_not_read_are_said_at_training(tmp_path: Path,
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_same(tmp_path: Path, form: str) -> None:
+def test_every_form_gives_the_same(tmp_path, form):
     expected = [
         QuestionExample("a", "When did it rain?", CONTEXT, (AnnotatedAnswer("in May", 10),), article="Weather"),
         QuestionExample(
@@ -91,7 +91,7 @@ def test_every_form_gives_the_same(tmp_path: Path, form: str) -> None:
     ]
 
 
-def test_official_files(data: Path) -> None:
+def test_official_files(data):
     counts = {"dev-v1.1.json.gz": (1, 10_570, 0), "half-dev-v2.0.json.gz": (2, 6_078, 3_168)}
     for name, (version, total, impossible) in counts.items():
         bad_rows = BadRows("skip")
@@ -120,9 +120,7 @@ def record_json(**changes: Any) -> str:
         (None, 10, True),
     ],
 )
-def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(
-    tmp_path: Path, start: int | None, nearest_start: int, repaired: bool
-) -> None:
+def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(tmp_path, start, nearest_start, repaired):
     examples, bad_rows = read_content(tmp_path, record_json(answers=[{"text": "in May", "answer_start": start}]))
     example = examples[0]
     assert [": 1 question with" in note for note in bad_rows.notes] == [True] * repaired
@@ -131,7 +129,7 @@ def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(
     assert example.target == AnnotatedAnswer("in May", nearest_start)
 
 
-def test_of_several_answers_the_first_that_the_text_holds_is_learned(tmp_path: Path) -> None:
+def test_of_several_answers_the_first_that_the_text_holds_is_learned(tmp_path):
     answers = [{"text": "in May, perhaps", "answer_start": 10}, {"text": "June", "answer_start": 36}]
     example = read_content(tmp_path, record_json(answers=answers))[0][0]
     assert example.answers == (AnnotatedAnswer("in May, perhaps", -1), AnnotatedAnswer("June", 36))
@@ -150,9 +148,7 @@ def test_of_several_answers_the_first_that_the_text_holds_is_learned(tmp_path: P
         ("in May,perhaps", 10, None),
     ],
 )
-def test_an_answer_may_have_other_white_space_than_its_text(
-    tmp_path: Path, text: str, start: int, learned: str | None
-) -> None:
+def test_an_answer_may_have_other_white_space_than_its_text(tmp_path, text, start, learned):
     """What is learned is cut out by hand; Google's script learns these places without comparing."""
     examples, bad_rows = read_content(
         tmp_path, record_json(answers=[{"text": text, "answer_start": start}]), on_error="skip"
@@ -168,7 +164,7 @@ def test_an_answer_may_have_other_white_space_than_its_text(
     assert [": 1 question with an answer that has other white space" in note for note in bad_rows.notes] == [True]
 
 
-def test_klue_mrc(tmp_path: Path) -> None:
+def test_klue_mrc(tmp_path):
     """Its ids are called guid, and questions without an answer may come with plausible ones."""
     questions = [{**record, "guid": f"klue-mrc-{record['id']}"} for record in RECORDS]
     questions[2]["answers"] = RECORDS[0]["answers"]
@@ -200,14 +196,14 @@ BAD_ROWS = {
 }
 
 
-def test_the_first_line_of_a_file_of_lines_may_be_bad(tmp_path: Path) -> None:
+def test_the_first_line_of_a_file_of_lines_may_be_bad(tmp_path):
     examples, bad_rows = read_content(tmp_path, f"{{broken\n{record_json()}\n", on_error="skip")
     assert [e.id for e in examples] == ["a"]
     assert [f.line for f in bad_rows.rows] == [1]
 
 
 @pytest.mark.parametrize("reason", BAD_ROWS)
-def test_a_bad_question_is_said_or_skipped(tmp_path: Path, reason: str) -> None:
+def test_a_bad_question_is_said_or_skipped(tmp_path, reason):
     content = f"{record_json()}\n{BAD_ROWS[reason]}\n{record_json(id='z')}\n"
     with pytest.raises(DataError, match="bad-row") as caught:
         read_content(tmp_path, content)
@@ -218,20 +214,20 @@ def test_a_bad_question_is_said_or_skipped(tmp_path: Path, reason: str) -> None:
     assert [(f.line, reason in f.reason) for f in bad_rows.rows] == [(2, True)]
 
 
-def test_a_question_without_an_answer_is_none_of_version_1(tmp_path: Path) -> None:
+def test_a_question_without_an_answer_is_none_of_version_1(tmp_path):
     with pytest.raises(DataError, match="has no answer") as caught:
         read_content(tmp_path, lines(FLAT), version=1)
     assert "squad2" in caught.value.hint
 
 
-def test_without_ids_and_titles(tmp_path: Path) -> None:
+def test_without_ids_and_titles(tmp_path):
     """Ids are the numbers of the records, and a text is its own article."""
     records = [{"question": "Why?", "context": CONTEXT}, {"question": "When?", "context": "In May."}]
     examples, _ = read_content(tmp_path, lines(records), labelled=False)
     assert [(e.id, e.article) for e in examples] == [("0", CONTEXT), ("1", "In May.")]
 
 
-def test_half_characters_do_not_stop_the_writing(tmp_path: Path) -> None:
+def test_half_characters_do_not_stop_the_writing(tmp_path):
     example = read_content(tmp_path, '{"question": "Wh\\ud800y?", "context": "Rain \\udfff"}', labelled=False)[0][0]
     assert (example.question, example.context) == ("Wh\ufffdy?", "Rain \ufffd")
 
@@ -248,7 +244,7 @@ def test_half_characters_do_not_stop_the_writing(tmp_path: Path) -> None:
         (b'{"question": "\xff"}', "bad-file"),
     ],
 )
-def test_a_file_that_is_none(tmp_path: Path, content: str | bytes, slug: str) -> None:
+def test_a_file_that_is_none(tmp_path, content, slug):
     with pytest.raises(DataError, match=rf"\[{slug}\]"):
         read_content(tmp_path, content)
 
@@ -262,7 +258,7 @@ def test_a_file_that_is_none(tmp_path: Path, content: str | bytes, slug: str) ->
         (["KorQuAD_v1.0_train.json", "KorQuAD_v1.0_dev.json", "dev_predictions.json"], 1, {"train": 0, "dev": 1}),
     ],
 )
-def test_files_of_a_folder(tmp_path: Path, names: list[str], version: int, name_indices: dict[str, int]) -> None:
+def test_files_of_a_folder(tmp_path, names, version, name_indices):
     for name in names:
         (tmp_path / name).touch()
     assert find_question_files(tmp_path, version) == {
@@ -270,7 +266,7 @@ def test_files_of_a_folder(tmp_path: Path, names: list[str], version: int, name_
     }
 
 
-def test_a_folder_that_leaves_it_open_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_leaves_it_open_is_refused(tmp_path):
     with pytest.raises(DataError, match="not-found"):
         find_question_files(tmp_path / "nowhere", 1)
     with pytest.raises(DataError, match="missing-file"):
@@ -282,7 +278,7 @@ def test_a_folder_that_leaves_it_open_is_refused(tmp_path: Path) -> None:
     assert find_question_files(tmp_path / "train-a.json", 1) == {"train": tmp_path / "train-a.json"}
 
 
-def test_a_question_of_a_document_is_named_by_its_id(tmp_path: Path) -> None:
+def test_a_question_of_a_document_is_named_by_its_id(tmp_path):
     paragraph = {"context": CONTEXT, "qas": [{"id": "a7", "question": "Why?", "answers": []}, {"question": ""}]}
     content = json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}, indent=1)
     with pytest.raises(DataError, match="question `a7`: the question has no answer") as caught:
@@ -292,7 +288,7 @@ def test_a_question_of_a_document_is_named_by_its_id(tmp_path: Path) -> None:
     assert [(f.line, f.where) for f in bad_rows.rows] == [(2, "question 2")]
 
 
-def test_files_that_are_no_json_or_not_utf8(tmp_path: Path) -> None:
+def test_files_that_are_no_json_or_not_utf8(tmp_path):
     for content, hint in (
         ("question,context,answer\nWhy?,x,y\n", "SQuAD is JSON, or JSONL records of question, context and answers"),
         ('{"question": "Où?"}'.encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),

@@ -135,21 +135,17 @@ def span_differences(
 
 
 @pytest.mark.parametrize(("kind", "setting", "suffix"), SPANS)
-def test_spans_are_googles(
-    golden: Path, questions: Callable[[str, str], list[AskedQuestion]], kind: str, setting: str, suffix: str
-) -> None:
+def test_spans_are_googles(golden, questions, kind, setting, suffix):
     assert span_differences(golden, questions(kind, setting), f"{kind}_{setting}{suffix}") == {}
 
 
-def test_another_rule_or_logit_is_noticed(golden: Path, questions: Callable[[str, str], list[AskedQuestion]]) -> None:
+def test_another_rule_or_logit_is_noticed(golden, questions):
     asked_questions = questions("v11", "s128")
     for change in ({"longer": 1}, {"longer": -1}, {"all_best": True}, {"shift": 1e-3}):
         assert len(span_differences(golden, asked_questions, "v11_s128", **change)) >= 5, change
 
 
-def test_of_equal_scores_the_earlier_stays_in_front(
-    golden: Path, questions: Callable[[str, str], list[AskedQuestion]]
-) -> None:
+def test_of_equal_scores_the_earlier_stays_in_front(golden, questions):
     """Most questions of the file with ties are decided by the order; with the windows turned round they come out otherwise."""
     asked_questions = questions("v11", "s128")
     turned = [
@@ -185,9 +181,7 @@ def plain_postprocessing(
 
 @pytest.mark.parametrize("name", ["v11_s128", "v11_s128_ties"])
 @pytest.mark.parametrize("shift", [0, 8, 30])
-def test_no_answer_by_two_logits(
-    golden: Path, questions: Callable[[str, str], list[AskedQuestion]], name: str, shift: int
-) -> None:
+def test_no_answer_by_two_logits(golden, questions, name, shift):
     """The golden logits have little for the first place, "no answer"; with more of it, it goes up the list."""
     logits = np.load(golden / "squad" / f"logits_{name}.npz")
     start, end = logits["start_logits"].copy(), logits["end_logits"]
@@ -226,9 +220,7 @@ def beam_verdicts(
 
 
 @pytest.mark.parametrize(("kind", "setting", "beams"), BEAMS)
-def test_beams_are_googles(
-    golden: Path, questions: Callable[[str, str], list[AskedQuestion]], kind: str, setting: str, beams: str
-) -> None:
+def test_beams_are_googles(golden, questions, kind, setting, beams):
     asked_questions, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
     noticed = 0
     for limits, expected in json.loads((golden / "squad" / f"pred_v2_{name}.json").read_text()).items():
@@ -251,9 +243,7 @@ def test_beams_are_googles(
 
 
 @pytest.mark.parametrize(("kind", "setting", "beams"), BEAMS[:3])
-def test_the_best_f1_that_is_found_is_reached(
-    golden: Path, questions: Callable[[str, str], list[AskedQuestion]], kind: str, setting: str, beams: str
-) -> None:
+def test_the_best_f1_that_is_found_is_reached(golden, questions, kind, setting, beams):
     """Google answers only below the threshold that the official search found inclusive, and so falls short of it."""
     asked_questions, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
     expected = json.loads((golden / "squad" / f"pred_v2_{name}.json").read_text())["n20_l30"]
@@ -283,7 +273,7 @@ def test_the_best_f1_that_is_found_is_reached(
     st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.integers(-3, 3), st.booleans()), min_size=1, max_size=12)
 )
 @settings(max_examples=300, deadline=None)
-def test_the_threshold_is_the_best_there_is(rows: list[tuple[float, int, bool]]) -> None:
+def test_the_threshold_is_the_best_there_is(rows):
     """Against every possible threshold, ties included; a score of 1 where there is no answer is an empty best answer."""
     rows = [(score if has else float(score == 1), odds, has) for score, odds, has in rows]
 

@@ -86,7 +86,7 @@ def total(task: AnswerTask, model: PretrainedAlbert, batch: LabelledBatch) -> to
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_losses_are_those_of_single_rows(tokenizer: AlbertTokenizer, head: str) -> None:
+def test_losses_are_those_of_single_rows(tokenizer, head):
     """Of a packed batch, against the public forward pass on each row alone, which then has no padding."""
     task = task_of(head)
     model = tiny_model(task)
@@ -137,7 +137,7 @@ def google_batch(golden: Path, name: str) -> tuple[LabelledBatch, torch.Tensor, 
     return LabelledBatch(packed, rows.numpy(), rows, labels, per_token), mask, outputs
 
 
-def test_googles_squad_1_model(golden: Path, converted: Callable[[str], Path]) -> None:
+def test_googles_squad_1_model(golden, converted):
     """Its checkpoint, converted: the starts and ends that our task keeps are those of the logits that Google printed."""
     batch, mask, expected = google_batch(golden, "squad_v1")
     task = task_of("spans", version=1, n_best_size=5)
@@ -159,7 +159,7 @@ def test_googles_squad_1_model(golden: Path, converted: Callable[[str], Path]) -
     torch.testing.assert_close(losses.loss_sum, expected_loss, atol=1e-4, rtol=1e-5)
 
 
-def test_googles_squad_2_model(golden: Path, converted: Callable[[str], Path]) -> None:
+def test_googles_squad_2_model(golden, converted):
     batch, _, expected = google_batch(golden, "squad_v2")
     model = AlbertForBeamQuestionAnswering.from_pretrained(converted("squad_v2"))
     labels = [batch.per_sequence[name] for name in ("start_positions", "end_positions", "impossible")]
@@ -176,7 +176,7 @@ def test_googles_squad_2_model(golden: Path, converted: Callable[[str], Path]) -
     torch.testing.assert_close(beams.cls_logits, expected["cls_logits"], atol=1e-5, rtol=1e-5)
 
 
-def test_where_no_answer_may_lie(tokenizer: AlbertTokenizer, golden: Path) -> None:
+def test_where_no_answer_may_lie(tokenizer, golden):
     """Against Google's `p_mask` of the same windows."""
     task = AnswerTask(name="squad2", version=2, length=128, stride=32)
     file = golden / "squad" / "v20_dev60.json"
@@ -193,7 +193,7 @@ def test_where_no_answer_may_lie(tokenizer: AlbertTokenizer, golden: Path) -> No
 
 
 @pytest.mark.parametrize(("head", "version"), [("spans", 1), ("spans", 2), ("beam", 2)])
-def test_what_is_learned_is_predicted(tokenizer: AlbertTokenizer, tmp_path: Path, head: str, version: int) -> None:
+def test_what_is_learned_is_predicted(tokenizer, tmp_path, head, version):
     """A small model learns twenty questions by heart; then its answers are right, and so is all that is made of them."""
     task = task_of(head, version, length=128)
     model, examples = tiny_model(task), questions(version)
@@ -241,7 +241,7 @@ def test_what_is_learned_is_predicted(tokenizer: AlbertTokenizer, tmp_path: Path
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_predictions_do_not_depend_on_the_batches(tokenizer: AlbertTokenizer, head: str) -> None:
+def test_predictions_do_not_depend_on_the_batches(tokenizer, head):
     task = task_of(head)
     model = tiny_model(task)
     together, alone = (predicted(task, model, tokenizer, tokens) for tokens in (10_000, 1))
@@ -250,7 +250,7 @@ def test_predictions_do_not_depend_on_the_batches(tokenizer: AlbertTokenizer, he
         assert record_of_batch["null_odds"] == pytest.approx(record_alone["null_odds"], abs=1e-4)
 
 
-def test_little_is_kept_of_a_window(tokenizer: AlbertTokenizer) -> None:
+def test_little_is_kept_of_a_window(tokenizer):
     for head in HEADS:
         task = task_of(head)
         features = task.features(questions(), tokenizer, labelled=False)
@@ -266,7 +266,7 @@ def record(name: str, text: str, odds: float) -> dict[str, Any]:
     return {"id": name, "answer": "", "start": None, "end": None, "null_odds": odds, "nbest": nbest}
 
 
-def test_the_threshold_that_is_chosen_is_the_one_that_decides(tokenizer: AlbertTokenizer) -> None:
+def test_the_threshold_that_is_chosen_is_the_one_that_decides(tokenizer):
     task = task_of("spans")
     model = tiny_model(task)
     features = task.features(questions(), tokenizer, labelled=False)
@@ -283,7 +283,7 @@ def test_the_threshold_that_is_chosen_is_the_one_that_decides(tokenizer: AlbertT
     assert AnswerTask.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
 
 
-def test_of_questions_better_left_alone_none_is_answered() -> None:
+def test_of_questions_better_left_alone_none_is_answered():
     examples = [QuestionExample(name, "?", "Rain.", (), True) for name in "ab"]
     records = [record("a", "Rain", -1.0), record("b", "Rain", 2.0)]
     chosen = task_of("spans").calibrated(examples, records, "train")
@@ -291,7 +291,7 @@ def test_of_questions_better_left_alone_none_is_answered() -> None:
     assert chosen.threshold < -1.0
 
 
-def test_whole_articles_are_kept_for_the_threshold() -> None:
+def test_whole_articles_are_kept_for_the_threshold():
     task, examples = task_of("beam"), questions()
     train, calibration = task.calibration_split(examples)
     assert {e.article for e in train}.isdisjoint({e.article for e in calibration})
@@ -306,7 +306,7 @@ def test_whole_articles_are_kept_for_the_threshold() -> None:
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
-def test_a_model_that_learned_nothing_is_said() -> None:
+def test_a_model_that_learned_nothing_is_said():
     task, examples = task_of("spans"), questions()
     nothing = [record(example.id, "Rome", 1.0) for example in examples]
     assert task.collapsed(examples, nothing) == "all 20 answers are empty, 15 questions have one"
@@ -317,7 +317,7 @@ def test_a_model_that_learned_nothing_is_said() -> None:
     assert task.collapsed(examples, same_span) is None
 
 
-def test_a_cut_question_is_counted(tokenizer: AlbertTokenizer) -> None:
+def test_a_cut_question_is_counted(tokenizer):
     task = task_of("spans")
     examples = [QuestionExample("a", "Where, oh where, " * 20, "Here.", (AnnotatedAnswer("Here", 0),)), *questions()]
     features = task.features(examples, tokenizer, labelled=False)
@@ -327,12 +327,12 @@ def test_a_cut_question_is_counted(tokenizer: AlbertTokenizer) -> None:
 
 
 @pytest.mark.parametrize("change", [{"version": 3}, {"head_kind": "spam"}, {"length": 10}, {"stride": 0}])
-def test_impossible_settings(change: dict[str, Any]) -> None:
+def test_impossible_settings(change):
     with pytest.raises(ConfigError, match="bad-value"):
         AnswerTask(name="squad", **change)
 
 
-def test_features_are_flat(tokenizer: AlbertTokenizer) -> None:
+def test_features_are_flat(tokenizer):
     features: Features = task_of("spans").features(questions(), tokenizer, labelled=True)
     sizes = {name: array.dtype.itemsize for name, array in features.per_token.items()}
     assert sizes == {"char_starts": 4, "char_ends": 4, "max_context": 1}

@@ -108,9 +108,7 @@ def other_places(loaded: Loaded, tokenizer: AlbertTokenizer) -> set[tuple[str, s
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("kind", SETS)
-def test_all_arrays_are_googles(
-    load: Callable[..., Loaded], tokenizer: AlbertTokenizer, kind: str, setting: str
-) -> None:
+def test_all_arrays_are_googles(load, tokenizer, kind, setting):
     loaded = load(kind, setting)
     assert differing(loaded) <= PLACES
     assert other_places(loaded, tokenizer) <= INEXACT_AT_GOOGLE
@@ -119,20 +117,20 @@ def test_all_arrays_are_googles(
         assert piece == "<unk>" or tokenizer.pieces(ours) == ([piece] if ours else [])
 
 
-def test_every_place_of_the_list_is_found(load: Callable[..., Loaded], tokenizer: AlbertTokenizer) -> None:
+def test_every_place_of_the_list_is_found(load, tokenizer):
     differences = set().union(*(other_places(load(kind, "s384"), tokenizer) for kind in SETS))
     assert differences == INEXACT_AT_GOOGLE
 
 
 @pytest.mark.parametrize("change", [{"doc_stride": 31}, {"doc_stride": 200}, {"max_query_length": 10}])
-def test_another_setting_is_noticed(load: Callable[..., Loaded], change: dict[str, int]) -> None:
+def test_another_setting_is_noticed(load, change):
     _, features, expected = load("v11", "s128", **change)
     ours = padded(features, np.arange(min(features.num_sequences, len(expected["qas_id"]))), 128)
     rows = len(ours["input_ids"])
     assert not np.array_equal(ours["input_ids"], expected["input_ids"][:rows])
 
 
-def test_no_question_is_dropped_and_every_answer_comes_back(load: Callable[..., Loaded]) -> None:
+def test_no_question_is_dropped_and_every_answer_comes_back(load):
     for kind in SETS:
         for setting in SETTINGS:
             examples, features, _ = load(kind, setting)
@@ -143,7 +141,7 @@ def test_no_question_is_dropped_and_every_answer_comes_back(load: Callable[..., 
             assert all(item.recovered.startswith(item.answer) for item in lost)
 
 
-def test_a_place_that_is_off_is_unrecoverable(load: Callable[..., Loaded]) -> None:
+def test_a_place_that_is_off_is_unrecoverable(load):
     examples, features, _ = load("v11", "s384")
     before = len(list(unrecoverable(examples, features)))
     for name, change in (("char_starts", 2), ("char_ends", -1)):
@@ -155,7 +153,7 @@ def test_a_place_that_is_off_is_unrecoverable(load: Callable[..., Loaded]) -> No
 
 
 @pytest.mark.slow
-def test_all_of_squad_train(data: Path, tokenizer: AlbertTokenizer) -> None:
+def test_all_of_squad_train(data, tokenizer):
     """87,599 questions: all there, and all answers come back but those that begin or end inside a token."""
     bad_rows = BadRows("skip")
     file = data / "squad" / "train-v1.1.json.gz"
@@ -183,7 +181,7 @@ def features_of(
     return answer_features(examples, tokenizer, length=length, doc_stride=stride, max_query_length=query, labelled=True)
 
 
-def test_a_question_longer_than_the_window_is_cut_and_said(tokenizer: AlbertTokenizer) -> None:
+def test_a_question_longer_than_the_window_is_cut_and_said(tokenizer):
     long = QuestionExample("a", "why " * 500, "Because of the rain.", (AnnotatedAnswer("the rain", 11),))
     short = QuestionExample("b", "Why?", "Because of the rain.", (AnnotatedAnswer("the rain", 11),))
     features = features_of(tokenizer, long, short)
@@ -192,7 +190,7 @@ def test_a_question_longer_than_the_window_is_cut_and_said(tokenizer: AlbertToke
     assert not list(unrecoverable([long, short], features))
 
 
-def test_a_text_of_fifty_thousand_words(tokenizer: AlbertTokenizer) -> None:
+def test_a_text_of_fifty_thousand_words(tokenizer):
     words = [f"word{number}" for number in range(50_000)]
     context = " ".join(words)
     answer = AnnotatedAnswer(words[43_210], context.index(words[43_210]))
@@ -206,7 +204,7 @@ def test_a_text_of_fifty_thousand_words(tokenizer: AlbertTokenizer) -> None:
 
 
 @pytest.mark.parametrize(("pieces", "room", "stride"), [(0, 10, 5), (1, 10, 5), (10, 10, 5), (11, 10, 5), (99, 10, 40)])
-def test_windows_leave_nothing_out(pieces: int, room: int, stride: int) -> None:
+def test_windows_leave_nothing_out(pieces, room, stride):
     cut = context_windows(pieces, room, stride)
     assert len(cut) >= 1
     assert {p for w in cut for p in range(w.start, w.stop)} == set(range(pieces))
@@ -217,8 +215,8 @@ def test_windows_leave_nothing_out(pieces: int, room: int, stride: int) -> None:
 @given(st.integers(20, 100), st.integers(1, 200), st.integers(1, 80), st.integers(0, 60), st.integers(0, 300))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_piece_is_in_a_window_whatever_the_length_and_the_stride(
-    tokenizer: AlbertTokenizer, length: int, stride: int, query: int, num_question_words: int, words: int
-) -> None:
+    tokenizer, length, stride, query, num_question_words, words
+):
     context = " ".join(f"word{number % 7}" for number in range(words))
     example = QuestionExample("a", "why " * num_question_words + "?", context)
     features = answer_features(
@@ -232,7 +230,7 @@ def test_every_piece_is_in_a_window_whatever_the_length_and_the_stride(
     assert features.lengths.max() <= length
 
 
-def test_a_text_without_a_piece_has_a_window(tokenizer: AlbertTokenizer) -> None:
+def test_a_text_without_a_piece_has_a_window(tokenizer):
     example = QuestionExample("a", "What?", "\u200b\u200b", (AnnotatedAnswer("\u200b", 0),))
     features = features_of(tokenizer, example)
     assert features.num_sequences == 1
@@ -240,5 +238,5 @@ def test_a_text_without_a_piece_has_a_window(tokenizer: AlbertTokenizer) -> None
     assert [item.reason for item in unrecoverable([example], features)] == ["no window holds the answer"]
 
 
-def test_no_questions_no_features(tokenizer: AlbertTokenizer) -> None:
+def test_no_questions_no_features(tokenizer):
     assert features_of(tokenizer).num_sequences == 0

@@ -64,7 +64,7 @@ def sound(count: int = 40) -> list[TextExample]:
 # --- counts -----------------------------------------------------------------------------------------------------------
 
 
-def test_counts_of_cola_are_those_of_plain_counting(data: Path, tokenizer: AlbertTokenizer) -> None:
+def test_counts_of_cola_are_those_of_plain_counting(data, tokenizer):
     task = official_task("cola", length=20)
     rows = {
         split: read_examples(task, path, split)
@@ -93,7 +93,7 @@ def test_counts_of_cola_are_those_of_plain_counting(data: Path, tokenizer: Alber
     assert all(finding.split(":")[0] in printed.replace("\n", " ") for finding in report.findings)
 
 
-def test_squad_and_wnut(data: Path, tokenizer: AlbertTokenizer) -> None:
+def test_squad_and_wnut(data, tokenizer):
     task = AnswerTask(name="squad2", version=2, length=128, stride=64)
     rows = read_examples(task, data / "squad" / "half-dev-v2.0.json.gz", "dev")[:300]
     report = check_data(task, {"train": rows[:250], "dev": rows[200:]}, tokenizer)
@@ -115,7 +115,7 @@ def test_squad_and_wnut(data: Path, tokenizer: AlbertTokenizer) -> None:
 # --- oddities ---------------------------------------------------------------------------------------------------------
 
 
-def test_sound_data_give_no_finding(tokenizer: AlbertTokenizer) -> None:
+def test_sound_data_give_no_finding(tokenizer):
     report = check(tokenizer, sound(40)[:30], sound(40)[30:])
     assert report.findings == ()
     assert "nothing odd was found" in render_report(report)
@@ -200,7 +200,7 @@ ALIKE = {
 
 @pytest.mark.parametrize("name", ALIKE)
 @pytest.mark.parametrize("kind", ["classification", "multilabel", "tagging"])
-def test_labels_that_look_alike_are_found(name: str, kind: str) -> None:
+def test_labels_that_look_alike_are_found(name, kind):
     first, second, difference = ALIKE[name]
     finding = f"labels `{first}`, `{second}` differ in {difference} alone: are they one label?"
     other_labels = {"other": 10}
@@ -210,7 +210,7 @@ def test_labels_that_look_alike_are_found(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "separator"), [("multilabel", "|"), ("multilabel", ";"), ("classification", ",")])
-def test_labels_that_are_several_names_are_found(kind: str, separator: str) -> None:
+def test_labels_that_are_several_names_are_found(kind, separator):
     names = ["a", "b", f"a{separator}b", f"b{separator}c"]
     [finding] = label_findings(kind, {"train": dict.fromkeys(names, 10)})
     assert finding.startswith(
@@ -220,20 +220,20 @@ def test_labels_that_are_several_names_are_found(kind: str, separator: str) -> N
     assert not list(label_findings(kind, {"train": no_name_twice}))
 
 
-def test_labels_that_share_a_name_are_found_though_there_are_as_many_names() -> None:
+def test_labels_that_share_a_name_are_found_though_there_are_as_many_names():
     [finding] = label_findings("multilabel", {"train": dict.fromkeys(["a|b", "b|c", "a"], 10)})
     assert finding.startswith("labels `a|b`, `b|c` seem to be several labels with `|`")
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_oddities_are_found(tokenizer: AlbertTokenizer, name: str) -> None:
+def test_oddities_are_found(tokenizer, name):
     says, train, dev = ODD[name]
     pair = {"pair": "pair"} if train[0].pair is not None else {}
     report = check(tokenizer, train, dev, length=16 if name == "long" else 64, **pair)
     assert [finding for finding in report.findings if says in finding], report.findings
 
 
-def test_numbers_label_sets_and_choices(tokenizer: AlbertTokenizer) -> None:
+def test_numbers_label_sets_and_choices(tokenizer):
     numbers = [TextExample(e.id, e.text, None, 2.5) for e in sound()]
     report = check(tokenizer, numbers, numbers[:1], "regression")
     assert report.splits["train"].labels == {"lowest": 2.5, "median": 2.5, "highest": 2.5}
@@ -256,7 +256,7 @@ def test_numbers_label_sets_and_choices(tokenizer: AlbertTokenizer) -> None:
     assert report.findings == ("90.0% of the right choices are choice 1: always saying so is right as often",)
 
 
-def test_what_finetune_would_train_on(start: Path, table: Path, tmp_path: Path) -> None:
+def test_what_finetune_would_train_on(start, table, tmp_path):
     folder = shutil.copytree(table, tmp_path / "table")
     with open(folder / "train.tsv", "a", encoding="utf-8") as stream:
         stream.write("a row without its label\n")
@@ -274,13 +274,13 @@ def test_what_finetune_would_train_on(start: Path, table: Path, tmp_path: Path) 
     )
 
 
-def test_the_check_refuses_what_finetune_refuses(start: Path, table: Path) -> None:
+def test_the_check_refuses_what_finetune_refuses(start, table):
     columns = Columns(text="sentence", label="label")
     with pytest.raises(AlbertKitError, match=r"\[bad-value\].*length 5000 exceeds the 64 positions"):
         check_task("classify", start, table, FinetuneSettings(length=5000), columns=columns)
 
 
-def test_types_and_ids_that_training_refuses_or_should_not_see(tokenizer: AlbertTokenizer) -> None:
+def test_types_and_ids_that_training_refuses_or_should_not_see(tokenizer):
     train = [TaggedExample("0", ("Oz", "is"), ("B-film", "O")), TaggedExample("0", ("no", "film"), ("O", "O"))]
     dev = [TaggedExample("1", ("The", "Who", "Oz", "two"), ("B-band", "I-band", "B-film", "I-film"))]
     task = tagging_task("ner").fitted(train)
@@ -301,9 +301,7 @@ def test_types_and_ids_that_training_refuses_or_should_not_see(tokenizer: Albert
         ("race", "text,label\ngood,pos\n", "line 1: not JSON: Expecting value, column 1", "passage of RACE"),
     ],
 )
-def test_why_there_are_no_examples(
-    tmp_path: Path, start: Path, name: str, content: str, reason: str, hint: str
-) -> None:
+def test_why_there_are_no_examples(tmp_path, start, name, content, reason, hint):
     (tmp_path / "train.tsv").write_text(content)
     columns = Columns(text="sentence", label="label") if name in ("classify", "regress") else None
     with pytest.raises(AlbertKitError) as caught:
@@ -323,7 +321,7 @@ def hold_out(examples: list[Any], share: float, kind: str = "classification") ->
     return _hold_out(kind, examples, share, Path("train.tsv"))
 
 
-def test_held_out_examples_are_stratified() -> None:
+def test_held_out_examples_are_stratified():
     labels = ["a"] * 600 + ["b"] * 300 + ["c"] * 99 + ["d"]
     rows = [TextExample(str(n), "x", None, label) for n, label in enumerate(labels)]
     train, dev = hold_out(rows, 0.1)
@@ -340,7 +338,7 @@ def test_held_out_examples_are_stratified() -> None:
         hold_out(rows[-2:], 0.5)
 
 
-def test_held_out_pairs_share_no_first_text() -> None:
+def test_held_out_pairs_share_no_first_text():
     """A premise with one pair of each class: the class that train lacks for it would be the answer."""
     rows = [TextExample(str(n), f"premise {n // 3}", f"hypothesis {n}", "enc"[n % 3]) for n in range(90)]
     train, dev = hold_out(rows, 0.2)
@@ -351,7 +349,7 @@ def test_held_out_pairs_share_no_first_text() -> None:
 
 
 @pytest.mark.parametrize("articles", [20, 1])
-def test_held_out_questions_are_whole_articles_or_texts(articles: int) -> None:
+def test_held_out_questions_are_whole_articles_or_texts(articles):
     rows = [
         QuestionExample(str(n), "q", f"text {n // 5}", article=f"article {n // 5 // 2 % articles}") for n in range(200)
     ]
@@ -425,7 +423,7 @@ CONNECTED: dict[str, tuple[str, list[Any], Callable[[Any], set[str]]]] = {
 
 
 @pytest.mark.parametrize("name", CONNECTED)
-def test_held_out_examples_have_nothing_in_common_with_train(name: str) -> None:
+def test_held_out_examples_have_nothing_in_common_with_train(name):
     kind, rows, texts = CONNECTED[name]
     train, dev = hold_out(rows, 0.1, kind)
     assert sorted([*train, *dev], key=lambda e: int(e.id)) == rows
@@ -434,7 +432,7 @@ def test_held_out_examples_have_nothing_in_common_with_train(name: str) -> None:
     assert measure_overlap(kind, train, dev) == Overlap()
 
 
-def test_examples_that_all_hang_together_are_held_out_with_what_can_be_kept_apart() -> None:
+def test_examples_that_all_hang_together_are_held_out_with_what_can_be_kept_apart():
     """Two documents with a hundred questions on each: no question is on both sides, the documents are."""
     rows = pairs(*((f"Question {n // 2 % 100}", f"document {n % 2}") for n in range(400)))
     train, dev = hold_out(rows, 0.1)
@@ -445,7 +443,7 @@ def test_examples_that_all_hang_together_are_held_out_with_what_can_be_kept_apar
     assert measure_overlap("classification", *hold_out(rows, 0.1)) == Overlap(same=4)
 
 
-def test_the_overlap_with_a_dev_file_is_said_at_every_training(tmp_path: Path) -> None:
+def test_the_overlap_with_a_dev_file_is_said_at_every_training(tmp_path):
     train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
     rows = [(f"first {n}", f"second {n}", "ab"[n % 2]) for n in range(30)]
     theirs = [

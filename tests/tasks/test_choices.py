@@ -3,9 +3,8 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from albertkit.tasks.models import run_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import AlbertTokenizer
 
-from .conftest import read_examples
+from .conftest import read_examples, write_records
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 ABC = ("A", "B", "C")
@@ -64,7 +63,7 @@ def race(folder: Path, merged: bool = False) -> Path:
 
 
 @pytest.mark.parametrize("merged", [False, True])
-def test_race_raw_and_merged(tmp_path: Path, merged: bool) -> None:
+def test_race_raw_and_merged(tmp_path, merged):
     task = choice_task("race")
     folder = race(tmp_path / "RACE", merged)
     assert task.files(tmp_path) == task.files(folder) == {s: folder / s for s in ("train", "dev", "test")}
@@ -87,7 +86,7 @@ def test_race_raw_and_merged(tmp_path: Path, merged: bool) -> None:
     assert task.files(file) == {"train": file}
 
 
-def test_race_without_answers_and_with_another_number_of_choices(tmp_path: Path) -> None:
+def test_race_without_answers_and_with_another_number_of_choices(tmp_path):
     record = passage("high1.txt")
     del record["answers"]
     record["options"] = [["a", "b"], ["a", "b", "c", "d", "e"]]
@@ -114,14 +113,14 @@ def test_race_without_answers_and_with_another_number_of_choices(tmp_path: Path)
         ({"article": " ", "questions": ["", "b"]}, "question 0 of x: no context and no question", 1),
     ],
 )
-def test_race_with_bad_rows(tmp_path: Path, change: dict[str, object], reason: str, num_examples: int) -> None:
+def test_race_with_bad_rows(tmp_path, change, reason, num_examples):
     (tmp_path / "1.txt").write_text(json.dumps({**passage("x"), **change}))
     examples, bad_rows = read_file(choice_task("race"), tmp_path)
     assert len(examples) == num_examples
     assert (bad_rows.rows[0].line, bad_rows.rows[0].reason) == (1, reason)
 
 
-def test_race_that_is_none(tmp_path: Path) -> None:
+def test_race_that_is_none(tmp_path):
     task = choice_task("race")
     (tmp_path / "a" / "high").mkdir(parents=True)
     with pytest.raises(DataError, match=r"has no passage \(\*\.txt\) of middle or high"):
@@ -142,7 +141,7 @@ def test_race_that_is_none(tmp_path: Path) -> None:
 # --- SocialIQA, ARC, tables of one's own --------------------------------------------------------------------------------
 
 
-def test_real_files(data: Path) -> None:
+def test_real_files(data):
     folder = data / "multiple-choice"
     siqa, arc = choice_task("siqa"), choice_task("arc")
     assert {split: path.name for split, path in siqa.files(folder).items()} == {"dev": "siqa-dev.jsonl"}
@@ -165,7 +164,7 @@ def test_real_files(data: Path) -> None:
     }  # fmt: skip
 
 
-def test_every_form_of_a_table(tmp_path: Path) -> None:
+def test_every_form_of_a_table(tmp_path):
     choices = ("red", "blue, light", "green")
     expected = ChoiceExample("0", "", "Which?", choices, 1, ABC)
     listed = {"question": "Which?", "choices": list(choices)}
@@ -185,24 +184,24 @@ def test_every_form_of_a_table(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8")
         assert read_file(choice_task("choice"), tmp_path / name) == ([expected], BadRows("skip")), name
     record = {"id": "Q1", "context": "Look!", **listed, "label": "C"}
-    (tmp_path / "h.jsonl").write_text(json.dumps(record))
+    write_records(tmp_path / "h.jsonl", [record])
     assert read_file(choice_task("choice"), tmp_path / "h.jsonl")[0] == [
         ChoiceExample("Q1", "Look!", "Which?", choices, 2, ABC)
     ]
-    (tmp_path / "i.jsonl").write_text(json.dumps(listed))
+    write_records(tmp_path / "i.jsonl", [listed])
     assert read_file(choice_task("choice"), tmp_path / "i.jsonl", labelled=False)[0][0].label is None
 
 
-def test_numbers_as_names_of_choices(tmp_path: Path) -> None:
+def test_numbers_as_names_of_choices(tmp_path):
     choices = [{"text": text, "label": name} for text, name in zip("abcd", "1234", strict=True)]
-    (tmp_path / "a.jsonl").write_text(json.dumps({"question": {"stem": "?", "choices": choices}, "answerKey": "1"}))
+    write_records(tmp_path / "a.jsonl", [{"question": {"stem": "?", "choices": choices}, "answerKey": "1"}])
     [example] = read_file(choice_task("arc"), tmp_path / "a.jsonl")[0]
     assert (example.label, example.names) == (0, ("1", "2", "3", "4"))
 
 
-def test_labels_of_socialiqa_beside_the_questions(tmp_path: Path) -> None:
+def test_labels_of_socialiqa_beside_the_questions(tmp_path):
     rows = [{"context": "a", "question": "b", "answerA": "c", "answerB": "d", "answerC": "e"} for _ in range(3)]
-    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_records(tmp_path / "dev.jsonl", rows)
     task = choice_task("siqa")
     with pytest.raises(DataError, match="no column `correct`"):
         read_file(task, tmp_path / "dev.jsonl")
@@ -210,7 +209,7 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path: Path) -> None:
     examples, bad_rows = read_file(task, tmp_path / "dev.jsonl")
     assert [example.label for example in examples] == [2, 0]
     assert bad_rows.rows[0].reason == "label `` is none of A, B, C, and no number from 1 to 3"
-    (tmp_path / "test.jsonl").write_text(json.dumps({**rows[0], "label": "2"}))
+    write_records(tmp_path / "test.jsonl", [{**rows[0], "label": "2"}])
     assert read_file(task, tmp_path / "test.jsonl")[0][0].label == 1
 
 
@@ -225,9 +224,9 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path: Path) -> None:
         ([{"id": "x"}, {"id": "x"}], "id `x` again, as in line 1"),
     ],
 )
-def test_tables_with_bad_rows(tmp_path: Path, rows: list[dict[str, object]], reason: str) -> None:
+def test_tables_with_bad_rows(tmp_path, rows, reason):
     good = {"question": "?", "choices": ["a", "b"], "label": 0}
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({**good, **row}) + "\n" for row in rows))
+    write_records(tmp_path / "a.jsonl", [{**good, **row} for row in rows])
     examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
     assert len(examples) == len(rows) - 1
     assert [row.reason for row in bad_rows.rows] == [reason]
@@ -242,13 +241,13 @@ def test_tables_with_bad_rows(tmp_path: Path, rows: list[dict[str, object]], rea
         ({"answer": ""}, "label `` is none of A, B, and no number from 1 to 2"),
     ],
 )
-def test_bad_rows_of_winogrande(tmp_path: Path, change: dict[str, str], reason: str) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({**PUBLISHED["WinoGrande"][0], **change}))
+def test_bad_rows_of_winogrande(tmp_path, change, reason):
+    write_records(tmp_path / "a.jsonl", [{**PUBLISHED["WinoGrande"][0], **change}])
     examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
     assert (examples, [row.reason for row in bad_rows.rows]) == ([], [reason])
 
 
-def test_tables_that_are_none(tmp_path: Path) -> None:
+def test_tables_that_are_none(tmp_path):
     (tmp_path / "a.csv").write_text("question,option1,label\nWhy?,a,0\n")
     with pytest.raises(
         DataError, match=r"\[missing-column\].*no column `choices`, only `question`, `option1`, `label`"
@@ -345,21 +344,21 @@ PUBLISHED: dict[str, tuple[dict[str, object], tuple[str, str, tuple[str, ...], i
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_sets_are_read_whole(tmp_path: Path, name: str) -> None:
+def test_published_sets_are_read_whole(tmp_path, name):
     row, expected = PUBLISHED[name]
-    (tmp_path / "train.jsonl").write_text(json.dumps(row))
+    write_records(tmp_path / "train.jsonl", [row])
     bad_rows = BadRows("stop")
     [example] = read_examples(choice_task("choice"), tmp_path / "train.jsonl", "train", True, bad_rows)
     assert (example.context, example.question, example.choices, example.label) == expected
     assert bad_rows.notes == []
 
 
-def test_race_and_piqa_of_the_hub(tmp_path: Path) -> None:
+def test_race_and_piqa_of_the_hub(tmp_path):
     """Three questions on two passages, numbered as the original files number them; labels in a file beside the questions."""
     row = PUBLISHED["RACE"][0]
     rows = [row, {**row, "question": "Why?", "answer": "A"}, {**row, "example_id": "middle20.txt"}]
     for split in ("train", "validation"):
-        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        write_records(tmp_path / f"{split}.jsonl", rows)
     task = choice_task("race")
     assert task.files(tmp_path) == {"train": tmp_path / "train.jsonl", "dev": tmp_path / "validation.jsonl"}
     examples, bad_rows = read_file(task, tmp_path / "train.jsonl")
@@ -368,16 +367,16 @@ def test_race_and_piqa_of_the_hub(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert bad_rows.rows == []
     question = {name: text for name, text in PUBLISHED["PIQA"][0].items() if name != "label"}
-    (tmp_path / "valid.jsonl").write_text(json.dumps(question))
+    write_records(tmp_path / "valid.jsonl", [question])
     (tmp_path / "valid-labels.lst").write_text("1\n")
     assert read_file(choice_task("choice"), tmp_path / "valid.jsonl")[0][0].label == 1
 
 
-def test_a_context_of_an_unknown_name_is_said_in_prediction_too(tmp_path: Path) -> None:
+def test_a_context_of_an_unknown_name_is_said_in_prediction_too(tmp_path):
     rows = [
         {"story": f"It rained on day {n}.", "question": "Why?", "choice1": "Dry.", "choice2": "Wet."} for n in range(9)
     ]
-    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_records(tmp_path / "test.jsonl", rows)
     examples, bad_rows = read_file(choice_task("choice"), tmp_path / "test.jsonl", labelled=False)
     assert [example.context for example in examples] == [""] * 9
     assert "`story`" in bad_rows.notes[0]
@@ -385,7 +384,7 @@ def test_a_context_of_an_unknown_name_is_said_in_prediction_too(tmp_path: Path) 
     assert (with_story[0][3].context, with_story[1].notes) == ("It rained on day 3.", [])
 
 
-def test_columns_of_choices_can_be_named(tmp_path: Path) -> None:
+def test_columns_of_choices_can_be_named(tmp_path):
     row = {
         "text": "x",
         "story": "It rained.",
@@ -395,7 +394,7 @@ def test_columns_of_choices_can_be_named(tmp_path: Path) -> None:
         "gold": "B",
         "key": "k1",
     }
-    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    write_records(tmp_path / "a.jsonl", [row])
     task = find_task("choice", Columns(text="story", pair="ask", label="gold", id="key"))
     [example] = read_examples(task, tmp_path / "a.jsonl")
     assert example == ChoiceExample("k1", "It rained.", "Why?", ("Dry.", "Wet."), 1, ("A", "B"))
@@ -411,7 +410,7 @@ def test_columns_of_choices_can_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
-def test_texts_that_are_not_read_are_said_once_at_training(tmp_path: Path, kind: str) -> None:
+def test_texts_that_are_not_read_are_said_once_at_training(tmp_path, kind):
     pandas = pytest.importorskip("pandas")
     rows = [
         {"story": f"It rained on day {n}.", "question": f"Why {n}?", "choice1": "Dry.", "choice2": "Wet.", "label": n % 2,
@@ -462,7 +461,7 @@ def google(
 
 
 @pytest.mark.parametrize(("length", "max_qa_length"), [(512, 128), (40, 128), (40, 7), (24, 12)])
-def test_features_are_googles(tokenizer: AlbertTokenizer, length: int, max_qa_length: int) -> None:
+def test_features_are_googles(tokenizer, length, max_qa_length):
     text = "In 2,000 BC the _ inhabitants of Mesopotamia, it is said, were fond of beer. " * 3
     examples = [
         ChoiceExample("0", text, "What were they fond of, as those who say so think?", ("Beer", "2,000 BC", "I see"), 0, ABC),
@@ -485,7 +484,7 @@ def test_features_are_googles(tokenizer: AlbertTokenizer, length: int, max_qa_le
     assert without_cloze.input_ids.tolist() != features.input_ids.tolist()
 
 
-def test_features_without_a_text_to_read(tokenizer: AlbertTokenizer) -> None:
+def test_features_without_a_text_to_read(tokenizer):
     example = ChoiceExample("0", "", "It is hot. Which one is asked for?", ("this one", "that"), 0, ABC[:2])
     task = choice_task("arc")
     features = task.features([example], tokenizer, labelled=False)
@@ -511,7 +510,7 @@ def test_features_without_a_text_to_read(tokenizer: AlbertTokenizer) -> None:
     sizes=st.lists(st.integers(1, 6), min_size=1, max_size=8), seed=st.integers(0, 2**32), ties=st.booleans(),
     unlabelled=st.booleans(),
 )  # fmt: skip
-def test_a_ragged_softmax_is_that_of_each_example(sizes: list[int], seed: int, ties: bool, unlabelled: bool) -> None:
+def test_a_ragged_softmax_is_that_of_each_example(sizes, seed, ties, unlabelled):
     random = torch.Generator().manual_seed(seed)
     rows = [20 * torch.randn(size, generator=random) for size in sizes]
     if ties:
@@ -544,7 +543,7 @@ def from_padded(ids: np.ndarray, mask: np.ndarray, types: np.ndarray, labels: Se
     return Features.from_sequences(rows, np.repeat(np.arange(num_examples), choices), {"labels": right})
 
 
-def test_googles_race_model(golden: Path, tmp_path: Path) -> None:
+def test_googles_race_model(golden, tmp_path):
     folder = tmp_path / "race"
     shutil.copytree(golden / "tf1/race", folder, copy_function=shutil.copy)
     convert(folder / "model.ckpt-3", tmp_path / "model", head="multiple-choice")
@@ -571,7 +570,7 @@ def test_googles_race_model(golden: Path, tmp_path: Path) -> None:
     assert abs(noticed.mean().item() - float(outputs["loss"])) > 1e-3
 
 
-def test_transformers_with_padding(tiny_model: Callable[..., Any], tmp_path: Path) -> None:
+def test_transformers_with_padding(tiny_model, tmp_path):
     from transformers import AlbertForMultipleChoice as Theirs
 
     model = tiny_model(AlbertForMultipleChoice, vocab_size=50)
@@ -607,7 +606,7 @@ def test_transformers_with_padding(tiny_model: Callable[..., Any], tmp_path: Pat
 # --- predictions and files ----------------------------------------------------------------------------------------------
 
 
-def test_predictions_scores_and_files(tmp_path: Path) -> None:
+def test_predictions_scores_and_files(tmp_path):
     levels = ("middle", "middle", "high", "high")
     examples = [
         ChoiceExample(f"{level}1.txt-{n % 2}", "a", "b", ("c",) * (2 + n % 2), n % 2, ABC[: 2 + n % 2], level)
@@ -639,7 +638,7 @@ def test_predictions_scores_and_files(tmp_path: Path) -> None:
     assert len(choice_task("choice").write(tmp_path / "choice", records, split="test")) == 1
 
 
-def test_collapse_is_said() -> None:
+def test_collapse_is_said():
     task = choice_task("siqa")
     examples = [ChoiceExample("0", "a", "b", ("c",) * 3, label, ABC) for label in (0, 1, 2)]
     assert task.collapsed(examples, [{"index": 1}] * 3) == "all 3 answers are choice 2"
@@ -647,7 +646,7 @@ def test_collapse_is_said() -> None:
     assert task.collapsed(examples[:1] * 3, [{"index": 1}] * 3) is None
 
 
-def test_task_as_a_file_keeps_it() -> None:
+def test_task_as_a_file_keeps_it():
     task = choice_task("race", length=256, levels=("high",))
     assert ChoiceTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     assert task.cloze
@@ -657,7 +656,7 @@ def test_task_as_a_file_keeps_it() -> None:
 @pytest.mark.parametrize(
     "name", ["premise", "passage", "article", "document", "paragraph", "text", "Context", "support"]
 )
-def test_the_text_to_read_first_has_many_names(tmp_path: Path, name: str) -> None:
+def test_the_text_to_read_first_has_many_names(tmp_path, name):
     row = {name: "It rained.", "choice1": "Dry.", "choice2": "Wet.", "question": "effect", "label": 1}
     file = tmp_path / "train.jsonl"
     file.write_text(json.dumps(row) + "\n")

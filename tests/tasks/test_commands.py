@@ -3,10 +3,8 @@
 import io
 import json
 import re
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,12 +35,12 @@ def run(start: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 def test_evaluate_predict_and_score_agree_with_the_run(
-    run: tuple[Path, dict],
-    table: Path,
-    tmp_path: Path,
-    run_command: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    run,
+    table,
+    tmp_path,
+    run_command,
+    monkeypatch,
+):
     folder, printed = run
     assert printed["accuracy"] == printed["value"] > 0.9
     monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0)
@@ -65,7 +63,7 @@ def test_evaluate_predict_and_score_agree_with_the_run(
     assert records == [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
 
 
-def test_the_check_fits_into_a_terminal_and_trains_nothing(start: Path, table: Path, run_command) -> None:
+def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, run_command):
     columns, printed = Columns(text="sentence", label="label"), io.StringIO()
     checked = check_task("classify", start, table, FinetuneSettings(length=32), columns=columns)
     to_terminal(checked.sections(), printed, width=80)
@@ -89,9 +87,7 @@ def test_the_check_fits_into_a_terminal_and_trains_nothing(start: Path, table: P
         ("score mrpc {table}/dev.tsv {table}/nowhere.tsv", "not-found"),
     ],
 )
-def test_mistakes_are_named_with_a_hint(
-    run: tuple[Path, dict], start: Path, table: Path, run_command: Callable[..., Any], command: str, slug: str
-) -> None:
+def test_mistakes_are_named_with_a_hint(run, start, table, run_command, command, slug):
     completed = run_command(*command.format(run=run[0], start=start, table=table).split())
     assert completed.status == 2, completed.err
     assert f"error[{slug}]" in completed.err
@@ -101,7 +97,7 @@ def test_mistakes_are_named_with_a_hint(
 
 @pytest.mark.parametrize("task", ["mrpc", "classify", "squad2", "ner", "race"])
 @pytest.mark.parametrize("kind", ["folder", "file"])
-def test_records_for_fine_tuning_are_refused_with_what_to_give(tmp_path: Path, task: str, kind: str) -> None:
+def test_records_for_fine_tuning_are_refused_with_what_to_give(tmp_path, task, kind):
     """As the Model Garden's create_finetuning_data.py writes them."""
     for name in ("train.tf_record", "eval.tf_record"):
         (tmp_path / name).write_bytes(frame(example({"input_ids": [2, 5, 3], "label_ids": [1]})))

@@ -145,7 +145,7 @@ def expected_and_count(
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_teacher_losses_are_torchs_on_padded_rows(kind: str) -> None:
+def test_teacher_losses_are_torchs_on_padded_rows(kind):
     losses, student, teacher, batch = pair(kind, weight=0.3)
     parts = losses.losses(batch)
     expected, count = expected_and_count(kind, student, teacher, batch)
@@ -166,7 +166,7 @@ def test_teacher_losses_are_torchs_on_padded_rows(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_the_comparison_notices_another_temperature_and_a_wrong_teacher(kind: str) -> None:
+def test_the_comparison_notices_another_temperature_and_a_wrong_teacher(kind):
     losses, student, teacher, batch = pair(kind)
     right = 0.5 * expected_and_count(kind, student, teacher, batch)[0]
     if kind != "regression":
@@ -177,7 +177,7 @@ def test_the_comparison_notices_another_temperature_and_a_wrong_teacher(kind: st
 
 
 @pytest.mark.parametrize("same_width", [True, False])
-def test_hidden_states_at_the_same_share_of_depth(same_width: bool) -> None:
+def test_hidden_states_at_the_same_share_of_depth(same_width):
     width = {} if same_width else {"hidden_size": 128}
     student = model_of(AlbertForSequenceClassification, 0)
     teacher = model_of(AlbertForSequenceClassification, 1, num_hidden_layers=6, **width)
@@ -203,14 +203,14 @@ def test_hidden_states_at_the_same_share_of_depth(same_width: bool) -> None:
     assert (part.total / part.count - 2 * distance((2, 6))).abs() > 1e-3  # another map would be noticed
 
 
-def test_map_of_layers() -> None:
+def test_map_of_layers():
     assert [teacher_layer(k, 4, 12) for k in (1, 2, 3, 4)] == [3, 6, 9, 12]  # TinyBERT's g(m) = 3m
     assert [teacher_layer(k, 12, 12) for k in range(1, 13)] == list(range(1, 13))
     assert [teacher_layer(k, 5, 12) for k in range(1, 6)] == [2, 5, 7, 10, 12]
     assert [teacher_layer(k, 6, 2) for k in range(1, 7)] == [1, 1, 1, 1, 2, 2]
 
 
-def test_the_student_runs_once_and_the_teacher_stays_in_evaluation_mode() -> None:
+def test_the_student_runs_once_and_the_teacher_stays_in_evaluation_mode():
     losses, student, teacher, batch = pair("classification", hidden_weight=1.0)
     runs = []
     for name, model in (("student", student), ("teacher", teacher)):
@@ -225,7 +225,7 @@ def test_the_student_runs_once_and_the_teacher_stays_in_evaluation_mode() -> Non
     assert "packed_logits" not in vars(student)  # the answer known to the task stayed in its copy
 
 
-def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path):
     def run(folder: Path, steps: int, resume: bool = False) -> tuple[DistillationLosses, PretrainedAlbert]:
         losses, student, _, batch = pair("classification", hidden_weight=1.0)
         objective = SimpleNamespace(counts=losses.counts, losses=losses.losses, flops=lambda batch: 1.0)
@@ -276,7 +276,7 @@ SWAPPED = {"id2label": {"0": "yes", "1": "perhaps", "2": "no"}, "label2id": {"ye
 WHOLE = {"vocab_size": 40}
 
 
-def test_a_teacher_that_fits_is_loaded(tmp_path: Path, tokenizers: list[AlbertTokenizer]) -> None:
+def test_a_teacher_that_fits_is_loaded(tmp_path, tokenizers):
     teacher = model_of(AlbertForSequenceClassification, 1, hidden_size=128, **WHOLE, **NAMES)
     saved(tmp_path / "best", teacher, tokenizers[0])  # a run folder
     student = model_of(AlbertForSequenceClassification, 0, **WHOLE, **NAMES)
@@ -302,9 +302,7 @@ def test_a_teacher_that_fits_is_loaded(tmp_path: Path, tokenizers: list[AlbertTo
     ],
     ids=["tokenizer", "positions", "outputs", "labels", "problem"],
 )
-def test_a_teacher_that_does_not_fit_is_refused(
-    tmp_path: Path, tokenizers: list[AlbertTokenizer], changes: dict, tokenizer: int, length: int, reason: str
-) -> None:
+def test_a_teacher_that_does_not_fit_is_refused(tmp_path, tokenizers, changes, tokenizer, length, reason):
     teacher = model_of(AlbertForSequenceClassification, 1, **WHOLE, **changes)
     student = model_of(AlbertForSequenceClassification, 0, **WHOLE, **NAMES, problem_type="single_label_classification")
     with pytest.raises(CheckpointError, match=rf"\[wrong-model\].*{reason}"):
@@ -312,12 +310,12 @@ def test_a_teacher_that_does_not_fit_is_refused(
 
 
 @pytest.mark.parametrize("settings", [{"teacher_weight": 1.5}, {"teacher_hidden": -1.0}], ids=str)
-def test_numbers_out_of_range_are_refused(settings: dict[str, float]) -> None:
+def test_numbers_out_of_range_are_refused(settings):
     with pytest.raises(ConfigError, match=r"\[bad-value\]"):
         FinetuneSettings(**settings).check()  # type: ignore[arg-type]
 
 
-def test_the_beam_head_is_refused() -> None:
+def test_the_beam_head_is_refused():
     student, teacher = (model_of(AlbertForBeamQuestionAnswering, seed) for seed in (0, 1))
     with pytest.raises(ConfigError, match="AlbertForBeamQuestionAnswering"):
         DistillationLosses(student, teacher, HeadTask())  # type: ignore[arg-type]

@@ -77,7 +77,7 @@ def logits_by_layer(model, exits: ExitHeads, batch) -> list[torch.Tensor]:
 # --- leaving ----------------------------------------------------------------------------------------------------------
 
 
-def test_early_and_late_logits_are_those_of_the_heads(run: Path) -> None:
+def test_early_and_late_logits_are_those_of_the_heads(run):
     """By hand: every pass's state through pooler and head; the rule decides on these numbers and on nothing else."""
     _, model, features = batch_of(run, TEXTS)
     exits = ExitHeads.load(run / "best", model)
@@ -105,7 +105,7 @@ def test_early_and_late_logits_are_those_of_the_heads(run: Path) -> None:
     assert len(set(passes.tolist())) > 1
 
 
-def test_entropy_is_scipys() -> None:
+def test_entropy_is_scipys():
     logits = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [50.0, 0.0, 0.0]])
     expected = [entropy(row) / math.log(3) for row in logits.softmax(1).numpy()]
     np.testing.assert_allclose([entropy_share(row) for row in logits.numpy()], expected, atol=1e-6)
@@ -114,7 +114,7 @@ def test_entropy_is_scipys() -> None:
 @pytest.mark.parametrize(
     "text", ["patience:0", "patience:1.5", "entropy:0", "entropy:1", "sure", "patience", "entropy:x", 3]
 )
-def test_rules_that_are_none(text: Any) -> None:
+def test_rules_that_are_none(text):
     with pytest.raises(AlbertKitError, match="bad-value"):
         ExitRule.parse(text)
 
@@ -122,7 +122,7 @@ def test_rules_that_are_none(text: Any) -> None:
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_pabees(run: Path) -> None:
+def test_the_loss_is_pabees(run):
     """Sum of j · loss of pass j over the sum of j, with torch's own cross-entropy."""
     task, model, _ = batch_of(run, TEXTS)
     losses = ExitLosses(model, task)
@@ -139,7 +139,7 @@ def test_the_loss_is_pabees(run: Path) -> None:
     assert int(loss_part.correct) == int((rows[-1].argmax(1) == labels).sum())
 
 
-def test_a_run_has_exits_that_know_something(run: Path) -> None:
+def test_a_run_has_exits_that_know_something(run):
     assert (run / "best" / EXITS).exists()
     curve = exit_curve(run, run.parent / "dev.tsv", precision="fp32", rounds=1)
     full, *rules = curve.points
@@ -152,12 +152,12 @@ def test_a_run_has_exits_that_know_something(run: Path) -> None:
     assert all(sum(point.histogram) == 64 for point in rules)
 
 
-def test_no_round_is_refused(run: Path) -> None:
+def test_no_round_is_refused(run):
     with pytest.raises(AlbertKitError, match="rounds is 0, it must be a whole number, at least 1"):
         exit_curve(run, run.parent / "dev.tsv", rounds=0)
 
 
-def test_the_command(run: Path, run_command: Callable[..., Any]) -> None:
+def test_the_command(run, run_command):
     dev = str(run.parent / "dev.tsv")
     curve = run_command("early-exit", run, dev, "--rule", "entropy:0.5", "--rounds", 1, "--json").json
     assert [point["rule"] for point in curve["points"]] == ["all layers", "entropy:0.5"]
@@ -166,7 +166,7 @@ def test_the_command(run: Path, run_command: Callable[..., Any]) -> None:
     assert "all layers" in printed
 
 
-def test_pipelines_that_leave_early(run: Path) -> None:
+def test_pipelines_that_leave_early(run):
     _, model, features = batch_of(run, TEXTS)
     early = EarlyExit(model, ExitHeads.load(run / "best", model), load_engine(model, "fp32"), ExitRule("entropy", 0.9))
     logits, passes = early.logits(features.batch(np.arange(len(TEXTS))))
@@ -181,7 +181,7 @@ def test_pipelines_that_leave_early(run: Path) -> None:
         assert records[0]["probabilities"] != records_of_all_layers[0]["probabilities"]
 
 
-def test_models_without_exits_make_all_passes_or_are_refused(start: Path) -> None:
+def test_models_without_exits_make_all_passes_or_are_refused(start):
     with pytest.raises(AlbertKitError, match="wrong-model"):
         albertkit.load_pipeline(start, "embed", exits="patience:2")
     assert "embed" in load_pipelines(start, exits="patience:2")
@@ -190,13 +190,13 @@ def test_models_without_exits_make_all_passes_or_are_refused(start: Path) -> Non
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_without_exits(run: Path, tmp_path: Path) -> None:
+def test_a_model_without_exits(run, tmp_path):
     _, model, _ = batch_of(run, TEXTS)
     with pytest.raises(AlbertKitError, match="--exits"):
         ExitHeads.load(tmp_path, model)
 
 
-def test_exits_of_another_model(run: Path, tmp_path: Path) -> None:
+def test_exits_of_another_model(run, tmp_path):
     _, model, _ = batch_of(run, TEXTS)
     ExitHeads(6, 64, 2).save(tmp_path)
     with pytest.raises(AlbertKitError, match="weights-mismatch"):
@@ -206,7 +206,7 @@ def test_exits_of_another_model(run: Path, tmp_path: Path) -> None:
         ExitHeads.load(tmp_path, model)
 
 
-def test_what_cannot_have_exits(run: Path) -> None:
+def test_what_cannot_have_exits(run):
     task, model, _ = batch_of(run, TEXTS)
     with pytest.raises(AlbertKitError, match="bad-value"):
         ExitLosses(model, albertkit.find_task("stsb"))

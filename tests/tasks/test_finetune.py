@@ -310,7 +310,7 @@ def test_two_processes_learn_what_one_does(start, table, tmp_path):
     assert losses[1] != pytest.approx(losses[0][::-1], abs=2e-4)
 
 
-def test_what_there_is_of_every_example_is_in_the_file_and_not_on_the_terminal() -> None:
+def test_what_there_is_of_every_example_is_in_the_file_and_not_on_the_terminal():
     details = {"pairs": [[1.0, 2.0]], "intervals": {"pearson": [0.1, 0.2]}}
     result = FinetuneResult(task="regress", metric="pearson", value=0.1, details=details)
     assert result.to_dict()["intervals"] == details["intervals"]

@@ -23,7 +23,7 @@ from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tokenizer import AlbertTokenizer
 
-from .conftest import read_records, save_untrained
+from .conftest import read_records, save_untrained, write_records
 
 TEXTS = ["seven old wizards, brewing", 'a "quick" fox', "calm rivers"]
 
@@ -96,7 +96,7 @@ def test_a_text_a_line_is_refused_by_a_model_of_pairs_with_options_it_has(start,
 
 
 def test_standard_output(sst2, expected, tmp_path, run_command):
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"sentence": text}) + "\n" for text in TEXTS))
+    write_records(tmp_path / "in.jsonl", [{"sentence": text} for text in TEXTS])
     completed = run_command("predict", sst2, tmp_path / "in.jsonl", "--out", "-", "--precision", "fp32")
     assert answers([json.loads(line) for line in completed.out.splitlines()]) == answers(expected)
 
@@ -125,7 +125,7 @@ def test_the_largest_probabilities_first(sst2, expected, tmp_path):
 
 def test_texts_that_are_too_long_are_counted(sst2, tmp_path):
     texts = ["a fox", "the quick brown fox " * 30, "lazy dog"]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"sentence": text, "label": "1"}) + "\n" for text in texts))
+    write_records(tmp_path / "in.jsonl", [{"sentence": text, "label": "1"} for text in texts])
     report = predict(sst2, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
     assert report.truncated == 1
     tokenizer = AlbertTokenizer.from_pretrained(sst2)
@@ -249,7 +249,7 @@ def test_rows_lack_columns_that_are_not_read(sst2, expected, tmp_path, run_comma
     predictions = predict(sst2, rows, precision="fp32").predictions
     assert [row["prediction"] for row in predictions] == [record["label"] for record in expected]
     assert [row.get("note") for row in predictions] == [1, None, 3]
-    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_records(tmp_path / "in.jsonl", rows)
     predict(sst2, tmp_path / "in.jsonl", tmp_path / "out.csv", precision="fp32")
     with (tmp_path / "out.csv").open(newline="") as stream:
         assert [(row["sentence"], row["note"]) for row in csv.DictReader(stream)] == list(

@@ -24,7 +24,7 @@ def string_pairs(golden: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (golden / "squad" / "string_pairs.jsonl").read_text().splitlines()]
 
 
-def test_string_pairs(golden: Path) -> None:
+def test_string_pairs(golden):
     both_empty = 0
     for pair in string_pairs(golden):
         prediction, golds = pair["prediction"], pair["golds"]
@@ -40,7 +40,7 @@ def test_string_pairs(golden: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["v20_s128_k5x5", "v20_s128_k2x3", "v20_s384_k5x5", "edge_s128_k5x5"])
-def test_version_2_equals_the_official_script(golden: Path, setting: str) -> None:
+def test_version_2_equals_the_official_script(golden, setting):
     gold = gold_of(golden / "squad" / ("edge_cases.json" if "edge" in setting else "v20_dev60.json"))
     compared = 0
     for results in json.loads((golden / "squad" / f"pred_v2_{setting}.json").read_text()).values():
@@ -57,7 +57,7 @@ def test_version_2_equals_the_official_script(golden: Path, setting: str) -> Non
     assert compared > 70
 
 
-def test_version_2_comparison_notices_a_changed_rule(golden: Path) -> None:
+def test_version_2_comparison_notices_a_changed_rule(golden):
     results = json.loads((golden / "squad" / "pred_v2_v20_s128_k5x5.json").read_text())["n20_l30"]
     gold, predictions = gold_of(golden / "squad" / "v20_dev60.json"), results["predictions_no_threshold"]
     official = results["official_no_threshold"]["with_na_file"]
@@ -71,7 +71,7 @@ def test_version_2_comparison_notices_a_changed_rule(golden: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["v11_s384", "v11_s128", "v11_s128_ties", "edge_s128"])
-def test_version_1_equals_the_official_script(golden: Path, setting: str) -> None:
+def test_version_1_equals_the_official_script(golden, setting):
     gold = gold_of(golden / "squad" / ("edge_cases.json" if "edge" in setting else "v11_dev60.json"))
     for results in json.loads((golden / "squad" / f"pred_v1_{setting}.json").read_text()).values():
         answerable_gold = [pair for pair in gold if pair[1]]
@@ -82,14 +82,14 @@ def test_version_1_equals_the_official_script(golden: Path, setting: str) -> Non
         assert squad_scores(right, answerable_gold, "1.1") != pytest.approx(results["eval_v1"], abs=1e-9)
 
 
-def test_missing_predictions_count_as_wrong() -> None:
+def test_missing_predictions_count_as_wrong():
     gold: Gold = [("a", ["Ulm"]), ("b", []), ("c", ["in Bern"])]
     scores = squad_scores({"a": "ulm.", "x": "not asked"}, gold, "2.0")
     assert (scores["exact"], scores["total"], scores["NoAns_exact"]) == (100 / 3, 3, 0.0)
     assert squad_scores({"c": "Bern"}, gold[2:], "1.1") == pytest.approx({"exact_match": 0.0, "f1": 200 / 3})
 
 
-def test_what_cannot_be_scored_is_said() -> None:
+def test_what_cannot_be_scored_is_said():
     for slug, call in {
         "bad-row": lambda: squad_scores({}, [("a", [])], "1.1"),
         "missing-file": lambda: squad_scores({"a": ""}, [("a", [])], "2.0", {"b": 1.0}),

@@ -3,9 +3,7 @@
 import json
 import unicodedata
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +61,7 @@ WORDS = st.lists(
 @given(words=WORDS, spaces=st.booleans())
 @example(words=["a", "\u200b", "b"], spaces=True)
 @example(words=["\ufffd"], spaces=False)
-def test_every_word_has_one_place_or_follows(tokenizer: AlbertTokenizer, words: list[str], spaces: bool) -> None:
+def test_every_word_has_one_place_or_follows(tokenizer, words, spaces):
     if not spaces:
         words = list("".join(words))
     text = (" " if spaces else "").join(words)
@@ -95,7 +93,7 @@ def visible(character: str) -> bool:
     return unicodedata.category(character) not in ("Zs", "Zl", "Zp", "Cc", "Cf")
 
 
-def test_words_without_a_piece_of_their_own() -> None:
+def test_words_without_a_piece_of_their_own():
     # 한국 은 one piece each; a space within an entity and one after it; a zero-width space that the piece after it covers
     words = list("한국 은행\u200b총 재")
     tagged = find_tagged_words(words, False, [(0, 2), (2, 5), (5, 7), (7, 9)])
@@ -111,7 +109,7 @@ def test_words_without_a_piece_of_their_own() -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 3000), st.integers(1, 60))
-def test_windows_tag_every_piece_once_with_the_most_context(num_pieces: int, size: int) -> None:
+def test_windows_tag_every_piece_once_with_the_most_context(num_pieces, size):
     starts, window_of = sentence_windows(num_pieces, size)
     pieces = np.arange(num_pieces)
     num_before, num_after = pieces - starts[window_of], starts[window_of] + size - 1 - pieces
@@ -131,7 +129,7 @@ def test_windows_tag_every_piece_once_with_the_most_context(num_pieces: int, siz
         st.sampled_from(["Paris", "of", "2,000", "extraordinarily", "😀", "\u200b"]), min_size=1, max_size=80
     )
 )
-def test_windows_of_sentences_tag_every_word_once(tokenizer: AlbertTokenizer, words: list[str]) -> None:
+def test_windows_of_sentences_tag_every_word_once(tokenizer, words):
     task = tagging_task("ner", labels=TAGS, length=12)
     sentence = TaggedExample("0", tuple(words), ("B-X",) * len(words))
     features = task.features([sentence, sentence], tokenizer, labelled=True)
@@ -150,7 +148,7 @@ def test_windows_of_sentences_tag_every_word_once(tokenizer: AlbertTokenizer, wo
     assert [ids[0, word] for word in expected] == unsplit.input_ids[tagged].tolist()
 
 
-def test_features_by_hand(tokenizer: AlbertTokenizer) -> None:
+def test_features_by_hand(tokenizer):
     task = tagging_task("ner", labels=TAGS)
     words = ("In", "2,000", "Washingtonians", "\ufeff", "danced")
     features = task.features([TaggedExample("0", words, ("O", "B-X", "B-Y", "I-Y", "O"))], tokenizer, labelled=True)
@@ -164,7 +162,7 @@ def test_features_by_hand(tokenizer: AlbertTokenizer) -> None:
 # --- the model --------------------------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_transformers(tokenizer: AlbertTokenizer, tiny_model: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_loss_is_transformers(tokenizer, tiny_model, tmp_path):
     from transformers import AlbertForTokenClassification as Theirs
 
     task = tagging_task("ner", labels=TAGS, length=32)
@@ -198,9 +196,7 @@ def test_the_loss_is_transformers(tokenizer: AlbertTokenizer, tiny_model: Callab
     assert abs(theirs(input_ids=ids, attention_mask=mask, labels=labels).loss.item() - ours.mean().item()) > 1e-3
 
 
-def test_predictions_do_not_depend_on_batches_and_give_every_word_a_tag(
-    tokenizer: AlbertTokenizer, tiny_model: Callable[..., Any]
-) -> None:
+def test_predictions_do_not_depend_on_batches_and_give_every_word_a_tag(tokenizer, tiny_model):
     task = tagging_task("ner", labels=TAGS, length=16)
     examples = [
         TaggedExample("0", ("\u200b",)),
@@ -222,7 +218,7 @@ def test_predictions_do_not_depend_on_batches_and_give_every_word_a_tag(
     np.testing.assert_allclose(outputs[-1][1], chances.max(-1).values.detach().numpy(), atol=1e-5)
 
 
-def test_entities_of_predictions(tokenizer: AlbertTokenizer) -> None:
+def test_entities_of_predictions(tokenizer):
     task = tagging_task("ner", labels=TAGS)
     examples = [TaggedExample("7", ("I", "saw", "New", "York", "twice"))]
     features = task.features(examples, tokenizer, labelled=False)
@@ -252,7 +248,7 @@ def tagged_characters(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
 
 @settings(deadline=None)
 @given(st.lists(tagged_characters(), min_size=1, max_size=5))
-def test_klue_scores_are_the_benchmarks(sentences: list[tuple[str, list[str], list[str]]]) -> None:
+def test_klue_scores_are_the_benchmarks(sentences):
     examples = [TaggedExample("", tuple(text), tuple(gold), False) for text, gold, _ in sentences]
     ours = klue_scores(examples, [predicted for _, _, predicted in sentences])
     # The baseline puts all sentences in one list, `O` of [CLS] and [SEP] between them.
@@ -273,7 +269,7 @@ def test_klue_scores_are_the_benchmarks(sentences: list[tuple[str, list[str], li
     assert ours["character_macro_f1"] == pytest.approx(character)
 
 
-def test_klue_scores_notice_spaces_and_loose_tags() -> None:
+def test_klue_scores_notice_spaces_and_loose_tags():
     examples = [TaggedExample("", tuple("가 나"), ("B-PS", "I-PS", "I-PS"), False)]
     assert klue_scores(examples, [["B-PS", "O", "I-PS"]])["entity_macro_f1"] == 1.0  # the space does not count
     assert (
@@ -283,7 +279,7 @@ def test_klue_scores_notice_spaces_and_loose_tags() -> None:
     assert np.isnan(klue_scores([TaggedExample("", ("가",), ("O",), False)], [["O"]])["entity_macro_f1"])
 
 
-def test_scores_details_and_collapse() -> None:
+def test_scores_details_and_collapse():
     task = tagging_task("ner", labels=TAGS)
     examples = [TaggedExample(str(n), ("a", "b", "c"), ("B-X", "I-X", "O")) for n in range(4)]
     right = {"tags": ["B-X", "I-X", "O"], "entities": [{}]}
@@ -297,7 +293,7 @@ def test_scores_details_and_collapse() -> None:
     assert task.collapsed(examples, [nothing] * 4) == "every word of 4 sentences is tagged `O`"
 
 
-def test_written_predictions_are_read_again(tmp_path: Path) -> None:
+def test_written_predictions_are_read_again(tmp_path):
     task = tagging_task("klue-ner", labels=TAGS)
     records = [
         {"id": "0", "words": list("가 나"), "tags": ["B-X", "I-X", "I-X"], "entities": []},
@@ -310,7 +306,7 @@ def test_written_predictions_are_read_again(tmp_path: Path) -> None:
     assert [json.loads(line) for line in paths[0].read_text(encoding="utf-8").splitlines()] == records
 
 
-def test_a_perfect_model_on_real_data(data: Path, tokenizer: AlbertTokenizer, korean: AlbertTokenizer) -> None:
+def test_a_perfect_model_on_real_data(data, tokenizer, korean):
     """No word of WNUT shares a token; of KLUE's characters a model with this vocabulary cannot tag 4 % of the entities."""
     wnut, klue = ("wnut17", "ner/wnut17", tokenizer, 0.0, 1.0), ("klue-ner", "korean/klue", korean, 0.3965, 0.9535)
     for name, folder, of_language, shares, f1 in (wnut, klue):
@@ -330,7 +326,7 @@ def test_a_perfect_model_on_real_data(data: Path, tokenizer: AlbertTokenizer, ko
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-def test_labels_of_the_training_data() -> None:
+def test_labels_of_the_training_data():
     task = tagging_task("ner").fitted([TaggedExample("0", ("a",) * 4, ("I-y", "O", "B-y", "B-creative-work"))])
     assert task.labels == (
         "O",
@@ -346,7 +342,7 @@ def test_labels_of_the_training_data() -> None:
         task.fitted([TaggedExample("0", ("a",), ("O",))])
 
 
-def test_what_features_refuse(tokenizer: AlbertTokenizer) -> None:
+def test_what_features_refuse(tokenizer):
     task = tagging_task("ner", labels=TAGS)
     with pytest.raises(DataError, match=r"\[bad-label\].*1 label that the model was not trained with: `B-Z` \(1\)"):
         task.features([TaggedExample("3", ("a",), ("B-Z",))], tokenizer, labelled=True)
@@ -360,7 +356,7 @@ def test_what_features_refuse(tokenizer: AlbertTokenizer) -> None:
         task.with_changes(length=2).features([], tokenizer, labelled=True)
 
 
-def test_files(tmp_path: Path, data: Path) -> None:
+def test_files(tmp_path, data):
     assert set(tagging_task("wnut17").files(data / "ner/wnut17")) == {"train", "dev", "test"}
     assert set(tagging_task("klue-ner").files(data / "korean/klue")) == {"dev"}
     with pytest.raises(DataError, match="no file of ner; it holds nothing"):

@@ -29,7 +29,7 @@ def read_text(
     return list(read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows)), bad_rows
 
 
-def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path: Path) -> None:
+def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path):
     record = {"tokens": ["Ann", "went", "home"], "tags": ["B-PER", "O", "O"], "fine_tags": ["B-woman", "O", "B-place"],
               "note": "checked by two people twice", "source": "web", "numbers": [1, 0, 2]}  # fmt: skip
     file = tmp_path / "train.jsonl"
@@ -53,7 +53,7 @@ def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path: Path
         ("emerging.test.annotated", 1287, 23394, 1079),
     ],
 )
-def test_wnut(data: Path, name: str, sentences: int, words: int, entities: int) -> None:
+def test_wnut(data, name, sentences, words, entities):
     bad_rows = BadRows()
     examples = list(read_tagged(data / "ner/wnut17" / name, TagFileLayout(), labelled=True, bad_rows=bad_rows))
     assert len(examples) == sentences
@@ -72,7 +72,7 @@ def annotated(sentence: str) -> tuple[str, list[tuple[str, int, int]]]:
     return text + sentence[position:], entities
 
 
-def test_klue_agrees_with_its_own_comments(data: Path) -> None:
+def test_klue_agrees_with_its_own_comments(data):
     file = data / "korean/klue/klue-ner-v1.1_dev.tsv"
     examples = list(read_tagged(file, TagFileLayout(characters=True), labelled=True, bad_rows=BadRows()))
     comments = re.findall(r"^## (klue-ner\S+)\t(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
@@ -98,7 +98,7 @@ def sentences(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int]]]:
 
 @settings(deadline=None)
 @given(sentences(), st.sampled_from(SCHEMES))
-def test_schemes_are_seqevals(sentence: tuple[int, list[tuple[str, int, int]]], scheme: str) -> None:
+def test_schemes_are_seqevals(sentence, scheme):
     num_words, entities = sentence
     tags = write_tags(entities, num_words, scheme)
     theirs = Entities([tags], {"IOB1": IOB1, "IOB2": IOB2, "BIOES": IOBES}[scheme]).entities[0]
@@ -108,9 +108,7 @@ def test_schemes_are_seqevals(sentence: tuple[int, list[tuple[str, int, int]]], 
 
 @settings(deadline=None)
 @given(st.lists(sentences(), min_size=1, max_size=6), st.sampled_from([*SCHEMES, "BILOU"]))
-def test_every_scheme_is_read_as_iob2(
-    tmp_path_factory: pytest.TempPathFactory, contents: list[tuple[int, list[tuple[str, int, int]]]], scheme: str
-) -> None:
+def test_every_scheme_is_read_as_iob2(tmp_path_factory, contents, scheme):
     rows = [write_tags(entities, n, "BIOES" if scheme == "BILOU" else scheme) for n, entities in contents]
     if scheme == "BILOU":
         rows = [[tag.replace("E-", "L-").replace("S-", "U-") for tag in tags] for tags in rows]
@@ -125,7 +123,7 @@ def test_every_scheme_is_read_as_iob2(
     )
 
 
-def test_a_mixture_of_schemes_is_not_guessed(tmp_path: Path) -> None:
+def test_a_mixture_of_schemes_is_not_guessed(tmp_path):
     text = "a B-X\nb O\n\nc B-X\nd I-X\n\ne O\nf I-X\n\ng I-X\n"
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
@@ -140,7 +138,7 @@ def test_a_mixture_of_schemes_is_not_guessed(tmp_path: Path) -> None:
 # --- layouts ----------------------------------------------------------------------------------------------------------
 
 
-def test_columns_separators_and_comments(tmp_path: Path) -> None:
+def test_columns_separators_and_comments(tmp_path):
     text = (
         "\ufeff-DOCSTART- -X- -X- O\r\n\r\nEU NNP B-NP B-ORG\r\n  rejects VBZ B-VP O\r\n \r\n"
         "# a comment\r\n# NN B-NP O\r\n-DOCSTART- -X- O O\r\nPeter\tNNP\tB-NP\tB-PER\r\n"
@@ -156,16 +154,16 @@ def test_columns_separators_and_comments(tmp_path: Path) -> None:
     assert examples[0].text == "EU rejects"
 
 
-def test_compressed(tmp_path: Path) -> None:
+def test_compressed(tmp_path):
     assert len(read_text(tmp_path / "a.conll.gz", gzip.compress(b"a O\n\nb B-X\n"))[0]) == 2
 
 
-def test_odd_characters_are_no_line_ends(tmp_path: Path) -> None:
+def test_odd_characters_are_no_line_ends(tmp_path):
     examples, _ = read_text(tmp_path / "a.conll", "a\u2028b\u0085\tO\nc\u00a0d O\n")
     assert examples[0].words == ("a\u2028b\u0085", "c\u00a0d")
 
 
-def test_klue_characters(tmp_path: Path) -> None:
+def test_klue_characters(tmp_path):
     text = "## 주석 : ##\n## klue-0\t<박:PS> 씨#\n박\tB-PS\n \tO\n씨\tO\n#\tO\n\n## klue-1\t가\n가\tO\n\t\n나\tO\n"
     examples, bad_rows = read_text(tmp_path / "a.tsv", text, TagFileLayout(characters=True))
     assert [(example.id, example.text) for example in examples] == [("klue-0", "박 씨#"), ("klue-1", "가"), ("2", "나")]
@@ -174,7 +172,7 @@ def test_klue_characters(tmp_path: Path) -> None:
     assert [example.text for example in unlabelled] == ["박 씨", "가"]
 
 
-def test_jsonl(tmp_path: Path) -> None:
+def test_jsonl(tmp_path):
     good = [{"id": "x", "tokens": ["New York", "!"], "tags": ["S-LOC", "O"]}, {"tokens": ["a"], "tags": ["O"]}]
     text = "\n" + "\n".join(map(json.dumps, good)) + "\n"
     examples, bad_rows = read_text(tmp_path / "a.jsonl", text)
@@ -202,7 +200,7 @@ def test_jsonl(tmp_path: Path) -> None:
         ("caf\udce9 O", "bytes that are not UTF-8"),
     ],
 )
-def test_a_bad_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason: str) -> None:
+def test_a_bad_line_takes_its_sentence_with_it(tmp_path, line, reason):
     text = f"good O\n\nbefore O\n{line}\nafter X\n\nlast O\n".encode("utf-8", "surrogateescape")
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert [(example.id, example.words) for example in examples] == [("0", ("good",)), ("2", ("last",))]
@@ -226,14 +224,14 @@ def test_a_bad_line_takes_its_sentence_with_it(tmp_path: Path, line: str, reason
         ('{"tokens": ["\\ud800"], "tags": ["O"]}', "bytes that are not UTF-8"),
     ],
 )
-def test_bad_records(tmp_path: Path, line: str, reason: str) -> None:
+def test_bad_records(tmp_path, line, reason):
     examples, bad_rows = read_text(tmp_path / "a.jsonl", f'{{"tokens": ["a"], "tags": ["O"]}}\n{line}\n')
     assert len(examples) == 1
     assert bad_rows.rows[0].line == 2
     assert bad_rows.rows[0].reason.startswith(reason)
 
 
-def test_columns_that_are_not_there(tmp_path: Path) -> None:
+def test_columns_that_are_not_there(tmp_path):
     _, bad_rows = read_text(tmp_path / "a.conll", "a\nb\n")
     assert bad_rows.rows[0].reason == "one column alone, so there is no tag"
     _, bad_rows = read_text(tmp_path / "a.conll", "a O\n", TagFileLayout(tag_column=3))
@@ -243,11 +241,11 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n\n \t\n", "-DOCSTART- O\n"])
-def test_nothing_in_it(tmp_path: Path, text: str) -> None:
+def test_nothing_in_it(tmp_path, text):
     assert read_text(tmp_path / "a.conll", text)[0] == []
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_no_file(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         list(read_tagged(tmp_path / "a.conll", TagFileLayout(), labelled=True, bad_rows=BadRows()))
 
@@ -256,7 +254,7 @@ def test_no_file(tmp_path: Path) -> None:
     "text",
     ["Bob \tB-PER \nran\tO \n", '{"tokens": ["Bob ", "ran"], "tags": ["B-PER ", "O "]}\n', "Bob B-PER \nran O \n"],
 )
-def test_blanks_after_words_and_tags_belong_to_neither(tmp_path: Path, text: str) -> None:
+def test_blanks_after_words_and_tags_belong_to_neither(tmp_path, text):
     file = tmp_path / "train.txt"
     (example,), bad_rows = read_text(file, text)
     assert not bad_rows.rows
@@ -278,7 +276,7 @@ COUNTED = {  # file, sentences
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_a_column_that_counts_the_words_is_no_word(tmp_path: Path, name: str) -> None:
+def test_a_column_that_counts_the_words_is_no_word(tmp_path, name):
     text, sentences = COUNTED[name]
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert ([list(example.words) for example in examples], bad_rows.rows) == (sentences, [])
@@ -289,7 +287,7 @@ def test_a_column_that_counts_the_words_is_no_word(tmp_path: Path, name: str) ->
     assert [list(example.words) for example in unlabelled] == sentences
 
 
-def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path: Path) -> None:
+def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path):
     examples, bad_rows = read_text(tmp_path / "a.conll", "1 a O\n2 b O\n\nEU NN O\n\n1 c O\n2 d O\n")
     assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
     assert [(row.line, row.reason) for row in bad_rows.rows] == [
@@ -302,7 +300,7 @@ def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path: Path) ->
     [f"{'9' * 5000} O\n", "1 O\n2 O\n3 O\n", "1 CD O\n2 CD O\n\nEU NN O\nis VB O\n\nhe PR O\nran VB O\n"],
     ids=["a long one", "alone", "in a sentence"],
 )
-def test_numbers_may_be_words(tmp_path: Path, text: str) -> None:
+def test_numbers_may_be_words(tmp_path, text):
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert [word for example in examples for word in example.words] == [
         line.split()[0] for line in text.split("\n") if line
@@ -319,7 +317,7 @@ def test_numbers_may_be_words(tmp_path: Path, text: str) -> None:
         ("# 12\nEU B-ORG\nis O\n\n# 13\n# O\n", [["EU", "is"], ["#"]]),  # has tags, though they are not asked for
     ],
 )
-def test_comments_of_unlabelled_files(tmp_path: Path, text: str, sentences: list[list[str]]) -> None:
+def test_comments_of_unlabelled_files(tmp_path, text, sentences):
     examples, bad_rows = read_text(tmp_path / "a.conll", text, labelled=False)
     assert ([list(example.words) for example in examples], bad_rows.rows) == (sentences, [])
     assert any("1 line such as `# …` read as the word `#`" in note for note in bad_rows.notes) is ("# NN\nis" in text)
@@ -333,12 +331,12 @@ def test_comments_of_unlabelled_files(tmp_path: Path, text: str, sentences: list
         ("a B-X\rb O\nc O\n", "carriage returns within the line"),
     ],
 )
-def test_a_line_that_only_looks_like_a_comment_or_a_file_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_line_that_only_looks_like_a_comment_or_a_file_is_refused(tmp_path, text, reason):
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
     assert (examples, [row.reason.startswith(reason) for row in bad_rows.rows]) == ([], [True])
 
 
-def test_bmes(tmp_path: Path) -> None:
+def test_bmes(tmp_path):
     """As ResumeNER and MSRA-NER have them; the entities are those of the same tags in BIOES, by seqeval."""
     tags = ["B-PER", "M-PER", "M-PER", "E-PER", "O", "S-LOC", "B-LOC", "E-LOC"]
     (example,), bad_rows = read_text(tmp_path / "a.conll", "".join(f"字 {tag}\n" for tag in tags))
@@ -347,7 +345,7 @@ def test_bmes(tmp_path: Path) -> None:
     assert (spans(example.tags)[0], bad_rows.rows) == (("PER", 0, 3), [])
 
 
-def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path: Path) -> None:
+def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path):
     """The hub's sets have `tokens` and `ner_tags`, often beside the tags of other tasks."""
     record = {"tokens": ["Ann", "ran"], "words": ["x", "y"], "pos_tags": ["NNP", "VBD"], "ner_tags": ["B-PER", "O"]}
     file = tmp_path / "train.jsonl"
@@ -368,7 +366,7 @@ def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path: Path) -
         find_task("ner", Columns(label="ner_tags", pair="x"))
 
 
-def test_a_second_column_of_tags_is_reported(tmp_path: Path) -> None:
+def test_a_second_column_of_tags_is_reported(tmp_path):
     """GermEval has nested entities in its last column; the chunks of CoNLL-2003 are tags of another kind."""
     nested = "1\tder\tO\tO\n2\tVerein\tB-ORG\tO\n3\tBerlin\tI-ORG\tB-LOC\n\n1\tBonn\tB-LOC\tO\n"
     examples, bad_rows = read_text(tmp_path / "a.tsv", nested)

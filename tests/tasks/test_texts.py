@@ -26,7 +26,7 @@ from albertkit.tasks.texts import (
     text_features,
 )
 
-from .conftest import read_examples
+from .conftest import read_examples, write_records
 
 
 class Words(WordTokenizer):
@@ -274,7 +274,7 @@ def test_labels_of_official_tasks_are_checked_and_mapped(tmp_path):
 def test_the_hub_numbers_mnli_in_its_own_order(tmp_path):
     path = tmp_path / "train.jsonl"
     rows = [{"premise": "p", "hypothesis": "h", "label": label, "idx": 10 + label} for label in (0, 1, 2, -1)]
-    path.write_text("\n".join(map(json.dumps, rows)))
+    write_records(path, rows)
     examples, bad_rows = read_file(official_task("mnli"), path, on_error="skip")
     assert [example.label for example in examples] == ["entailment", "neutral", "contradiction"]
     assert [example.id for example in examples] == ["10", "11", "12"]
@@ -317,13 +317,13 @@ def test_multi_hot_labels_without_names_are_refused(tmp_path, label):
     """`[0, 1]` and `[1]` may be numbers of classes; these cannot, whatever other rows hold, and even where rows are skipped."""
     path = tmp_path / "a.jsonl"
     rows = [{"text": "s", "label": [1]}, {"text": "t", "label": [0, 1]}, {"text": "u", "label": label}]
-    path.write_text("\n".join(map(json.dumps, rows)))
+    write_records(path, rows)
     with pytest.raises(AlbertKitError) as caught:
         read_file(task_of("multilabel"), path, on_error="skip")
     assert caught.value.slug == "bad-label"
     assert "line 3: `label` is" in caught.value.message
     assert "--label-column toxic,insult" in caught.value.hint
-    path.write_text("\n".join(map(json.dumps, rows[:2])))
+    write_records(path, rows[:2])
     assert [example.label for example in read_file(task_of("multilabel"), path)] == [("1",), ("0", "1")]
 
 
@@ -590,7 +590,7 @@ def test_kornli_of_the_hub(tmp_path):
     rows = [
         {"premise": "a", "hypothesis": "b", "label": number} for number in range(3)
     ]  # in the order of its ClassLabel
-    path.write_text("\n".join(map(json.dumps, rows)))
+    write_records(path, rows)
     labels = [example.label for example in read_file(official_task("kornli"), path)]
     assert labels == ["entailment", "neutral", "contradiction"]
 

@@ -35,7 +35,12 @@ def read_caption_table(path: Path, bad_rows: BadRows) -> dict[str, list[dict[str
 
     MSVD's authors publish no splits. Those of the literature are taken where its `youtube_mapping.txt` lies beside the file.
     """
-    splits = _msvd_splits(path.with_name(_MAPPING))
+    mapping = path.with_name(_MAPPING)
+    text = mapping.read_text(encoding="utf-8", errors="replace") if mapping.is_file() else ""
+    splits = {}
+    for clip, number in re.findall(r"^(\S+) vid(\d{1,4})\s*$", text, re.MULTILINE):
+        # up to vid1200, up to vid1300, and the rest: Venugopalan et al. 2015
+        splits[clip] = ("train", "dev", "test")[bisect_left((1200, 1300), int(number))]
     rows_by_split: dict[str, list[dict[str, str]]] = defaultdict(list)
     for line, clip, caption in _rows(path, bad_rows):
         if not caption.strip():
@@ -51,7 +56,14 @@ def _rows(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str, str]]:
     """Yield line, clip and caption."""
     with Table(check_regular_file(path, "annotations"), bad_rows=bad_rows, lines_unless=[("line",)]) as table:
         if table.is_lines:
-            yield from _msvd_lines(table)
+            recognised = False  # MSVD's text, `CLIP CAPTION`; none if the first line after the comments is another one
+            for row in table.rows():
+                clip, _, caption = row.values["line"].strip().partition(" ")
+                if clip and not clip.startswith("#"):
+                    recognised = recognised or bool(_CLIP.fullmatch(clip))
+                    if not recognised:
+                        return
+                    yield row.line, clip, caption
         elif {*_JSFUSION} <= {*table.columns}:
             for row in table.rows(_JSFUSION):
                 yield row.line, row.values["video_id"], row.values["sentence"]
@@ -62,28 +74,6 @@ def _rows(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str, str]]:
                     yield row.line, f"{video}_{start}_{end}", caption
                 else:
                     bad_rows.note("MSVD's descriptions that are not English are not used")
-
-
-def _msvd_lines(table: Table) -> Iterator[tuple[int, str, str]]:
-    """Yield the lines of MSVD's text, `CLIP CAPTION`; none if the first after the comments is another one."""
-    recognised = False
-    for row in table.rows():
-        clip, _, caption = row.values["line"].strip().partition(" ")
-        if clip and not clip.startswith("#"):
-            recognised = recognised or bool(_CLIP.fullmatch(clip))
-            if not recognised:
-                return
-            yield row.line, clip, caption
-
-
-def _msvd_splits(mapping: Path) -> dict[str, str]:
-    """Return the split of each clip: up to vid1200, up to vid1300, and the rest. Source: Venugopalan et al. 2015."""
-    if not mapping.is_file():
-        return {}
-    numbered_clips = re.findall(
-        r"^(\S+) vid(\d{1,4})\s*$", mapping.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
-    )
-    return {clip: ("train", "dev", "test")[bisect_left((1200, 1300), int(number))] for clip, number in numbered_clips}
 
 
 LAYOUTS = "MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC"
@@ -128,7 +118,11 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
         fact = f"`{path}` is not captions of {LAYOUTS}"
         hint = "write a manifest instead: one JSON object a line with video and captions"
         raise DataError("missing-file", fact, hint)
-    files = _index_videos(path.parent)
+    files: dict[str, list[Path]] = defaultdict(list)  # with and without ending
+    for file in sorted(path.parent.rglob("*")):
+        if file.suffix.lower() in VIDEO_ENDINGS:
+            for name in {_normalize_name(file.stem), _normalize_name(file.name)}:
+                files[name].append(file)
     splits: dict[str, list[Clip]] = defaultdict(list)
     clip_counts: Counter[str] = Counter()
     clips: dict[str, tuple[str, int]] = {}  # of each key the split, and the clip's index in it
@@ -189,35 +183,19 @@ def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 def _locate_clip(record: ClipRecord, folder: Path, files: dict[str, list[Path]]) -> Clip:
     for reference in record.sources:
-        source = _find_video(folder, reference, files)
+        source = find_file_above(folder, [reference.name]) if Path(reference.name).suffix else None
+        if source is None:
+            matching_files = files.get(_normalize_name(reference.name), [])
+            if len(matching_files) > 1:
+                names = " and ".join(f"`{file}`" for file in matching_files)
+                raise ValueError(f"below `{folder}` one video should be called `{reference.name}`, there is {names}")
+            source = next(iter(matching_files), None)
         if source is not None:
             start, end = parse_span(reference.start, reference.end)
             captions = tuple(record.captions)
             return Clip(key=validate_key(record.key), source=source, start=start, end=end, captions=captions)
     names = " or ".join(f"`{reference.name}`" for reference in record.sources)
     raise ValueError(f"no video {names} below `{folder}`")
-
-
-def _index_videos(folder: Path) -> dict[str, list[Path]]:
-    """Index the videos below a folder by their name, with and without ending."""
-    files: dict[str, list[Path]] = defaultdict(list)
-    for file in sorted(folder.rglob("*")):
-        if file.suffix.lower() in VIDEO_ENDINGS:
-            for name in {_normalize_name(file.stem), _normalize_name(file.name)}:
-                files[name].append(file)
-    return files
-
-
-def _find_video(folder: Path, reference: VideoReference, files: dict[str, list[Path]]) -> Path | None:
-    if Path(reference.name).suffix:
-        file = find_file_above(folder, [reference.name])
-        if file is not None:
-            return file
-    matching_files = files.get(_normalize_name(reference.name), [])
-    if len(matching_files) > 1:
-        names = " and ".join(f"`{file}`" for file in matching_files)
-        raise ValueError(f"below `{folder}` one video should be called `{reference.name}`, there is {names}")
-    return matching_files[0] if matching_files else None
 
 
 def _normalize_name(name: str) -> str:
@@ -319,10 +297,10 @@ def _read_vatex(rows: list[Any], report: Report, note: Callable[[str], None]) ->
 
 def _clip_or_video(key: str) -> tuple[VideoReference, ...]:
     """Return the clip's own file, and the whole video that its name tells."""
-    span = _SPAN.fullmatch(key)
-    return (
-        (VideoReference(key), VideoReference(span[1], int(span[2]), int(span[3]))) if span else (VideoReference(key),)
-    )
+    references = [VideoReference(key)]
+    if span := _SPAN.fullmatch(key):
+        references.append(VideoReference(span[1], int(span[2]), int(span[3])))
+    return tuple(references)
 
 
 def _read_msvd(split: str, rows: list[Any], report: Report) -> Iterator[ClipRecord]:

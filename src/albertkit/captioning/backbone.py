@@ -269,8 +269,16 @@ def read_preprocessing(folder: Path, published: PixelValues) -> tuple[PixelValue
 
     How a frame comes to its size is not read: the decoder scales the shorter side to S and cuts out the middle.
     """
-    file, processor = _read_processor_config(folder)
+    file = folder
+    processor: Mapping[str, Any] = {}
+    for name in ("video_preprocessor_config.json", "preprocessor_config.json", "processor_config.json"):
+        if (folder / name).exists():
+            file = folder / name
+            processor = read_json(file)
+            break
     try:
+        if file.name == "processor_config.json":  # where it is a part
+            processor = processor.get("video_processor") or processor.get("image_processor") or {}
         return _parse_processor(processor, published)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -295,29 +303,15 @@ def _parse_processor(processor: Mapping[str, Any], published: PixelValues) -> tu
     cut = processor.get("crop_size") if processor.get("do_center_crop", "crop_size" in processor) else None
     if min(values.std) <= 0:
         raise ValueError(f"image_std is {list(values.std)}")
-    return values, _frame_size(cut if cut is not None else processor.get("size"))
-
-
-def _read_processor_config(folder: Path) -> tuple[Path, Mapping[str, Any]]:
-    """Return the settings: a file of their own, or a part of a processor's."""
-    for name in ("video_preprocessor_config.json", "preprocessor_config.json"):
-        if (file := folder / name).exists():
-            return file, read_json(file)
-    if (file := folder / "processor_config.json").exists():
-        parts = read_json(file)
-        return file, parts.get("video_processor") or parts.get("image_processor") or {}
-    return folder, {}
+    size = processor.get("size") if cut is None else cut
+    if isinstance(size, Mapping):
+        sides = {size[name] for name in ("height", "width", "shortest_edge") if size.get(name)}
+        if len(sides) > 1:
+            raise ValueError(f"frames of {dict(size)} are not square")
+        size = next(iter(sides), None)
+    return values, None if size is None else int(size)
 
 
 def _channel_values(value: Any) -> tuple[float, float, float]:
     red, green, blue = (value, value, value) if isinstance(value, int | float) else value
     return float(red), float(green), float(blue)
-
-
-def _frame_size(size: Any) -> int | None:
-    if isinstance(size, Mapping):
-        sides = {size[name] for name in ("height", "width", "shortest_edge") if size.get(name)}
-        if len(sides) > 1:
-            raise ValueError(f"frames of {dict(size)} are not square")
-        size = sides.pop() if sides else None
-    return size if size is None else int(size)

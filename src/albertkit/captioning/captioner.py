@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -30,17 +30,6 @@ from albertkit.training.processes import join_world
 BACKBONE_WEIGHTS = "backbone.safetensors"
 
 
-class CaptionerParts(NamedTuple):
-    """Parts of a captioner; the fields are the arguments of `VideoCaptioner`."""
-
-    model: AlbertForImageCaptioning
-    tokenizer: AlbertTokenizer
-    backbone: Backbone | None
-    sampling: FrameSampling | None
-    grid: Grid | None
-    generation: GenerationSettings
-
-
 @dataclass
 class _SavedBackbone:
     """A backbone of `captioner.json`; without a fingerprint its weights lie in the folder."""
@@ -60,47 +49,6 @@ class _CaptionerFile:
     sampling: FrameSampling | None
     grid: Grid | None
     generation: GenerationSettings = field(default_factory=GenerationSettings)
-
-
-def save_captioner(folder: str | Path, parts: CaptionerParts) -> None:
-    """Write a captioner; see `VideoCaptioner.save_pretrained`. `captioner.json` comes last."""
-    path, backbone = Path(folder), parts.backbone
-    parts.model.save_pretrained(path, parts.tokenizer)
-    saved = _CaptionerFile(1, None, parts.sampling, parts.grid, parts.generation)
-    if backbone is not None:
-        own_weights = backbone.saves_weights or any(p.requires_grad for p in backbone.parameters())
-        if own_weights:
-            tensors = {name: t.detach().cpu().contiguous() for name, t in backbone.state_dict().items()}
-            write_tensors(path / BACKBONE_WEIGHTS, tensors)
-        # Of a frozen one the weights stay where they are; that they are the same is checked when it is loaded.
-        fingerprint = None if own_weights else backbone.fingerprint()
-        saved.backbone = _SavedBackbone(backbone.name, backbone.settings(), fingerprint)
-        backbone_path = Path(backbone.name.partition(":")[2])
-        if fingerprint is not None and backbone_path.is_absolute():  # both may be moved together
-            saved.backbone.from_here = os.path.relpath(backbone_path, path.resolve())
-    values = asdict(saved) | {"generation": parts.generation.to_dict()}
-    if values["backbone"] and values["backbone"]["from_here"] is None:
-        del values["backbone"]["from_here"]
-    write_json(path / CAPTIONER_FILE, values)
-
-
-def load_captioner(folder: str | Path, backbone: str | None = None) -> CaptionerParts:
-    """Read a captioner; see `VideoCaptioner.from_pretrained`."""
-    path = local_folder(folder)
-    if not (path / CAPTIONER_FILE).exists():
-        raise CheckpointError(
-            "wrong-model",
-            f"there is no {CAPTIONER_FILE} in `{path}`",
-            "name a folder that `albertkit caption train` wrote",
-        )
-    saved = read_typed(path / CAPTIONER_FILE, _CaptionerFile, "captioner", "copy the folder again")
-    if backbone is not None and saved.backbone is None:
-        fact = f"the captioner in `{path}` has no backbone that --backbone could name the place of"
-        raise ConfigError("bad-value", fact, "leave --backbone out")
-    loaded_backbone = None if saved.backbone is None else _load_backbone(path, saved.backbone, backbone)
-    model = AlbertForImageCaptioning.from_pretrained(path, strict=True)
-    tokenizer = own_tokenizer(path, model.config)
-    return CaptionerParts(model, tokenizer, loaded_backbone, saved.sampling, saved.grid, saved.generation)
 
 
 def load_saved_backbone(folder: Path) -> Backbone | None:
@@ -212,12 +160,39 @@ class VideoCaptioner:
         Raises:
             CheckpointError: wrong-model, not-found, changed, and what loading a checkpoint and a backbone raises.
         """
-        return cls(*load_captioner(folder, backbone))
+        path = local_folder(folder)
+        if not (path / CAPTIONER_FILE).exists():
+            hint = "name a folder that `albertkit caption train` wrote"
+            raise CheckpointError("wrong-model", f"there is no {CAPTIONER_FILE} in `{path}`", hint)
+        saved = read_typed(path / CAPTIONER_FILE, _CaptionerFile, "captioner", "copy the folder again")
+        if backbone is not None and saved.backbone is None:
+            fact = f"the captioner in `{path}` has no backbone that --backbone could name the place of"
+            raise ConfigError("bad-value", fact, "leave --backbone out")
+        loaded_backbone = None if saved.backbone is None else _load_backbone(path, saved.backbone, backbone)
+        model = AlbertForImageCaptioning.from_pretrained(path, strict=True)
+        tokenizer = own_tokenizer(path, model.config)
+        return cls(model, tokenizer, loaded_backbone, saved.sampling, saved.grid, saved.generation)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model, tokenizer, how frames are sampled, and the weights of a backbone that was trained along."""
-        parts = CaptionerParts(self.model, self.tokenizer, self.backbone, self.sampling, self.grid, self.generation)
-        save_captioner(folder, parts)
+        path, backbone = Path(folder), self.backbone
+        self.model.save_pretrained(path, self.tokenizer)
+        saved = _CaptionerFile(1, None, self.sampling, self.grid)
+        if backbone is not None:
+            own_weights = backbone.saves_weights or any(p.requires_grad for p in backbone.parameters())
+            if own_weights:
+                tensors = {name: t.detach().cpu().contiguous() for name, t in backbone.state_dict().items()}
+                write_tensors(path / BACKBONE_WEIGHTS, tensors)
+            # Of a frozen one the weights stay where they are; that they are the same is checked when it is loaded.
+            fingerprint = None if own_weights else backbone.fingerprint()
+            saved.backbone = _SavedBackbone(backbone.name, backbone.settings(), fingerprint)
+            backbone_path = Path(backbone.name.partition(":")[2])
+            if fingerprint is not None and backbone_path.is_absolute():  # both may be moved together
+                saved.backbone.from_here = os.path.relpath(backbone_path, path.resolve())
+        values = asdict(saved) | {"generation": self.generation.to_dict()}
+        if values["backbone"] and values["backbone"]["from_here"] is None:
+            del values["backbone"]["from_here"]
+        write_json(path / CAPTIONER_FILE, values)  # last: a folder that has it is whole
 
     def to(self, device: str | torch.device) -> Self:
         """Move model and backbone to a device."""

@@ -180,11 +180,23 @@ def _parse_clip(record: Any, folder: Path) -> Clip:
 def write_clip_manifest(path: str | Path, clips: Iterable[Clip]) -> None:
     """Write clips as a manifest, whole or not at all."""
     target = Path(path)
-    clips = list(clips)
     keys = set[str]()
+    records = []
     for clip in clips:
         add_key(keys, clip)
-    write_lines(target, (_clip_record(clip, target.parent) for clip in clips))
+        kind = "video" if clip.row is None else "frames"
+        if clip.source.suffix.lower() in FEATURE_ENDINGS:
+            kind = "features"
+        values = {
+            kind: Path(os.path.relpath(clip.source, target.parent)).as_posix(),
+            "row": clip.row,
+            "key": clip.key,
+            "start": clip.start,
+            "end": clip.end,
+            "captions": list(clip.captions),
+        }
+        records.append({name: value for name, value in values.items() if value is not None})
+    write_lines(target, records)
 
 
 def add_key(keys: set[str], clip: Clip) -> None:
@@ -192,18 +204,3 @@ def add_key(keys: set[str], clip: Clip) -> None:
     if clip.key in keys:
         raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
     keys.add(clip.key)
-
-
-def _clip_record(clip: Clip, folder: Path) -> dict[str, Any]:
-    kind = "video" if clip.row is None else "frames"
-    if clip.source.suffix.lower() in FEATURE_ENDINGS:
-        kind = "features"
-    values = {
-        kind: Path(os.path.relpath(clip.source, folder)).as_posix(),
-        "row": clip.row,
-        "key": clip.key,
-        "start": clip.start,
-        "end": clip.end,
-        "captions": list(clip.captions),
-    }
-    return {name: value for name, value in values.items() if value is not None}

@@ -365,17 +365,18 @@ class VisualProjector(nn.Module):
             visual = layer_norm(visual.dtype, self.LayerNorm)(visual)
         hidden = linear(visual.dtype, self.projection)(visual)
         if self.grid is not None:
-            hidden = hidden + self._batch_position_embeddings(grid or self.grid, visual.shape[1]).to(hidden.dtype)
-        return self.dropout(hidden)
-
-    def _batch_position_embeddings(self, grid: Grid | Sequence[Grid], tokens: int) -> Tensor:
-        """Return [M, H], or [B, M, H] with zeros where a clip has fewer tokens than M."""
-        if isinstance(grid, Grid):
-            if grid.num_tokens != tokens:
+            tokens = visual.shape[1]
+            grid = grid or self.grid
+            if not isinstance(grid, Grid):  # zeros where a clip has fewer tokens than M
+                embeddings = {of_clip: self.position_embeddings(of_clip) for of_clip in dict.fromkeys(grid)}
+                rows = [F.pad(embeddings[of_clip], (0, 0, 0, tokens - of_clip.num_tokens)) for of_clip in grid]
+                positions = torch.stack(rows)
+            elif grid.num_tokens == tokens:
+                positions = self.position_embeddings(grid)
+            else:
                 raise ConfigError("bad-value", f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}")
-            return self.position_embeddings(grid)
-        embeddings = {of_clip: self.position_embeddings(of_clip) for of_clip in dict.fromkeys(grid)}
-        return torch.stack([F.pad(embeddings[of_clip], (0, 0, 0, tokens - of_clip.num_tokens)) for of_clip in grid])
+            hidden = hidden + positions.to(hidden.dtype)
+        return self.dropout(hidden)
 
     def position_embeddings(self, grid: Grid) -> Tensor:
         """Return what is added to the tokens of a grid, [M, H]. Times are interpolated to another number of frames."""

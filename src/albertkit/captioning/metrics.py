@@ -121,7 +121,11 @@ def bleu(counts: NgramCounts) -> tuple[np.ndarray, np.ndarray]:
     """Return BLEU of the corpus and of each item."""
     items = counts.num_items
     candidate_lengths = counts.lengths[:items]
-    reference_lengths = _closest_lengths(counts)
+    of_item = counts.item[items:]
+    lengths = counts.lengths[items:]
+    # the reference nearest in length to the candidate, of two equally near the shorter
+    order = np.lexsort((lengths, np.abs(lengths - candidate_lengths[of_item]), of_item))
+    reference_lengths = lengths[order[np.searchsorted(of_item[order], np.arange(items))]]
     right, guessed = [], []
     for size, rows in enumerate(counts.sizes, start=1):
         keys, of_candidate = counts.keys(rows), rows.caption < items
@@ -144,16 +148,6 @@ def _bleu_scores(
     precisions = np.cumprod((right + _TINY) / (guessed + _SMALL), axis=0) ** (1 / sizes)
     ratio = (length + _TINY) / (reference_length + _SMALL)
     return precisions * np.exp(np.minimum(1 - 1 / ratio, 0))
-
-
-def _closest_lengths(counts: NgramCounts) -> np.ndarray:
-    """Return the length of the reference nearest in length to the candidate, of two equally near the shorter, int64 [I]."""
-    items = counts.num_items
-    of_item = counts.item[counts.num_items :]
-    lengths = counts.lengths[counts.num_items :]
-    distance = np.abs(lengths - counts.lengths[of_item])
-    order = np.lexsort((lengths, distance, of_item))
-    return lengths[order[np.searchsorted(of_item[order], np.arange(items))]]
 
 
 _SIGMA = 6.0  # of the penalty on differing lengths, in words

@@ -86,7 +86,7 @@ class CaptionReport(Result):
         lines = []
         for clip in self.clips:
             lines += [clip.key, *(f"  {caption.score:8.3f}  {caption.text}" for caption in clip.captions)]
-            lines += [f"            {line}" for line in (*clip.notes, *([str(clip.sheet)] if clip.sheet else []))]
+            lines += [f"            {line}" for line in (*clip.notes, clip.sheet) if line]
         return [Paragraph("\n".join(lines), form="code")]
 
 

@@ -468,6 +468,7 @@ def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
                 raise DataError("bad-row", f"{count} clips of {split} have the key `{key}`", "give each its own key")
         for clip in clips:
             recipe.check(clip)
+    # No `Job`: items are a store by content that several calls share, and a job's folder ends with `publish`.
     with lock_folder(folder):
         report = _prepare_splits(options, splits, folder, recipe)
     return replace(report, seconds=round(time.perf_counter() - start_time, 3))

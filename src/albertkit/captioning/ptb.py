@@ -119,21 +119,19 @@ def tokenize_captions(captions: Sequence[str]) -> list[str]:
     text = "\n".join(_LINE_BREAKS.sub(" ", caption).replace("\xad", "") for caption in captions)
     tokenized, start = [], 0
     for line in text.split("\n"):
-        tokenized.append(" ".join(_tokenize_line(text, start, start + len(line))))
-        start += len(line) + 1
+        stop = start + len(line)
+        tokens: list[str] = []
+        if _OVER_BLANKS.search(text, start, stop):
+            tokens += _tokenize(text[start : stop + 64], stop - start)
+        else:
+            for word in line.split(" "):
+                end = start + len(word)
+                after = _AFTER.match(text, end) if word.endswith(".") else None
+                tokens += _tokenize(word + (after[0] if after else text[end : end + 1]), len(word))
+                start = end + 1
+        tokenized.append(" ".join(tokens))
+        start = stop + 1
     return tokenized[: len(captions)]
-
-
-def _tokenize_line(text: str, start: int, stop: int) -> list[str]:
-    if _OVER_BLANKS.search(text, start, stop):
-        return list(_tokenize(text[start : stop + 64], stop - start))
-    tokens: list[str] = []
-    for word in text[start:stop].split(" "):
-        end = start + len(word)
-        after = _AFTER.match(text, end) if word.endswith(".") else None
-        tokens += _tokenize(word + (after[0] if after else text[end : end + 1]), len(word))
-        start = end + 1
-    return tokens
 
 
 @lru_cache(maxsize=1 << 16)  # captions repeat their words
@@ -145,15 +143,12 @@ def _tokenize(text: str, stop: int) -> tuple[str, ...]:
         matches = [head] if head else [match for rule in _RULES if (match := rule.match(text, position))]
         end = max((match.end() for match in matches), default=position)
         if end > position:
-            tokens.append(_rewrite_token(text[position:end]))
+            token = text[position:end]
+            token = _REWRITTEN.get(token, token).replace("(", "-lrb-").replace(")", "-rrb-").lower()
+            if "://" not in token:
+                token = token.replace("&amp;", "&").replace("&apos;", "'")
+            if _STRAIGHTENED.fullmatch(token):
+                token = token.translate(_QUOTES)
+            tokens.append(re.sub(r"\s", "\xa0", token))
         position = max(end, position + 1)
     return tuple(token for token in tokens if not _DROPPED.fullmatch(token))
-
-
-def _rewrite_token(token: str) -> str:
-    token = _REWRITTEN.get(token, token).replace("(", "-lrb-").replace(")", "-rrb-").lower()
-    if "://" not in token:
-        token = token.replace("&amp;", "&").replace("&apos;", "'")
-    if _STRAIGHTENED.fullmatch(token):
-        token = token.translate(_QUOTES)
-    return re.sub(r"\s", "\xa0", token)

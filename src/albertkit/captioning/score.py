@@ -57,7 +57,14 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
         if predicted.layout == "lines" and len(file.rows) != len(predicted.rows):
             fact = f"`{predictions}` has {pluralize(len(predicted.rows), 'line')}, `{file.path}` has {len(file.rows):,}"
             raise DataError("predictions-mismatch", fact, "line n of one belongs to line n of the other")
-    candidates = _candidates(predicted)
+    candidates: dict[str, str] = {}
+    for key, captions, location in predicted.rows:
+        if predicted.layout != "tsv" and len(captions) > 1:
+            fact = f"`{predictions}`, {location}: {len(captions)} captions of clip `{key}`"
+            raise DataError("bad-row", fact, "leave the best")
+        # The same one again is ignored: processes that share clips unevenly caption some twice.
+        if candidates.setdefault(key, captions[0]) != captions[0]:
+            raise DataError("bad-row", f"`{predictions}`, {location}: clip `{key}` again", "leave one caption")
     references: dict[str, list[str]] = {}
     for file in reference_files:
         for row in file.rows:
@@ -90,7 +97,13 @@ def read_caption_file(file: File) -> CaptionFile:
     filled = [(number, line) for number, line in lines if line.strip()]
     first = filled[0][1] if filled else ""
     if first.partition("\t")[2].lstrip().startswith("["):
-        return CaptionFile(file, "tsv", [_tsv_row(file, number, line) for number, line in filled])
+        rows = []
+        for number, line in filled:
+            key, _, value = line.partition("\t")
+            records = _as_list(_parse_json(file, number, value))
+            captions = [record.get("caption") if isinstance(record, dict) else record for record in records]
+            rows.append(_caption_row(file, f"line {number:,}", key, captions))
+        return CaptionFile(file, "tsv", rows)
     if not _JSON.match(first):
         return CaptionFile(
             file, "lines", [CaptionRow(str(number), [line], f"line {number:,}") for number, line in lines]
@@ -117,13 +130,6 @@ def _read_text(file: File) -> str:
     except UnicodeDecodeError as error:
         fact = f"`{file}` is not UTF-8, at byte {error.start:,}"
         raise DataError("bad-encoding", fact, file_encoding_advice(io.BytesIO(content), str(file))) from None
-
-
-def _tsv_row(file: File, number: int, line: str) -> CaptionRow:
-    key, _, value = line.partition("\t")
-    records = _parse_json(file, number, value)
-    captions = [record.get("caption") if isinstance(record, dict) else record for record in _as_list(records)]
-    return _caption_row(file, f"line {number:,}", key, captions)
 
 
 def _json_rows(file: File, content: Any) -> Iterator[CaptionRow]:
@@ -192,16 +198,3 @@ def _bad_row_error(file: File, location: str, reason: str) -> DataError:
     return DataError(
         "bad-row", f"`{file}`, {location}: {reason}", "correct the row: every clip needs a key and a caption"
     )
-
-
-def _candidates(predicted: CaptionFile) -> dict[str, str]:
-    """Return one caption a clip. The same one again is ignored: processes that share clips unevenly caption some twice."""
-    candidates: dict[str, str] = {}
-    for key, captions, location in predicted.rows:
-        if predicted.layout != "tsv" and len(captions) > 1:
-            raise DataError(
-                "bad-row", f"`{predicted.path}`, {location}: {len(captions)} captions of clip `{key}`", "leave the best"
-            )
-        if candidates.setdefault(key, captions[0]) != captions[0]:
-            raise DataError("bad-row", f"`{predicted.path}`, {location}: clip `{key}` again", "leave one caption")
-    return candidates

@@ -90,7 +90,19 @@ def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | 
         if not paths:
             paths = {_split_of_name(path) or split or "train": path}
         paths = _select_split(path, paths, split)
-        clips_by_split = {name: _read_split(split_path, bad_rows) for name, split_path in paths.items()}
+        clips_by_split = {}
+        for name, split_path in paths.items():
+            suffix = split_path.suffix.lower()
+            if split_path.is_dir():
+                clips_by_split[name] = read_video_folder(split_path, bad_rows)
+            elif suffix == ".jsonl":
+                clips_by_split[name] = read_manifest(split_path, bad_rows)
+            elif suffix in (".yaml", ".yml"):
+                clips_by_split[name] = read_swinbert(split_path, bad_rows)
+            else:
+                fact = f"`{split_path}` is not a supported data set of clips"
+                hint = f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder"
+                raise DataError("missing-file", fact, hint)
     for name, clips in clips_by_split.items():
         if not clips:
             raise _no_clips_error(path, name, bad_rows)
@@ -173,17 +185,6 @@ def _split_paths(folder: Path) -> dict[str, Path]:
         if candidates:
             paths[name] = candidates[0]
     return paths
-
-
-def _read_split(path: Path, bad_rows: BadRows) -> list[Clip]:
-    if path.is_dir():
-        return read_video_folder(path, bad_rows)
-    if path.suffix.lower() == ".jsonl":
-        return read_manifest(path, bad_rows)
-    if path.suffix.lower() in (".yaml", ".yml"):
-        return read_swinbert(path, bad_rows)
-    fact = f"`{path}` is not a supported data set of clips"
-    raise DataError("missing-file", fact, f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder")
 
 
 def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:

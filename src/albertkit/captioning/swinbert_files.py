@@ -73,8 +73,15 @@ def _row_ends(path: Path) -> np.ndarray:
             indices.append((binary, np.frombuffer(binary.read_bytes(), "<u8").astype(np.int64)))
     except (ValueError, OverflowError) as error:
         raise _index_error(path, f"it is not a list of numbers: {error}") from None
-    if not indices:
-        return np.append(_search_lines(path, size), size)
+    if not indices:  # its lines are searched
+        starts = [np.zeros(1, np.int64)]
+        offset = 0
+        with open(path, "rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                starts.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + (offset + 1))
+                offset += len(chunk)
+        begins = np.concatenate(starts)
+        return np.append(begins[begins < size], size)
     if len(indices) == 2 and not np.array_equal(indices[0][1], indices[1][1]):
         raise _index_error(path, f"`{index.name}` and `{binary.name}` say different things")
     begins = indices[0][1]
@@ -89,17 +96,6 @@ def _row_ends(path: Path) -> np.ndarray:
     if len(misses):
         raise _index_error(path, f"line {misses[0] + 2:,} says byte {begins[misses[0] + 1]:,}, where no row begins")
     return np.append(begins, size)
-
-
-def _search_lines(path: Path, size: int) -> np.ndarray:
-    """Search a file for the beginnings of its lines: int64 [N]."""
-    starts, offset = [np.zeros(1, np.int64)], 0
-    with open(path, "rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            starts.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + (offset + 1))
-            offset += len(chunk)
-    begins = np.concatenate(starts)
-    return begins[begins < size]
 
 
 def _index_error(path: Path, reason: str) -> DataError:

@@ -15,7 +15,7 @@ from albertkit.batches.streams import EpochOrder
 from albertkit.captioning.backbone import Backbone, Grid
 from albertkit.captioning.captioner import VideoCaptioner, find_backbone, load_saved_backbone
 from albertkit.captioning.evaluate import CaptionEvaluator, caption_scores
-from albertkit.captioning.layers import CaptionConfig, Objective, VideoAttention
+from albertkit.captioning.layers import CaptionConfig
 from albertkit.captioning.model import AlbertForImageCaptioning, num_kept
 from albertkit.captioning.prepared import PreparedClips, stack_visual
 from albertkit.captioning.settings import CaptionSettings, GenerationSettings, TrainCaptionerOptions
@@ -94,7 +94,11 @@ class CaptionObjective(nn.Module):
         """Return the losses of a batch as sums."""
         if not batch.num_tokens:
             return no_losses(self.counts(batch), batch.input_ids.device)
-        visual, grid = self.visual(batch)
+        visual, grid = batch.visual, batch.grid
+        if visual.dim() > 3:  # frames
+            assert self.backbone is not None
+            grid = self.backbone.grid(visual.shape[1], visual.shape[2])
+            visual = self.backbone(visual)
         context = self.model.albert.encode_context(self.model.albert.project(visual, grid), batch.visual_mask)
         hidden, _ = self.model.albert.read_caption(self.model.albert.embed(batch.input_ids), context)
         hidden = hidden.flatten(0, 1)[batch.positions]
@@ -109,14 +113,6 @@ class CaptionObjective(nn.Module):
         if self._sparse:
             parts["sparsity"] = LossPart(self.sparsity_weight * self.model.albert.sparsity_loss(), 1)
         return parts
-
-    def visual(self, batch: CaptionBatch) -> tuple[Tensor, Grid | Sequence[Grid] | None]:
-        """Return the visual tokens [B, M, D] of a batch, and their grid."""
-        if batch.visual.dim() == 3:
-            return batch.visual, batch.grid
-        assert self.backbone is not None
-        frames = batch.visual
-        return self.backbone(frames), self.backbone.grid(frames.shape[1], frames.shape[2])
 
     def flops(self, batch: CaptionBatch) -> float:
         """Estimate the floating-point operations of a training step in ALBERT's layers, without backbone and head."""
@@ -163,16 +159,16 @@ def mask_caption(
 
 
 class CaptionRows:
-    """R rows and how a batch is made of some of them."""
+    """R rows, the captions of a split, and how a batch is made of some of them."""
 
     def __init__(
         self,
-        captions: Sequence[Sequence[str]],
-        visual: Callable[[int], np.ndarray],
-        grid_of: Callable[[int], Grid] | None,
+        clips: PreparedClips,
+        split: str,
         tokenizer: AlbertTokenizer,
         settings: CaptionSettings,
     ) -> None:
+        captions = [clip.captions for clip in clips.clips(split)]
         self.clips = np.repeat(np.arange(len(captions)), [len(of_clip) for of_clip in captions])
         if not len(self.clips):
             raise DataError("too-little-data", "no clip has a caption", "add captions to the manifest")
@@ -186,8 +182,8 @@ class CaptionRows:
         self.num_cut = int((np.diff(encoded.offsets) > max_tokens).sum())
         self.num_unknown = int((encoded.ids == tokenizer.unk_id).sum())
         self.num_tokens = len(encoded.ids)
-        self._visual = visual
-        self._grid_of = grid_of
+        self._prepared = clips
+        self._split = split
         self._settings = settings
         self._mask_id, self._padding = tokenizer.mask_id, tokenizer.pad_id
         self._replacements = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids())
@@ -224,14 +220,16 @@ class CaptionRows:
             labels.append(targets)
         input_ids = pad_sequence([torch.from_numpy(ids) for ids in input_rows], True, self._padding)
         clips = self.clips[rows].tolist()
-        items = [self._visual(clip) for clip in clips]
-        if settings.shift and self._grid_of is None:
+        items = [self._prepared.visual(self._split, clip) for clip in clips]
+        grids = None
+        if self._prepared.kind == "features":
+            grids = [self._prepared.grid_of(self._split, clip) for clip in clips]
+        elif settings.shift:
             items = [
                 shift_frames(frames, settings.shift, generator)
                 for frames, generator in zip(items, generators, strict=True)
             ]
         visual, mask = stack_visual(items)
-        grids = None if self._grid_of is None else [self._grid_of(clip) for clip in clips]
         return CaptionBatch(
             visual,
             mask,
@@ -266,6 +264,7 @@ class CaptionStream:
         self._micro_batch = micro_batch
         self._rank = rank
         self._world_size = world_size
+        # No `ExampleStream`, which sorts an update by length: the bits would not be SwinBERT's.
         self._order = EpochOrder("captions", len(rows), batch_size, seed, world_size)
 
     def __next__(self) -> list[CaptionBatch]:
@@ -295,12 +294,32 @@ def start_captioner(
     albert_config = AlbertConfig.from_pretrained(path)
     albert_config.check_length(settings.length, f"`{model}`")
     tokenizer = own_tokenizer(path, albert_config, model)
-    objective, attention, notes = _resolve_method(path, albert_config, settings)
+    caption = CaptionConfig.of(albert_config)
+    objective = settings.objective or caption.objective
+    attention = settings.video_attention or caption.video_attention
+    notes = []
+    if "captioning" in albert_config.foreign:
+        pairs = {"objective": (caption.objective, objective), "video_attention": (caption.video_attention, attention)}
+        for name, (was, now) in pairs.items():
+            origin = f", as the captioner in `{path}` was trained"
+            if was != now:
+                origin = f" as asked; the captioner in `{path}` was trained with {was}"
+            notes.append(f"{name}: {now}{origin}")
     backbone_of_clips = _find_backbone(path, clips, backbone, notes)
     width = backbone_of_clips.out_dim if backbone_of_clips and clips.kind == "frames" else clips.width
     grid = clips.grid or Grid(max_tokens, 1, 1)
-    caption = _caption_config(albert_config, settings, width, grid, (objective, attention))
-    config = caption.put_into(albert_config)
+    if "captioning" not in albert_config.foreign or caption.visual_width != width:
+        caption = replace(CaptionConfig(img_feature_dim=width), tie_weights=caption.tie_weights, grid=grid)
+    config = replace(
+        caption,
+        grid=None if caption.grid is None else grid,  # SwinBERT's have no places
+        video_attention=attention,
+        num_visual_tokens=grid.num_tokens if attention in ("log", "legacy") else 0,
+        objective=objective,
+        label_smoothing=settings.label_smoothing,
+        drop_worst_ratio=settings.drop_worst_ratio,
+        drop_worst_after=settings.drop_worst_after,
+    ).put_into(albert_config)
     if settings.dropout is not None:
         config = config.with_changes(
             hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
@@ -310,43 +329,6 @@ def start_captioner(
     return captioner, notes
 
 
-def _resolve_method(
-    path: Path, before: AlbertConfig, settings: CaptionSettings
-) -> tuple[Objective, VideoAttention, list[str]]:
-    """Return objective and attention, those of a captioner unless the settings name others, and what to report."""
-    saved = CaptionConfig.of(before)
-    objective, attention = settings.objective or saved.objective, settings.video_attention or saved.video_attention
-    notes = []
-    if "captioning" in before.foreign:
-        pairs = {"objective": (saved.objective, objective), "video_attention": (saved.video_attention, attention)}
-        for name, (was, now) in pairs.items():
-            difference = f" as asked; the captioner in `{path}` was trained with {was}"
-            notes.append(
-                f"{name}: {now}" + (f", as the captioner in `{path}` was trained" if was == now else difference)
-            )
-    return objective, attention, notes
-
-
-def _caption_config(
-    before: AlbertConfig, settings: CaptionSettings, width: int, grid: Grid, method: tuple[Objective, VideoAttention]
-) -> CaptionConfig:
-    """Return the visual side, loss and method; of a captioner that reads tokens of this width what the settings leave open."""
-    caption = CaptionConfig.of(before)
-    objective, attention = method
-    if "captioning" not in before.foreign or caption.visual_width != width:
-        caption = replace(CaptionConfig(img_feature_dim=width), tie_weights=caption.tie_weights, grid=grid)
-    return replace(
-        caption,
-        grid=None if caption.grid is None else grid,  # SwinBERT's have no places
-        video_attention=attention,
-        num_visual_tokens=grid.num_tokens if attention in ("log", "legacy") else 0,
-        objective=objective,
-        label_smoothing=settings.label_smoothing,
-        drop_worst_ratio=settings.drop_worst_ratio,
-        drop_worst_after=settings.drop_worst_after,
-    )
-
-
 def _initial_model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> AlbertForImageCaptioning:
     shapes = {name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()}
     tensors, fitted = _interpolate_frames(read_tensors(path), shapes, grid)
@@ -354,9 +336,7 @@ def _initial_model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str
     for start, part in ((_PROJECTION, "visual side"), (_GATE, "learned gate")):
         stored_names = [name for name in tensors if name.startswith(start)]
         model_names = [name for name in shapes if name.startswith(start)]
-        fits = stored_names == [name for name in stored_names if shapes.get(name) == tensors[name].shape] and set(
-            stored_names
-        ) == set(model_names)
+        fits = {name: tensors[name].shape for name in stored_names} == {name: shapes[name] for name in model_names}
         if not fits:
             tensors = {name: tensor for name, tensor in tensors.items() if name not in stored_names}
         if model_names:
@@ -496,13 +476,6 @@ class CaptionData:
     dev: str  # split that chooses the best model
     backbone: str | None  # where the backbone of the clips lies now
 
-    def rows(self, tokenizer: AlbertTokenizer, settings: CaptionSettings) -> CaptionRows:
-        """Return the captions to learn from."""
-        clips, split = self.clips, self.train
-        grid_of = None if clips.kind == "frames" else lambda number: clips.grid_of(split, number)
-        captions = [clip.captions for clip in clips.clips(split)]
-        return CaptionRows(captions, lambda number: clips.visual(split, number), grid_of, tokenizer, settings)
-
     def provenance(self, rows: CaptionRows) -> dict[str, Any]:
         """Return what a captioner of these rows is made from."""
         return {
@@ -517,11 +490,14 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     """Train with one seed."""
     clips, world = data.clips, run.world
     torch.manual_seed(run.settings.seed)  # of fresh layers
-    max_tokens = _max_visual_tokens(clips, (data.train, data.dev))
+    max_tokens = 0  # where each clip has its own grid
+    if clips.grid is None:
+        numbers = [(split, number) for split in (data.train, data.dev) for number in range(len(clips.clips(split)))]
+        max_tokens = max(clips.grid_of(split, number).num_tokens for split, number in numbers)
     captioner, notes = start_captioner(data.model, clips, run.settings, max_tokens, data.backbone)
     caption = captioner.model.caption
     settings = replace(run.settings, objective=caption.objective, video_attention=caption.video_attention)
-    rows = data.rows(captioner.tokenizer, settings)
+    rows = CaptionRows(clips, data.train, captioner.tokenizer, settings)
     settings, reasons = settings.resolve(len(rows))
     run = run.resolved(settings)
     settings, metric = run.settings, settings.metric
@@ -606,12 +582,6 @@ def _model_card(
     tags = ["albert", "video-captioning", "albertkit"]
     fields = {"library_name": "albertkit", "pipeline_tag": "video-text-to-text", "tags": tags}
     return Card(model_path.partition("/")[0], fields, sections)
-
-
-def _max_visual_tokens(clips: PreparedClips, splits: tuple[str, ...]) -> int:
-    if clips.grid is not None:
-        return clips.grid.num_tokens
-    return max(clips.grid_of(split, number).num_tokens for split in splits for number in range(len(clips.clips(split))))
 
 
 def _data_notes(rows: CaptionRows, clips: PreparedClips, split: str) -> list[str]:

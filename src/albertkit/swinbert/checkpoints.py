@@ -13,7 +13,7 @@ from torch import Tensor
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.layers import CaptionConfig
 from albertkit.captioning.video import FrameSampling
-from albertkit.captioning.video_swin import KIND, VideoSwinBackbone, read_video_swin
+from albertkit.captioning.video_swin import KIND, read_video_swin
 from albertkit.command import takes
 from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion import bert
@@ -39,6 +39,7 @@ _DECODER, _WORDS = "predictions.decoder.weight", "albert.embeddings.word_embeddi
 _PROJECTION = "albert.img_embedding.projection."
 _GATE = "albert.video_gate"
 # Around the text model: SwinBERT's names and ours.
+# `fc` and `img_embedding` are not folded: a migrated ALBERT has a LayerNorm between them.
 _AROUND = {
     "fc.weight": "albert.img_embedding.fc.weight",
     "fc.bias": "albert.img_embedding.fc.bias",
@@ -237,8 +238,16 @@ def load_swinbert_captioner(
         notes.append("no swin.* in the file: the captioner has no backbone, and takes prepared features alone")
     if arguments.get("add_od_labels"):
         notes.append("trained with a second text (add_od_labels); captions are written without one here")
-    sampling = None if backbone is None else _sampling(backbone, arguments, report.gate_tokens, notes)
-    grid = None if backbone is None or sampling is None else backbone.grid(sampling.num_frames, sampling.size)
+    sampling = grid = None
+    if backbone is not None:  # SwinBERT decodes even places from the first frame to the last, rounded down
+        size = arguments.get("img_res", backbone.frame_size)
+        frames = arguments.get("max_num_frames")
+        if frames is None:
+            per_frame = backbone.grid(1, backbone.frame_size).num_tokens
+            frames = report.gate_tokens // per_frame * backbone.patch[0] or 32
+            notes.append(f"no {ARGS}: {frames} frames of {size} pixels, as the shapes or SwinBERT's defaults have it")
+        sampling = FrameSampling(num_frames=frames, size=size, rounding="floor")
+        grid = backbone.grid(frames, size)
     search_names = ("num_beams", "length_penalty", "repetition_penalty")
     search = search_settings(
         {
@@ -394,16 +403,3 @@ def _load_tokenizer(
             "name the folder of the right tokenizer with --tokenizer",
         )
     return tokenizer
-
-
-def _sampling(
-    backbone: VideoSwinBackbone, arguments: dict[str, Any], gate_tokens: int, notes: list[str]
-) -> FrameSampling:
-    """Return the frames that SwinBERT decodes: even places from the first to the last, rounded down."""
-    size = arguments.get("img_res", backbone.frame_size)
-    frames = arguments.get("max_num_frames")
-    if frames is None:
-        per_frame = backbone.grid(1, backbone.frame_size).num_tokens
-        frames = gate_tokens // per_frame * backbone.patch[0] or 32
-        notes.append(f"no {ARGS}: {frames} frames of {size} pixels, as the shapes or SwinBERT's defaults have it")
-    return FrameSampling(num_frames=frames, size=size, rounding="floor")

@@ -155,7 +155,12 @@ def added_files(configs: Mapping[str, bytes], portable: bool) -> dict[str, bytes
     added = {**_albert_package(), "src/modeling/load_albert.py": _LOADER, GUIDE: guide}
     for name in sorted(configs):
         if name.endswith(".json") and "albert" not in name:
-            path = f"{CONFIGS}/{_albert_name(name, configs)}"
+            # `vatex_8frm_albert.json` for `vatex_8frm_default.json`, as the guide of 2024 has it
+            stem = name.removesuffix(".json")
+            short = stem.removesuffix("_default")
+            if short != stem and f"{short}.json" in configs:
+                short = stem
+            path = f"{CONFIGS}/{short}_albert.json"
             added[path] = _albert_config(configs[name], f"{CONFIGS}/{name}", portable)
     return {path: text.encode() for path, text in added.items()}
 
@@ -176,13 +181,6 @@ def _albert_package() -> dict[str, str]:
     every = sorted({name for _, names in _MODULES.values() for name in names})
     lines = [f'"""ALBERT in BERT\'s place. {_WRITTEN}"""', "", *imports, "", f"__all__ = {every}".replace("'", '"')]
     return {f"{folder}/__init__.py": "\n".join(lines) + "\n", **files}
-
-
-def _albert_name(name: str, configs: Mapping[str, bytes]) -> str:
-    """Return `vatex_8frm_albert.json` for `vatex_8frm_default.json`, as the guide of 2024 has it."""
-    stem = name.removesuffix(".json")
-    short = stem.removesuffix("_default")
-    return f"{stem if short != stem and f'{short}.json' in configs else short}_albert.json"
 
 
 def _albert_config(content: bytes, path: str, portable: bool) -> str:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_type_hints
 
-from torch import Tensor
-
 from albertkit.captioning.layers import CaptionConfig
 from albertkit.config import make_config
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
@@ -93,7 +91,9 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     """
     arguments = ModelArguments.of(args)
     folder = local_folder(arguments.model_name_or_path)
-    tensors = _read_weights(folder, arguments)
+    files = [folder / f"{name}{end}" for name in (WEIGHTS_FILE, OLD_WEIGHTS) for end in ("", ".index.json")]
+    has_weights = arguments.init == "pretrained" or any(file.exists() for file in files)
+    tensors = read_tensors(folder) if arguments.init != "scratch" and has_weights else {}
     config_path = Path(arguments.config_name) if arguments.config_name else folder
     file = config_path if config_path.is_file() else local_folder(config_path) / "config.json"
     stored, notes = make_config(read_typed(file, dict[str, Any], "model configuration"), file)
@@ -129,16 +129,6 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     for line in (*notes, *describe_loading(model, source, folder, fresh, left_out)):
         print(line, file=sys.stderr)
     return model, config, tokenizer
-
-
-def _read_weights(folder: Path, arguments: ModelArguments) -> Mapping[str, Tensor]:
-    """Return the tensors to start from, empty for none."""
-    has_weights = any(
-        (folder / f"{name}{end}").exists() for name in (WEIGHTS_FILE, OLD_WEIGHTS) for end in ("", ".index.json")
-    )
-    if arguments.init == "scratch" or (arguments.init == "auto" and not has_weights):
-        return {}
-    return read_tensors(folder)
 
 
 def _adapt_config(stored: AlbertConfig, arguments: ModelArguments, weights: Path | None) -> AlbertConfig:

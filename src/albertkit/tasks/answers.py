@@ -217,59 +217,10 @@ def gold_pairs(examples: Sequence[QuestionExample]) -> list[tuple[str, list[str]
 
 def best_texts(predictions: Sequence[Prediction]) -> dict[str, str]:
     """Return the best answer with a text, whatever the threshold was; "" if there is none."""
-    return {r["id"]: next((entry["text"] for entry in r["nbest"] if entry["text"]), "") for r in predictions}
-
-
-def answer_details(
-    examples: Sequence[QuestionExample], predictions: Sequence[Prediction], version: int
-) -> dict[str, Any]:
-    """Return intervals of the scores, by drawing questions, and what was done to the data."""
-    gold, official = gold_pairs(examples), official_version(version)
-    texts = {record["id"]: record["answer"] for record in predictions}
-    scores = question_scores(texts, gold, official)
-    of_question = 100 * np.array([scores[example.id] for example in examples])
-    answerable = np.array([bool(example.answers) for example in examples])
-    columns = {"exact" if version == 2 else "exact_match": of_question[:, 0], "f1": of_question[:, 1]}
-
-    def sample_scores(rows: np.ndarray) -> dict[str, float]:
-        means = {name: float(values[rows].mean()) for name, values in columns.items()}
-        if version == 2:
-            for prefix, group in (("HasAns", rows[answerable[rows]]), ("NoAns", rows[~answerable[rows]])):
-                means |= {f"{prefix}_{k}": float(v[group].mean()) if len(group) else np.nan for k, v in columns.items()}
-        return means
-
-    groups = {"HasAns": int(answerable.sum()), "NoAns": int((~answerable).sum())}
-    sizes = {f"{prefix}_{name}": size for prefix, size in groups.items() for name in columns}
-    intervals = bootstrap_intervals(sample_scores, len(examples), sizes=sizes)
-    details: dict[str, Any] = {
-        "intervals": {name: list(bounds) for name, bounds in intervals.items()},
-        "questions_cut": sum(bool(record.get("question_cut")) for record in predictions),
-        "answers_moved_to_where_the_text_has_them": sum(example.repaired for example in examples),
-    }
-    if are_korean(answer.text for example in examples for answer in example.answers):
-        details["notes"] = ["f1 counts words, as SQuAD's script does; KorQuAD's own counts characters"]
-    if version == 2:
-        odds = {record["id"]: record["null_odds"] for record in predictions}
-        best = squad_scores(best_texts(predictions), gold, official, odds)
-        names = ("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh")
-        details["best_on_these_questions"] = {name: best[name] for name in names}
-    return details
-
-
-def collapsed_answers(examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> str | None:
-    """Return a note if all answers are empty though some questions have one, or all stand at the same characters."""
-    if len(predictions) < 2:
-        return None
-    answer_spans = {(record["start"], record["end"]) for record in predictions}
-    if answer_spans == {(None, None)}:
-        num_answerable = sum(bool(example.answers) for example in examples)
-        if not num_answerable:
-            return None
-        return f"all {len(predictions):,} answers are empty, {num_answerable:,} questions have one"
-    if len(answer_spans) == 1:
-        start, end = answer_spans.pop()
-        return f"all {len(predictions):,} answers stand at characters {start} to {end} of their texts"
-    return None
+    texts = {}
+    for record in predictions:
+        texts[record["id"]] = next((entry["text"] for entry in record["nbest"] if entry["text"]), "")
+    return texts
 
 
 class BestThreshold(NamedTuple):
@@ -293,6 +244,7 @@ def best_threshold(scores: Sequence[float], null_odds: Sequence[float], answerab
     possible = np.flatnonzero(np.append(odds[1:] != odds[:-1], True))
     best = possible[np.argmax(total[possible])]
     none = float((~has_answer).sum())
+    # Where answering nothing is best, the official threshold is 0; this one reaches the score that was found.
     if total[best] <= 0:
         return BestThreshold(float(np.nextafter(odds[0], -np.inf)), none / len(odds))
     return BestThreshold(float(odds[best]), float(none + total[best]) / len(odds))
@@ -522,15 +474,54 @@ class AnswerTask(Task[QuestionExample]):
         return squad_scores(texts, gold_pairs(examples), official_version(self.version))
 
     def details(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return bootstrap intervals; in version 2 also the threshold, where it is from, and what the best one would reach."""
-        details = answer_details(examples, predictions, self.version)
+        """Return bootstrap intervals and what was done to the data; in version 2 the threshold and what the best would reach."""
+        gold, official = gold_pairs(examples), official_version(self.version)
+        texts = {record["id"]: record["answer"] for record in predictions}
+        scores = question_scores(texts, gold, official)
+        of_question = 100 * np.array([scores[example.id] for example in examples])
+        answerable = np.array([bool(example.answers) for example in examples])
+        columns = {"exact" if self.version == 2 else "exact_match": of_question[:, 0], "f1": of_question[:, 1]}
+        groups = {"HasAns": answerable, "NoAns": ~answerable} if self.version == 2 else {}
+
+        def sample_scores(rows: np.ndarray) -> dict[str, float]:
+            means = {name: float(values[rows].mean()) for name, values in columns.items()}
+            for prefix, is_member in groups.items():
+                members = rows[is_member[rows]]
+                for name, values in columns.items():
+                    means[f"{prefix}_{name}"] = float(values[members].mean()) if len(members) else np.nan
+            return means
+
+        sizes = {f"{prefix}_{name}": int(part.sum()) for prefix, part in groups.items() for name in columns}
+        intervals = bootstrap_intervals(sample_scores, len(examples), sizes=sizes)
+        details: dict[str, Any] = {
+            "intervals": {name: list(bounds) for name, bounds in intervals.items()},
+            "questions_cut": sum(bool(record.get("question_cut")) for record in predictions),
+            "answers_moved_to_where_the_text_has_them": sum(example.repaired for example in examples),
+        }
+        if are_korean(answer.text for example in examples for answer in example.answers):
+            details["notes"] = ["f1 counts words, as SQuAD's script does; KorQuAD's own counts characters"]
         if self.version == 2:
+            odds = {record["id"]: record["null_odds"] for record in predictions}
+            best = squad_scores(best_texts(predictions), gold, official, odds)
+            names = ("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh")
+            details["best_on_these_questions"] = {name: best[name] for name in names}
             details |= self._decision()
         return details
 
     def collapsed(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> str | None:
-        """See `Task.collapsed`: every answer is empty, or stands at the same place."""
-        return collapsed_answers(examples, predictions)
+        """Return a note if all answers are empty though some questions have one, or all stand at the same characters."""
+        answer_spans = {(record["start"], record["end"]) for record in predictions}
+        if len(predictions) < 2 or len(answer_spans) > 1:
+            return None
+        start, end = answer_spans.pop()
+        if start is not None:
+            return f"all {len(predictions):,} answers stand at characters {start} to {end} of their texts"
+        num_answerable = sum(bool(example.answers) for example in examples)
+        return (
+            f"all {len(predictions):,} answers are empty, {num_answerable:,} questions have one"
+            if num_answerable
+            else None
+        )
 
     def describe_example(self, example: QuestionExample) -> dict[str, Any]:
         """Return context and question, and the right answers."""
@@ -575,11 +566,8 @@ class AnswerTask(Task[QuestionExample]):
         """Return this task with the threshold that gives the best F1; unchanged in version 1."""
         if self.version == 1 or not examples:
             return self
-        best = best_texts(predictions)
-        scores = question_scores(best, gold_pairs(examples), official_version(2))
+        scores = question_scores(best_texts(predictions), gold_pairs(examples), official_version(2))
         odds = {record["id"]: record["null_odds"] for record in predictions}
-        names = [example.id for example in examples]
-        chosen = best_threshold(
-            [scores[name][1] for name in names], [odds[name] for name in names], [bool(e.answers) for e in examples]
-        )
+        f1 = [scores[example.id][1] for example in examples]
+        chosen = best_threshold(f1, [odds[e.id] for e in examples], [bool(e.answers) for e in examples])
         return self.with_changes(threshold=chosen.threshold, threshold_from=source)

@@ -24,7 +24,7 @@ from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import Data
 from albertkit.tasks.answers import UNHELD, count_reasons, unrecoverable
-from albertkit.tasks.data import Key, Overlap, configured, measure_overlap, plain_text, read_given, texts_of
+from albertkit.tasks.data import Overlap, configured, measure_overlap, plain_text, read_given, texts_of
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.models import check_order
 from albertkit.tasks.registry import find_task
@@ -105,8 +105,10 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], label
     if kind == "classification" and len(train) >= MANY_NUMBERS and all(map(is_number, train)):
         yield f"the labels are {len(train):,} different numbers: is this a regression (`regress`)?"
     if kind == "choice":
-        first, share = max(train, key=lambda name: train[name]), 1 / len(train)
-        if train[first] > share * total + max(0.2 * share * total, 4 * (total * share * (1 - share)) ** 0.5):
+        first = max(train, key=lambda name: train[name])
+        expected = total / len(train)
+        four_deviations = 4 * (expected * (1 - 1 / len(train))) ** 0.5
+        if train[first] > expected + max(0.2 * expected, four_deviations):
             yield f"{train[first] / total:.1%} of the right choices are {first}: always saying so is right as often"
 
 
@@ -236,11 +238,33 @@ class DataCheckReport(Result):
 
     def sections(self) -> list[Section]:
         """Return tables of the splits and of their labels, and the findings."""
+        checks = self.splits.values()
+        rows: list[list[Any]] = [["examples", *(check.examples for check in checks)]]  # a column a split: 80 characters
+        for key in next(iter(checks)).tokens:
+            rows.append([f"tokens, {key}", *(check.tokens[key] for check in checks)])
+        for key, name in (("cut", "cut"), ("windowed", "in windows"), ("repeated", "twice in the split")):
+            rows.append([name, *(_share(getattr(check, key), check.examples) for check in checks)])
+        rows.append(["unknown tokens", *(f"{check.unknown:.2%}" for check in checks)])
+        shared = [
+            None if name == "train" else _share(check.overlap.same, check.examples)
+            for name, check in self.splits.items()
+        ]
+        rows.append(["also in train", *shared])
+        labels = list(dict.fromkeys(name for check in checks for name in check.labels))
+        label_rows = []
+        for label in labels[:MAX_LABELS_SHOWN]:
+            cells = []
+            for check in checks:
+                value = check.labels.get(label, 0)
+                share = value / max(check.labelled, 1)
+                cells.append(f"{value:g}" if isinstance(value, float) else f"{value:,}  {share:6.1%}")
+            label_rows.append([label, *cells])
+        note = f"and {len(labels) - MAX_LABELS_SHOWN:,} more" if len(labels) > MAX_LABELS_SHOWN else ""
         findings = [Paragraph(finding, tone="warning") for finding in self.findings]
         return [
             Paragraph(f"{self.length} tokens at most", self.task),
-            _split_table(self.splits),
-            _label_table(self.splits),
+            TableSection(["", *self.splits], rows),
+            TableSection(["label", *self.splits], label_rows, note=note),
             *(findings or [Paragraph("nothing odd was found")]),
         ]
 
@@ -278,8 +302,13 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
         split: task.features(rows, tokenizer, labelled=task.kind == "answers") for split, rows in examples.items()
     }
     splits = {}
+    repeated_ids: list[str] = []
     for split, rows in examples.items():
         keys = [tuple(map(plain_text, texts_of(task.kind, example))) for example in rows]
+        labels_of_key = defaultdict(list)
+        for key, example in zip(keys, rows, strict=True):
+            labels_of_key[key].append(label_of(task.kind, example))
+        contradictory = [group for group in labels_of_key.values() if any(label != group[0] for label in group)]
         whole_features = task.with_changes(length=NO_TRUNCATION).features(rows, tokenizer, labelled=False)
         whole_sequences = whole_features.sequence_bounds(len(rows))
         num_windows = np.diff(features[split].sequence_bounds(len(rows)))
@@ -299,13 +328,17 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
             empty=sum(not all(key) for key in keys),
             wordless=sum(not _LETTER.search(key[0]) for key in keys),
             repeated=len(keys) - len(set(keys)),
-            contradictory=_count_contradictory(keys, [label_of(task.kind, example) for example in rows]),
+            contradictory=sum(map(len, contradictory)),
             overlap=Overlap() if split == "train" else measure_overlap(task.kind, examples["train"], rows),
         )
+        repeated = [name for name, count in Counter(example.id for example in rows).items() if count > 1]
+        if repeated:
+            names = format_list([f"`{name}`" for name in repeated], MAX_SHOWN)
+            repeated_ids.append(f"{pluralize(len(repeated), 'id')} of {split} there more than once: {names}")
     balances = {split: check.labels for split, check in splits.items()}
     findings = [
         *label_findings(task.kind, balances, getattr(task, "labels", ())),
-        *_repeated_ids(examples),
+        *repeated_ids,
         *pair_findings(task.kind, examples),
         *_split_findings(splits, task.length),
     ]
@@ -318,14 +351,6 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
     return DataCheckReport(task.name, task.length, splits, tuple(findings))
 
 
-def _count_contradictory(keys: Sequence[Key], labels: Sequence[Any]) -> int:
-    """Count the examples whose texts occur with different labels."""
-    labels_of_key = defaultdict(list)
-    for key, label in zip(keys, labels, strict=True):
-        labels_of_key[key].append(label)
-    return sum(len(group) for group in labels_of_key.values() if any(label != group[0] for label in group))
-
-
 def _bad_row_findings(bad_rows: Sequence[BadRow]) -> Iterator[str]:
     """Yield a finding about rows that cannot be used."""
     if bad_rows:
@@ -333,14 +358,6 @@ def _bad_row_findings(bad_rows: Sequence[BadRow]) -> Iterator[str]:
         listing = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in bad_rows[:MAX_SHOWN])
         ending = f"; and {len(bad_rows) - MAX_SHOWN:,} more" if len(bad_rows) > MAX_SHOWN else ""
         yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {listing}{ending}"
-
-
-def _repeated_ids(examples: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    for split, rows in examples.items():
-        repeated = [name for name, count in Counter(example.id for example in rows).items() if count > 1]
-        if repeated:
-            names = format_list([f"`{name}`" for name in repeated], MAX_SHOWN)
-            yield f"{pluralize(len(repeated), 'id')} of {split} there more than once: {names}"
 
 
 def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[str]:
@@ -364,36 +381,6 @@ def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[s
             yield f"{check.cut:,} {of} are longer than {length} tokens, and are cut: {hint}"
         elif check.cut and longest > LONG_FACTOR * length:
             yield f"the longest of {check.examples:,} {split} examples has {longest:,} tokens; {length} are read"
-
-
-# --- the report as it is shown ----------------------------------------------------------------------------------------
-
-
-def _split_table(splits: dict[str, SplitCheck]) -> TableSection:
-    """Return a column for each split, so that it fits into 80 characters."""
-    checks = splits.values()
-    rows = [["examples", *(check.examples for check in checks)]]
-    for key in next(iter(checks)).tokens:
-        rows.append([f"tokens, {key}", *(check.tokens[key] for check in checks)])
-    for key, name in (("cut", "cut"), ("windowed", "in windows"), ("repeated", "twice in the split")):
-        rows.append([name, *(_share(getattr(check, key), check.examples) for check in checks)])
-    rows.append(["unknown tokens", *(f"{check.unknown:.2%}" for check in checks)])
-    shared = (None if name == "train" else _share(split.overlap.same, split.examples) for name, split in splits.items())
-    return TableSection(["", *splits], [*rows, ["also in train", *shared]])
-
-
-def _label_table(splits: dict[str, SplitCheck]) -> TableSection:
-    names = list(dict.fromkeys(name for split in splits.values() for name in split.labels))
-    rows = []
-    for label in names[:MAX_LABELS_SHOWN]:
-        cells = []
-        for split in splits.values():
-            value = split.labels.get(label, 0)
-            share = value / max(split.labelled, 1)
-            cells.append(f"{value:g}" if isinstance(value, float) else f"{value:,}  {share:6.1%}")
-        rows.append([label, *cells])
-    note = f"and {len(names) - MAX_LABELS_SHOWN:,} more" if len(names) > MAX_LABELS_SHOWN else ""
-    return TableSection(["label", *splits], rows, note=note)
 
 
 def _share(count: int, of: int) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_uppercase
@@ -92,21 +92,19 @@ def checked_example(
         raise ValueError(f"choice {empty[0]} is empty")
     if not context.strip() and not question.strip():
         raise ValueError("no context and no question")
-    label_index = None if label is None else _label_index(str(label).strip(), names[: len(texts)], first)
-    return ChoiceExample(
-        name, context.strip() and context, question, tuple(texts), label_index, names[: len(texts)], level, first
-    )
-
-
-def _label_index(label: str, names: tuple[str, ...], first: int) -> int:
-    if label in names:
-        return names.index(label)
-    if is_whole_float(label):
-        label = label.removesuffix(".0")
-    if label.isascii() and label.isdigit() and first <= int(label) < first + len(names):
-        return int(label) - first
-    last = first + len(names) - 1
-    raise ValueError(f"label `{label}` is none of {', '.join(names)}, and no number from {first} to {last}")
+    names = names[: len(texts)]
+    label_index = None
+    if label is not None:
+        label = str(label).strip()
+        number = label.removesuffix(".0") if is_whole_float(label) else label
+        last = first + len(names) - 1
+        if label in names:
+            label_index = names.index(label)
+        elif number.isascii() and number.isdigit() and first <= int(number) <= last:
+            label_index = int(number) - first
+        else:
+            raise ValueError(f"label `{number}` is none of {', '.join(names)}, and no number from {first} to {last}")
+    return ChoiceExample(name, context.strip() and context, question, tuple(texts), label_index, names, level, first)
 
 
 _NUMBERED = re.compile(r"(choice|option|answer|ending|alternative|sol)[ _]?(\d+)")
@@ -184,7 +182,11 @@ def read_choices(
             table.without_header(tuple(name.strip() for name in user_columns.columns.split(",")))
         form = _find_question_form(table, user_columns)
         label = next((name for name in form.labels if name in table.columns), "")
-        separate_labels = _labels_beside(file) if labelled and not label and form.labels_beside else []
+        separate_labels: list[str] = []
+        if labelled and not label and form.labels_beside and isinstance(file, Path):
+            labels_file = file.with_name(f"{file.name.split('.')[0]}-labels.lst")
+            if labels_file.is_file():
+                separate_labels = labels_file.read_text(encoding="utf-8").split()
         if labelled and not label and not separate_labels and not form.right_choice:
             table.check([form.labels[0]])
         ids = [name for name in IDS if name in table.columns and name not in form.columns]
@@ -303,13 +305,6 @@ def _parse_list(value: Any, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError(f"`{name}` is not a list")
     return value
-
-
-def _labels_beside(file: DataFile) -> list[str]:
-    if isinstance(file, Records):
-        return []
-    path = file.with_name(file.name.split(".")[0] + "-labels.lst")
-    return path.read_text(encoding="utf-8").split() if path.is_file() else []
 
 
 LEVELS = ("middle", "high")  # Google's order
@@ -500,7 +495,7 @@ class ChoiceTask(Task[ChoiceExample]):
         if not labelled:
             return features
         labels = np.zeros(features.num_sequences, np.int64)
-        labels[features.sequence_bounds(len(examples))[:-1] + _labels(examples)] = 1
+        labels[features.sequence_bounds(len(examples))[:-1] + np.array(labels_of(examples), np.int64)] = 1
         return replace(features, per_sequence={"labels": labels})
 
     # --- the model on a batch -----------------------------------------------------------------------------------------
@@ -552,7 +547,12 @@ class ChoiceTask(Task[ChoiceExample]):
         """Return accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
         right, levels = _is_right(examples, predictions), np.array([example.level for example in examples])
         parts = {f"accuracy_{level}": levels == level for level in sorted(set(levels.tolist()) - {""})}
-        scores = _accuracies(right, {"accuracy": np.ones(len(right), bool), **parts})
+        all_parts = {"accuracy": np.ones(len(right), bool), **parts}
+
+        def scores(rows: np.ndarray) -> dict[str, float]:
+            parts_right = {name: right[rows][part[rows]] for name, part in all_parts.items()}
+            return {name: float(values.mean()) if len(values) else float("nan") for name, values in parts_right.items()}
+
         all_scores = scores(np.arange(len(right)))
         sizes = {name: int(part.sum()) for name, part in parts.items()}
         intervals = bootstrap_intervals(scores, len(right), sizes=sizes)
@@ -630,22 +630,8 @@ def choice_task(name: str, **settings: Any) -> ChoiceTask:
     return ChoiceTask(name=name, **{"cloze": name == "race", **settings})
 
 
-def _labels(examples: Sequence[ChoiceExample]) -> np.ndarray:
-    return np.array(labels_of(examples), np.int64)
-
-
 def _is_right(examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> np.ndarray:
-    return _labels(examples) == np.array([record["index"] for record in predictions], np.int64)
-
-
-def _accuracies(right: np.ndarray, parts: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], dict[str, float]]:
-    """Return the accuracy of each part as a function of numbers of examples; NaN of a part that is not drawn."""
-
-    def scores(rows: np.ndarray) -> dict[str, float]:
-        parts_right = {name: right[rows][part[rows]] for name, part in parts.items()}
-        return {name: float(values.mean()) if len(values) else float("nan") for name, values in parts_right.items()}
-
-    return scores
+    return np.array(labels_of(examples)) == np.array([record["index"] for record in predictions])
 
 
 def choice_features(
@@ -669,8 +655,13 @@ def choice_features(
     owners: list[int] = []
     for number, example in enumerate(examples):
         for choice in example.choices:
+            second_text = f"{example.question} {choice}"
+            if not example.context:
+                second_text = choice
+            elif cloze and "_" in example.question:
+                second_text = example.question.replace("_", choice)
             firsts.append(texts.setdefault(example.context or example.question, len(texts)))
-            seconds.append(texts.setdefault(_second(example, choice, cloze), len(texts)))
+            seconds.append(texts.setdefault(second_text, len(texts)))
             owners.append(number)
     encoded = tokenizer.encode_batch(list(texts))
     cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
@@ -685,11 +676,3 @@ def choice_features(
         rows.append((np.concatenate([cls, text, sep, answer, sep]), len(text) + 2))
         left_out[owner] = max(left_out[owner], num_tokens - len(text) - len(answer))
     return Features.from_sequences(rows, owners, left_out=left_out)
-
-
-def _second(example: ChoiceExample, choice: str, cloze: bool) -> str:
-    if not example.context:
-        return choice
-    return (
-        example.question.replace("_", choice) if cloze and "_" in example.question else f"{example.question} {choice}"
-    )

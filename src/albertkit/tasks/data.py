@@ -109,6 +109,8 @@ def draw_held_out(kind: str, examples: Sequence[Any], labels: Sequence[tuple[str
     held_out: set[int] = set()
     for keys in _key_levels(kind, examples):
         held_out = _draw_groups(_connected_groups(keys), labels, count)
+        # Less than half or more than twice the share, and the next level is drawn. By rows, of 60 texts five times each
+        # all 30 of dev were in train.
         if count <= 2 * len(held_out) <= 4 * count:
             break
     return held_out
@@ -117,10 +119,16 @@ def draw_held_out(kind: str, examples: Sequence[Any], labels: Sequence[tuple[str
 def _key_levels(kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
     """Yield sets of keys, one an example, the strictest first; examples with a key in common are drawn together."""
     parts = [[_words(text) for text in _identifying_texts(kind, example)] for example in examples]
-    articles = [{("article", name)} if (name := getattr(example, "article", "")) else set() for example in examples]
-    yield [{(text,) for text in part if text} | article for part, article in zip(parts, articles, strict=True)]
-    all_texts = [texts_of(kind, example) for example in examples]
-    whole_keys = [{("whole", *_unordered(map(_words, texts)))} if texts else set[Key]() for texts in all_texts]
+    strict_keys: list[set[Key]] = []
+    whole_keys: list[set[Key]] = []
+    for example, part in zip(examples, parts, strict=True):
+        keys: set[Key] = {(text,) for text in part if text}
+        if article := getattr(example, "article", ""):
+            keys.add(("article", article))
+        strict_keys.append(keys)
+        texts = texts_of(kind, example)
+        whole_keys.append({("whole", *_unordered(map(_words, texts)))} if texts else set())
+    yield strict_keys
     yield [{(text,) for text in part[:1]} | whole_key for part, whole_key in zip(parts, whole_keys, strict=True)]
     yield whole_keys
     yield [set() for _ in examples]
@@ -321,7 +329,17 @@ def fingerprint(features: Features) -> str:
 def _hold_out(kind: str, train: Sequence[Any], share: float, data: DataFiles) -> tuple[list[Any], list[Any]]:
     """Keep a share as dev, see `draw_held_out`."""
     count = round(share * len(train))
-    labels = [_labels_to_keep(example) for example in train]
+    labels: list[
+        tuple[str, ...]
+    ] = []  # those that must stay in training: no numbers, no choices, of tagged sentences types
+    for example in train:
+        label = getattr(example, "label", None)
+        if tags := getattr(example, "tags", ()):
+            labels.append(tuple({tag[2:] for tag in tags} - {""}))
+        elif isinstance(label, str):
+            labels.append((label,))
+        else:
+            labels.append(label if isinstance(label, tuple) else ())
     held_out = draw_held_out(kind, train, labels, count)
     if not 0 < count < len(train) or not held_out:
         reason = ""
@@ -340,13 +358,3 @@ def _hold_out(kind: str, train: Sequence[Any], share: float, data: DataFiles) ->
         )
     training = [example for number, example in enumerate(train) if number not in held_out]
     return training, [example for number, example in enumerate(train) if number in held_out]
-
-
-def _labels_to_keep(example: Any) -> tuple[str, ...]:
-    """Return the labels that must stay in training; of tagged sentences types, of numbers and choices none."""
-    if tags := getattr(example, "tags", ()):
-        return tuple({tag[2:] for tag in tags} - {""})
-    label = getattr(example, "label", None)
-    if isinstance(label, str):
-        return (label,)
-    return label if isinstance(label, tuple) else ()

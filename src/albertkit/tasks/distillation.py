@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertkit.batches.features import LabelledBatch
-from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import (
@@ -124,8 +123,18 @@ class DistillationLosses(nn.Module):
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the targets: the task's, as many of distillation, and of hidden states tokens times layers."""
-        counts = self.task.counts(batch) | {"distillation": self._num_imitated(batch)}
-        return counts | ({"hidden_states": batch.num_tokens * self._num_layers} if self.hidden_weight else {})
+        if isinstance(self.student, AlbertForTokenClassification):
+            num_imitated = int((batch.per_token["labels"] != IGNORED).sum())
+        elif isinstance(self.student, AlbertForMultipleChoice):
+            num_imitated = len(batch.examples.unique_consecutive())
+        elif self.student.config.problem_type in ("regression", "multi_label_classification"):
+            num_imitated = batch.packed.num_sequences * self.student.config.num_labels
+        else:
+            num_imitated = batch.packed.num_sequences
+        counts = self.task.counts(batch) | {"distillation": num_imitated}
+        if self.hidden_weight:
+            counts["hidden_states"] = batch.num_tokens * self._num_layers
+        return counts
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the weighted losses of a batch as sums; the student runs once."""
@@ -148,19 +157,16 @@ class DistillationLosses(nn.Module):
 
     # --- logits -------------------------------------------------------------------------------------------------------
 
-    def _num_imitated(self, batch: LabelledBatch) -> int:
-        if isinstance(self.student, AlbertForTokenClassification):
-            return int((batch.per_token["labels"] != IGNORED).sum())
-        if isinstance(self.student, AlbertForMultipleChoice):
-            return len(batch.examples.unique_consecutive())
-        has_independent_outputs = self.student.config.problem_type in ("regression", "multi_label_classification")
-        return batch.packed.num_sequences * (self.student.config.num_labels if has_independent_outputs else 1)
-
     def _imitation_loss(self, logits: Any, teacher_logits: Any, batch: LabelledBatch) -> Tensor:
         problem, t = self.student.config.problem_type, self.temperature
         if isinstance(self.student, AlbertForQuestionAnswering):
-            pairs = [_position_log_probs(values, batch.packed, t) for values in (*logits, *teacher_logits)]
-            return (_divergence(pairs[0], pairs[2]) + _divergence(pairs[1], pairs[3])) * t**2 / 2
+            positions = batch.packed.padded_positions()  # log-probabilities are over the places of each sequence
+            log_probs = []
+            for values in (*logits, *teacher_logits):
+                real = _at_least_fp32(values).flatten().index_select(0, positions)
+                log_probs.append(ragged_log_softmax(real / t, positions // batch.packed.longest))
+            starts, ends, teacher_starts, teacher_ends = log_probs
+            return (_divergence(starts, teacher_starts) + _divergence(ends, teacher_ends)) * t**2 / 2
         logits, teacher_logits = _at_least_fp32(logits), _at_least_fp32(teacher_logits)
         if isinstance(self.student, AlbertForMultipleChoice):
             groups = F.pad((batch.examples.diff() != 0).cumsum(0), (1, 0))
@@ -194,13 +200,6 @@ class DistillationLosses(nn.Module):
 def teacher_layer(number: int, layers: int, teacher_layers: int) -> int:
     """Return the teacher's layer at the same share of its depth as the student's layer `number`, both counted from 1."""
     return max(1, (2 * number * teacher_layers + layers) // (2 * layers))
-
-
-def _position_log_probs(logits: Tensor, batch: PackedBatch, temperature: float) -> Tensor:
-    """Return log-probabilities [T] over the places of each sequence, of logits [N, longest]."""
-    positions = batch.padded_positions()
-    real = _at_least_fp32(logits).flatten().index_select(0, positions)
-    return ragged_log_softmax(real / temperature, positions // batch.longest)
 
 
 def _divergence(log_probs: Tensor, teacher_log_probs: Tensor) -> Tensor:

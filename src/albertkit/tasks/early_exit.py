@@ -6,7 +6,6 @@ Xin et al. 2020, DeeBERT, section 3 (entropy).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -164,22 +163,28 @@ class EarlyExit:
         self, model: AlbertForSequenceClassification, exits: ExitHeads, engine: Engine, rule: ExitRule
     ) -> None:
         self.engine = engine
-        head, last = model.classifier, exits.num_layers
-        weight, bias = np.empty((last, *head.weight.shape), np.float32), np.empty((last, len(head.bias)), np.float32)
-        for target, inner, outer in ((weight, exits.weight, head.weight), (bias, exits.bias, head.bias)):
-            target[:-1], target[-1] = inner.detach().cpu(), outer.detach().float().cpu()
-        by_patience = rule.by == "patience"
-        self._exits = Exits(
-            weight, bias, int(rule.threshold) if by_patience else 0, 0.0 if by_patience else rule.threshold
+        head = model.classifier
+        weight, bias = (
+            torch.cat([inner.detach().cpu(), outer.detach().float().cpu()[None]]).numpy()
+            for inner, outer in ((exits.weight, head.weight), (exits.bias, head.bias))
         )
+        patience = int(rule.threshold) if rule.by == "patience" else 0
+        self._exits = Exits(weight, bias, patience, 0.0 if patience else rule.threshold)
 
     def logits(self, batch: LabelledBatch) -> tuple[Tensor, Tensor]:
         """Return logits fp32 [N, C], and layers int64 [N], of a batch on the model's device."""
+        # One call: to stay to the end costs at most 2 %; a pool of 4,096 tokens between Python and single layers cost 33 to 47.
         return self.engine.exit_early(batch.packed, self._exits)
+
+    def outputs(self, batch: LabelledBatch) -> list[Any]:
+        """Return logits [C] and layers of each sequence."""
+        logits, layers = self.logits(batch)
+        return list(zip(logits.numpy(), layers.tolist(), strict=True))
 
 
 def default_rules(layers: int) -> Sequence[ExitRule]:
     """Return rules worth trying on a model of L layers."""
+    # With six layers only patience:1 pays. Entropy pays where the model is sure (SST-2), never on MRPC.
     patience = [ExitRule("patience", float(n)) for n in range(1, layers - 1)]
     return [*patience, *(ExitRule("entropy", share) for share in (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7))]
 
@@ -277,7 +282,7 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     runs: dict[str, Callable[[Any], list[Any]]] = {_ALL: all_layers}
     for rule in rules or default_rules(num_hidden_layers):
         early = EarlyExit(loaded, exits, engine, rule)  # type: ignore[arg-type]
-        runs[str(rule)] = partial(_run_early, early)
+        runs[str(rule)] = early.outputs
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     outputs: dict[str, list[Any]] = {}
     for number in range(options.rounds + 1):  # round 0 warms up
@@ -301,8 +306,3 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     best = max(good, key=lambda point: point.speed, default=None)
     rule_name = best.rule if best else None
     return ExitCurve(task.name, task.metric, len(examples), engine.precision, points, rule_name, options.allowed)
-
-
-def _run_early(early: EarlyExit, batch: LabelledBatch) -> list[Any]:
-    logits, layers = early.logits(batch)
-    return list(zip(logits.numpy(), layers.tolist(), strict=True))

@@ -229,14 +229,11 @@ class FinetuneResult(RunResult):
             )
         elif self.scores and (note := guessing_note({**self.scores, **self.details})):
             notes.append(note)
-        return {**self.scores, **self.details, "notes": [*notes, *self.notes()], "heading": self._heading()}
-
-    def _heading(self) -> str:
-        """Name the examples that the scores are of."""
-        if self.data is None:
-            return ""
-        step = "" if self.data.step is None else f", the model of step {self.data.step:,}"
-        return f"{self.task}, {pluralize(self.data.examples, 'example')} of {self.data.file}{step}"
+        heading = ""
+        if self.data:
+            heading = f"{self.task}, {pluralize(self.data.examples, 'example')} of {self.data.file}"
+            heading += "" if self.data.step is None else f", the model of step {self.data.step:,}"
+        return {**self.scores, **self.details, "notes": [*notes, *self.notes()], "heading": heading}
 
 
 @takes(FinetuneOptions)
@@ -336,6 +333,8 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
     recipe = TrainingRecipe(
         model=teaching or model,
         objective=FinetuningObjective(model, task, class_weights, teaching),
+        # An update counts examples with all their windows: where windows were units of their own, two epochs ended
+        # after a quarter of one.
         stream=ExampleStream(
             features,
             task.grouped,
@@ -387,20 +386,14 @@ class TaskEvaluator:
         return self.task.predictions(examples, features, outputs)
 
 
+@dataclass(frozen=True, eq=False)
 class FinetuningObjective:
     """Compute the losses of a task, or in their place those of a student or of early exits (`teaching`)."""
 
-    def __init__(
-        self,
-        model: PretrainedAlbert,
-        task: Task,
-        class_weights: torch.Tensor | None = None,
-        teaching: DistillationLosses | ExitLosses | None = None,
-    ) -> None:
-        self.model = model
-        self.task = task
-        self.class_weights = class_weights
-        self.teaching = teaching
+    model: PretrainedAlbert
+    task: Task
+    class_weights: torch.Tensor | None = None
+    teaching: DistillationLosses | ExitLosses | None = None
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the targets of each loss."""
@@ -462,8 +455,9 @@ def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions
     """Write the first dev examples and the worst predictions, one a line: prediction, `texts`, the label `gold`, and `error`."""
     errors = [task.error(example, prediction) for example, prediction in zip(examples, predictions, strict=True)]
     worst = sorted((n for n, error in enumerate(errors) if error > 0), key=lambda n: -errors[n])
-    for name, numbers in ((EXAMPLES, list(range(min(_MOST, len(examples))))), (ERRORS, worst[:_MOST_ERRORS])):
-        records = (
-            {**predictions[n], **task.describe_example(examples[n]), "error": round(errors[n], 6)} for n in numbers
-        )
-        write_lines(folder / name, map(to_json_value, records))
+    for name, numbers in ((EXAMPLES, range(len(examples))[:_MOST]), (ERRORS, worst[:_MOST_ERRORS])):
+        records = []
+        for n in numbers:
+            record = {**predictions[n], **task.describe_example(examples[n]), "error": round(errors[n], 6)}
+            records.append(to_json_value(record))
+        write_lines(folder / name, records)

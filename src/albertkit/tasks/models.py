@@ -118,22 +118,14 @@ def load_task_model(folder: str | Path) -> TaskModel:
     path = task_folder(folder)
     task = task_from_dict(read_json(path / TASK, "task"), path / TASK)
     model = load_onnx(path) if is_onnx_folder(path) else task.model_class.from_pretrained(path, strict=True)
-    _check_task(task, model, path)
-    return TaskModel(task, model, own_tokenizer(path, model.config))
-
-
-def _check_task(task: Task, model: PretrainedAlbert, path: Path) -> None:
-    """Refuse a task that was put beside the weights of another model."""
     config, labels = model.config, getattr(task, "labels", None)
     num_labels = config.num_labels if labels is None else len(labels)
     fits = num_labels == config.num_labels or (labels == () and config.num_labels == 1)
-    if not fits or task.length > config.max_position_embeddings:
-        raise CheckpointError(
-            "bad-file",
-            f"the task of `{path}` has {num_labels} labels and {task.length} tokens, "
-            f"the model {config.num_labels} labels and {config.max_position_embeddings} positions",
-            "restore the task.json of this model",
-        )
+    if not fits or task.length > config.max_position_embeddings:  # put beside the weights of another model
+        fact = f"the task of `{path}` has {num_labels} labels and {task.length} tokens, "
+        fact += f"the model {config.num_labels} labels and {config.max_position_embeddings} positions"
+        raise CheckpointError("bad-file", fact, "restore the task.json of this model")
+    return TaskModel(task, model, own_tokenizer(path, config))
 
 
 def run_model(
@@ -174,7 +166,6 @@ def run_batches(
             num_done += len(run)
             bar.update(num_done)
     if world:
-        outputs = [
-            next((o for o in all_of if o is not None), None) for all_of in zip(*world.gather(outputs), strict=True)
-        ]
+        for of_process in world.gather(outputs):
+            outputs = [theirs if output is None else output for output, theirs in zip(outputs, of_process, strict=True)]
     return outputs

@@ -82,15 +82,12 @@ def text_window(features: Features, sequence: int) -> TextWindow:
 
 def top_spans(start_logits: Tensor, end_logits: Tensor, count: int) -> list[TopPositions]:
     """Return the best `count` starts and ends of each sequence, of logits [N, S]; of equals the earlier first."""
-    (start_values, starts), (end_values, ends) = (_best(logits, count) for logits in (start_logits, end_logits))
+    columns = []
+    for logits in (start_logits, end_logits):
+        values, positions = logits.float().sort(dim=-1, descending=True, stable=True)
+        columns += [positions[:, :count].int().cpu().numpy(), values[:, :count].cpu().numpy()]
     nulls = start_logits[:, 0].double() + end_logits[:, 0].double()
-    columns = [column.cpu().numpy() for column in (starts.int(), start_values, ends.int(), end_values)]
-    return [TopPositions(a, b, c, d, null) for a, b, c, d, null in zip(*columns, nulls.tolist(), strict=True)]
-
-
-def _best(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    values, positions = logits.float().sort(dim=-1, descending=True, stable=True)
-    return values[:, :count], positions[:, :count]
+    return [TopPositions(*row) for row in zip(*columns, nulls.tolist(), strict=True)]
 
 
 def top_beams(output: BeamQuestionAnsweringOutput) -> list[TopPositions]:
@@ -181,6 +178,7 @@ def _best_candidates(
             break
         start, end = int(from_[index]), int(to[index])
         text = context[start:end].strip()
+        # Google lists a span of white space as an answer "".
         if text and text not in best:
             start += len(context[start:end]) - len(context[start:end].lstrip())
             start_and_end_score = float(start_scores[index]), float(end_scores[index])

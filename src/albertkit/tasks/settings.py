@@ -128,20 +128,18 @@ class FinetuneSettings(EpochSettings):
         dropout = preset.dropout if preset else config.hidden_dropout_prob
         model_dropout = f"the model's own is {config.hidden_dropout_prob:g}"
         length = min(preset.length if preset else 512, config.max_position_embeddings)
+        if self.freeze:
+            lr, lr_reason = HEAD_LR, f"{HEAD_LR:g}, only the head learns"
+        elif self.lora:
+            lr, lr_reason = LORA_LR, f"{LORA_LR:g}, LoRA's in its paper's table 9"
+        else:
+            lr, lr_reason = default_rate(preset.lr if preset else OTHER_LR, source, config.hidden_size)
         defaults: dict[str, tuple[float, str]] = {
             "batch_size": (batch_size, f"{batch_size} ({source})"),
             "steps": (steps, f"{steps:,} = {epochs} epochs of {num_examples:,} at {batch_size}{from_preset}"),
-            "lr": self._rate(preset, config, source),
+            "lr": (lr, lr_reason),
             "warmup": (warmup, f"{warmup:.1%} of the steps ({source})"),
             "dropout": (dropout, f"{dropout:g} ({f'{source}; {model_dropout}' if preset else model_dropout})"),
             "length": (length, f"{length} ({source if preset else 'as long as the model reads, at most 512'})"),
         }
         return self.filled(defaults)
-
-    def _rate(self, preset: Preset | None, config: AlbertConfig, source: str) -> tuple[float, str]:
-        """Return the learning rate where none is set, and where it is from."""
-        if self.freeze:
-            return HEAD_LR, f"{HEAD_LR:g}, only the head learns"
-        if self.lora:
-            return LORA_LR, f"{LORA_LR:g}, LoRA's in its paper's table 9"
-        return default_rate(preset.lr if preset else OTHER_LR, source, config.hidden_size)

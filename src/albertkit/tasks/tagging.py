@@ -106,6 +106,8 @@ def find_tagged_words(words: Sequence[str], spaces: bool, spans: Sequence[tuple[
     lengths = np.array([len(word) + spaces for word in words], np.int64)
     visible = np.flatnonzero([_visible(character) for character in text])
     word_of_visible = np.repeat(np.arange(len(words)), lengths)[visible]
+    # Invisible characters own no token: a word's first one includes the space before it, so that by overlap KLUE's spaces
+    # would be tagged and the `B-` of the next word lost. 4.7 % of its entities end inside a token of the tests' vocabulary.
     bounds = np.searchsorted(visible, np.array(spans, np.int64).reshape(-1, 2))
     tokens = np.flatnonzero(bounds[:, 1] > bounds[:, 0])
     owners, last = word_of_visible[bounds[tokens, 0]], word_of_visible[bounds[tokens, 1] - 1]
@@ -380,6 +382,7 @@ def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[
         gold_rows.append([example.tags[index] for index in indices])
         predicted_rows.append([tags[index] for index in indices])
     table = span_table([_strict_tags(row) for row in gold_rows], [_strict_tags(row) for row in predicted_rows])
+    # KLUE-baseline documents "except O", and its code averages all 13.
     flat = [[tag for row in rows for tag in row] for rows in (gold_rows, predicted_rows)]
     return {
         "entity_macro_f1": sum(row["f1"] for row in table) / len(table) if table else nan,

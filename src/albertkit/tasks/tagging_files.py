@@ -132,7 +132,14 @@ def read_tagged(
     """
     form = _scan_columns(file, layout, labelled)
     if form.is_json and labelled and strict:
-        _note_unread_fields(file, layout, bad_rows)
+        records = []
+        for _, line in islice(_lines(file), ROWS_SEEN):
+            with contextlib.suppress(ValueError, RecursionError):
+                records.append(json.loads(line))
+        tags_field = layout.tags_field or _tags_field(records[0] if records else {})
+        read_fields = (layout.tokens_field or "tokens", tags_field, *IDS)
+        hint = "name those to read with --text-column and --label-column"
+        note_unread_fields(file, records, read_fields, hint, bad_rows)
     if form.is_counted and layout.word_column == 0:
         bad_rows.note(
             f"{quoted_name(file)}: the first column counts the words of each sentence; the words are in the second"
@@ -161,6 +168,7 @@ def read_tagged(
     for sentence in _sentences(file, layout, form, labelled):
         entities = spans(sentence.tags)
         ill_formed = _ill_formed_tag(sentence, write_tags(entities, len(sentence.tags), scheme), scheme)
+        # Scored tags stay: conlleval and seqeval agree on what they mean, and changed ones would not reach 1 against themselves.
         bad_row = sentence.bad_row or (ill_formed if strict else None)
         if bad_row:
             number, reason, hint = bad_row
@@ -362,20 +370,6 @@ def _record_sentences(
         except (ValueError, RecursionError) as error:
             sentence.bad_row = number, json_problem(error), ""
         yield sentence
-
-
-def _note_unread_fields(file: DataFile, layout: TagFileLayout, bad_rows: BadRows) -> None:
-    records = []
-    for _, line in islice(_lines(file), ROWS_SEEN):
-        with contextlib.suppress(ValueError, RecursionError):
-            records.append(json.loads(line))
-    hint = "name those to read with --text-column and --label-column"
-    read_fields = (
-        layout.tokens_field or "tokens",
-        layout.tags_field or _tags_field(records[0] if records else {}),
-        *IDS,
-    )
-    note_unread_fields(file, records, read_fields, hint, bad_rows)
 
 
 def _tags_field(record: Any) -> str:

@@ -114,7 +114,13 @@ def note_unread_fields(
 
 
 def _note_texts(file: DataFile, kind: str, values: Mapping[str, Sequence[str]], hint: str, bad_rows: BadRows) -> None:
-    texts = [f"`{name}`" for name, column in values.items() if _hold_text([text for text in column if text.strip()])]
+    texts = []
+    for name, column in values.items():
+        filled = [text for text in column if text.strip()]
+        num_words = sum(len(_WORD.findall(text)) + len(_UNSPACED.findall(text)) // 2 for text in filled)
+        mean = num_words / max(len(filled), 1)
+        if mean >= _LONG_WORDS or (mean >= _TEXT_WORDS and len(set(filled)) > len(filled) / 2):
+            texts.append(f"`{name}`")
     if texts:
         kind = f"{kind} holds" if len(texts) == 1 else f"{kind}s hold"
         bad_rows.note(
@@ -125,13 +131,6 @@ def _note_texts(file: DataFile, kind: str, values: Mapping[str, Sequence[str]], 
 def can_be_read_again(file: DataFile) -> bool:
     """Return True for files and rows, False for a pipe."""
     return isinstance(file, Records) or file.is_file() or glob.has_magic(str(file))
-
-
-def _hold_text(values: Sequence[str]) -> bool:
-    if not values:
-        return False
-    words = sum(len(_WORD.findall(value)) + len(_UNSPACED.findall(value)) // 2 for value in values) / len(values)
-    return words >= _LONG_WORDS or (words >= _TEXT_WORDS and len(set(values)) > len(values) / 2)
 
 
 def is_whole_float(label: str) -> bool:
@@ -279,6 +278,8 @@ class TextTask(Task[TextExample]):
         stride: Pieces from the start of a window to that of the next; 0: half a window.
     """
 
+    # further columns that may hold predictions; of classes they hold their probabilities
+    prediction_columns: ClassVar[tuple[str, ...]] = ()
     layout: str = ""
     text_column: str = ""
     pair_column: str = ""
@@ -389,7 +390,8 @@ class TextTask(Task[TextExample]):
         lacks one. Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
         """
         layout = OFFICIAL.get(self.layout)
-        if labelled and not self._has_labels:
+        flags = getattr(self, "label_columns", ())  # of a multilabel task, 0 or 1 for each label
+        if labelled and not flags and not any(form.label for form in self._forms):
             raise ConfigError(
                 "missing-column", f"no column is named for the label of `{self.name}`", "name it with --label-column"
             )
@@ -407,10 +409,12 @@ class TextTask(Task[TextExample]):
                 for name, layout_of_task in OFFICIAL.items()
                 if layout_of_task.kind == self.kind and name != self.layout
             }
-            form = choose_form(table, self._forms, self._fixed_labels(), labelled, self.name, other_forms)
+            labels = getattr(self, "labels", ())
+            fixed_labels = labels if self.layout else ()
+            form = choose_form(table, self._forms, fixed_labels, labelled, self.name, other_forms)
             ids = [name for name in form.ids if name in table.columns and name not in form.required_columns(True)]
             id_column = self.id_column or next(iter(ids), "")
-            required = [*self._required_columns(form, labelled), *([self.id_column] if self.id_column else [])]
+            required = [*form.required_columns(labelled), *(flags if labelled else ()), *filter(None, [self.id_column])]
             has_header = not form.header and not self.columns
             if labelled and split == "train":
                 is_official = self.layout and not self.text_column
@@ -424,9 +428,11 @@ class TextTask(Task[TextExample]):
             lines: dict[str, int] | None = {} if compared else None
             num_empty = 0
             whole_floats: bool | None = None  # of the labels, which are then read as whole numbers; None: not known yet
-            for row in table.rows(required, optional, self._list_columns):
-                if labelled and whole_floats is None and (label := row.values.get(form.label, "").strip()):
-                    whole_floats = self._may_be_whole_float(label) and are_whole_floats(
+            has_classes = labelled and self.kind == "classification"
+            for row in table.rows(required, optional, [form.label] if self.kind == "multilabel" else []):
+                if has_classes and whole_floats is None and (label := row.values[form.label].strip()):
+                    is_new_float = is_whole_float(label) and label not in labels
+                    whole_floats = is_new_float and are_whole_floats(
                         file, table.columns, form.label, quoted=quoted, header=has_header
                     )
                 if whole_floats:
@@ -453,19 +459,6 @@ class TextTask(Task[TextExample]):
                 rows = pluralize(table.num_short, "row")
                 bad_rows.note(f"`{file_name(file)}`: {rows} without all fields passed over, as the original does")
 
-    @property
-    def _has_labels(self) -> bool:
-        """Return True where the column of the labels is known."""
-        return any(form.label for form in self._forms)
-
-    @property
-    def _list_columns(self) -> tuple[str, ...]:
-        """The columns that may hold lists."""
-        return ()
-
-    def _required_columns(self, form: TableForm, labelled: bool) -> list[str]:
-        return form.required_columns(labelled)
-
     def _example(self, name: str, row: TableRow, form: TableForm, labelled: bool) -> TextExample:
         """Return the example of a row."""
         text, pair = row.values[form.text], row.values[form.pair] if form.pair else None
@@ -478,14 +471,6 @@ class TextTask(Task[TextExample]):
     @abstractmethod
     def read_label(self, values: dict[str, str], form: TableForm) -> Label:
         """Return the label of a row."""
-
-    def _may_be_whole_float(self, label: str) -> bool:
-        """Return whether a label may be a whole number that became a float."""
-        return False
-
-    def _fixed_labels(self) -> tuple[str, ...]:
-        """Return names that a label may have, where they are fixed."""
-        return ()
 
     @abstractmethod
     def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
@@ -559,17 +544,12 @@ class TextTask(Task[TextExample]):
     ) -> list[Prediction]:
         """Read a table with the column `prediction`, or records of `albertkit predict`."""
         names = [example.id for example in examples]
-        predictions = read_predictions(file, (label, "label", "labels", "value", *self._prediction_columns), ids)
-        answers = self._parse_answers(join_predictions(names, predictions, file), file)
+        predictions = read_predictions(file, (label, "label", "labels", "value", *self.prediction_columns), ids)
+        answers = self.parse_answers(join_predictions(names, predictions, file), file)
         return [{"id": name, **answer} for name, answer in zip(names, answers, strict=True)]
 
-    @property
-    def _prediction_columns(self) -> tuple[str, ...]:
-        """Further columns that may hold predictions; of classes they hold their probabilities."""
-        return ()
-
     @abstractmethod
-    def _parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+    def parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
         """Yield the answers that texts spell, without their ids."""
 
     @abstractmethod
@@ -582,7 +562,8 @@ def _seem_swapped(text: str, pair: str, official_pairs: Sequence[tuple[str, str]
     numbered = re.fullmatch(r"(.*)2(\D*)", text)
     if numbered and pair == f"{numbered[1]}1{numbered[2]}":
         return True
-    return bool(pair) and ((pair, text) in official_pairs or (pair.lower(), text.lower()) == ("premise", "hypothesis"))
+    is_inference = (pair.lower(), text.lower()) == ("premise", "hypothesis")
+    return bool(pair) and (is_inference or (pair, text) in official_pairs)
 
 
 _NO, _YES = ("0", "0.0", "false"), ("1", "1.0", "true")  # pandas.get_dummies writes False and True, or floats
@@ -626,12 +607,6 @@ class TextClassification(TextTask):
         """Return the configuration of a head with an output for each class."""
         return named_outputs(self.labels, "single_label_classification")
 
-    def _fixed_labels(self) -> tuple[str, ...]:
-        return self.labels if self.layout else ()
-
-    def _may_be_whole_float(self, label: str) -> bool:
-        return is_whole_float(label) and label not in self.labels
-
     def read_label(self, values: dict[str, str], form: TableForm) -> str:
         label = values[form.label].strip()
         if not label:
@@ -656,6 +631,7 @@ class TextClassification(TextTask):
             )
         if self.layout:
             return self
+        # On 90 `ok` and 10 `fraud` the f1 of the last in sort order was 0.95, that of `fraud` 0.40.
         return self.with_changes(
             labels=sorted_labels(labels), positive_class=self.positive_class or rarer_class(labels)
         )
@@ -726,7 +702,7 @@ class TextClassification(TextTask):
     ) -> tuple[np.ndarray, np.ndarray]:
         return self._targets(examples), label_indices([record["label"] for record in predictions], self.labels)
 
-    def _parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+    def parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
         if self.labels and (strange := [value for value in values if value not in self.labels]):
             raise wrong_label_error(file, strange, self.labels)
         return ({"label": value} for value in values)
@@ -744,6 +720,7 @@ class TextRegression(TextTask):
     """
 
     kind: ClassVar[str] = "regression"
+    prediction_columns: ClassVar[tuple[str, ...]] = ("score", "scores", "logits", "probability")
     metric: str = "pearson_and_spearman"
     activation: str = "identity"
 
@@ -824,11 +801,7 @@ class TextRegression(TextTask):
         assert isinstance(example.label, float)
         return abs(prediction["value"] - example.label)
 
-    @property
-    def _prediction_columns(self) -> tuple[str, ...]:
-        return "score", "scores", "logits", "probability"
-
-    def _parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+    def parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
         for index, text in enumerate(values):
             if not is_number(text):
                 fact = f"`{file}`: prediction {index + 1:,} is `{text}`, not a finite number"
@@ -866,17 +839,6 @@ class MultiLabelClassification(TextTask):
             return changes
         names = tuple(name.strip() for name in columns.label.split(","))
         return changes | ({"label_columns": names, "label_column": ""} if len(names) > 1 else {"label_columns": ()})
-
-    @property
-    def _has_labels(self) -> bool:
-        return bool(self.label_column or self.label_columns)
-
-    @property
-    def _list_columns(self) -> tuple[str, ...]:
-        return (self.label_column,)
-
-    def _required_columns(self, form: TableForm, labelled: bool) -> list[str]:
-        return [*form.required_columns(labelled), *(self.label_columns if labelled else ())]
 
     def read_label(self, values: dict[str, str], form: TableForm) -> tuple[str, ...]:
         if not self.label_columns:
@@ -954,7 +916,7 @@ class MultiLabelClassification(TextTask):
         assert isinstance(example.label, tuple)
         return float(len(set(prediction["labels"]) ^ set(example.label)))
 
-    def _parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
+    def parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
         sets = [parse_predicted_labels(value, file) for value in values]
         if self.labels and (strange := [label for labels in sets for label in labels if label not in self.labels]):
             raise wrong_label_error(file, strange, self.labels)

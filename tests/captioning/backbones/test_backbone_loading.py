@@ -37,7 +37,7 @@ def _change(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-def test_importing_the_package_imports_no_transformers() -> None:
+def test_importing_the_package_imports_no_transformers():
     code = (
         "import sys, albertkit.captioning.backbones, albertkit.captioning.backbones, "
         "albertkit.captioning.backbones; print('transformers' in sys.modules)"
@@ -46,7 +46,7 @@ def test_importing_the_package_imports_no_transformers() -> None:
     assert process.stdout.strip() == "False"
 
 
-def test_faults_are_named(clip: Path, tmp_path: Path, tiny: Callable[..., Any]) -> None:
+def test_faults_are_named(clip, tmp_path, tiny):
     assert _slug("resnet") == _slug("hf:") == "unknown-name"
     with pytest.raises(ConfigError, match=r"write `hf:org/model`"):
         load_backbone("org/model")
@@ -87,7 +87,7 @@ def test_faults_are_named(clip: Path, tmp_path: Path, tiny: Callable[..., Any]) 
     assert load_backbone(f"hf:{clip}").frame_size == 32
 
 
-def test_conv3d_by_name() -> None:
+def test_conv3d_by_name():
     backbone = load_backbone("conv3d", {"width": 64})
     frames = torch.randint(0, 256, (2, 5, 40, 40, 3), dtype=torch.uint8)
     reloaded = load_backbone("conv3d", backbone.settings(), backbone.state_dict())
@@ -98,21 +98,21 @@ def test_conv3d_by_name() -> None:
     assert _slug("conv3d", {"width": 128}, backbone.state_dict()) == "corrupt"
 
 
-def test_without_transformers_the_extra_is_named(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transformers_the_extra_is_named(clip, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match="needs the package `transformers`") as raised:
         load_backbone(f"hf:{clip}")
     assert "albertkit[caption]" in raised.value.hint
 
 
-def test_a_transformers_too_old_for_a_model_is_named(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transformers_too_old_for_a_model_is_named(clip, monkeypatch):
     older = SimpleNamespace(__version__="5.0.0")
     monkeypatch.setitem(sys.modules, "transformers", older)
     with pytest.raises(CheckpointError, match=r"needs CLIPVisionModel, which transformers 5\.0\.0 lacks"):
         load_backbone(f"hf:{clip}")
 
 
-def test_weights_in_several_files(tiny: Callable[..., Any], tmp_path: Path) -> None:
+def test_weights_in_several_files(tiny, tmp_path):
     saved = tiny("videomae")
     saved.model.save_pretrained(tmp_path, max_shard_size="20KB")
     shards = sorted(tmp_path.glob("model-*.safetensors"))
@@ -122,7 +122,7 @@ def test_weights_in_several_files(tiny: Callable[..., Any], tmp_path: Path) -> N
     assert _slug(tmp_path) == "corrupt"
 
 
-def test_pickled_weights_load_only_as_weights(clip: Path) -> None:
+def test_pickled_weights_load_only_as_weights(clip):
     expected = load_backbone(f"hf:{clip}").fingerprint()
     state = load_file(clip / "model.safetensors")
     (clip / "model.safetensors").unlink()
@@ -132,7 +132,7 @@ def test_pickled_weights_load_only_as_weights(clip: Path) -> None:
     assert _slug(clip) == "corrupt"
 
 
-def test_code_of_a_folder_is_never_run(clip: Path, tmp_path: Path) -> None:
+def test_code_of_a_folder_is_never_run(clip, tmp_path):
     ran = tmp_path / "ran"
     (clip / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: pass\nclass Model: pass\n")
     _change(clip / "config.json", auto_map={"AutoConfig": "evil.Config", "AutoModel": "evil.Model"})
@@ -155,9 +155,7 @@ def test_code_of_a_folder_is_never_run(clip: Path, tmp_path: Path) -> None:
         ("swin", 4, 36, "cannot take frames of 36 pixels", "give it 32, or a multiple of 8"),
     ],
 )
-def test_frames_that_cannot_work_are_refused_with_those_that_do(
-    model_type: str, frames: int, size: int, fact: str, hint: str, tiny: Callable[..., Any]
-) -> None:
+def test_frames_that_cannot_work_are_refused_with_those_that_do(model_type, frames, size, fact, hint, tiny):
     backbone = load_backbone(f"hf:{tiny(model_type).folder}")
     with pytest.raises(ConfigError, match=fact) as raised:
         backbone.grid(frames, size)
@@ -167,7 +165,7 @@ def test_frames_that_cannot_work_are_refused_with_those_that_do(
         backbone(torch.zeros(1, frames, size, size, 3, dtype=torch.uint8))
 
 
-def test_frames_of_another_form_are_refused(tiny: Callable[..., Any]) -> None:
+def test_frames_of_another_form_are_refused(tiny):
     backbone = load_backbone(f"hf:{tiny('clip').folder}")
     frames = torch.zeros(1, 4, 32, 32, 3, dtype=torch.uint8)
     for wrong in (frames.float(), frames[0], frames[:, :, :16], frames.movedim(-1, 2)):
@@ -176,7 +174,7 @@ def test_frames_of_another_form_are_refused(tiny: Callable[..., Any]) -> None:
         assert raised.value.slug == "bad-value"
 
 
-def test_fingerprint_is_of_weights_settings_and_pixels(clip: Path, tmp_path: Path) -> None:
+def test_fingerprint_is_of_weights_settings_and_pixels(clip, tmp_path):
     backbone = load_backbone(f"hf:{clip}")
     fingerprint = backbone.fingerprint()
     moved = Path(shutil.copytree(clip, tmp_path / "elsewhere"))
@@ -198,7 +196,7 @@ def test_fingerprint_is_of_weights_settings_and_pixels(clip: Path, tmp_path: Pat
     assert load_backbone(f"hf:{moved}", rescaled.settings()).fingerprint() == rescaled.fingerprint()
 
 
-def test_weights_need_their_settings(clip: Path, tiny: Callable[..., Any]) -> None:
+def test_weights_need_their_settings(clip, tiny):
     backbone = load_backbone(f"hf:{clip}")
     for broken in (None, {}, {**backbone.settings(), "pixels": {}}, {**backbone.settings(), "config": 3}):
         assert _slug("hf:x", broken, backbone.state_dict()) == "bad-value"
@@ -206,7 +204,7 @@ def test_weights_need_their_settings(clip: Path, tiny: Callable[..., Any]) -> No
     assert _slug("hf:x", backbone.settings(), dinov2.state_dict()) == "corrupt"
 
 
-def test_half_precision_checkpoints_compute_in_fp32(clip: Path) -> None:
+def test_half_precision_checkpoints_compute_in_fp32(clip):
     halves = {name: tensor.half() for name, tensor in load_file(clip / "model.safetensors").items()}
     save_file(halves, clip / "model.safetensors", {"format": "pt"})
     _change(clip / "config.json", dtype="float16")
@@ -242,9 +240,7 @@ def test_half_precision_checkpoints_compute_in_fp32(clip: Path) -> None:
          PixelValues((0.25, 0.25, 0.25), STANDARD.std), 64),
     ],
 )  # fmt: skip
-def test_processors_files_of_every_age(
-    file: str, content: dict[str, Any], values: PixelValues, size: int | None, tmp_path: Path
-) -> None:
+def test_processors_files_of_every_age(file, content, values, size, tmp_path):
     if file:
         (tmp_path / file).write_text(json.dumps(content))
     assert read_preprocessing(tmp_path, STANDARD) == (values, size)
@@ -255,14 +251,14 @@ def test_processors_files_of_every_age(
     ['{"image_mean": [1, 2]}', '{"image_std": [0, 1, 1]}', '{"size": {"height": 2, "width": 3}}', "[1]", '{"size": "big"}',
      '{"rescale_factor": null}'],
 )  # fmt: skip
-def test_broken_processors_files_are_named(content: str, tmp_path: Path) -> None:
+def test_broken_processors_files_are_named(content, tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(content)
     with pytest.raises(ConfigError, match=r"preprocessor_config\.json` is not a supported image processor") as raised:
         read_preprocessing(tmp_path, STANDARD)
     assert raised.value.slug == "bad-value"
 
 
-def test_a_folders_size_counts_where_the_model_can_take_it(clip: Path) -> None:
+def test_a_folders_size_counts_where_the_model_can_take_it(clip):
     (clip / "preprocessor_config.json").write_text('{"size": 48}')
     assert load_backbone(f"hf:{clip}").frame_size == 48
     (clip / "preprocessor_config.json").write_text('{"size": 50}')  # no multiple of 8

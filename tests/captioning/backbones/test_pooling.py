@@ -37,7 +37,7 @@ def _by_loops(features: torch.Tensor, grid: Grid, target: Grid) -> torch.Tensor:
         (Grid(3, 2, 2), 1, (1, 1, 1)),
     ],
 )
-def test_space_goes_first_then_time(grid: Grid, max_tokens: int, expected: tuple[int, int, int]) -> None:
+def test_space_goes_first_then_time(grid, max_tokens, expected):
     assert pooled_grid(grid, max_tokens) == expected
     features = torch.randn(2, grid.num_tokens, 5, generator=torch.Generator().manual_seed(0))
     pooled, target = pool_grid(features, grid, max_tokens)
@@ -46,7 +46,7 @@ def test_space_goes_first_then_time(grid: Grid, max_tokens: int, expected: tuple
     torch.testing.assert_close(pooled.double(), _by_loops(features, grid, target), atol=1e-6, rtol=0)
 
 
-def test_a_grid_read_in_another_order_is_noticed() -> None:
+def test_a_grid_read_in_another_order_is_noticed():
     grid = Grid(4, 6, 6)
     features = torch.randn(1, grid.num_tokens, 3, generator=torch.Generator().manual_seed(0))
     wrong = features.unflatten(1, (6, 6, 4)).permute(0, 3, 1, 2, 4).flatten(1, 3)  # as if time were the last
@@ -55,7 +55,7 @@ def test_a_grid_read_in_another_order_is_noticed() -> None:
     assert difference.abs().max() > 0.1
 
 
-def test_gradients_flow_and_half_precision_stays() -> None:
+def test_gradients_flow_and_half_precision_stays():
     features = torch.randn(1, 32, 4, requires_grad=True)
     pool_grid(features, Grid(2, 4, 4), 2)[0].sum().backward()
     assert features.grad is not None
@@ -64,7 +64,7 @@ def test_gradients_flow_and_half_precision_stays() -> None:
         assert pool_grid(torch.ones(1, 32, 4, dtype=dtype), Grid(2, 4, 4), 8)[0].dtype == dtype
 
 
-def test_wrong_numbers_are_refused() -> None:
+def test_wrong_numbers_are_refused():
     with pytest.raises(ConfigError, match=r"max_tokens is 0") as raised:
         pool_grid(torch.ones(1, 8, 4), Grid(2, 2, 2), 0)
     assert raised.value.slug == "bad-value"

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,7 +90,7 @@ def _by_transformers(model_type: str, model: Any, pixels: torch.Tensor) -> torch
 
 
 @pytest.mark.parametrize("model_type", TYPES)
-def test_tokens_are_transformers_own(model_type: str, tiny: Callable[..., Any], tmp_path: Any) -> None:
+def test_tokens_are_transformers_own(model_type, tiny, tmp_path):
     saved = tiny(model_type)
     folder = shutil.copytree(saved.folder, tmp_path / "model")  # other tests share that one
     processor = _processor(model_type) if model_type in PROCESSORS else None
@@ -113,7 +112,7 @@ def test_tokens_are_transformers_own(model_type: str, tiny: Callable[..., Any], 
 
 
 @pytest.mark.parametrize("model_type", TYPES)
-def test_a_changed_patch_moves_the_token_at_its_place(model_type: str, tiny: Callable[..., Any]) -> None:
+def test_a_changed_patch_moves_the_token_at_its_place(model_type, tiny):
     backbone = load_backbone(f"hf:{tiny(model_type).folder}")
     grid, tubelet = backbone.grid(4, 32), TUBELET.get(model_type, 1)
     for frame, row, column in ((0, 0, 3), (1, 2, 0), (2, 3, 1), (3, 1, 2)):
@@ -127,7 +126,7 @@ def test_a_changed_patch_moves_the_token_at_its_place(model_type: str, tiny: Cal
 
 
 @pytest.mark.parametrize("model_type", TYPES)
-def test_frozen_at_first_and_trained_when_asked(model_type: str, tiny: Callable[..., Any]) -> None:
+def test_frozen_at_first_and_trained_when_asked(model_type, tiny):
     saved = tiny(model_type)
     backbone = load_backbone(f"hf:{saved.folder}")
     frames = _frames(1, 4)
@@ -155,7 +154,7 @@ def test_frozen_at_first_and_trained_when_asked(model_type: str, tiny: Callable[
 
 
 @pytest.mark.parametrize("model_type", [name for name in TYPES if name not in ("videomae", "vivit", "vjepa2")])
-def test_another_size_is_interpolated_as_transformers_does_it(model_type: str, tiny: Callable[..., Any]) -> None:
+def test_another_size_is_interpolated_as_transformers_does_it(model_type, tiny):
     saved = tiny(model_type)
     backbone = load_backbone(f"hf:{saved.folder}")
     frames = _frames(1, 4, size=48)
@@ -177,7 +176,7 @@ def test_another_size_is_interpolated_as_transformers_does_it(model_type: str, t
     torch.testing.assert_close(tokens, hidden.reshape(1, 144, -1), atol=1e-5, rtol=1e-5)
 
 
-def test_other_numbers_of_frames_where_the_positions_in_time_stretch(tiny: Callable[..., Any]) -> None:
+def test_other_numbers_of_frames_where_the_positions_in_time_stretch(tiny):
     for model_type, numbers in {
         "timesformer": (1, 6),
         "videoprism_vision_model": (1, 6),
@@ -196,7 +195,7 @@ def test_other_numbers_of_frames_where_the_positions_in_time_stretch(tiny: Calla
                 torch.testing.assert_close(tokens, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_timesformer_of_space_only_is_in_the_same_order(tiny: Callable[..., Any]) -> None:
+def test_timesformer_of_space_only_is_in_the_same_order(tiny):
     backbone = load_backbone(f"hf:{tiny('timesformer', attention_type='space_only').folder}")
     frames = _frames(2, 4)
     before = backbone(frames)
@@ -205,7 +204,7 @@ def test_timesformer_of_space_only_is_in_the_same_order(tiny: Callable[..., Any]
     assert np.unravel_index(int(moved.argmax()), moved.shape) == (1, 2, 3, 0)
 
 
-def test_a_size_that_is_no_multiple_of_a_patch_loses_its_rim(tiny: Callable[..., Any]) -> None:
+def test_a_size_that_is_no_multiple_of_a_patch_loses_its_rim(tiny):
     """As SigLIP so400m: 384 pixels in patches of 14 are 27 places."""
     towers = {"image_size": 30, "patch_size": 8, "hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1}
     saved = tiny("siglip", vision_config=towers)
@@ -217,7 +216,7 @@ def test_a_size_that_is_no_multiple_of_a_patch_loses_its_rim(tiny: Callable[...,
     torch.testing.assert_close(backbone(frames)[0], expected.flatten(0, 1), atol=1e-5, rtol=1e-5)
 
 
-def test_many_frames_in_parts_are_the_same(tiny: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_frames_in_parts_are_the_same(tiny, monkeypatch):
     for model_type in ("clip", "videomae"):
         backbone = load_backbone(f"hf:{tiny(model_type).folder}")
         frames = _frames(3, 4)

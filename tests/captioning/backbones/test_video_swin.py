@@ -31,7 +31,7 @@ def tiny_swin(**changes: Any) -> VideoSwinBackbone:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_features_are_those_of_swinberts_class(golden: Path, name: str) -> None:
+def test_features_are_those_of_swinberts_class(golden, name):
     folder = golden / "swin" / name
     backbone = load_backbone(f"video-swin:{folder / 'state_dict.safetensors'}")
     assert isinstance(backbone, VideoSwinBackbone)
@@ -45,7 +45,7 @@ def test_features_are_those_of_swinberts_class(golden: Path, name: str) -> None:
         assert (features - expected).abs().max() < 1e-5
 
 
-def test_every_parameter_is_noticed(golden: Path) -> None:
+def test_every_parameter_is_noticed(golden):
     folder = golden / "swin" / "a_small_window"
     backbone = load_backbone(f"video-swin:{folder / 'state_dict.safetensors'}")
     assert isinstance(backbone, VideoSwinBackbone)
@@ -61,7 +61,7 @@ def test_every_parameter_is_noticed(golden: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_swinberts_names_are_read_to_the_bit(golden: Path, name: str, tmp_path: Path) -> None:
+def test_swinberts_names_are_read_to_the_bit(golden, name, tmp_path):
     stored = load_file(golden / "swin" / name / "state_dict.safetensors")
     state = {f"{PREFIX}{key}": tensor for key, tensor in stored.items()}
     other_modules = {
@@ -78,7 +78,7 @@ def test_swinberts_names_are_read_to_the_bit(golden: Path, name: str, tmp_path: 
     )
 
 
-def test_a_classifiers_checkpoint_of_kinetics_is_read(tmp_path: Path) -> None:
+def test_a_classifiers_checkpoint_of_kinetics_is_read(tmp_path):
     """As mmaction writes it: a dictionary of several, the classifier beside the backbone, a score of NumPy among the notes."""
     backbone = tiny_swin()
     state = {**published_state(backbone, "backbone."), "cls_head.fc_cls.weight": torch.ones(4, 16)}
@@ -97,7 +97,7 @@ def test_a_classifiers_checkpoint_of_kinetics_is_read(tmp_path: Path) -> None:
     assert reloaded.train().training  # trained along
 
 
-def test_tokens_lie_in_the_order_of_the_grid() -> None:
+def test_tokens_lie_in_the_order_of_the_grid():
     backbone = tiny_swin()
     frames = torch.randint(0, 256, (2, 5, 34, 34, 3), dtype=torch.uint8)
     grid = backbone.grid(5, 34)
@@ -111,7 +111,7 @@ def test_tokens_lie_in_the_order_of_the_grid() -> None:
     torch.testing.assert_close(tokens, expected, atol=1e-5, rtol=0)
 
 
-def test_published_sizes_want_their_frames() -> None:
+def test_published_sizes_want_their_frames():
     sizes = {
         96: ([2, 2, 6, 2], [3, 6, 12, 24], 768, 27_850_470),
         128: ([2, 2, 18, 2], [4, 8, 16, 32], 1024, 87_638_984),
@@ -125,7 +125,7 @@ def test_published_sizes_want_their_frames() -> None:
         assert sum(parameter.numel() for parameter in backbone.parameters()) == parameters
 
 
-def test_training_skips_blocks_and_evaluation_does_not() -> None:
+def test_training_skips_blocks_and_evaluation_does_not():
     backbone = tiny_swin(drop_path_rate=0.9)
     pixels = torch.randn(2, 3, 4, 24, 24)
     with torch.no_grad():
@@ -137,7 +137,7 @@ def test_training_skips_blocks_and_evaluation_does_not() -> None:
     assert backbone.layers[0].blocks[0].attn.relative_position_bias_table.grad.abs().max() > 0
 
 
-def test_what_is_no_video_swin_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_video_swin_is_refused(tmp_path):
     backbone = tiny_swin()
     state = published_state(backbone, "")
     file = tmp_path / "swin.pth"
@@ -171,7 +171,7 @@ def test_what_is_no_video_swin_is_refused(tmp_path: Path) -> None:
         load_backbone("video-swin")
 
 
-def test_settings_of_a_stranger_reserve_no_memory() -> None:
+def test_settings_of_a_stranger_reserve_no_memory():
     backbone = tiny_swin()
     weights = backbone.state_dict()
     for changes, slug in (

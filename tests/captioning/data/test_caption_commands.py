@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ def prepare(run_command: Callable[..., Any]) -> Callable[..., Any]:
     return lambda data, out, *flags: run_command("caption", "prepare", data, "--out", out, *flags)
 
 
-def test_prepare(tmp_path: Path, videos: list[Path], prepare: Callable[..., Any]) -> None:
+def test_prepare(tmp_path, videos, prepare):
     data, out = tmp_path / "train.jsonl", tmp_path / "out"
     write_clip_manifest(data, [Clip(key=file.stem, source=file, captions=("x",)) for file in videos])
     with open(data, "a") as stream:
@@ -42,9 +41,7 @@ def test_prepare(tmp_path: Path, videos: list[Path], prepare: Callable[..., Any]
     assert "error[bad-row]" in prepare(data, tmp_path / "stop", "--on-error", "stop", "--json").err
 
 
-def test_many_missing_videos_are_summarised_and_listed(
-    tmp_path: Path, videos: list[Path], prepare: Callable[..., Any]
-) -> None:
+def test_many_missing_videos_are_summarised_and_listed(tmp_path, videos, prepare):
     names = [video.stem for video in videos]
     content = {
         "videos": [{"video_id": name, "split": "train"} for name in [*names, *(f"video{n}" for n in range(40))]],
@@ -69,7 +66,7 @@ def test_many_missing_videos_are_summarised_and_listed(
     assert not (tmp_path / "small").exists()
 
 
-def test_prepare_features(tmp_path: Path, prepare: Callable[..., Any]) -> None:
+def test_prepare_features(tmp_path, prepare):
     np.save(tmp_path / "a.npy", np.ones((3, 5), np.float32))
     (tmp_path / "dev.jsonl").write_text('{"features": "a.npy", "caption": "x"}\n')
     result = prepare(tmp_path / "dev.jsonl", tmp_path / "out", "--backbone", "features", "--json").json

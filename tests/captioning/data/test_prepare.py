@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-def test_features(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+def test_features(tmp_path, clips, quarters):
     report = prepare_clips({"train": clips[:3], "dev": clips[3:]}, tmp_path / "out", quarters, SAMPLING, batch_size=2)
     assert (report.kind, report.clips, report.captions, report.tokens) == ("features", {"train": 3, "dev": 2}, 10, 16)
     assert (report.computed, report.reused, report.skipped) == (5, 0, ())
@@ -59,7 +58,7 @@ def test_features(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
             assert not np.array_equal(visual, np.roll(expected, 1, axis=0))
 
 
-def test_pooled(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+def test_pooled(tmp_path, clips, quarters):
     prepare_clips(clips, tmp_path / "whole", quarters, SAMPLING)
     report = prepare_clips(clips, tmp_path / "pooled", quarters, SAMPLING, max_tokens=8)
     full, pooled = (PreparedClips.open(tmp_path / name) for name in ("whole", "pooled"))
@@ -69,7 +68,7 @@ def test_pooled(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
     assert np.abs(pooled.visual("train", 1).astype(np.float32) - expected).max() <= 0.13  # float16 near 255
 
 
-def test_frames_for_a_backbone_that_is_trained(tmp_path: Path, clips: list[Clip], trained: Any) -> None:
+def test_frames_for_a_backbone_that_is_trained(tmp_path, clips, trained):
     prepare_clips(clips, tmp_path / "out", trained, SAMPLING, max_tokens=1)
     prepared = PreparedClips.open(tmp_path / "out")
     assert (prepared.kind, prepared.grid, prepared.backbone) == ("frames", Grid(4, 2, 2), "quarters")
@@ -79,7 +78,7 @@ def test_frames_for_a_backbone_that_is_trained(tmp_path: Path, clips: list[Clip]
     assert np.array_equal(visual, sample_frames(clips[2].source, SAMPLING).pixels)
 
 
-def test_a_second_run_does_nothing(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+def test_a_second_run_does_nothing(tmp_path, clips, quarters):
     prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     times = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")}
     calls = len(quarters.batches)
@@ -88,7 +87,7 @@ def test_a_second_run_does_nothing(tmp_path: Path, clips: list[Clip], quarters: 
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")} == times
 
 
-def test_by_content(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+def test_by_content(tmp_path, clips, quarters):
     copy = tmp_path / "videos" / "copy.mp4"
     copy.write_bytes(clips[0].source.read_bytes())
     with_copies = [*clips, Clip(key="copy", source=copy), Clip(key="part", source=copy, end=0.5)]
@@ -105,7 +104,7 @@ def test_by_content(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
     assert after[0].item == before[0].item
 
 
-def test_rows_of_frames(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+def test_rows_of_frames(tmp_path, clips, quarters):
     rows = read_swinbert(write_swinbert(clips, tmp_path / "rows", "train", replace(SAMPLING, rounding="round")))
     prepare_clips(rows, tmp_path / "a", quarters, replace(SAMPLING, rounding="round"))
     prepare_clips(clips, tmp_path / "b", quarters, replace(SAMPLING, rounding="round"))
@@ -117,7 +116,7 @@ def test_rows_of_frames(tmp_path: Path, clips: list[Clip], quarters: Any) -> Non
         assert distances[number] <= 4
 
 
-def test_skipped_clips(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of: Any) -> None:
+def test_skipped_clips(tmp_path, clips, quarters, slug_of):
     clips[1].source.write_bytes(b"no video at all")
     clips[2].source.write_bytes(b"")
     clips[3].source.unlink()
@@ -141,7 +140,7 @@ def test_skipped_clips(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of
     assert slug_of(PreparedClips.open, tmp_path / "none") == "wrong-kind"
 
 
-def test_what_was_wrong_with_a_file_is_kept(tmp_path: Path, make_video: Any, quarters: Any) -> None:
+def test_what_was_wrong_with_a_file_is_kept(tmp_path, make_video, quarters):
     colours = np.random.default_rng(2).integers(0, 256, (20, 3)).tolist()
     intact = make_video(tmp_path / "whole.avi", colours)
     cut = tmp_path / "cut.avi"
@@ -155,14 +154,14 @@ def test_what_was_wrong_with_a_file_is_kept(tmp_path: Path, make_video: Any, qua
         (tmp_path / "out" / "clips-train.jsonl").unlink()
 
 
-def test_splits_one_after_the_other(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+def test_splits_one_after_the_other(tmp_path, clips, quarters):
     prepare_clips({"train": clips[:3], "dev": clips[3:]}, tmp_path / "a", quarters, SAMPLING, batch_size=3)
     prepare_clips({"train": clips[:3]}, tmp_path / "b", quarters, SAMPLING, batch_size=3)
     prepare_clips({"dev": clips[3:]}, tmp_path / "b", quarters, SAMPLING, batch_size=3)
     assert everything(tmp_path / "a") == everything(tmp_path / "b")
 
 
-def test_another_backbone_or_sampling_is_another_folder(tmp_path: Path, clips: list[Clip], quarters: Any) -> None:
+def test_another_backbone_or_sampling_is_another_folder(tmp_path, clips, quarters):
     prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     files = everything(tmp_path / "out")
     doubled = type(quarters)(scale=2.0)
@@ -177,7 +176,7 @@ def test_another_backbone_or_sampling_is_another_folder(tmp_path: Path, clips: l
     assert everything(tmp_path / "out") == files
 
 
-def test_broken_items(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of: Any) -> None:
+def test_broken_items(tmp_path, clips, quarters, slug_of):
     prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     original = everything(tmp_path / "out")
     prepared = PreparedClips.open(tmp_path / "out")
@@ -194,7 +193,7 @@ def test_broken_items(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of:
     assert everything(tmp_path / "out") == original
 
 
-def test_folders_that_are_not_prepared(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of: Any) -> None:
+def test_folders_that_are_not_prepared(tmp_path, clips, quarters, slug_of):
     prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     facts = (tmp_path / "out/prepared.json").read_text()
 
@@ -212,7 +211,7 @@ def test_folders_that_are_not_prepared(tmp_path: Path, clips: list[Clip], quarte
     assert slug_of(PreparedClips.open(tmp_path / "out").clips, "test") == "missing-file"
 
 
-def test_features_of_somebody_else(tmp_path: Path) -> None:
+def test_features_of_somebody_else(tmp_path):
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=(m, 6)).astype(np.float32) for m in (3, 5, 4)]
     np.save(tmp_path / "a.npy", arrays[0])
@@ -249,7 +248,7 @@ def test_features_of_somebody_else(tmp_path: Path) -> None:
     assert prepare_clips(clips, tmp_path / "out", None).computed == 0
 
 
-def test_clips_of_the_wrong_kind(tmp_path: Path, clips: list[Clip], quarters: Any, slug_of: Any) -> None:
+def test_clips_of_the_wrong_kind(tmp_path, clips, quarters, slug_of):
     np.save(tmp_path / "a.npy", np.ones((3, 6), np.float32))
     features = Clip(key="f", source=tmp_path / "a.npy")
     for wrong, backbone in (([features], quarters), (clips, None)):
@@ -311,7 +310,7 @@ print([run(whole), run(killed, 1), run(killed, 10), run(killed)])
 """
 
 
-def test_killed_and_run_again(tmp_path: Path, make_video: Any) -> None:
+def test_killed_and_run_again(tmp_path, make_video):
     rng = np.random.default_rng(1)
     sources = [make_video(tmp_path / f"{n}.mp4", rng.integers(0, 256, (2, 3)).tolist(), repeat=1) for n in range(18)]
     sources[7].write_bytes(b"broken")

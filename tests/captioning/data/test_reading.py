@@ -5,7 +5,6 @@ import json
 import re
 import unicodedata
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_manifest(folder: Path) -> None:
+def test_manifest(folder):
     manifest = folder / "data.jsonl"
     manifest.write_text(
         "\ufeff" + lines(
@@ -46,7 +45,7 @@ def test_manifest(folder: Path) -> None:
     ]
 
 
-def test_round_trip(folder: Path) -> None:
+def test_round_trip(folder):
     clips = [
         Clip(key="ключ 1", source=folder / "a.mp4", start=0.1, end=0.30000000000000004, captions=('한국어 " \\', "é")),
         Clip(key="b", source=folder / "sub" / "c d.mp4"),
@@ -90,7 +89,7 @@ def test_round_trip(folder: Path) -> None:
         ({"video": "b.mp4", "caption": "\ud800"}, "half a character"),
     ],
 )  # fmt: skip
-def test_bad_lines(folder: Path, record: object, reason: str) -> None:
+def test_bad_lines(folder, record, reason):
     manifest = folder / "data.jsonl"
     text = lines({"video": "a.mp4"}) + json.dumps(record) + "\n" + lines({"video": "sub/c d.mp4"})
     manifest.write_text(text)
@@ -102,14 +101,14 @@ def test_bad_lines(folder: Path, record: object, reason: str) -> None:
 
 
 @pytest.mark.parametrize("line", [b"{", b"\xff\xfe{}", b'{"video": "\xff.mp4"}', b"[" * 100_000, b"nul"])
-def test_lines_that_are_not_json(folder: Path, line: bytes) -> None:
+def test_lines_that_are_not_json(folder, line):
     (folder / "data.jsonl").write_bytes(line + b"\n" + lines({"video": "a.mp4"}).encode())
     bad_rows = BadRows("skip")
     assert len(read_clips(folder / "data.jsonl", bad_rows=bad_rows)) == 1
     assert bad_rows.rows[0].line == 1
 
 
-def test_splits_of_a_folder(folder: Path, slug_of: Any) -> None:
+def test_splits_of_a_folder(folder, slug_of):
     for name in ("train", "val", "test"):
         (folder / f"{name}.jsonl").write_text(lines({"video": "a.mp4", "key": name}))
     assert {split: [c.key for c in clips] for split, clips in read_splits(folder).items()} == {
@@ -125,7 +124,7 @@ def test_splits_of_a_folder(folder: Path, slug_of: Any) -> None:
     assert slug_of(read_splits, folder) == "ambiguous"
 
 
-def test_folder_of_videos(folder: Path) -> None:
+def test_folder_of_videos(folder):
     (folder / "a.txt").write_text("ein Clip\n\n 둘 \n", encoding="utf-8")
     assert read_clips(folder) == [
         Clip(key="a", source=folder / "a.mp4", captions=("ein Clip", "둘")),
@@ -145,7 +144,7 @@ def test_folder_of_videos(folder: Path) -> None:
     assert "bytes that are not UTF-8" in [row.reason for row in bad_rows.rows]
 
 
-def test_folder_with_a_folder_for_each_split(folder: Path) -> None:
+def test_folder_with_a_folder_for_each_split(folder):
     for split in ("train", "dev"):
         (folder / split).mkdir()
         (folder / split / "x.mp4").write_bytes(b"x")
@@ -155,7 +154,7 @@ def test_folder_with_a_folder_for_each_split(folder: Path) -> None:
     }
 
 
-def test_msrvtt(folder: Path) -> None:
+def test_msrvtt(folder):
     content = {
         "info": {},
         "videos": [
@@ -188,7 +187,7 @@ def test_msrvtt(folder: Path) -> None:
     assert [row.where for row in bad_rows.rows] == ["caption 4", "caption 5", "video 4"]
 
 
-def test_nothing_left_of_annotations_is_an_error(folder: Path) -> None:
+def test_nothing_left_of_annotations_is_an_error(folder):
     content = {
         "videos": [{"video_id": f"video{n}", "split": "train"} for n in range(3)],
         "sentences": [{"video_id": "video1", "caption": "x"}],
@@ -214,7 +213,7 @@ def video(path: Path) -> Path:
     return path
 
 
-def test_vatex(tmp_path: Path) -> None:
+def test_vatex(tmp_path):
     """Its files name a clip by video and seconds; the clip is cut out, or lies in the whole video."""
     cut = video(tmp_path / "raw_videos/val_all/Ptf_2VRj-V0_000122_000132.mp4")
     full = video(tmp_path / "raw_videos/wholes/Kq3-PKqMCRk.mkv")
@@ -244,7 +243,7 @@ def test_vatex(tmp_path: Path) -> None:
     assert caught.value.slug == "ambiguous"
 
 
-def test_msvd(folder: Path) -> None:
+def test_msvd(folder):
     """The JSON that SwinBERT's prepro reads: splits, in them a row a caption."""
     content = {
         "train": [{"video": "a", "caption": "x"}, {"video": "b", "caption": "y"}, {"video": "a", "caption": "z"}],
@@ -290,7 +289,7 @@ zzit5b_-ukg,5,20,1,unverified,9,English,"a woman cooks"
         ("MSR Video Description Corpus.csv", MSVD_TABLE, ["MSVD's descriptions that are not English are not used"]),
     ],
 )
-def test_msvd_as_published(tmp_path: Path, name: str, text: str, notes: list[str]) -> None:
+def test_msvd_as_published(tmp_path, name, text, notes):
     """Its authors' text and table; the splits are those of the mapping that papers use."""
     cut = video(tmp_path / "YouTubeClips/-4wsuPCjDBc_5_15.avi")
     full = video(tmp_path / "whole/04Gt01vatkk.mp4")
@@ -314,7 +313,7 @@ def test_msvd_as_published(tmp_path: Path, name: str, text: str, notes: list[str
     assert read_clips(tmp_path, "test", BadRows("skip")) == clips[2:]
 
 
-def test_msrvtt_as_published(folder: Path) -> None:
+def test_msrvtt_as_published(folder):
     """Two files in one folder, with the fields that are not used."""
     for file, name, split in (("train_val", "a", "train"), ("test", "b", "test")):
         clip = {"category": 9, "url": "https://x", "video_id": name, "start time": 1.5, "end time": 9.5, "split": split}
@@ -327,7 +326,7 @@ def test_msrvtt_as_published(folder: Path) -> None:
     }
 
 
-def test_msrvtt_of_jsfusion(folder: Path) -> None:
+def test_msrvtt_of_jsfusion(folder):
     """The test of 1,000 clips, a caption each."""
     table = 'key,vid_key,video_id,sentence\nret0,msra,a,a person sings\nret1,msrb,b,"a man, a dog"\nret2,msrc,gone,x\n'
     (folder / "MSRVTT_JSFUSION_test.csv").write_text(table)
@@ -345,14 +344,14 @@ def test_msrvtt_of_jsfusion(folder: Path) -> None:
     ("name", "text"),
     [("MSRVTT_train.9k.csv", "video_id\na\n"), ("names.txt", "a\nb\n"), ("empty.txt", "# only this\n")],
 )
-def test_other_tables_and_texts(folder: Path, name: str, text: str) -> None:
+def test_other_tables_and_texts(folder, name, text):
     (folder / name).write_text(text)
     with pytest.raises(DataError, match=r"is not captions of MSR-VTT, .* or TVC") as caught:
         read_clips(folder / name)
     assert (caught.value.slug, caught.value.hint.partition(":")[0]) == ("missing-file", "write a manifest instead")
 
 
-def test_youcook2(tmp_path: Path) -> None:
+def test_youcook2(tmp_path):
     """Steps of recipes: cut out as SwinBERT's data has them, or spans of the whole video."""
     full, cut = video(tmp_path / "videos/GLd3aX16zBg.mp4"), video(tmp_path / "raw_videos/validation/fn9anlEL4FI_1.mp4")
     steps = [
@@ -380,7 +379,7 @@ def test_youcook2(tmp_path: Path) -> None:
     ]
 
 
-def test_tvc(tmp_path: Path) -> None:
+def test_tvc(tmp_path):
     """Lines of moments; the public test has no captions."""
     episode = video(tmp_path / "videos/friends_s01e03_seg02_clip_19.mp4")
     descriptions = [
@@ -401,7 +400,7 @@ def test_tvc(tmp_path: Path) -> None:
     assert read_clips(tmp_path / "tvc_val_release.jsonl") == [clip]
 
 
-def test_bad_steps_and_captions_cost_only_themselves(tmp_path: Path) -> None:
+def test_bad_steps_and_captions_cost_only_themselves(tmp_path):
     """Those before and behind them stay, and each is reported."""
     video(tmp_path / "a.mp4")
     steps = [{"segment": [n, n + 1], "id": n, "sentence": f"step {n}"} for n in range(5)]
@@ -428,7 +427,7 @@ def test_bad_steps_and_captions_cost_only_themselves(tmp_path: Path) -> None:
     }
 
 
-def test_a_repeated_moment_has_the_captions_of_all_its_lines(tmp_path: Path) -> None:
+def test_a_repeated_moment_has_the_captions_of_all_its_lines(tmp_path):
     video(tmp_path / "a.mp4")
     moments = [{"vid_name": "a", "ts": [0, 1], "descs": [{"desc": text}]} for text in ("one", "two", "one")]
     (tmp_path / "tvc.jsonl").write_text(lines(*moments))
@@ -439,7 +438,7 @@ def test_a_repeated_moment_has_the_captions_of_all_its_lines(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("on_disk", "annotated"), [("NFD", "NFC"), ("NFC", "NFD")])
-def test_a_video_is_matched_in_either_normal_form(tmp_path: Path, on_disk: Any, annotated: Any) -> None:
+def test_a_video_is_matched_in_either_normal_form(tmp_path, on_disk, annotated):
     """A Mac writes file names in NFD."""
     file = video(tmp_path / (unicodedata.normalize(on_disk, "영상é") + ".mp4"))
     rows = [{"videoID": unicodedata.normalize(annotated, "영상é"), "enCap": ["one"]}]
@@ -447,13 +446,13 @@ def test_a_video_is_matched_in_either_normal_form(tmp_path: Path, on_disk: Any, 
     assert [clip.source for clip in read_clips(tmp_path / "vatex.json")] == [file]
 
 
-def test_a_folder_of_videos_without_texts_is_reported(folder: Path) -> None:
+def test_a_folder_of_videos_without_texts_is_reported(folder):
     bad_rows = BadRows()
     assert len(read_clips(folder, bad_rows=bad_rows)) == 3
     assert bad_rows.notes == [f"`{folder}`: no text lies beside a video, so none of the 3 clips has a caption"]
 
 
-def test_coco(folder: Path) -> None:
+def test_coco(folder):
     content = {
         "images": [{"id": 7, "file_name": "sub/c d.mp4"}, {"id": 8, "file_name": "a.mp4"}],
         "annotations": [{"image_id": 8, "caption": "x", "id": 0}, {"image_id": 7, "caption": "y", "id": 1}],
@@ -468,12 +467,12 @@ def test_coco(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"videos": 3, "sentences": []}', "null"])
-def test_other_json(folder: Path, text: str, slug_of: Any) -> None:
+def test_other_json(folder, text, slug_of):
     (folder / "x.json").write_text(text)
     assert slug_of(read_clips, folder / "x.json") == "missing-file"
 
 
-def test_nothing_there(folder: Path, slug_of: Any) -> None:
+def test_nothing_there(folder, slug_of):
     (folder / "empty").mkdir()
     (folder / "empty.jsonl").write_text("\n")
     (folder / "x.gz").write_bytes(gzip.compress(b"x"))

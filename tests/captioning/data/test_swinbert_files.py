@@ -8,7 +8,6 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +36,7 @@ def clips(videos: list[Path]) -> list[Clip]:
     ]  # fmt: skip
 
 
-def test_bytes_as_swinbert_writes_them(tmp_path: Path, videos: list[Path]) -> None:
+def test_bytes_as_swinbert_writes_them(tmp_path, videos):
     names = [str(video) for video in videos[:2]]
     first = f'{names[0]}\t[{{"caption": "a man sings"}}, {{"caption": "caf\\u00e9"}}]\n'
     files = {
@@ -55,13 +54,13 @@ def test_bytes_as_swinbert_writes_them(tmp_path: Path, videos: list[Path]) -> No
     assert read_swinbert(tmp_path / "train.yaml") == expected
 
 
-def test_rows_of_paths(tmp_path: Path, clips: list[Clip]) -> None:
+def test_rows_of_paths(tmp_path, clips):
     """Parts of one video share a row."""
     assert read_swinbert(write_swinbert(clips, tmp_path / "out", "train")) == clips
     assert len(TsvFile(tmp_path / "out" / "train.img.tsv")) == 3
 
 
-def test_rows_of_frames(tmp_path: Path, clips: list[Clip]) -> None:
+def test_rows_of_frames(tmp_path, clips):
     rows = read_swinbert(write_swinbert(clips, tmp_path / "out", "train", SAMPLING))
     assert [(clip.key, clip.captions) for clip in rows] == [(clip.key, clip.captions) for clip in clips]
     for number, (original_clip, clip) in enumerate(zip(clips, rows, strict=True)):
@@ -74,7 +73,7 @@ def test_rows_of_frames(tmp_path: Path, clips: list[Clip]) -> None:
     assert np.abs(difference).max() > 20  # the comparison can tell clips apart
 
 
-def test_sampling_of_rows_is_swinberts(tmp_path: Path) -> None:
+def test_sampling_of_rows_is_swinberts(tmp_path):
     """get_frames_from_tsv: round(x · (N - 1) / (T - 1)), Python's round."""
     pictures = [jpeg(value) for value in range(0, 250, 10)]
     write_tsv(tmp_path / "x.img.tsv", [["k", "{}", *pictures]])
@@ -93,7 +92,7 @@ def jpeg(value: int) -> bytes:
     return base64.b64encode(stream.getvalue())
 
 
-def test_missing_and_broken_frames(tmp_path: Path) -> None:
+def test_missing_and_broken_frames(tmp_path):
     good, file = jpeg(7), tmp_path / "x.img.tsv"
     rows = {
         "empty": [good, b"", good, good], "cut": [good, good[:40], good, good], "text": [good, b"???", good, good],
@@ -118,7 +117,7 @@ def write_composite(folder: Path, videos: list[Path]) -> None:
     (folder / "train.yaml").write_text(yaml.dump(settings | {"caption_linelist": "linelist.tsv", "hw": "x.tsv"}))
 
 
-def test_composite(tmp_path: Path, videos: list[Path]) -> None:
+def test_composite(tmp_path, videos):
     """Keys are `_`.join([file of the shard, key]), as CompositeTSVFile.get_key has them."""
     write_composite(tmp_path, videos)
     bad_rows = BadRows()
@@ -129,7 +128,7 @@ def test_composite(tmp_path: Path, videos: list[Path]) -> None:
     assert bad_rows.notes == [f"`{tmp_path / 'train.yaml'}`: `hw` is not used"]
 
 
-def test_paths_from_above_and_tvc(tmp_path: Path, videos: list[Path]) -> None:
+def test_paths_from_above_and_tvc(tmp_path, videos):
     """Paths begin where SwinBERT's code lies; TVC's have the span behind them, and the captions may repeat it."""
     folder = tmp_path / "datasets" / "TVC"
     names = ["videos/clip 0.mp4", "videos/clip 1.mp4_0.1_0.5", "videos/clip 2.mp4_0_1"]
@@ -147,7 +146,7 @@ def test_paths_from_above_and_tvc(tmp_path: Path, videos: list[Path]) -> None:
     ]
 
 
-def test_what_is_wrong_is_named(tmp_path: Path, clips: list[Clip], slug_of: Any) -> None:
+def test_what_is_wrong_is_named(tmp_path, clips, slug_of):
     path = write_swinbert(clips, tmp_path / "out", "train")
 
     def slug(name: str, text: str) -> str:
@@ -186,14 +185,14 @@ def test_what_is_wrong_is_named(tmp_path: Path, clips: list[Clip], slug_of: Any)
         read_swinbert(write_swinbert(clips, tmp_path / "out", "train"))
 
 
-def test_content(tmp_path: Path, clips: list[Clip]) -> None:
+def test_content(tmp_path, clips):
     row = read_swinbert(write_swinbert(clips, tmp_path / "a", "train", SAMPLING))
     renamed = read_swinbert(write_swinbert([replace(clips[0], key="x")], tmp_path / "b", "train", SAMPLING))
     assert content_hash(row[0]) == content_hash(renamed[0])  # the same pictures under another key
     assert len({content_hash(clip) for clip in (*row, *clips)}) == len(row) + 3  # two clips of one file
 
 
-def test_real_videos_as_frames(tmp_path: Path, data: Path) -> None:
+def test_real_videos_as_frames(tmp_path, data):
     """Frames through JPEG and back stay what they were, and are told from those of the other video."""
     sampling = FrameSampling(num_frames=6, size=96, rounding="round")
     names = ("demo.mp4", "part_0.mp4")

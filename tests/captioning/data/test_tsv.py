@@ -1,7 +1,6 @@
 """TSVs and their index, against a reader that works as SwinBERT's TSVFile does: seek, read a line, split at tabs, strip."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ def tsv(tmp_path: Path) -> Path:
     return path
 
 
-def test_read_as_swinbert_and_as_ours(tsv: Path) -> None:
+def test_read_as_swinbert_and_as_ours(tsv):
     assert as_swinbert_reads(tsv) == ROWS
     for present in ("both", "text", "binary", "none"):
         if present in ("binary", "none"):
@@ -42,12 +41,12 @@ def test_read_as_swinbert_and_as_ours(tsv: Path) -> None:
         write_tsv(tsv, ROWS)
 
 
-def test_no_line_end_at_the_end(tsv: Path) -> None:
+def test_no_line_end_at_the_end(tsv):
     tsv.write_bytes(tsv.read_bytes().removesuffix(b"\n"))
     assert TsvFile(tsv).row(2)[3] == b"z" * 300
 
 
-def test_no_rows(tmp_path: Path) -> None:
+def test_no_rows(tmp_path):
     write_tsv(tmp_path / "none.tsv", [])
     assert len(TsvFile(tmp_path / "none.tsv")) == 0
     (tmp_path / "none.lineidx").unlink()
@@ -58,13 +57,13 @@ def test_no_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["0\n5\n30\n", "0\n4\n999\n", "1\n4\n", "", "0\n4\n4\n", "0\nfour\n", "0\n-1\n"],
 )  # fmt: skip
-def test_wrong_index(tsv: Path, text: str, slug_of: Any) -> None:
+def test_wrong_index(tsv, text, slug_of):
     tsv.with_suffix(".lineidx.8b").unlink()
     tsv.with_suffix(".lineidx").write_text(text)
     assert slug_of(TsvFile, tsv) == "bad-file"
 
 
-def test_an_index_that_leaves_rows_out_is_noticed_when_they_are_read(tsv: Path) -> None:
+def test_an_index_that_leaves_rows_out_is_noticed_when_they_are_read(tsv):
     tsv.with_suffix(".lineidx.8b").unlink()
     tsv.with_suffix(".lineidx").write_text("0\n4\n")  # every number is where a row begins, the third row is missing
     file = TsvFile(tsv)
@@ -73,11 +72,11 @@ def test_an_index_that_leaves_rows_out_is_noticed_when_they_are_read(tsv: Path) 
         file.row(1)
 
 
-def test_two_indices_that_differ(tsv: Path) -> None:
+def test_two_indices_that_differ(tsv):
     tsv.with_suffix(".lineidx.8b").write_bytes(np.array([0, 4, 5], "<u8").tobytes())
     with pytest.raises(DataError, match="say different things"):
         TsvFile(tsv)
 
 
-def test_no_such_row(tsv: Path, slug_of: Any) -> None:
+def test_no_such_row(tsv, slug_of):
     assert slug_of(TsvFile(tsv).row, 3) == "bad-row"

@@ -1,7 +1,6 @@
 """Caption metrics against pycocoevalcap 1.2 (golden) and against what nlg-eval publishes for its example."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ def pretokenised(golden: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("part", ["all_60", "first_7_only", "edge"])
-def test_tokenised_captions_equal_the_original(golden: Path, part: str) -> None:
+def test_tokenised_captions_equal_the_original(golden, part):
     reference = pretokenised(golden)
     items = {"all_60": reference["items"], "first_7_only": reference["items"][:7], "edge": reference["edge_items"]}[
         part
@@ -39,7 +38,7 @@ def test_tokenised_captions_equal_the_original(golden: Path, part: str) -> None:
     assert not differences(scored(items), reference[part])
 
 
-def test_raw_captions_equal_the_original(golden: Path) -> None:
+def test_raw_captions_equal_the_original(golden):
     reference = json.loads((golden / "captioning" / "metrics_ptb_meteor.json").read_text())
     assert not differences(scored(reference["items"], tokenize=True), reference["scores"])
 
@@ -53,7 +52,7 @@ def with_another_word(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("change", [without_a_reference, with_another_word, lambda items: items[:59] + items[:1]])
-def test_comparison_notices_another_input(golden: Path, change: Callable[[list], list]) -> None:
+def test_comparison_notices_another_input(golden, change):
     reference = pretokenised(golden)
     items = [{**item, "id": str(index)} for index, item in enumerate(change(reference["items"]))]
     assert len(differences(scored(items), reference["all_60"])) > len(NAMES) / 2
@@ -68,9 +67,7 @@ def test_comparison_notices_another_input(golden: Path, change: Callable[[list],
         ("metrics._BETA", 1.0, "ROUGE_L"),
     ],
 )
-def test_comparison_notices_another_rule(
-    golden: Path, monkeypatch: pytest.MonkeyPatch, constant: str, value: float, noticed: str
-) -> None:
+def test_comparison_notices_another_rule(golden, monkeypatch, constant, value, noticed):
     reference = pretokenised(golden)
     monkeypatch.setattr(f"albertkit.captioning.{constant}", value)
     wrong = {name.split(" ")[0] for name in differences(scored(reference["items"]), reference["all_60"])}

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ def published(data: Path) -> dict:
     return json.loads((data / "captions" / "caption_metrics_reference.json").read_text())
 
 
-def test_published_scores_of_nlg_eval(data: Path) -> None:
+def test_published_scores_of_nlg_eval(data):
     folder = data / "captions" / "nlg-eval"
     scores = score_caption_files(folder / "hyp.txt", [folder / "ref1.txt", folder / "ref2.txt"])
     expected = {name: value for name, value in published(data)["expected"].items() if name != "METEOR"}
@@ -33,7 +32,7 @@ def test_published_scores_of_nlg_eval(data: Path) -> None:
 
 
 @pytest.mark.parametrize("example", ["single", "single_fr"])
-def test_published_scores_of_one_caption(data: Path, example: str) -> None:
+def test_published_scores_of_one_caption(data, example):
     case = published(data)[example]
     scores = score_captions({"x": case["refs"]}, {"x": case["hyp"]})
     expected = {name: value for name, value in case.items() if name in scores}
@@ -85,7 +84,7 @@ TRUTHS = [tsv, json_lines("key", "captions"), json_lines("video", "captions"), c
 
 @pytest.mark.parametrize("truth", TRUTHS)
 @pytest.mark.parametrize("prediction", PREDICTIONS)
-def test_layouts(tmp_path: Path, prediction: Callable[[dict], str], truth: Callable[[dict], str]) -> None:
+def test_layouts(tmp_path, prediction, truth):
     (tmp_path / "given").write_text(prediction(CANDIDATES), encoding="utf-8-sig")
     (tmp_path / "truth.gz").write_bytes(gzip.compress(truth(REFERENCES).encode()))
     out = tmp_path / "details.jsonl"
@@ -99,7 +98,7 @@ def test_layouts(tmp_path: Path, prediction: Callable[[dict], str], truth: Calla
     assert [row["CIDEr"] for row in details] == [clip["CIDEr"] for clip in expected.per_clip.values()]
 
 
-def test_keys_of_a_manifest(tmp_path: Path) -> None:
+def test_keys_of_a_manifest(tmp_path):
     rows = [
         {"video": "a.mp4", "start": 1, "end": 2.5, "captions": ["x"]},
         {"video": "a.mp4", "captions": ["y"]},
@@ -111,7 +110,7 @@ def test_keys_of_a_manifest(tmp_path: Path) -> None:
     assert [row.key for row in read_caption_file(file).rows] == ["a.mp4_1_2.5", "a.mp4", "b.tsv:3", "5"]
 
 
-def test_captions_that_look_like_json_are_captions(tmp_path: Path) -> None:
+def test_captions_that_look_like_json_are_captions(tmp_path):
     (tmp_path / "given.txt").write_text("[UNK] man\n{a} man\n\n")
     (tmp_path / "truth.txt").write_text("a man\na man\na dog\n")
     assert [row.captions for row in read_caption_file(tmp_path / "given.txt").rows] == [
@@ -124,7 +123,7 @@ def test_captions_that_look_like_json_are_captions(tmp_path: Path) -> None:
     assert scores.per_clip["3"]["ROUGE_L"] == 0
 
 
-def test_all_captions_empty(tmp_path: Path) -> None:
+def test_all_captions_empty(tmp_path):
     (tmp_path / "given.txt").write_text("\n\n")
     (tmp_path / "truth.txt").write_text("a man\na dog\n")
     scores = score_caption_files(tmp_path / "given.txt", [tmp_path / "truth.txt"])
@@ -132,7 +131,7 @@ def test_all_captions_empty(tmp_path: Path) -> None:
     assert max(scores.values()) == 0
 
 
-def test_diversity_of_a_collapsed_captioner() -> None:
+def test_diversity_of_a_collapsed_captioner():
     candidates = dict.fromkeys("abcd", "A man.")
     scores = score_captions({key: [f"scene {key}", ""] for key in candidates}, {**candidates, "d": "."})
     assert scores.diversity == {"distinct_captions": 0.5, "empty_captions": 0.25, "mean_length": 1.5}
@@ -170,9 +169,7 @@ GOOD = "1\t" + json.dumps([{"caption": "a"}]) + "\n2\t" + json.dumps([{"caption"
         ('[{"image_id": 1, "caption": "a"}', GOOD, "bad-file", "`given` begins as JSON"),
     ],
 )
-def test_errors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, predictions: str, truth: str, slug: str, message: str
-) -> None:
+def test_errors(tmp_path, monkeypatch, predictions, truth, slug, message):
     monkeypatch.chdir(tmp_path)
     Path("given").write_text(predictions)
     Path("truth").write_text(truth)
@@ -180,13 +177,13 @@ def test_errors(
         score_caption_files("given", ["truth"])
 
 
-def test_the_same_caption_twice_counts_once(tmp_path: Path) -> None:
+def test_the_same_caption_twice_counts_once(tmp_path):
     (tmp_path / "given").write_text(GOOD + "\n" + GOOD.split("\n")[0])
     (tmp_path / "truth").write_text('{"1": ["a"], "2": ["b"]}')
     assert score_caption_files(tmp_path / "given", [tmp_path / "truth"]).num_captions == 2
 
 
-def test_other_encodings_and_folders_are_named(tmp_path: Path) -> None:
+def test_other_encodings_and_folders_are_named(tmp_path):
     (tmp_path / "latin").write_bytes("café".encode("latin-1"))
     with pytest.raises(DataError, match="is not UTF-8, at byte 3"):
         read_caption_file(tmp_path / "latin")
@@ -198,17 +195,17 @@ def test_other_encodings_and_folders_are_named(tmp_path: Path) -> None:
     ("references", "candidates"),
     [({"a": "one text"}, {"a": "x"}), ({"a": ["x"]}, {"a": ["x"]}), ({"a": [None]}, {"a": "x"})],
 )
-def test_texts_and_lists_are_told_apart(references: dict, candidates: dict, slug_of: Any) -> None:
+def test_texts_and_lists_are_told_apart(references, candidates, slug_of):
     assert slug_of(score_captions, references, candidates) == "bad-row"
 
 
-def test_a_clip_without_references_is_named() -> None:
+def test_a_clip_without_references_is_named():
     with pytest.raises(DataError, match="clip `b` has no reference") as caught:
         score_captions({"a": ["x"], "b": []}, {"a": "x", "b": "y"})
     assert caught.value.slug == "bad-label"
 
 
-def test_command(tmp_path: Path, run_command: Any) -> None:
+def test_command(tmp_path, run_command):
     (tmp_path / "given").write_text(json.dumps(CANDIDATES))
     (tmp_path / "truth").write_text(json.dumps(REFERENCES))
     files = ("caption", "score", tmp_path / "given", tmp_path / "truth")

@@ -14,19 +14,19 @@ def reference(golden: Path) -> dict[str, Any]:
     return json.loads((golden / "captioning" / "metrics_ptb_meteor.json").read_text())
 
 
-def test_difficult_lines(golden: Path) -> None:
+def test_difficult_lines(golden):
     lines = reference(golden)["tokenizer_only"]
     assert tokenize_captions([line["text"] for line in lines]) == [line["tokens"] for line in lines]
 
 
-def test_captions(golden: Path) -> None:
+def test_captions(golden):
     items = reference(golden)["items"]
     assert tokenize_captions([item["candidate"] for item in items]) == [item["candidate_tokens"] for item in items]
     texts = [text for item in items for text in item["references"]]
     assert tokenize_captions(texts) == [tokens for item in items for tokens in item["reference_tokens"]]
 
 
-def test_comparison_notices_a_missing_rule(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_notices_a_missing_rule(golden, monkeypatch):
     """Each rule that decides a token of these lines is missed when it is taken away; which they are, the lines say."""
     lines, rules = reference(golden)["tokenizer_only"], ptb._RULES
     decisive = 0
@@ -72,11 +72,11 @@ def test_comparison_notices_a_missing_rule(golden: Path, monkeypatch: pytest.Mon
         ("  . , ! ", ""),
     ],
 )
-def test_what_the_program_prints(text: str, tokens: str) -> None:
+def test_what_the_program_prints(text, tokens):
     assert tokenize_captions([text, "end"])[0] == tokens
 
 
-def test_what_follows_a_caption_counts() -> None:
+def test_what_follows_a_caption_counts():
     assert tokenize_captions(["plan b.", "The end"])[0] == "plan b"
     assert tokenize_captions(["plan b.", "an end"])[0] == "plan b."
     assert tokenize_captions(["he says no.", "2 dogs"])[0] == "he says no."
@@ -85,6 +85,6 @@ def test_what_follows_a_caption_counts() -> None:
     assert tokenize_captions(["nice :-("]) == ["nice -lrb-"]
 
 
-def test_a_caption_stays_one() -> None:
+def test_a_caption_stays_one():
     assert tokenize_captions(["a man\nsings\r\nloud\u2028here", "b"]) == ["a man sings loud here", "b"]
     assert tokenize_captions([]) == []

@@ -60,14 +60,14 @@ def compare(gold: Captions, tokens: dict[str, str]) -> None:
         assert [scores[name] for scores in ours.per_clip.values()] == pytest.approx(list(values), abs=1e-9)
 
 
-def test_scores_of_a_larger_set(package: Path, data: Path) -> None:
+def test_scores_of_a_larger_set(package, data):
     truth, candidates = cider_data(data)
     tokens = tokenize_captions([texts[0] for texts in candidates.values()])
     gold = {key: tokenize_captions(texts) for key, texts in truth.items()}
     compare(gold, dict(zip(candidates, tokens, strict=True)))
 
 
-def test_scores_of_odd_captions(package: Path) -> None:
+def test_scores_of_odd_captions(package):
     """Few words, many repeats, empty captions and blanks in a row; sets of one clip too."""
     draw = random.Random(5)
 
@@ -80,7 +80,7 @@ def test_scores_of_odd_captions(package: Path) -> None:
             compare(gold, {key: caption() for key in gold})
 
 
-def test_tokens_of_a_larger_set(package: Path, data: Path, java: str, tmp_path: Path) -> None:
+def test_tokens_of_a_larger_set(package, data, java, tmp_path):
     truth, candidates = cider_data(data)
     texts = [text for group in (*truth.values(), *candidates.values()) for text in group]
     for file in ("STS-B/original_sts-train.tsv", "MRPC/msr_paraphrase_train.txt", "QNLI/dev.tsv"):

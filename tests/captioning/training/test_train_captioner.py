@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from small_clips import save_tiny_clip, write_shapes
 
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
@@ -15,7 +16,6 @@ from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.prepared import PreparedClips
 from albertkit.captioning.settings import CaptionSettings, GenerationSettings
-from albertkit.captioning.sources import read_clips
 from albertkit.captioning.train import (
     CaptionObjective,
     CaptionRows,
@@ -28,18 +28,12 @@ from albertkit.captioning.video import FrameSampling
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.model.files import read_tensors
 from albertkit.tokenizer import AlbertTokenizer
-from benchmarks.moving_shapes import make_clips
 
 SMALL = CaptionSettings(length=16, steps=4, batch_size=8, micro_batch=5, lr=1e-3, eval_every=2, precision="fp32")
 
 
 def rows_of(folder, shell, settings):
-    clips = PreparedClips.open(folder)
-    grid = None if clips.kind == "frames" else lambda number: clips.grid_of("train", number)
-    return CaptionRows(
-        [clip.captions for clip in clips.clips("train")], lambda number: clips.visual("train", number), grid,
-        AlbertTokenizer.from_pretrained(shell), settings,
-    )  # fmt: skip
+    return CaptionRows(PreparedClips.open(folder), "train", AlbertTokenizer.from_pretrained(shell), settings)
 
 
 def test_rows_of_both_objectives(features, shell):
@@ -250,8 +244,7 @@ def test_a_captioner_goes_on_as_it_was_trained(features, shell, tmp_path):
 
 def test_a_learned_gate_goes_on_with_more_frames(shell, tmp_path):
     """Gate and times are interpolated: where they do not change with time, nothing changes; the rest is kept to the bit."""
-    make_clips(tmp_path / "clips", 20)
-    clips = {split: read_clips(tmp_path / "clips", split) for split in ("train", "dev")}
+    clips = write_shapes(tmp_path / "clips")
     prepared = []
     for frames in (4, 8):
         folder = tmp_path / f"{frames} frames"
@@ -294,15 +287,8 @@ def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
 
 def test_a_backbone_of_transformers_is_trained_along(shell, tmp_path):
     """Frames are kept for it, its rate is a twentieth, and its new weights go into the captioner's folder."""
-    from transformers import CLIPVisionConfig, CLIPVisionModel
-
-    torch.manual_seed(0)
-    vision = CLIPVisionConfig(
-        hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16
-    )
-    CLIPVisionModel(vision).save_pretrained(tmp_path / "clip")
-    make_clips(tmp_path / "clips", 20)
-    clips = {split: read_clips(tmp_path / "clips", split) for split in ("train", "dev")}
+    save_tiny_clip(tmp_path / "clip")
+    clips = write_shapes(tmp_path / "clips")
     backbone = load_backbone(f"hf:{tmp_path / 'clip'}")
     prepare_clips(clips, tmp_path / "prepared", backbone, FrameSampling(num_frames=2, size=32), train_backbone=True)
     settings = dataclasses.replace(SMALL, steps=2)

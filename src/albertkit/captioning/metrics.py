@@ -70,12 +70,30 @@ class NgramCounts:
         """Count the n-grams of captions."""
         captions = [*candidates, *(reference for group in references for reference in group)]
         words = [caption.split() for caption in captions]
+        lengths = np.array([len(caption) for caption in words], np.int64)
+        vocabulary: dict[str, int] = {}
+        numbers = [vocabulary.setdefault(word, len(vocabulary)) for caption in words for word in caption]
+        word_ids = np.array(numbers, np.int64)
+        caption_of = np.repeat(np.arange(len(words)), lengths)
+        starts = np.arange(len(word_ids))
+        ngrams = word_ids
+        sizes = []
+        for size in range(1, MAX_SIZE + 1):
+            if size > 1:  # an n-gram is the shorter one at its start and one more word of the same caption
+                ends = starts + size - 1
+                is_complete = ends < len(word_ids)
+                is_complete[is_complete] = caption_of[ends[is_complete]] == caption_of[starts[is_complete]]
+                starts, ends = starts[is_complete], ends[is_complete]
+                ngrams = np.unique(ngrams[is_complete] * len(vocabulary) + word_ids[ends], return_inverse=True)[1]
+            num_ngrams = int(ngrams.max(initial=-1)) + 1
+            pairs, times = np.unique(caption_of[starts] * num_ngrams + ngrams, return_counts=True)
+            sizes.append(NgramRows(*np.divmod(pairs, max(num_ngrams, 1)), times, num_ngrams))
         item = np.arange(len(candidates))
         return cls(
             item=np.concatenate([item, np.repeat(item, [len(group) for group in references])]),
-            lengths=np.array([len(caption) for caption in words], np.int64),
+            lengths=lengths,
             num_items=len(candidates),
-            sizes=tuple(_count_ngrams(words)),
+            sizes=tuple(sizes),
         )
 
     def keys(self, rows: NgramRows) -> np.ndarray:
@@ -89,28 +107,6 @@ def lookup(keys: np.ndarray, values: np.ndarray, requested_keys: np.ndarray) -> 
         return np.zeros(len(requested_keys), values.dtype)
     index = np.searchsorted(keys, requested_keys).clip(max=len(keys) - 1)
     return np.where(keys[index] == requested_keys, values[index], 0)
-
-
-def _count_ngrams(words: Sequence[Sequence[str]]) -> list[NgramRows]:
-    vocabulary: dict[str, int] = {}
-    word_ids = np.array(
-        [vocabulary.setdefault(word, len(vocabulary)) for caption in words for word in caption], np.int64
-    )
-    caption_of = np.repeat(np.arange(len(words)), [len(caption) for caption in words])
-    starts = np.arange(len(word_ids))
-    ngrams = word_ids
-    rows = []
-    for size in range(1, MAX_SIZE + 1):
-        if size > 1:  # an n-gram is the shorter one at its start and one more word of the same caption
-            ends = starts + size - 1
-            is_complete = ends < len(word_ids)
-            is_complete[is_complete] = caption_of[ends[is_complete]] == caption_of[starts[is_complete]]
-            starts, ends = starts[is_complete], ends[is_complete]
-            ngrams = np.unique(ngrams[is_complete] * len(vocabulary) + word_ids[ends], return_inverse=True)[1]
-        num_ngrams = int(ngrams.max(initial=-1)) + 1
-        pairs, counts = np.unique(caption_of[starts] * num_ngrams + ngrams, return_counts=True)
-        rows.append(NgramRows(*np.divmod(pairs, max(num_ngrams, 1)), counts, num_ngrams))
-    return rows
 
 
 # They keep a caption without a common n-gram from being exactly 0 / 0; single items without a common 4-gram score about 1e-5.

@@ -139,10 +139,11 @@ class DistillationLosses(nn.Module):
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the weighted losses of a batch as sums; the student runs once."""
         counts = self.counts(batch)
-        traces = [Trace(True, False), Trace(True, False)] if self.hidden_weight else [None, None]
+        trace = Trace(True, False) if self.hidden_weight else None
+        teacher_trace = Trace(True, False) if self.hidden_weight else None
         with torch.no_grad():
-            teacher_logits = self._teacher[0].packed_logits(batch.packed, traces[1])  # type: ignore[operator]
-        logits = self.student.packed_logits(batch.packed, traces[0])  # type: ignore[operator]
+            teacher_logits = self._teacher[0].packed_logits(batch.packed, teacher_trace)  # type: ignore[operator]
+        logits = self.student.packed_logits(batch.packed, trace)  # type: ignore[operator]
         task_losses = self.task.losses(answered(self.student, logits), batch, self.class_weights)
         parts = {
             name: LossPart(loss.loss_sum * (1 - self.weight), counts[name], loss.correct)
@@ -150,9 +151,21 @@ class DistillationLosses(nn.Module):
         }
         imitation = self._imitation_loss(logits, teacher_logits, batch) * self.weight
         parts["distillation"] = LossPart(imitation, counts["distillation"])
-        if self.hidden_weight:
-            distance = self._hidden_distance(*(trace.hidden_states for trace in traces))  # type: ignore[union-attr, arg-type]
-            parts["hidden_states"] = LossPart(distance * self.hidden_weight, counts["hidden_states"])
+        if trace and teacher_trace:
+            assert trace.hidden_states is not None
+            assert teacher_trace.hidden_states is not None
+            num_teacher_layers = len(teacher_trace.hidden_states) - 1
+            distances = []  # the mean over the width, summed over tokens and layers
+            for number, states in enumerate(trace.hidden_states[1:], start=1):
+                teacher_states = teacher_trace.hidden_states[
+                    teacher_layer(number, self._num_layers, num_teacher_layers)
+                ]
+                if self.projection is not None:
+                    states = linear(states.dtype, self.projection)(states)
+                distance = F.mse_loss(_at_least_fp32(states), _at_least_fp32(teacher_states), reduction="sum")
+                distances.append(distance / teacher_states.shape[1])
+            total = torch.stack(distances).sum()
+            parts["hidden_states"] = LossPart(total * self.hidden_weight, counts["hidden_states"])
         return parts
 
     # --- logits -------------------------------------------------------------------------------------------------------
@@ -182,19 +195,6 @@ class DistillationLosses(nn.Module):
                 F.binary_cross_entropy_with_logits(logits / t, (teacher_logits / t).sigmoid(), reduction="sum") * t**2
             )
         return _divergence((logits / t).log_softmax(-1), (teacher_logits / t).log_softmax(-1)) * t**2
-
-    # --- hidden states ------------------------------------------------------------------------------------------------
-
-    def _hidden_distance(self, states_of: list[Tensor], teacher_states_of: list[Tensor]) -> Tensor:
-        """Return the squared distance of each token's states, mean over their width, summed over tokens and layers."""
-        distances = []
-        for number, states in enumerate(states_of[1:], start=1):
-            teacher_states = teacher_states_of[teacher_layer(number, self._num_layers, len(teacher_states_of) - 1)]
-            if self.projection is not None:
-                states = linear(states.dtype, self.projection)(states)
-            distance = F.mse_loss(_at_least_fp32(states), _at_least_fp32(teacher_states), reduction="sum")
-            distances.append(distance / teacher_states.shape[1])
-        return torch.stack(distances).sum()
 
 
 def teacher_layer(number: int, layers: int, teacher_layers: int) -> int:

@@ -258,6 +258,12 @@ def test_broken_processors_files_are_named(content, tmp_path):
     assert raised.value.slug == "bad-value"
 
 
+def test_a_broken_processors_file_of_several_parts_is_named(tmp_path):
+    (tmp_path / "processor_config.json").write_text("[1]")
+    with pytest.raises(ConfigError, match=r"processor_config\.json` is not a supported image processor"):
+        read_preprocessing(tmp_path, STANDARD)
+
+
 def test_a_folders_size_counts_where_the_model_can_take_it(clip):
     (clip / "preprocessor_config.json").write_text('{"size": 48}')
     assert load_backbone(f"hf:{clip}").frame_size == 48

@@ -34,6 +34,7 @@ from albertkit.training.processes import World
 from .conftest import read_records
 
 COLUMNS = Columns(text="sentence", label="label")
+learn = partial(finetune, "classify", columns=COLUMNS)
 SETTINGS = FinetuneSettings(lr=3e-3, epochs=4, batch_size=16, length=32, precision="fp32", batch_tokens=512)
 
 
@@ -41,7 +42,7 @@ SETTINGS = FinetuneSettings(lr=3e-3, epochs=4, batch_size=16, length=32, precisi
 def learned(start, table, tmp_path_factory):
     """A finished run and its result."""
     run = tmp_path_factory.mktemp("learned") / "run"
-    return run, finetune("classify", start, table, run, SETTINGS, columns=COLUMNS)
+    return run, learn(start, table, run, SETTINGS)
 
 
 def test_a_task_is_learned_and_the_folder_predicts_alone(learned, table):
@@ -102,8 +103,8 @@ def test_rows_that_cannot_be_used_are_named_or_left_out(learned, tmp_path):
 
 
 def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkeypatch):
-    settings = replace(SETTINGS, epochs=3, eval_every=4, dropout=0.1)
-    finetune("classify", start, table, tmp_path / "whole", settings, columns=COLUMNS)
+    settings = replace(SETTINGS, epochs=2, eval_every=4, dropout=0.1)
+    learn(start, table, tmp_path / "whole", settings)
     scores, evaluations = TaskEvaluator.scores, itertools.count(1)
 
     def stopping(evaluator, model):
@@ -112,10 +113,7 @@ def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkey
         return scores(evaluator, model)
 
     monkeypatch.setattr(TaskEvaluator, "scores", stopping)
-    results = [
-        finetune("classify", start, table, tmp_path / "cut", settings, columns=COLUMNS, resume=resume)
-        for resume in (False, True, True, True)
-    ]
+    results = [learn(start, table, tmp_path / "cut", settings, resume=resume) for resume in (False, True, True, True)]
     assert [result.model is None for result in results] == [True, True, True, False]
     for name in ("best/model.safetensors", "dev/predictions.tsv", "best/task.json"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
@@ -123,26 +121,26 @@ def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkey
 
 def test_another_run_other_settings_and_other_data_are_refused(learned, start, table, tmp_path, slug_of):
     run, _ = learned
-    finetune_again = partial(finetune, "classify", start, columns=COLUMNS)
-    assert slug_of(finetune_again, table, run, SETTINGS) == "exists"
-    assert slug_of(finetune_again, table, run, replace(SETTINGS, lr=1e-3), resume=True) == "changed"
-    assert slug_of(finetune_again, table, tmp_path / "none", SETTINGS, resume=True) == "missing-file"
+    learn_again = partial(learn, start)
+    assert slug_of(learn_again, table, run, SETTINGS) == "exists"
+    assert slug_of(learn_again, table, run, replace(SETTINGS, lr=1e-3), resume=True) == "changed"
+    assert slug_of(learn_again, table, tmp_path / "none", SETTINGS, resume=True) == "missing-file"
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text((table / name).read_text().replace("wizards", "rivers"))
-    assert slug_of(finetune_again, tmp_path, run, SETTINGS, resume=True) == "changed"
+    assert slug_of(learn_again, tmp_path, run, SETTINGS, resume=True) == "changed"
     with pytest.raises(CheckpointError, match="trained on classify, not on other"):
         finetune(find_task("classify", COLUMNS).with_changes(name="other"), start, table, run, SETTINGS, resume=True)
 
 
 def test_a_run_that_learns_nothing_says_so(start, table, tmp_path):
-    result = finetune("classify", start, table, tmp_path / "run", replace(SETTINGS, lr=9.0, epochs=1), columns=COLUMNS)
+    result = learn(start, table, tmp_path / "run", replace(SETTINGS, lr=9.0, epochs=1))
     assert result.collapsed
     assert "nothing learned" in str(result.results()["notes"])
 
 
 def test_early_stopping_ends_a_run_that_gets_no_better(start, table, tmp_path):
     settings = replace(SETTINGS, lr=1.2345e-9, epochs=20, eval_every=5, patience=2)
-    result = finetune("classify", start, table, tmp_path / "run", settings, columns=COLUMNS)
+    result = learn(start, table, tmp_path / "run", settings)
     assert result.steps == 15  # the first evaluation is the best, two more are not better
     assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["lr"] == 1.2345e-9  # as given, not rounded
 
@@ -152,7 +150,7 @@ def test_frozen_encoder_and_adapters_leave_plain_folders(start, table, tmp_path,
     if "lora" in changes:
         pytest.importorskip("peft")
     settings = replace(SETTINGS, epochs=2, eval_every=19, **changes)
-    result = finetune("classify", start, table, tmp_path / "run", settings, columns=COLUMNS)
+    result = learn(start, table, tmp_path / "run", settings)
     before, after = load_file(start / "model.safetensors"), load_file(result.model / "model.safetensors")
     encoder = [name for name in before if name.startswith("albert.") and "pooler" not in name]
     assert set(encoder) < set(after)
@@ -168,7 +166,7 @@ def test_frozen_encoder_and_adapters_leave_plain_folders(start, table, tmp_path,
 def test_a_teacher_is_imitated(learned, start, table, tmp_path):
     run, _ = learned
     settings = replace(SETTINGS, epochs=2, teacher=run, teacher_weight=1.0, teacher_hidden=0.1)
-    result = finetune("classify", start, table, tmp_path / "student", settings, columns=COLUMNS)
+    result = learn(start, table, tmp_path / "student", settings)
     metrics = (tmp_path / "student" / "metrics.jsonl").read_text()
     assert "distillation_loss" in metrics
     assert "hidden_states_loss" in metrics
@@ -178,7 +176,7 @@ def test_a_teacher_is_imitated(learned, start, table, tmp_path):
 def test_a_teacher_that_was_not_fine_tuned_is_refused(start, table, tmp_path):
     settings = replace(SETTINGS, epochs=1, teacher=start)
     with pytest.raises(CheckpointError, match=r"\[wrong-model\].*not fine-tuned"):
-        finetune("classify", start, table, tmp_path / "student", settings, columns=COLUMNS)
+        learn(start, table, tmp_path / "student", settings)
 
 
 def test_class_weights_make_rare_classes_count(start, tmp_path):
@@ -191,7 +189,7 @@ def test_class_weights_make_rare_classes_count(start, tmp_path):
     balanced = replace(SETTINGS, class_weights="balanced")
     weights = _class_weights(task, examples, balanced, World(0, 1, torch.device("cpu")))
     assert weights.tolist() == pytest.approx([200 / (2 * 190), 200 / (2 * 10)])  # scikit-learn's "balanced"
-    assert finetune("classify", start, tmp_path, tmp_path / "run", balanced, columns=COLUMNS).value == 1.0
+    assert learn(start, tmp_path, tmp_path / "run", balanced).value == 1.0
 
 
 def test_a_head_is_kept_only_for_the_same_labels(learned, start):

@@ -122,8 +122,6 @@ def load_backbone(
     if name == "conv3d":
         return _make_backbone(name, Conv3dBackbone, settings or {}, weights)
     if name.startswith("hf:") and len(name) > len("hf:"):
-        from albertkit.captioning.backbones import load_transformers_backbone
-
         return load_transformers_backbone(name, settings, weights)
     if name.startswith("video-swin:") and (location or weights is not None):
         from albertkit.captioning.video_swin import load_video_swin

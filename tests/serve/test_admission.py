@@ -61,6 +61,15 @@ def test_who_is_refused_is_told_a_time_after_those_who_were_told_before():
     assert ask(admission, "y", 10.0, [("a", 5.2)] * 5, now=24.0) is None
 
 
+def test_every_promise_counts_however_many_there_are():
+    """A second does the work of 100 requests of 0.01 seconds, and one more is under way."""
+    admission = Admission()
+    waits = [ask(admission, number, 0.01, [("a", 13.5)] * 4) for number in range(6000)]
+    assert waits == sorted(waits)
+    assert max(Counter(waits).values()) <= 101
+    assert max(waits) <= 61
+
+
 def test_the_room_of_who_does_not_come_is_for_others():
     admission = Admission()
     assert ask(admission, "x", 10.0, FOUR) == 14

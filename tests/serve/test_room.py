@@ -11,6 +11,25 @@ from albertkit.serve.options import ServeOptions
 
 SECONDS = 0.1  # of a request, one after the other
 SIZE = 500_000  # bytes of a body
+HEAD_SECONDS = 0.005  # in which the front reads a request and looks for room
+
+
+class Front:
+    """Does one thing after the other, in the order in which they come."""
+
+    def __init__(self):
+        self._turns = asyncio.Lock()
+
+    async def spend(self, seconds):
+        async with self._turns:
+            await asyncio.sleep(seconds)
+
+    async def __call__(self, scope, receive, send):
+        await receive()
+        for _ in range(2):  # before and after the worker
+            await self.spend(SECONDS / 2)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
 
 
 class Client:
@@ -20,8 +39,8 @@ class Client:
         statuses: Of each try.
     """
 
-    def __init__(self, app, number):
-        self._app, self.statuses = app, []
+    def __init__(self, app, front, number):
+        self._app, self._front, self.statuses = app, front, []
         self._address = f"127.0.{number // 250}.{1 + number % 250}", 50_000
 
     async def ask(self):
@@ -44,32 +63,24 @@ class Client:
         async def send(message):
             answer.update({key: message[key] for key in ("status", "headers") if key in message})
 
+        await self._front.spend(HEAD_SECONDS)
         await self._app(scope, receive, send)
         return answer["status"], int(dict(answer["headers"]).get(b"retry-after", 0))
 
 
-def one_after_the_other():
-    turns = asyncio.Lock()
-
-    async def app(scope, receive, send):
-        await receive()
-        async with turns:
-            await asyncio.sleep(SECONDS)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-    return app
-
-
-@pytest.mark.parametrize("bound", [{"MAX_REQUESTS": 20}, {"MAX_BODIES": 10}], ids=["requests", "bodies"])
+@pytest.mark.parametrize("bound", [{"MAX_REQUESTS": 20}, {"MAX_REQUESTS": 100}, {"MAX_BODIES": 10}], ids=str)
 def test_who_finds_no_room_and_waits_as_told_finds_some(monkeypatch, bound):
-    """300 clients, three times as many as can be served while they come."""
+    """600 clients, three times as many as can be served while they come.
+
+    Who comes in time is read by the front after all that it holds: up to 10 seconds later where it holds 100 requests.
+    """
     for name, value in bound.items():
         monkeypatch.setattr(gate, name, value)
 
     async def scene():
-        app = gate.Gate(one_after_the_other(), ServeOptions((), max_megabytes=1.0))
-        clients = [Client(app, number) for number in range(300)]
+        front = Front()
+        app = gate.Gate(front, ServeOptions((), max_megabytes=1.0))
+        clients = [Client(app, front, number) for number in range(600)]
         tasks = []
         for client in clients:
             tasks.append(asyncio.create_task(client.ask()))

@@ -358,6 +358,8 @@ def hold_out(train: TextExamples, share: float, data: DataFiles) -> tuple[TextEx
 
 def split_rows(firsts: Sequence[str], share: float, data: DataFiles) -> tuple[list[int], list[int]]:
     """Return the rows to train on and those to keep as dev, which are all rows of some first texts."""
+    # Together: each premise of KLUE-NLI has one pair of each class, and a model could learn which is missing. Held out pair by
+    # pair, dev pairs were answered right 12.7 % of the time (chance 33.3), together 46.5.
     groups: dict[str, list[int]] = defaultdict(list)
     for row, text in enumerate(firsts):
         groups[text].append(row)

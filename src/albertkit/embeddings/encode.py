@@ -29,7 +29,9 @@ from albertkit.tables.files import InputFile
 from albertkit.tasks.models import check_not_swapped
 from albertkit.training.processes import join_world
 
-PART_TEXTS = 50_000  # texts sorted together and committed together: 150 MB of vectors of 768 numbers
+# Texts sorted together and committed together: 150 MB of vectors of 768 numbers. A kill loses 80 s of work of a base model.
+# Not a file for each: the number of truncated texts must be committed with the vectors.
+PART_TEXTS = 50_000
 PART_CHARACTERS = 10_000_000  # and characters at most, for texts that are books: a kill loses the work of one part
 _GROUP = 10_000  # rows of Parquet written at once: 30 MB of 768 numbers
 

@@ -247,7 +247,9 @@ def write_embedding_table(table: TableSection, file: str | os.PathLike[str]) -> 
 
 Figures = dict[str, Any]
 
-BINARY = {"klue-sts": 3.0}  # score from which a pair counts as alike, in the official F1 of the data set
+# Score from which a pair counts as alike, in the official F1 of the data set. It says little: 59.5 for calling every pair
+# alike, 59.3 to 60.3 for models of any Spearman. So the F1 at the best threshold is shown, too.
+BINARY = {"klue-sts": 3.0}
 
 KINDS = (*LAYOUTS, "scores", "pairs")
 
@@ -335,6 +337,7 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     figures: Figures = {"kind": file.kind, "path": file.path, "pairs": len(rows), "left_out": file.left_out}
     figures |= _measured(file, a, b, options.seed)
     figures["dimensions"] = {str(d): _measured(file, a[:, :d], b[:, :d], options.seed) for d in options.dimensions}
+    # What needs no learning: 68.2 on STS-B, 66.5 on KorSTS and 41.2 on KLUE-STS, more than a tiny ALBERT trained on them.
     figures["bag_of_tokens"] = None
     if model.token_ids is not None:
         bags = bag_of_tokens(model.token_ids(texts))

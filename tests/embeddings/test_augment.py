@@ -37,7 +37,7 @@ def write_gold(path: Path, words: list[str], rows: int, seed: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def gold(tmp_path_factory, words) -> Path:
+def gold(tmp_path_factory, words):
     folder = tmp_path_factory.mktemp("gold")
     for name, rows, seed in (("train", 240, 1), ("dev", 60, 2), ("test", 30, 3)):
         write_gold(folder / f"{name}.tsv", words, rows, seed)
@@ -45,7 +45,7 @@ def gold(tmp_path_factory, words) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cross_encoder(tmp_path_factory, checkpoint, gold) -> Path:
+def cross_encoder(tmp_path_factory, checkpoint, gold):
     folder = tmp_path_factory.mktemp("cross") / "run"
     settings = FinetuneSettings(epochs=6, lr=2e-3, batch_size=16, length=32, eval_every=30, precision="fp32")
     finetune("regress", checkpoint, gold, folder, settings, columns=TABLE)
@@ -148,17 +148,16 @@ def test_texts_are_compared_composed_and_on_one_line(gold, cross_encoder, tmp_pa
     assert {row["text"] for row in rows_of(tmp_path / "silver.tsv")} <= plain
 
 
-def test_a_weak_cross_encoder_is_refused_with_its_figure(gold, checkpoint, tmp_path):
+def test_a_weak_cross_encoder_is_refused_with_its_figure(gold, checkpoint, tmp_path, error_of):
     untrained = tmp_path / "run"
     settings = FinetuneSettings(steps=1, lr=1e-9, batch_size=4, length=32)
     finetune("regress", checkpoint, gold, untrained, settings, columns=TABLE)
-    with pytest.raises(AlbertKitError) as caught:
-        augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE)
+    error = error_of(augment, "scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE)
     options = {"cross_encoder": untrained, "columns": TABLE, "dev": str(gold / "dev.tsv")}
     with pytest.raises(AlbertKitError, match="gold dev pairs"):
         augment("scores", gold, tmp_path / "silver.tsv", **options)
-    assert caught.value.slug == "doubtful"
-    assert "60 gold dev pairs" in caught.value.message
+    assert error.slug == "doubtful"
+    assert "60 gold dev pairs" in error.message
     assert not (tmp_path / "silver.tsv").exists()
     report = augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE, force=True)
     assert not report.dev["spearman"] >= 0.5
@@ -237,14 +236,13 @@ def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(gold, cross
     assert sorted(path.name for path in tmp_path.iterdir()) == ["chunks.json", "chunks.tsv", "whole.json", "whole.tsv"]
 
 
-def test_models_that_give_pairs_no_score_are_refused_with_what_to_do(gold, checkpoint, tmp_path):
+def test_models_that_give_pairs_no_score_are_refused_with_what_to_do(gold, checkpoint, tmp_path, error_of):
     settings = FinetuneSettings(steps=1, batch_size=4, length=32)
     finetune("classify", checkpoint, gold, tmp_path / "run", settings, columns=TABLE)
     for model, hint in ((tmp_path / "run", "korsts MODEL"), (checkpoint, f"korsts {checkpoint}")):
-        with pytest.raises(AlbertKitError) as caught:
-            augment("scores", gold, tmp_path / "s.tsv", cross_encoder=model, columns=TABLE)
-        assert caught.value.slug == "wrong-model"
-        assert f"albertkit finetune {hint} DATA --out RUN" in caught.value.hint
+        error = error_of(augment, "scores", gold, tmp_path / "s.tsv", cross_encoder=model, columns=TABLE)
+        assert error.slug == "wrong-model"
+        assert f"albertkit finetune {hint} DATA --out RUN" in error.hint
 
 
 def test_sentence_transformers_gives_the_cross_encoders_scores_without_a_sigmoid(cross_encoder):

@@ -27,21 +27,32 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 
 NAMED = Columns(text="a", pair="b", label="y")
+UNNAMED = Columns()
 
 
-def read_data(kind, data, *, bad_rows, triplets=True, held_out=0.1, **options):
+def read_data(kind, data, *, on_error="stop", held_out=0.1, **options):
     """Read what `embed train` would."""
-    settings = EmbedSettings(held_out=held_out)
-    return read_embedding_data(EmbedTrainOptions(kind, "model", data, "out", settings, **options), triplets, bad_rows)
+    options = EmbedTrainOptions(kind, "model", data, "out", EmbedSettings(held_out=held_out), **options)
+    return read_embedding_data(options, True, BadRows(on_error))
 
 
-def write_rows(path: Path, *rows: str) -> Path:
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return path
+def texts_of(file, columns=UNNAMED, count=None):
+    return read_texts(file, columns, count, BadRows())
+
+
+@pytest.fixture
+def write_rows(tmp_path):
+    """`write_rows(name, *rows)`: a file of these lines."""
+
+    def write(name, *rows):
+        (tmp_path / name).write_text("\n".join(rows) + "\n", encoding="utf-8")
+        return tmp_path / name
+
+    return write
 
 
 def test_korsts_keeps_every_row_and_its_quotes(data):
-    loaded = read_data("korsts", data / "korean" / "korsts", bad_rows=BadRows())
+    loaded = read_data("korsts", data / "korean" / "korsts")
     assert (len(loaded.train), len(loaded.dev)) == (5749, 1500)  # parsers that see quotes lose rows
     assert (loaded.train.targets.min(), loaded.train.targets.max()) == (0, 1)
     assert (loaded.dev.targets.min(), loaded.dev.targets.max()) == (0, 5)
@@ -50,7 +61,7 @@ def test_korsts_keeps_every_row_and_its_quotes(data):
 
 def test_klue_without_a_dev_file_is_held_out_and_another_kind_can_choose(data):
     klue = data / "korean" / "klue"
-    loaded = read_data("klue-sts", klue / "klue-sts-v1.1_dev.json", held_out=0.2, bad_rows=BadRows())
+    loaded = read_data("klue-sts", klue / "klue-sts-v1.1_dev.json", held_out=0.2)
     assert len(loaded.train) + len(loaded.dev) == 519
     assert len(loaded.dev) == 104
     inference = read_data(
@@ -58,20 +69,17 @@ def test_klue_without_a_dev_file_is_held_out_and_another_kind_can_choose(data):
         klue / "klue-nli-v1.1_dev.json",
         dev=data / "korean" / "korsts",
         dev_kind="korsts",
-        bad_rows=BadRows(),
     )
     assert len(inference.dev) == 1500
     assert all(len(texts) == 3 for texts in inference.train.texts)
     assert "`sts-dev.tsv`" in inference.notes[0]
 
 
-def test_a_table_is_scaled_by_its_own_range_and_silver_by_the_same(tmp_path):
-    gold = write_rows(tmp_path / "train.tsv", "a\tb\ty", "p\tq\t1", "r\ts\t3", "t\tu\t2")
-    write_rows(tmp_path / "dev.tsv", "a\tb\ty", "p\tq\t9", "r\ts\t8")
-    silver = write_rows(
-        tmp_path / "silver.tsv", "score\ttext\tpair\tsampler\trank", "2.5\tv\tw\tbm25\t1", "7\tx\ty\tbm25\t2"
-    )
-    loaded = read_data("scores", tmp_path, columns=NAMED, silver=silver, bad_rows=BadRows())
+def test_a_table_is_scaled_by_its_own_range_and_silver_by_the_same(write_rows, tmp_path):
+    gold = write_rows("train.tsv", "a\tb\ty", "p\tq\t1", "r\ts\t3", "t\tu\t2")
+    write_rows("dev.tsv", "a\tb\ty", "p\tq\t9", "r\ts\t8")
+    silver = write_rows("silver.tsv", "score\ttext\tpair\tsampler\trank", "2.5\tv\tw\tbm25\t1", "7\tx\ty\tbm25\t2")
+    loaded = read_data("scores", tmp_path, columns=NAMED, silver=silver)
     assert loaded.train.texts[3:] == [("v", "w"), ("x", "y")]
     assert loaded.train.targets.tolist() == [0, 1, 0.5, 0.75, 1]
     assert loaded.dev.targets.tolist() == [9, 8]  # an order is all that is asked of them
@@ -106,15 +114,15 @@ def test_held_out_first_texts_are_not_trained_on():
         split_rows(["one", "one"], 0.5, Path("data"))
 
 
-def test_texts_are_lines_and_rows_are_tables(tmp_path):
-    lines = write_rows(tmp_path / "lines.txt", "one, two", "", '"three"')
-    assert read_texts(lines, Columns(), None, BadRows()) == [("one, two",), ('"three"',)]
-    rows = write_rows(tmp_path / "rows.txt", "one\ttwo\tby A", "three\tfour\tby B")
-    assert read_texts(rows, Columns(), None, BadRows()) == [("one", "two", "by A"), ("three", "four", "by B")]
+def test_texts_are_lines_and_rows_are_tables(write_rows):
+    lines = write_rows("lines.txt", "one, two", "", '"three"')
+    assert texts_of(lines) == [("one, two",), ('"three"',)]
+    rows = write_rows("rows.txt", "one\ttwo\tby A", "three\tfour\tby B")
+    assert texts_of(rows) == [("one", "two", "by A"), ("three", "four", "by B")]
     columns = Columns(columns="en,ko,by", text="ko", pair="en")
-    assert read_texts(rows, columns, 2, BadRows()) == [("two", "one"), ("four", "three")]
-    table = write_rows(tmp_path / "named.csv", "x,y", "one,two")
-    assert read_texts(table, Columns(text="y"), None, BadRows()) == [("two",)]
+    assert texts_of(rows, columns, 2) == [("two", "one"), ("four", "three")]
+    table = write_rows("named.csv", "x,y", "one,two")
+    assert texts_of(table, Columns(text="y")) == [("two",)]
 
 
 @pytest.mark.parametrize(
@@ -125,18 +133,17 @@ def test_texts_are_lines_and_rows_are_tables(tmp_path):
         (["one\ttwo", "three\t "], "bad-row", "line 2: `column 2` is empty"),
     ],
 )
-def test_wrong_columns_are_refused_with_the_line(tmp_path, rows, slug, message):
-    file = write_rows(tmp_path / "pairs.tsv", *rows)
-    with pytest.raises(DataError) as caught:
-        read_texts(file, Columns(), 2, BadRows())
-    assert caught.value.slug == slug
-    assert message in caught.value.message
+def test_wrong_columns_are_refused_with_the_line(write_rows, rows, slug, message, error_of):
+    file = write_rows("pairs.tsv", *rows)
+    error = error_of(texts_of, file, UNNAMED, 2)
+    assert error.slug == slug
+    assert message in error.message
 
 
-def test_rows_that_cannot_be_used_are_counted(tmp_path):
-    file = write_rows(tmp_path / "pairs.tsv", "one\ttwo", "three", "four\tfive", "six\tseven")
-    dev = write_rows(tmp_path / "dev.tsv", "eight\tnine")
-    loaded = read_data("pairs", file, dev=dev, bad_rows=BadRows("skip"))
+def test_rows_that_cannot_be_used_are_counted(write_rows):
+    file = write_rows("pairs.tsv", "one\ttwo", "three", "four\tfive", "six\tseven")
+    dev = write_rows("dev.tsv", "eight\tnine")
+    loaded = read_data("pairs", file, dev=dev, on_error="skip")
     assert len(loaded.train) == 3
     assert any(note.startswith("rows left out: 1 (the first: line 2") for note in loaded.notes)
 
@@ -153,10 +160,10 @@ def test_rows_that_cannot_be_used_are_counted(tmp_path):
         ("nli", {"columns": NAMED}, "bad-label"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, kind, options, slug, slug_of):
+def test_what_does_not_fit_is_refused(write_rows, kind, options, slug, slug_of):
     rows = ["p", "q"] if kind == "texts" else ["a\tb\ty", "p\tq\tmaybe", "r\ts\tentailment"]
-    file = write_rows(tmp_path / "data.tsv", *rows)
-    assert slug_of(read_data, kind, file, bad_rows=BadRows(), **options) == slug
+    file = write_rows("data.tsv", *rows)
+    assert slug_of(read_data, kind, file, **options) == slug
 
 
 def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
@@ -172,7 +179,7 @@ def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
 
 
 @pytest.fixture
-def pairs(words) -> TextExamples:
+def pairs(words):
     """30 pairs of 1 to 12 words, some texts of which are in two of them."""
     rng = np.random.default_rng(2)
     texts = [" ".join(rng.choice(words, rng.integers(1, 13))) for _ in range(60)]
@@ -254,53 +261,53 @@ SENTENCES = [
         ),
     ],
 )
-def test_a_column_without_sentences_is_refused_with_the_options_that_name_the_others(tmp_path, of_row, message):
+def test_a_column_without_sentences_is_refused_with_the_options_that_name_the_others(
+    write_rows, of_row, message, error_of
+):
     rows = [f"{text}\t{text[::-1]}\t{of_row(n)}" for n, text in enumerate(SENTENCES)]
-    file = write_rows(tmp_path / "pairs.tsv", *rows)
-    with pytest.raises(DataError) as caught:
-        read_texts(file, Columns(), None, BadRows())
-    assert caught.value.slug == "doubtful"
-    assert "`column 3` holds" in caught.value.message
-    assert message in caught.value.message
-    assert caught.value.hint == "name the columns to read: --columns c1,c2,c3 --text c1 --pair c2"
+    file = write_rows("pairs.tsv", *rows)
+    error = error_of(texts_of, file)
+    assert error.slug == "doubtful"
+    assert "`column 3` holds" in error.message
+    assert message in error.message
+    assert error.hint == "name the columns to read: --columns c1,c2,c3 --text c1 --pair c2"
     columns = Columns(columns="c1,c2,c3", text="c1", pair="c2")
-    assert read_texts(file, columns, None, BadRows()) == [(text, text[::-1]) for text in SENTENCES]
+    assert texts_of(file, columns) == [(text, text[::-1]) for text in SENTENCES]
 
 
-def test_named_columns_of_json_and_several_languages_are_hinted_at(tmp_path):
+def test_named_columns_of_json_and_several_languages_are_hinted_at(write_rows):
     rows = [f'{{"id": "a{n}", "one": "{text}", "two": "{text} 가"}}' for n, text in enumerate(SENTENCES)]
     with pytest.raises(DataError, match="`id` holds ids") as caught:
-        read_texts(write_rows(tmp_path / "pairs.jsonl", *rows), Columns(), None, BadRows())
+        texts_of(write_rows("pairs.jsonl", *rows))
     assert caught.value.hint == "name the columns to read: --text one --pair two"
     rows = [f"{n}\t{text}\t{text}a\t{text}b" for n, text in enumerate(SENTENCES)]
-    file = write_rows(tmp_path / "four.tsv", *rows)
+    file = write_rows("four.tsv", *rows)
     with pytest.raises(DataError) as caught:
-        read_texts(file, Columns(), None, BadRows())
+        texts_of(file)
     assert caught.value.hint.endswith(f"or keep all 3 of them: cut -f 2,3,4 {file} > texts.tsv")
 
 
-def test_sentences_are_not_taken_for_anything_else(tmp_path):
+def test_sentences_are_not_taken_for_anything_else(write_rows):
     rows = [f"query: {text}\t{text}\t2020년에 {text} 태어났습니다" for n, text in enumerate(SENTENCES)]
     rows += ["Hello\tAnswered 14 of 20 questions, see https://example.org\t그래"] * 9
-    assert len(read_texts(write_rows(tmp_path / "a.tsv", *rows), Columns(), None, BadRows())) == 36
+    assert len(texts_of(write_rows("a.tsv", *rows))) == 36
 
 
 def test_tatoeba_as_downloaded_is_refused(data):
     file = data / "parallel-en-ko" / "tatoeba_kor-eng.txt"
     with pytest.raises(DataError, match="`column 3` holds licence notes") as caught:
-        read_texts(file, Columns(), None, BadRows())
+        texts_of(file)
     assert caught.value.slug == "doubtful"
     columns = Columns(columns="c1,c2,c3", text="c1", pair="c2")
-    assert read_texts(file, columns, None, BadRows())[0] == ("Who?", "누구?")
+    assert texts_of(file, columns)[0] == ("Who?", "누구?")
 
 
-def test_a_table_is_not_read_as_lines(tmp_path):
-    file = write_rows(tmp_path / "t.tsv", "one\ttwo", "three\tfour")
-    with pytest.raises(DataError) as caught:
-        read_texts(file, Columns(), 1, BadRows())
-    assert caught.value.slug == "doubtful"
-    assert caught.value.hint.endswith("--columns c1,c2 --text c2")
-    assert len(read_texts(write_rows(tmp_path / "u.txt", "one\ttwo", "three"), Columns(), 1, BadRows())) == 2
+def test_a_table_is_not_read_as_lines(write_rows, error_of):
+    file = write_rows("t.tsv", "one\ttwo", "three\tfour")
+    error = error_of(texts_of, file, UNNAMED, 1)
+    assert error.slug == "doubtful"
+    assert error.hint.endswith("--columns c1,c2 --text c2")
+    assert len(texts_of(write_rows("u.txt", "one\ttwo", "three"), UNNAMED, 1)) == 2
 
 
 # --- triplets, and the names of pairs -----------------------------------------------------------------------------------
@@ -312,7 +319,7 @@ BGE = [
 ]
 
 
-def as_file(tmp_path, form: str) -> Path:
+def as_file(write_rows, form):
     """Write `TRIPLETS` in a form."""
     header = ["anchor", "positive", "negative"]
     if form == "jsonl":
@@ -322,13 +329,13 @@ def as_file(tmp_path, form: str) -> Path:
     else:
         mark = "," if form == "csv" else "\t"
         rows = [mark.join(row) for row in [*([header] if form != "named" else []), *TRIPLETS]]
-    return write_rows(tmp_path / f"t.{'tsv' if form == 'named' else 'jsonl' if form == 'bge' else form}", *rows)
+    return write_rows(f"t.{'tsv' if form == 'named' else 'jsonl' if form == 'bge' else form}", *rows)
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "bge", "named"])
-def test_triplets_keep_their_negatives_and_dev_pairs_have_none(tmp_path, form):
+def test_triplets_keep_their_negatives_and_dev_pairs_have_none(write_rows, form):
     columns = Columns(columns="anchor,positive,negative") if form == "named" else Columns()
-    loaded = read_data("pairs", as_file(tmp_path, form), bad_rows=BadRows(), columns=columns)
+    loaded = read_data("pairs", as_file(write_rows, form), columns=columns)
     assert sorted([*loaded.train.texts, *((*pair, f"wrong{pair[0][5:]}") for pair in loaded.dev.texts)]) == sorted(
         TRIPLETS
     )
@@ -336,28 +343,28 @@ def test_triplets_keep_their_negatives_and_dev_pairs_have_none(tmp_path, form):
     assert 0 < len(loaded.dev) < 12
 
 
-def test_lists_of_positives_and_negatives_meet_in_turn(tmp_path):
-    dev = write_rows(tmp_path / "dev.tsv", "query\tpos", "q1\ta", "q9\tv")
-    file = write_rows(tmp_path / "bge.jsonl", *map(json.dumps, BGE))
-    loaded = read_data("pairs", file, dev=dev, bad_rows=BadRows())
+def test_lists_of_positives_and_negatives_meet_in_turn(write_rows):
+    dev = write_rows("dev.tsv", "query\tpos", "q1\ta", "q9\tv")
+    file = write_rows("bge.jsonl", *map(json.dumps, BGE))
+    loaded = read_data("pairs", file, dev=dev)
     assert loaded.train.texts == [("q1", "a", "x"), ("q1", "b", "y"), ("q1", "a", "z"), ("q2", "c", "u")]
     assert loaded.dev.texts == [("q1", "a"), ("q9", "v")]
     notes = "\n".join(loaded.notes)
     assert "not read: `pos_scores`, `type`" in notes
     assert "dev: 1 of 2 dev pairs stand in the training examples, too" in notes
-    assert read_texts(file, Columns(), 2, BadRows()) == [("q1", "a"), ("q1", "b"), ("q2", "c")]
-    renamed = write_rows(tmp_path / "other.jsonl", json.dumps({"ask": "q1", "found": ["a", "b"]}))
-    assert read_texts(renamed, Columns(text="ask", pair="found"), 2, BadRows()) == [("q1", "a"), ("q1", "b")]
+    assert texts_of(file, UNNAMED, 2) == [("q1", "a"), ("q1", "b"), ("q2", "c")]
+    renamed = write_rows("other.jsonl", json.dumps({"ask": "q1", "found": ["a", "b"]}))
+    assert texts_of(renamed, Columns(text="ask", pair="found"), 2) == [("q1", "a"), ("q1", "b")]
     bad_rows = BadRows()
     assert read_texts(file, Columns(text="query", pair="pos"), 2, bad_rows, negatives=True)[0] == ("q1", "a")
     assert bad_rows.notes == [f"`{file}`: read: `query`, `pos`; not read: `neg`"]
-    csv = write_rows(tmp_path / "list.csv", "query,pos", 'q1,"[""a""]"')  # a table of separated fields has no lists
-    assert read_texts(csv, Columns(), 2, BadRows()) == [("q1", '["a"]')]
+    csv = write_rows("list.csv", "query,pos", 'q1,"[""a""]"')  # a table of separated fields has no lists
+    assert texts_of(csv, UNNAMED, 2) == [("q1", '["a"]')]
 
 
-def test_several_negatives_are_all_of_an_example(tmp_path):
+def test_several_negatives_are_all_of_an_example(write_rows):
     rows = ["query\tpositive\tnegative_1\tnegative_2", *(f"q{n}\tp{n}\tx{n}\ty{n}" for n in range(20))]
-    loaded = read_data("pairs", write_rows(tmp_path / "n.tsv", *rows), bad_rows=BadRows())
+    loaded = read_data("pairs", write_rows("n.tsv", *rows))
     assert {len(row) for row in loaded.train.texts} == {4}
     assert {len(row) for row in loaded.dev.texts} == {2}
     assert "18 pairs and 2 negatives each" in loaded.notes[0]
@@ -371,33 +378,33 @@ def test_several_negatives_are_all_of_an_example(tmp_path):
         ({"query": "q", "pos": ["a", 3], "neg": ["b"]}, "`pos` is empty, or no list of texts"),
     ],
 )
-def test_triplets_that_lack_a_text_are_refused(tmp_path, row, message):
+def test_triplets_that_lack_a_text_are_refused(write_rows, row, message):
     with pytest.raises(DataError, match=message):
-        read_data("pairs", write_rows(tmp_path / "b.jsonl", json.dumps(row)), bad_rows=BadRows())
+        read_data("pairs", write_rows("b.jsonl", json.dumps(row)))
 
 
-def test_a_header_of_pairs_is_known_by_its_names(tmp_path):
+def test_a_header_of_pairs_is_known_by_its_names(write_rows, tmp_path):
     rows = [f"what is {n}?\tit is {n}." for n in range(3)]
     for header in ("question\tanswer", "English\tKorean", "ko\ten"):
-        assert read_texts(write_rows(tmp_path / "h.tsv", header, *rows), Columns(), 2, BadRows())[0] == (
+        assert texts_of(write_rows("h.tsv", header, *rows), UNNAMED, 2)[0] == (
             "what is 0?",
             "it is 0.",
         )
-        assert len(read_texts(tmp_path / "h.tsv", Columns(), None, BadRows())) == 3
+        assert len(texts_of(tmp_path / "h.tsv")) == 3
     bad_rows = BadRows()
-    assert len(read_texts(write_rows(tmp_path / "o.tsv", "first\tsecond", *rows), Columns(), 2, bad_rows)) == 4
+    assert len(read_texts(write_rows("o.tsv", "first\tsecond", *rows), Columns(), 2, bad_rows)) == 4
     (note,) = bad_rows.notes
     assert note.endswith(
         "(`first`, `second`) is read as a row of texts; if it names columns: --text first --pair second"
     )
     for header, has_note in (("원문\t번역문", True), ("Hello\tBonjour", True), ("Hi.\tSalut.", False)):
         bad_rows = BadRows()
-        read_texts(write_rows(tmp_path / "o.tsv", header, *rows), Columns(), 2, bad_rows)
+        read_texts(write_rows("o.tsv", header, *rows), Columns(), 2, bad_rows)
         assert bool(bad_rows.notes) is has_note
     dictionary = BadRows()
-    read_texts(write_rows(tmp_path / "d.tsv", *(f"word{c}\tmot{c}" for c in "abcdefghi")), Columns(), None, dictionary)
+    read_texts(write_rows("d.tsv", *(f"word{c}\tmot{c}" for c in "abcdefghi")), Columns(), None, dictionary)
     assert dictionary.notes == []
-    scored = write_rows(tmp_path / "s.tsv", "sentence1\tsentence2\tscore", *(f"{row}\t0.5" for row in rows))
+    scored = write_rows("s.tsv", "sentence1\tsentence2\tscore", *(f"{row}\t0.5" for row in rows))
     with pytest.raises(DataError, match=r"3 columns \(`sentence1`, `sentence2`, `score`\), but an example has 2 texts"):
         read_texts(scored, Columns(), 2, BadRows(), negatives=True)
 
@@ -409,15 +416,15 @@ def test_a_header_of_pairs_is_known_by_its_names(tmp_path):
     ("top", "note"),
     [(5, "scores: 0 to 5, divided by 5"), (1, "scores: 0 to 1, where the published files have 0 to 5"), (100, "")],
 )
-def test_official_scores_have_one_of_two_scales(tmp_path, top, note):
+def test_official_scores_have_one_of_two_scales(write_rows, top, note):
     shares = [0, 0.24, 0.5, 0.76, 1]
     rows = [f"one {n}\ttwo {n}\t{share * top}" for n, share in enumerate(shares)]
-    file = write_rows(tmp_path / "train.tsv", "sentence1\tsentence2\tscore", *rows)
+    file = write_rows("train.tsv", "sentence1\tsentence2\tscore", *rows)
     if not note:
         with pytest.raises(DataError, match="the scores are 0 to 100, those of the official pairs 0 to 5, or 0 to 1"):
-            read_data("stsb", file, dev=file, bad_rows=BadRows())
+            read_data("stsb", file, dev=file)
         return
-    loaded = read_data("stsb", file, dev=file, bad_rows=BadRows())
+    loaded = read_data("stsb", file, dev=file)
     assert loaded.train.targets.tolist() == pytest.approx(shares)
     assert note in loaded.notes
     assert "dev: 5 of 5 dev pairs stand in the training examples, too: their scores are too good" in loaded.notes

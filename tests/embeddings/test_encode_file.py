@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +32,19 @@ def small(monkeypatch):
 
 
 @pytest.fixture
-def file(tmp_path, sentences) -> Path:
+def file(tmp_path, sentences):
     """A text a line; two of the 300 are empty."""
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(["", *sentences[1:-1], ""]) + "\n", encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def encode(encoder, file, tmp_path):
+    """`encode("v.npy", **options)`: the report of encoding the file, in fp32 and small batches."""
+    return lambda out, **options: encode_file(
+        encoder, file, tmp_path / out, **{"precision": "fp32", "batch_tokens": 300, **options}
+    )
 
 
 def texts_of(file: Path) -> list[str]:
@@ -57,9 +66,9 @@ def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
-def test_the_rows_are_the_vectors_in_order(encoder, file, tmp_path, small, ending):
+def test_the_rows_are_the_vectors_in_order(encode, encoder, file, tmp_path, small, ending):
     out = tmp_path / f"v.{ending}"
-    report = encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
+    report = encode(out)
     expected = encoder.encode(texts_of(file), precision="fp32")
     vectors = vectors_of(out)
     assert (vectors.shape, vectors.dtype) == ((300, 32), np.float32)
@@ -70,20 +79,20 @@ def test_the_rows_are_the_vectors_in_order(encoder, file, tmp_path, small, endin
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", f"v.{ending}", f"v.{ending}.json"]
 
 
-def test_settings(encoder, file, tmp_path, small):
-    encode_file(encoder, file, tmp_path / "v.npy", precision="fp32", dimension=8, normalize=True, dtype="float16")
+def test_settings(encode, encoder, file, tmp_path, small):
+    encode("v.npy", dimension=8, normalize=True, dtype="float16")
     vectors = np.load(tmp_path / "v.npy", mmap_mode="r")
     assert (vectors.shape, vectors.dtype) == ((300, 8), np.float16)
     expected = encoder.encode(texts_of(file), precision="fp32", dimension=8, normalize=True)
     assert 0 < largest_difference(vectors, expected) < 1e-3
-    encode_file(encoder, file, tmp_path / "v.parquet", precision="fp32", dtype="float16")
+    encode("v.parquet", dtype="float16")
     assert str(parquet.read_schema(tmp_path / "v.parquet").field("vector").type) == (
         "fixed_size_list<element: halffloat>[32]"
     )
 
 
-def test_numpy_reads_an_npy_of_its_own_and_ours_alike(encoder, file, tmp_path):
-    encode_file(encoder, file, tmp_path / "ours.npy", precision="fp32")
+def test_numpy_reads_an_npy_of_its_own_and_ours_alike(encode, tmp_path):
+    encode("ours.npy")
     np.save(tmp_path / "numpys.npy", np.load(tmp_path / "ours.npy"))
     assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "numpys.npy").read_bytes()
 
@@ -205,11 +214,11 @@ def test_a_model_that_is_broken_writes_nothing(encoder, file, tmp_path):
 
 @pytest.mark.skipif(torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads")
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
-def test_killed_anywhere_and_again(encoder, file, in_memory, small, ending):
-    def encode(folder: Path) -> None:
-        encode_file(encoder, file, folder / f"v.{ending}", precision="fp32", batch_tokens=900)
+def test_killed_anywhere_and_again(encode, in_memory, small, ending):
+    def run(folder: Path) -> None:
+        encode(folder / f"v.{ending}", batch_tokens=900)
 
-    files = ends_the_same_when_killed(in_memory, encode, 12)
+    files = ends_the_same_when_killed(in_memory, run, 12)
     assert sorted(files) == [f"v.{ending}", f"v.{ending}.json"]
 
 
@@ -217,8 +226,8 @@ class Interrupted(Exception):
     pass
 
 
-def interrupted(monkeypatch, encoder, file: Path, out: Path, **options) -> None:
-    """An encoding that ended after two of its three parts."""
+def interrupt(monkeypatch, encode, *arguments, **options) -> None:
+    """End an encoding after two of its three parts."""
     commit, commits = module.Job.commit, iter(range(2))
 
     def ending(self, **facts):
@@ -229,13 +238,13 @@ def interrupted(monkeypatch, encoder, file: Path, out: Path, **options) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module.Job, "commit", ending)
         with pytest.raises(Interrupted):
-            encode_file(encoder, file, out, precision="fp32", batch_tokens=300, **options)
+            encode(*arguments, **options)
 
 
-def test_what_was_done_is_not_done_again(encoder, file, tmp_path, small, monkeypatch):
+def test_what_was_done_is_not_done_again(encode, tmp_path, small, monkeypatch):
     out = tmp_path / "v.npy"
-    undisturbed = encode_file(encoder, file, tmp_path / "whole.npy", precision="fp32", batch_tokens=300)
-    interrupted(monkeypatch, encoder, file, out)
+    undisturbed = encode("whole.npy")
+    interrupt(monkeypatch, encode, out)
     assert not out.exists()
     computed, encode_run = [], SentenceEncoder.encode_run
 
@@ -244,46 +253,40 @@ def test_what_was_done_is_not_done_again(encoder, file, tmp_path, small, monkeyp
         return encode_run(self, features, run, *arguments)
 
     monkeypatch.setattr(SentenceEncoder, "encode_run", counting)
-    report = encode_file(encoder, file, out, precision="fp32", batch_tokens=300)
+    report = encode(out)
     assert (report.resumed, undisturbed.resumed, len(computed)) == (200, 0, 100)
     assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
-def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(
-    encoder, file, tmp_path, monkeypatch, slug_of
-):
+def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(encode, tmp_path, monkeypatch, slug_of):
     out = tmp_path / "v.npy"
-    first = encode_file(encoder, file, out, precision="fp32")
+    first = encode(out)
     before = out.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode_run", None)
-        second = encode_file(encoder, file, out, precision="fp32")
+        second = encode(out)
     assert second.notes[0] == "already encoded: `v.npy` holds these vectors, nothing was computed"
     assert (second.resumed, second.truncated) == (300, first.truncated)
     leftovers = tmp_path / ".v.npy.encoding"  # a kill came while it was removed
     leftovers.mkdir()
     (leftovers / "rubbish").write_bytes(b"")
-    encode_file(encoder, file, out, precision="fp32")
+    encode(out)
     assert not leftovers.exists()
-    for options in ({"normalize": True}, {"length": 12}):
-        with pytest.raises(
-            AlbertKitError, match=f"differing: {'model' if 'length' in options else 'normalize'}"
-        ) as error:
-            encode_file(encoder, file, out, precision="fp32", **options)
-        assert error.value.slug == "changed"
+    for options, differing in (({"normalize": True}, "normalize"), ({"length": 12}, "model")):
+        with pytest.raises(AlbertKitError, match=f"changed.*differing: {differing}"):
+            encode(out, **options)
     assert out.read_bytes() == before
     out.write_bytes(b"something else")
-    assert slug_of(encode_file, encoder, file, out, precision="fp32") == "exists"
-    encode_file(encoder, file, out, precision="fp32", overwrite=True)
+    assert slug_of(encode, out) == "exists"
+    encode(out, overwrite=True)
     assert out.read_bytes() == before
 
 
-def test_texts_that_are_cut_are_counted_also_after_an_interruption(encoder, file, tmp_path, small, monkeypatch):
+def test_texts_that_are_cut_are_counted_also_after_an_interruption(encode, encoder, file, tmp_path, small, monkeypatch):
     texts = texts_of(file)
     too_long = sum(len(encoder.tokenizer.encode(text)) > 30 for text in texts)
     assert too_long > 50
-    short = dict(precision="fp32", batch_tokens=300, length=32)
-    report = encode_file(encoder, file, tmp_path / "v.npy", **short)
+    report = encode("v.npy", length=32)
     assert report.truncated == too_long
     assert f"{too_long} texts of 300 longer than 32 tokens, cut there" in report.notes
     assert encoder.max_length == 64
@@ -291,39 +294,37 @@ def test_texts_that_are_cut_are_counted_also_after_an_interruption(encoder, file
     with pytest.warns(UserWarning, match=f"^{too_long} of 300 texts are longer than 32 tokens and were cut"):
         assert largest_difference(np.load(tmp_path / "v.npy"), encoder.encode(texts)) < 2e-6
     encoder.max_length = 64
-    interrupted(monkeypatch, encoder, file, tmp_path / "w.npy", length=32)
-    resumed = encode_file(encoder, file, tmp_path / "w.npy", **short)
+    interrupt(monkeypatch, encode, "w.npy", length=32)
+    resumed = encode("w.npy", length=32)
     assert (resumed.resumed, resumed.truncated) == (200, too_long)
 
 
-def test_it_goes_on_only_as_it_began(encoder, file, tmp_path, small, monkeypatch):
+def test_it_goes_on_only_as_it_began(encode, encoder, file, tmp_path, small, monkeypatch):
     out = tmp_path / "v.npy"
-    interrupted(monkeypatch, encoder, file, out)
-    plain = dict(precision="fp32", batch_tokens=300)
+    interrupt(monkeypatch, encode, out)
     for options, differing in (
         ({"dimension": 8}, "dimension"), ({"normalize": True}, "normalize"), ({"dtype": "float16"}, "dtype"),
         ({"precision": "bf16"}, "precision"), ({"batch_tokens": 301}, "batch_tokens"),
     ):  # fmt: skip
-        with pytest.raises(AlbertKitError, match=f"differing: {differing}") as error:
-            encode_file(encoder, file, out, **{**plain, **options})
-        assert error.value.slug == "changed"
+        with pytest.raises(AlbertKitError, match=f"changed.*differing: {differing}"):
+            encode(out, **options)
     other_encoder = SentenceEncoder(encoder.albert, encoder.tokenizer, "cls", encoder.max_length)
     with pytest.raises(AlbertKitError, match="differing: model"):
-        encode_file(other_encoder, file, out, **plain)
+        encode_file(other_encoder, file, out, precision="fp32", batch_tokens=300)
     with torch.no_grad():
         encoder.albert.embeddings.word_embeddings.weight[7, 0] += 1e-3
     with pytest.raises(AlbertKitError, match="differing: model"):
-        encode_file(encoder, file, out, **plain)
+        encode(out)
     with torch.no_grad():
         encoder.albert.embeddings.word_embeddings.weight[7, 0] -= 1e-3
     os.utime(file, ns=(1, 1))
     with pytest.raises(AlbertKitError, match="differing: input"):
-        encode_file(encoder, file, out, **plain)
-    assert encode_file(encoder, file, out, overwrite=True, **plain).resumed == 0
+        encode(out)
+    assert encode(out, overwrite=True).resumed == 0
     assert largest_difference(np.load(out), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
 
 
-def test_a_file_that_changes_while_it_is_read(encoder, file, tmp_path, small, monkeypatch, slug_of):
+def test_a_file_that_changes_while_it_is_read(encode, file, tmp_path, small, monkeypatch, slug_of):
     encode_run = SentenceEncoder.encode_run
 
     def changing(self, *arguments):
@@ -331,14 +332,14 @@ def test_a_file_that_changes_while_it_is_read(encoder, file, tmp_path, small, mo
         return encode_run(self, *arguments)
 
     monkeypatch.setattr(SentenceEncoder, "encode_run", changing)
-    assert slug_of(encode_file, encoder, file, tmp_path / "v.npy") == "changed"
+    assert slug_of(encode, "v.npy") == "changed"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
 
 
 @pytest.mark.parametrize("options", [{"dtype": "int8"}, {"batch_tokens": "9"}, {"normalize": "no"}, {"columns": ["a"]}])
-def test_values_of_another_type_are_refused(encoder, file, tmp_path, options):
+def test_values_of_another_type_are_refused(encode, tmp_path, options):
     with pytest.raises(ConfigError):
-        encode_file(encoder, file, tmp_path / "v.npy", **options)
+        encode("v.npy", **options)
     assert not (tmp_path / "v.npy").exists()
 
 
@@ -371,8 +372,9 @@ def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an
     encode_file(other_model, file, tmp_path / "p.npy", prompt_name="query", normalize=True, dimension=4)
     expected = theirs.encode(texts, prompt_name="query", truncate_dim=4, normalize_embeddings=True)
     assert largest_difference(np.load(tmp_path / "p.npy"), expected) < 2e-6
-    interrupted(monkeypatch, other_model, file, tmp_path / "w.npy")
-    assert encode_file(other_model, file, tmp_path / "w.npy", batch_tokens=300).resumed == 200
+    encode = partial(encode_file, other_model, file, batch_tokens=300)
+    interrupt(monkeypatch, encode, tmp_path / "w.npy")
+    assert encode(tmp_path / "w.npy").resumed == 200
     assert (tmp_path / "w.npy").read_bytes() == (tmp_path / "v.npy").read_bytes()
     assert slug_of(encode_file, other_model, file, tmp_path / "x.npy", precision="bf16") == "unknown-name"
     assert slug_of(encode_file, other_model, file, tmp_path / "x.npy", prompt_name="quer") == "bad-value"

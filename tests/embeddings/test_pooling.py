@@ -1,7 +1,5 @@
 """Poolings beside sentence-transformers' own numbers, from the states of an ALBERT in padded rows."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -15,7 +13,7 @@ CASES += [("mean_without_first_2_prompt_tokens", "mean", 2)]
 
 
 @pytest.fixture(scope="module")
-def numbers(golden: Path) -> dict[str, torch.Tensor]:
+def numbers(golden):
     with np.load(golden / "sts" / "pooling.npz") as file:
         return {name: torch.from_numpy(file[name]) for name in file}
 

@@ -31,7 +31,7 @@ NLI = Columns(text="premise", pair="hypothesis", label="label")
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
+def table(tmp_path_factory, words):
     """Pairs of 3 to 7 words; the score is high if both have wizards, or both have none."""
     folder = tmp_path_factory.mktemp("table")
     other_words = [word for word in words if word != "wizards"]
@@ -50,7 +50,7 @@ def table(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def inference(tmp_path_factory: pytest.TempPathFactory, table: Path) -> Path:
+def inference(tmp_path_factory, table):
     """96 first texts with an entailed, a neutral and a contradicting one each."""
     first, second, _ = read_columns(table, "train.tsv")
     lines = ["premise\thypothesis\tlabel"]
@@ -276,12 +276,11 @@ def test_constant_vectors_are_reported(start, table, tmp_path, capfd):
     assert json.loads((tmp_path / "run" / "results.json").read_text())["spearman"] is None
 
 
-def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_path):
+def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_path, error_of):
     with pytest.raises(ConfigError, match="the loss mnrl cannot learn from scores"):
         train_embeddings("scores", start, table, tmp_path, replace(SETTINGS, loss="mnrl"), columns=COLUMNS)
-    with pytest.raises(ConfigError) as caught:
-        train_embeddings("score", start, table, tmp_path, SETTINGS, columns=COLUMNS)
-    assert (caught.value.slug, caught.value.hint) == ("unknown-name", "did you mean `scores`?")
+    error = error_of(train_embeddings, "score", start, table, tmp_path, SETTINGS, columns=COLUMNS)
+    assert (error.slug, error.hint) == ("unknown-name", "did you mean `scores`?")
 
 
 def test_the_command_prints_one_object(start, table, tmp_path, run_command):

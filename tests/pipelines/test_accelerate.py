@@ -2,7 +2,6 @@
 
 import copy
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -32,7 +31,7 @@ def shape(**changes):
 
 
 @pytest.fixture
-def batch() -> dict[str, torch.Tensor]:
+def batch():
     """Four rows, three of them padded, with two segments."""
     draw = torch.Generator().manual_seed(0)
     mask = (torch.arange(17) < torch.tensor([17, 3, 9, 11])[:, None]).long()
@@ -40,17 +39,17 @@ def batch() -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": (torch.arange(17) > 2).long() * mask}
 
 
-def make_model(name: str, **changes):
+def make_model(name, **changes):
     torch.manual_seed(1)
     return getattr(transformers, f"Albert{name or 'Model'}" if not name else f"Albert{name}")(shape(**changes)).eval()
 
 
-def is_fast(model) -> bool:
+def is_fast(model):
     return any(isinstance(module.__dict__.get("forward"), _TransformersForward) for module in model.modules())
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_outputs_of_transformers_classes_at_every_real_token(name: str, batch) -> None:
+def test_outputs_of_transformers_classes_at_every_real_token(name, batch):
     model = make_model(name)
     with torch.no_grad():
         before = model(**batch)
@@ -69,7 +68,7 @@ def test_outputs_of_transformers_classes_at_every_real_token(name: str, batch) -
 
 
 @torch.no_grad()
-def test_bf16_is_as_near_as_torchs_own() -> None:
+def test_bf16_is_as_near_as_torchs_own():
     sizes = dict(vocab_size=200, embedding_size=64, hidden_size=256, num_attention_heads=4, intermediate_size=1024)
     torch.manual_seed(0)
     model = transformers.AlbertModel(transformers.AlbertConfig(**sizes)).eval()
@@ -81,7 +80,7 @@ def test_bf16_is_as_near_as_torchs_own() -> None:
     assert float((states - expected).abs().max()) < 0.01 * float(expected.abs().max())
 
 
-def test_what_the_engine_does_not_compute_is_the_models_own(batch) -> None:
+def test_what_the_engine_does_not_compute_is_the_models_own(batch):
     model, untouched = make_model(""), make_model("")
     albertkit.accelerate(model, "fp32")
     left_padded = {name: values.flip(1) for name, values in batch.items()}
@@ -99,7 +98,7 @@ def test_what_the_engine_does_not_compute_is_the_models_own(batch) -> None:
         assert len(model(**batch, output_hidden_states=True).hidden_states) == 4
 
 
-def test_training_and_gradients_warn_once_and_work(batch) -> None:
+def test_training_and_gradients_warn_once_and_work(batch):
     model = albertkit.accelerate(make_model("ForSequenceClassification"), "fp32")
     with pytest.warns(UserWarning, match=r"gradients are on: .* torch\.no_grad"):
         model(**batch)
@@ -114,7 +113,7 @@ def test_training_and_gradients_warn_once_and_work(batch) -> None:
         model.eval()(**batch)
 
 
-def test_changed_weights_are_used_at_once(batch) -> None:
+def test_changed_weights_are_used_at_once(batch):
     model = albertkit.accelerate(make_model("ForSequenceClassification"), "fp32")
     with torch.no_grad():
         model(**batch)
@@ -129,7 +128,7 @@ def test_changed_weights_are_used_at_once(batch) -> None:
         assert torch.allclose(loaded, make_model("ForSequenceClassification")(**batch).logits, atol=2e-5)
 
 
-def test_a_resized_vocabulary_is_known_at_once(batch) -> None:
+def test_a_resized_vocabulary_is_known_at_once(batch):
     model = albertkit.accelerate(make_model(""), "fp32")
     with torch.no_grad():
         model(**batch)
@@ -141,7 +140,7 @@ def test_a_resized_vocabulary_is_known_at_once(batch) -> None:
             model(larger)
 
 
-def test_restored_is_as_before_and_a_copy_is_its_own(batch) -> None:
+def test_restored_is_as_before_and_a_copy_is_its_own(batch):
     model = make_model("")
     with torch.no_grad():
         before = model(**batch).last_hidden_state
@@ -154,7 +153,7 @@ def test_restored_is_as_before_and_a_copy_is_its_own(batch) -> None:
         assert torch.equal(albertkit.restore(model)(**batch).last_hidden_state, before)
 
 
-def test_frozen_stays_frozen_and_what_was_replaced_is_the_models_own(batch) -> None:
+def test_frozen_stays_frozen_and_what_was_replaced_is_the_models_own(batch):
     model = make_model("").requires_grad_(False)
     albertkit.accelerate(model, "fp32")
     model.embeddings.word_embeddings.weight.mul_(2)
@@ -166,7 +165,7 @@ def test_frozen_stays_frozen_and_what_was_replaced_is_the_models_own(batch) -> N
     assert torch.equal(states, albertkit.restore(model)(**batch).last_hidden_state)
 
 
-def test_traced_and_autocast_and_broadcast_types(batch) -> None:
+def test_traced_and_autocast_and_broadcast_types(batch):
     model = make_model("")
     with torch.no_grad():
         expected = model(batch["input_ids"], token_type_ids=batch["token_type_ids"][:1])[0]
@@ -179,7 +178,7 @@ def test_traced_and_autocast_and_broadcast_types(batch) -> None:
         assert torch.allclose(traced(flipped)["last_hidden_state"], model(flipped)[0], atol=2e-5)
 
 
-def test_hooks_are_called(batch) -> None:
+def test_hooks_are_called(batch):
     model = albertkit.accelerate(make_model(""), "fp32")
     calls = []
     model.encoder.embedding_hidden_mapping_in.register_forward_hook(lambda *_: calls.append(1))
@@ -188,7 +187,7 @@ def test_hooks_are_called(batch) -> None:
     assert calls
 
 
-def test_saved_folder_is_unchanged(batch, tmp_path: Path) -> None:
+def test_saved_folder_is_unchanged(batch, tmp_path):
     model = make_model("ForMaskedLM")
     model.save_pretrained(tmp_path / "a")
     albertkit.accelerate(model, "fp32").save_pretrained(tmp_path / "b")
@@ -196,7 +195,7 @@ def test_saved_folder_is_unchanged(batch, tmp_path: Path) -> None:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_a_pipeline_and_a_sentence_transformer(tiny_model_folder, tiny_texts: list[str]) -> None:
+def test_a_pipeline_and_a_sentence_transformer(tiny_model_folder, tiny_texts):
     checkpoint = tiny_model_folder(AlbertModel)
     texts = [text[: 20 * n + 20] for n, text in enumerate(tiny_texts[:3])]
     pipeline = transformers.pipeline("feature-extraction", model=str(checkpoint), tokenizer=str(checkpoint))
@@ -212,7 +211,7 @@ def test_a_pipeline_and_a_sentence_transformer(tiny_model_folder, tiny_texts: li
     assert torch.allclose(torch.tensor(before), torch.tensor(encoder.encode(texts)), atol=2e-5)
 
 
-def test_our_own_classes(tiny_model_folder, batch) -> None:
+def test_our_own_classes(tiny_model_folder, batch):
     model = AlbertForSequenceClassification.from_pretrained(tiny_model_folder(AlbertModel), num_labels=3)
     batch["input_ids"] = batch["input_ids"] % 50
     with torch.no_grad():
@@ -224,7 +223,7 @@ def test_our_own_classes(tiny_model_folder, batch) -> None:
         assert torch.equal(albertkit.restore(model)(**batch).logits, before)
 
 
-def test_what_is_no_plain_albert_is_refused() -> None:
+def test_what_is_no_plain_albert_is_refused():
     with pytest.raises(ConfigError, match="no ALBERT in this Linear"):
         albertkit.accelerate(torch.nn.Linear(2, 2))
     with pytest.raises(ConfigError, match="no precision"):

@@ -1,8 +1,5 @@
 """What records, replaces or transforms torch's operations sees those of the model itself."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -17,7 +14,7 @@ BATCH = {"input_ids": torch.arange(3, 21).view(2, 9) * MASK, "attention_mask": M
 SIZES = dict(vocab_size=60, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
 
 
-def make_model(ours: bool) -> nn.Module:
+def make_model(ours):
     torch.manual_seed(0)
     config = transformers.AlbertConfig(**SIZES, intermediate_size=96, initializer_range=0.2)
     model = transformers.AlbertForSequenceClassification(config).eval()
@@ -28,50 +25,50 @@ def make_model(ours: bool) -> nn.Module:
     return our_model
 
 
-def exported(model: nn.Module) -> Any:
+def exported(model):
     return torch.export.export(model, (), BATCH).module()(**BATCH)
 
 
-def exported_loosely(model: nn.Module) -> Any:
+def exported_loosely(model):
     return torch.export.export(model, (), BATCH, strict=False).module()(**BATCH)
 
 
-def compiled(model: nn.Module) -> Any:
+def compiled(model):
     return torch.compile(model, fullgraph=True, backend="eager")(**BATCH)
 
 
-def recorded(model: nn.Module) -> Any:
+def recorded(model):
     from torch.fx.experimental.proxy_tensor import make_fx
 
     ids = BATCH["input_ids"]  # without a mask, whose values transformers reads
     return make_fx(lambda ids: model(input_ids=ids)[0])(ids)(ids), model(input_ids=ids)[0]
 
 
-def traced(model: nn.Module) -> Any:
+def traced(model):
     class Logits(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.model = model
 
-        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        def forward(self, ids, mask):
             return self.model(input_ids=ids, attention_mask=mask)[0]
 
     return torch.jit.trace(Logits(), tuple(BATCH.values()), check_trace=False)(*BATCH.values())
 
 
-def called_with_other_parameters(model: nn.Module) -> Any:
+def called_with_other_parameters(model):
     doubled = {name: 2 * parameter for name, parameter in model.named_parameters()}
     halved = {name: parameter / 2 for name, parameter in doubled.items()}
     return torch.func.functional_call(model, halved, (), BATCH)
 
 
-def mapped(model: nn.Module) -> Any:
+def mapped(model):
     answer = torch.func.vmap(lambda ids: model(input_ids=ids[None])[0][0], randomness="error")
     rows = BATCH["input_ids"][:1].expand(2, -1)
     return answer(rows), model(input_ids=rows)[0]
 
 
-def counted(model: nn.Module) -> Any:
+def counted(model):
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
@@ -83,7 +80,7 @@ def counted(model: nn.Module) -> Any:
 RUNNERS = [exported, exported_loosely, compiled, traced, called_with_other_parameters, counted]
 
 
-def _logits(answer: Any) -> torch.Tensor:
+def _logits(answer):
     return answer if isinstance(answer, torch.Tensor) else answer["logits"]
 
 
@@ -91,7 +88,7 @@ def _logits(answer: Any) -> torch.Tensor:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("ours", [False, True])
 @pytest.mark.parametrize("run", RUNNERS, ids=lambda run: run.__name__)
-def test_model_itself_answers(run: Callable[[nn.Module], Any], ours: bool) -> None:
+def test_model_itself_answers(run, ours):
     if ours and run is traced:
         pytest.skip("torch.jit.trace of this package's classes is not supported")
     model = make_model(ours)
@@ -101,7 +98,7 @@ def test_model_itself_answers(run: Callable[[nn.Module], Any], ours: bool) -> No
 
 
 @torch.no_grad()
-def test_shapes_without_numbers() -> None:
+def test_shapes_without_numbers():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     model = albertkit.accelerate(make_model(ours=False), "fp32")
@@ -113,13 +110,13 @@ def test_shapes_without_numbers() -> None:
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("run", [mapped, recorded], ids=lambda run: run.__name__)
-def test_transformed_and_recorded_calls(run: Callable[[nn.Module], Any]) -> None:
+def test_transformed_and_recorded_calls(run):
     output, expected = run(albertkit.accelerate(make_model(ours=False), "fp32"))
     torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
-def test_tangents_of_parameters() -> None:
+def test_tangents_of_parameters():
     """Forward-mode derivatives are computed without gradients being on."""
     model = albertkit.accelerate(make_model(ours=False), "fp32")
     plain = make_model(ours=False)
@@ -138,11 +135,11 @@ def test_tangents_of_parameters() -> None:
 
 
 @torch.no_grad()
-def test_function_modes_see_the_model() -> None:
-    names: list[str] = []
+def test_function_modes_see_the_model():
+    names = []
 
     class Names(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, function, types, args=(), kwargs=None):
             names.append(getattr(function, "__name__", ""))
             return function(*args, **(kwargs or {}))
 

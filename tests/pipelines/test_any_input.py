@@ -37,7 +37,7 @@ texts = st.one_of(
 plain = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), texts)
 
 
-def nested(inner: st.SearchStrategy) -> st.SearchStrategy:
+def nested(inner):
     """Lists and objects, mostly under names that some kind knows."""
     return st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES) | texts, inner, max_size=4)
 
@@ -120,7 +120,7 @@ ODD = [
 LONG = ["x" * 100_000, "the fox " * 12_500, "강을 " * 33_333, ". " * 20_000, "\u200b" * 50_000]
 
 
-def parameter_id(text: str) -> str:
+def parameter_id(text):
     """The id of a parameter."""
     return f"{text[:2]!a} {len(text)}"
 

@@ -146,7 +146,7 @@ WRITERS = [
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-def test_accelerated_model_answers_with_the_weights_of_now(write) -> None:
+def test_accelerated_model_answers_with_the_weights_of_now(write):
     model = albertkit.accelerate(make_model(), "fp32")
     before = model(IDS)
     write(model)
@@ -168,7 +168,7 @@ OWN_WRITERS = [
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("write", OWN_WRITERS, ids=lambda write: write.__name__)
-def test_engine_computes_with_the_weights_of_now(tmp_path, write) -> None:
+def test_engine_computes_with_the_weights_of_now(tmp_path, write):
     make_model().save_pretrained(tmp_path)
     model = AlbertModel.from_pretrained(tmp_path).eval()
     batch = PackedBatch.from_padded(IDS)
@@ -182,7 +182,7 @@ def test_engine_computes_with_the_weights_of_now(tmp_path, write) -> None:
 
 
 @torch.no_grad()
-def test_pipelines_and_sentence_encoders_follow(tiny_model_folder, tiny_texts: list[str]) -> None:
+def test_pipelines_and_sentence_encoders_follow(tiny_model_folder, tiny_texts):
     texts = [text[:60] for text in tiny_texts[:3]]
     classifier = albertkit.load_pipeline(tiny_model_folder(AlbertForSequenceClassification), precision="fp32")
     encoder = SentenceEncoder.from_pretrained(tiny_model_folder(AlbertModel))
@@ -196,7 +196,7 @@ def test_pipelines_and_sentence_encoders_follow(tiny_model_folder, tiny_texts: l
     assert np.allclose(encoder.encode(texts, precision="fp32"), changed, atol=1e-6)
 
 
-def test_weights_that_become_infinite_are_the_models_own() -> None:
+def test_weights_that_become_infinite_are_the_models_own():
     model = albertkit.accelerate(make_model(), "fp32")
     plain = copy.deepcopy(albertkit.restore(make_model()))
     with torch.no_grad():
@@ -213,7 +213,7 @@ import os, sys, signal, torch
 import albertkit, transformers
 from albertkit.embeddings import SentenceEncoder
 from albertkit.model import AlbertForMaskedLM
-computed, folder = sys.argv[1] == "True", sys.argv[2]
+folder = sys.argv[1]
 torch.set_num_threads(2)
 ids = torch.randint(5, 50, (16, 24), generator=torch.Generator().manual_seed(0))
 theirs = albertkit.accelerate(transformers.AlbertForMaskedLM.from_pretrained(folder), "fp32")
@@ -224,29 +224,31 @@ def answer():
     with torch.no_grad():
         answers = theirs(ids)[0], ours(ids).logits, encoder.encode(["a fox"] * 40, precision="fp32")
     return *(float(abs(values).sum()) for values in answers), torch.get_num_threads()
-if computed:
-    answer()
+for _ in range(2):
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        print(*answer(), flush=True)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    print(*answer(), status, flush=True)
     torch.rand(512, 512) @ torch.rand(512, 512)
-child = os.fork()
-if not child:
-    signal.alarm(60)
-    print(*answer(), flush=True)
-    os._exit(0)
-status = os.waitpid(child, 0)[1]
-print(*answer(), status)
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.parametrize("computed", [False, True])
-def test_forked_process_answers(tiny_model_folder, computed: bool) -> None:
-    """Also where the parent has computed with torch's threads, which the fork would wait for."""
+def test_forked_process_answers(tiny_model_folder):
+    """Before and after the parent has computed with torch's threads, which the second fork would wait for."""
     folder = tiny_model_folder(AlbertForMaskedLM, hidden_size=512, num_attention_heads=8, intermediate_size=1024)
-    command = [sys.executable, "-c", FORKED, str(computed), str(folder)]
     process = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "2"}, check=True
+        [sys.executable, "-c", FORKED, folder],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        check=True,
     )
-    child, parent = ([float(value) for value in line.split()] for line in process.stdout.splitlines())
-    assert parent[4] == 0
-    assert child[:3] == pytest.approx(parent[:3], rel=1e-5)
-    assert not computed or child[3] == 1
+    lines = [[float(value) for value in line.split()] for line in process.stdout.splitlines()]
+    for child, parent in (lines[:2], lines[2:]):
+        assert parent[4] == 0
+        assert child[:3] == pytest.approx(parent[:3], rel=1e-5)
+    assert lines[2][3] == 1  # the child of a parent with threads has one

@@ -24,7 +24,7 @@ OWN_TESTS = "tests/models/albert/test_modeling_albert.py"
 
 
 @pytest.fixture
-def transformers_source() -> Path:
+def transformers_source():
     source = os.environ.get("ALBERTKIT_TRANSFORMERS")
     if not source:
         pytest.skip("ALBERTKIT_TRANSFORMERS is not set")
@@ -33,7 +33,7 @@ def transformers_source() -> Path:
     return Path(source)
 
 
-def check_tests_pass(folder: Path, tests: str) -> None:
+def check_tests_pass(folder, tests):
     """Run tests with the plugin `accelerated_albert`, without the one that cannot pass."""
     command = [
         sys.executable,
@@ -61,13 +61,13 @@ def check_tests_pass(folder: Path, tests: str) -> None:
     assert int(process.stdout.split("computed by the engine: ")[1].split()[0]) > 30
 
 
-def test_common_tests_of_models(transformers_source: Path, tmp_path: Path) -> None:
+def test_common_tests_of_models(transformers_source, tmp_path):
     shutil.copytree(transformers_source / "tests", tmp_path / "tests")
     shutil.copy(Path(__file__).with_name("common_cases.py"), tmp_path / "test_common_cases.py")
     check_tests_pass(tmp_path, "test_common_cases.py")
 
 
-def test_albert_tests(transformers_source: Path) -> None:
+def test_albert_tests(transformers_source):
     if not (transformers_source / OWN_TESTS).is_file():
         pytest.skip(f"{transformers_source} is no checkout: it has no {OWN_TESTS}")
     check_tests_pass(transformers_source, OWN_TESTS)

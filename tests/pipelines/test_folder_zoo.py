@@ -3,9 +3,6 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,21 +26,7 @@ JAPANESE = list("日本語のテキストですカタカナひらがな")
 KOREAN = ["대한민국", "##의", "##은", "서울", "##이다", "수도"]
 LATIN = "the quick brown fox jumps over lazy dog cafe naive covid ##s ##ing a b c e s".split()
 CAPITALS = ["The", "Fox", "A", "É", "é", "Caf", "##é"]
-VOCABULARY = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "[unused1]",
-    "[unused2]",
-    "[",
-    "]",
-    "unused",
-    "##1",
-    ",",
-    ".",
-]
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] [unused1] [unused2] [ ] unused ##1 , .".split()
 VOCABULARY += list(dict.fromkeys([*LATIN, *CAPITALS, *CHINESE, *JAPANESE, *KOREAN]))
 TEXTS = [
     "the quick brown fox jumps over a lazy dog.",
@@ -61,14 +44,14 @@ SHAPE = dict(
 )  # fmt: skip
 
 
-def change(file: Path, **values: Any) -> None:
+def change(file, **values):
     """Set keys of a JSON file; None takes a key away."""
     content = json.loads(file.read_text()) if file.exists() else {}
     file.write_text(json.dumps({key: value for key, value in {**content, **values}.items() if value is not None}))
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> dict[str, Path]:
+def bases(tmp_path_factory, tiny_tokenizer):
     """A folder of a WordPiece vocabulary and one that albertkit wrote."""
     folder = tmp_path_factory.mktemp("bases")
     for name in ("words", "ours"):
@@ -80,15 +63,18 @@ def bases(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> dict
     return {path.name: path for path in folder.iterdir()}
 
 
-def settings(**values: Any) -> Callable[[Path], None]:
+CLASSIFIER = "AlbertForSequenceClassification"
+
+
+def settings(**values):
     """Set keys of `tokenizer_config.json`."""
     return lambda folder: change(folder / "tokenizer_config.json", **values)
 
 
-def added(**values: Any) -> Callable[[Path], None]:
+def added(**values):
     """Add tokens as users of transformers 5 do, and save."""
 
-    def add(folder: Path) -> None:
+    def add(folder):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         for token, special in values["tokens"]:
             tokenizer.add_tokens([token], special_tokens=special)
@@ -97,10 +83,10 @@ def added(**values: Any) -> Callable[[Path], None]:
     return add
 
 
-def era_4(tokens: list[tuple[str, bool]], **flags: bool) -> Callable[[Path], None]:
+def era_4(tokens, **flags):
     """List added tokens as transformers 4 does: by number, with their flags; no tokenizer.json."""
 
-    def add(folder: Path) -> None:
+    def add(folder):
         (folder / "tokenizer.json").unlink(missing_ok=True)
         decoder, number = {}, len(VOCABULARY)
         for token, special in tokens:
@@ -116,13 +102,13 @@ def era_4(tokens: list[tuple[str, bool]], **flags: bool) -> Callable[[Path], Non
     return add
 
 
-def era_3(folder: Path) -> None:
+def era_3(folder):
     """List added tokens as transformers 2 and 3 do."""
     change(folder / "added_tokens.json", **{"<e1>": len(VOCABULARY), "newword": len(VOCABULARY) + 1})
     change(folder / "special_tokens_map.json", additional_special_tokens=["<e1>", "[unused1]"])
 
 
-def own_json(folder: Path) -> None:
+def own_json(folder):
     """Put another tokenizer's tokenizer.json beside the leftover files."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -138,27 +124,27 @@ def own_json(folder: Path) -> None:
     theirs.save_pretrained(folder)
 
 
-def class_in_config(folder: Path) -> None:
+def class_in_config(folder):
     """Name the tokenizer's class in config.json alone, as transformers 3.4 to 4.0 do."""
     settings(tokenizer_class=None)(folder)
     change(folder / "config.json", tokenizer_class="BertTokenizer")
 
 
-def without_template(folder: Path) -> None:
+def without_template(folder):
     """Leave a tokenizer.json alone that puts nothing around a text."""
     (folder / "spiece.model").unlink()
     content = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps({**content, "post_processor": None}))
 
 
-def blanks(folder: Path) -> None:
+def blanks(folder):
     """Put blanks around the tokens, as editors and spreadsheets leave them."""
     lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
     (folder / "vocab.txt").write_text("".join(f"{line} \t\n" for line in lines), encoding="utf-8")
 
 
 E1, WORD, UNUSED = ("<e1>", True), ("newword", False), ("[unused1]", True)
-READ: dict[str, tuple[str, Callable[[Path], None]]] = {
+READ = {
     "no tokenizer_config": ("words", lambda folder: (folder / "tokenizer_config.json").unlink()),
     "cased": ("words", settings(do_lower_case=False)),
     "cased, accents stripped": ("words", settings(do_lower_case=False, strip_accents=True)),
@@ -183,16 +169,39 @@ READ: dict[str, tuple[str, Callable[[Path], None]]] = {
 }  # fmt: skip
 
 
-def variant(bases: dict[str, Path], base: str, tmp_path: Path, alter: Callable[[Path], Any]) -> Path:
-    folder = tmp_path / "folder"
-    shutil.copytree(bases[base], folder)
-    alter(folder)
-    return folder
+@pytest.fixture
+def copy(bases, tmp_path):
+    """`copy(base, alter)`: a changed copy of a base."""
+
+    def make(base, alter=lambda folder: None):
+        folder = shutil.copytree(bases[base], tmp_path / "folder")
+        alter(folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def with_model(copy):
+    """`with_model(kind, base, **config)`: a copy of a base with a random model of transformers."""
+    return lambda kind="AlbertModel", base="words", **config: add_model(copy(base), kind, **config)
+
+
+@pytest.fixture
+def classifier(with_model):
+    return with_model(CLASSIFIER, num_labels=3)
+
+
+def check_refused(slug, words, load, *arguments):
+    with pytest.raises(AlbertKitError) as raised:
+        load(*arguments)
+    assert raised.value.slug == slug
+    assert words in str(raised.value)
 
 
 @pytest.mark.parametrize("name", READ)
-def test_ids_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
-    folder = variant(bases, READ[name][0], tmp_path, READ[name][1])
+def test_ids_are_those_of_transformers(copy, name):
+    folder = copy(*READ[name])
     ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
     if name in ("no tokenizer_config", "max_len of transformers 2"):  # as the cards of such models on the hub say
         theirs = transformers.BertTokenizer.from_pretrained(folder)
@@ -203,13 +212,13 @@ def test_ids_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, n
     ]
 
 
-def test_blanks_in_a_vocabulary_are_no_part_of_its_tokens(bases: dict[str, Path], tmp_path: Path) -> None:
-    folder = variant(bases, "words", tmp_path, blanks)
+def test_blanks_in_a_vocabulary_are_no_part_of_its_tokens(bases, copy):
+    folder = copy("words", blanks)
     plain = AlbertTokenizer.from_pretrained(bases["words"])
     assert AlbertTokenizer.from_pretrained(folder).encode(TEXTS[0]) == plain.encode(TEXTS[0])
 
 
-REFUSED: dict[str, tuple[str, Callable[[Path], None], str, str]] = {
+REFUSED = {
     "Japanese words": (
         "words", settings(tokenizer_class="BertJapaneseTokenizer", word_tokenizer_type="mecab"),
         "unsupported", "BertJapaneseTokenizer",
@@ -236,15 +245,12 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_other_tokenizers_are_refused_by_name(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_other_tokenizers_are_refused_by_name(copy, name):
     base, alter, slug, words = REFUSED[name]
-    with pytest.raises(AlbertKitError) as raised:
-        AlbertTokenizer.from_pretrained(variant(bases, base, tmp_path, alter))
-    assert raised.value.slug == slug
-    assert words in str(raised.value)
+    check_refused(slug, words, AlbertTokenizer.from_pretrained, copy(base, alter))
 
 
-def test_fixed_tokenizers_keep_the_case_they_were_loaded_with(bases: dict[str, Path], tmp_path: Path) -> None:
+def test_fixed_tokenizers_keep_the_case_they_were_loaded_with(bases, tmp_path):
     from albertkit import fix_tokenizer
 
     folder = tmp_path / "folder"
@@ -258,10 +264,8 @@ def test_fixed_tokenizers_keep_the_case_they_were_loaded_with(bases: dict[str, P
         assert fix_tokenizer(theirs)(text)["input_ids"] == expected
 
 
-def test_files_that_read_differently_are_reported(
-    bases: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = variant(bases, "words", tmp_path, added(tokens=[]))
+def test_files_that_read_differently_are_reported(copy, caplog):
+    folder = copy("words", added(tokens=[]))
     with caplog.at_level(logging.WARNING, "albertkit"):
         AlbertTokenizer.from_pretrained(folder)
     assert not caplog.records
@@ -279,10 +283,10 @@ def test_files_that_read_differently_are_reported(
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-def model_folder(folder: Path, kind: str, seed: int = 1, **config: Any) -> Path:
+def add_model(folder, kind, **config):
     """Save a model of transformers with weights that all count, beside the tokenizer of the folder."""
     tokens = len(AlbertTokenizer.from_pretrained(folder))
-    torch.manual_seed(seed)
+    torch.manual_seed(1)
     model = getattr(transformers, kind)(transformers.AlbertConfig(**{**SHAPE, "vocab_size": tokens, **config}))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -291,7 +295,7 @@ def model_folder(folder: Path, kind: str, seed: int = 1, **config: Any) -> Path:
     return folder
 
 
-def logits_of(folder: Path, kind: str, *texts: str) -> torch.Tensor:
+def logits_of(folder, kind, *texts):
     """Return the logits of transformers."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = getattr(transformers, kind).from_pretrained(folder).float().eval()
@@ -300,7 +304,7 @@ def logits_of(folder: Path, kind: str, *texts: str) -> torch.Tensor:
 
 
 PAIR = ("the quick brown fox", "a lazy dog")
-PLACES: dict[str, dict[str, Any]] = {
+ERAS = {
     "2.x": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}},
     "2.x, sigmoid": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}},
     "4.x": {"config.json": {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"}}},
@@ -312,16 +316,14 @@ PLACES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("era", PLACES)
-def test_cross_encoders_of_every_era_score_as_their_library(bases: dict[str, Path], tmp_path: Path, era: str) -> None:
+@pytest.mark.parametrize("era", ERAS)
+def test_cross_encoders_of_every_era_score_as_their_library(with_model, era):
     from sentence_transformers import CrossEncoder
 
-    folder = model_folder(
-        shutil.copytree(bases["ours"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=1
-    )
+    folder = with_model(CLASSIFIER, "ours", num_labels=1)
     if era.startswith("6"):
         CrossEncoder(str(folder), device="cpu").save_pretrained(str(folder))
-    for file, values in PLACES[era].items():
+    for file, values in ERAS[era].items():
         change(folder / file, **values)
     pipeline = load_pipeline(folder, precision="fp32")
     assert pipeline.kind == "score"
@@ -329,7 +331,7 @@ def test_cross_encoders_of_every_era_score_as_their_library(bases: dict[str, Pat
     assert pipeline(PAIR)["value"] == pytest.approx(float(expected), abs=1e-5)
 
 
-LABELS: dict[str, dict[Any, Any]] = {
+LABELS = {
     "integers": {0: 10, 1: 20, 2: 30},
     "booleans and null": {0: False, 1: True, 2: None},
     "without B- and I-": {0: "O", 1: "PER", 2: "LOC"},
@@ -342,11 +344,9 @@ LABELS: dict[str, dict[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_labels_and_entities_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_labels_and_entities_are_those_of_transformers(with_model, name):
     names = {str(number): label for number, label in LABELS[name].items()}
-    folder = model_folder(
-        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForTokenClassification", num_labels=3
-    )
+    folder = with_model("AlbertForTokenClassification", num_labels=3)
     change(folder / "config.json", id2label=names)
     text = "the quick brown fox over a lazy dog the cafe a fox"
     theirs = logits_of(folder, "AlbertForTokenClassification", text).argmax(-1).tolist()[1:-1]
@@ -361,20 +361,17 @@ def test_labels_and_entities_are_those_of_transformers(bases: dict[str, Path], t
 
 
 @pytest.mark.parametrize("labels", [[10, 20, 30], [False, True, None], ["x", "1", ""]])
-def test_probabilities_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, labels: list[Any]) -> None:
-    folder = model_folder(
-        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
-    )
-    change(folder / "config.json", id2label=dict(enumerate(labels)))
-    shares = logits_of(folder, "AlbertForSequenceClassification", TEXTS[0]).softmax(-1).tolist()
-    probabilities = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
+def test_probabilities_are_those_of_transformers(classifier, labels):
+    change(classifier / "config.json", id2label=dict(enumerate(labels)))
+    shares = logits_of(classifier, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
+    probabilities = load_pipeline(classifier, precision="fp32")(TEXTS[0])["probabilities"]
     assert probabilities == pytest.approx(dict(zip(map(str, labels), shares, strict=True)), abs=1e-5)
 
 
-def weights(save: Callable[[Path, dict[str, torch.Tensor]], None], **config: Any) -> Callable[[Path], None]:
+def weights(save, **config):
     """Write the weights in another way, under other names."""
 
-    def rewrite(folder: Path) -> None:
+    def rewrite(folder):
         tensors = load_file(folder / "model.safetensors")
         (folder / "model.safetensors").unlink()
         save(folder, tensors)
@@ -383,22 +380,22 @@ def weights(save: Callable[[Path, dict[str, torch.Tensor]], None], **config: Any
     return rewrite
 
 
-def as_bin(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+def as_bin(folder, tensors):
     torch.save(tensors, folder / "pytorch_model.bin")
 
 
-def as_shards(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+def as_shards(folder, tensors):
     files = {name: f"model-0000{1 + n % 2}-of-00002.safetensors" for n, name in enumerate(tensors)}
     for file in set(files.values()):
         save_file({name: tensors[name] for name in files if files[name] == file}, folder / file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
 
 
-def other_metadata(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+def other_metadata(folder, tensors):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt", "author": "someone"})
 
 
-def half(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+def half(folder, tensors):
     save_file(
         {name: tensor.half() for name, tensor in tensors.items()},
         folder / "model.safetensors",
@@ -406,10 +403,10 @@ def half(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
     )
 
 
-MODELS: dict[str, Callable[[Path], None]] = {
+MODELS = {
     "transformers 2: pickled weights, keys of its configuration": weights(
         as_bin, output_past=True, pruned_heads={}, finetuning_task=None, torchscript=False, is_decoder=False,
-        use_bfloat16=False, architectures=["AlbertForSequenceClassification"],
+        use_bfloat16=False, architectures=[CLASSIFIER],
     ),
     "shards with an index": weights(as_shards),
     "safetensors with other metadata": weights(other_metadata),
@@ -419,29 +416,26 @@ MODELS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_outputs_are_those_of_transformers(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
-    folder = model_folder(
-        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
-    )
-    MODELS[name](folder)
-    shares = logits_of(folder, "AlbertForSequenceClassification", TEXTS[0]).softmax(-1).tolist()
-    probabilities = load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
+def test_outputs_are_those_of_transformers(classifier, name):
+    MODELS[name](classifier)
+    shares = logits_of(classifier, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
+    probabilities = load_pipeline(classifier, precision="fp32")(TEXTS[0])["probabilities"]
     assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
 
 
 @pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
-def test_masks_of_any_name_are_filled(bases: dict[str, Path], tmp_path: Path, mask: str) -> None:
-    folder = shutil.copytree(bases["words"], tmp_path / "folder")
+def test_masks_of_any_name_are_filled(copy, mask):
+    folder = copy("words")
     lines = (folder / "vocab.txt").read_text(encoding="utf-8").replace("[MASK]", "<mask>")
     (folder / "vocab.txt").write_text(lines, encoding="utf-8")
     settings(mask_token="<mask>")(folder)
-    model_folder(folder, "AlbertForMaskedLM")
+    add_model(folder, "AlbertForMaskedLM")
     shares = logits_of(folder, "AlbertForMaskedLM", "the <mask> fox").softmax(-1)[2]
     guess = load_pipeline(folder, precision="fp32")(f"the {mask} fox")["masks"][0][0]
     assert (guess["id"], guess["probability"]) == (shares.argmax().item(), pytest.approx(shares.max().item(), abs=1e-5))
 
 
-MODELS_REFUSED: dict[str, tuple[Callable[[Path], None], str, str]] = {
+MODELS_REFUSED = {
     "an adapter": (
         lambda folder: change(folder / "adapter_config.json", peft_type="LORA", base_model_name_or_path="albert/base"),
         "unsupported", "LORA adapter of `albert/base`",
@@ -467,16 +461,10 @@ MODELS_REFUSED: dict[str, tuple[Callable[[Path], None], str, str]] = {
 
 
 @pytest.mark.parametrize("name", MODELS_REFUSED)
-def test_other_models_are_refused_by_name(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_other_models_are_refused_by_name(classifier, name):
     alter, slug, words = MODELS_REFUSED[name]
-    folder = model_folder(
-        shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertForSequenceClassification", num_labels=3
-    )
-    alter(folder)
-    with pytest.raises(AlbertKitError) as raised:
-        load_pipeline(folder)
-    assert raised.value.slug == slug
-    assert words in str(raised.value)
+    alter(classifier)
+    check_refused(slug, words, load_pipeline, classifier)
 
 
 # --- sentence encoders ------------------------------------------------------------------------------------------------
@@ -484,13 +472,11 @@ def test_other_models_are_refused_by_name(bases: dict[str, Path], tmp_path: Path
 
 @pytest.mark.parametrize("base", ["words", "ours"])
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan", None])
-def test_sentence_encoders_are_those_of_their_library(
-    bases: dict[str, Path], tmp_path: Path, base: str, similarity: str | None
-) -> None:
+def test_sentence_encoders_are_those_of_their_library(with_model, tmp_path, base, similarity):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
-    path = model_folder(shutil.copytree(bases[base], tmp_path / "folder"), "AlbertModel")
+    path = with_model(base=base)
     words = Transformer(str(path), max_seq_length=24)
     encoder = SentenceTransformer(modules=[words, Pooling(64)], device="cpu", similarity_fn_name=similarity)
     encoder.save(str(tmp_path / "encoder"))
@@ -510,8 +496,8 @@ def test_sentence_encoders_are_those_of_their_library(
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_texts_are_cut_and_padded_on_their_tokenizers_side(bases: dict[str, Path], tmp_path: Path, side: str) -> None:
-    folder = variant(bases, "words", tmp_path, settings(truncation_side=side, padding_side=side))
+def test_texts_are_cut_and_padded_on_their_tokenizers_side(copy, side):
+    folder = copy("words", settings(truncation_side=side, padding_side=side))
     ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
     options = dict(truncation=True, padding="max_length", return_token_type_ids=True)
     words = "the quick brown fox jumps over a lazy dog".split()
@@ -526,7 +512,7 @@ def test_texts_are_cut_and_padded_on_their_tokenizers_side(bases: dict[str, Path
         )
 
 
-ENCODERS: dict[str, dict[str, dict[str, Any]]] = {
+ENCODERS = {
     "lower case, but for special names": {"sentence_bert_config.json": {"do_lower_case": True}},
     "cut on the left": {"tokenizer_config.json": {"truncation_side": "left"}},
     "length of the tokenizer": {
@@ -538,29 +524,29 @@ ENCODERS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_settings_of_sentence_encoders_are_read(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_settings_of_sentence_encoders_are_read(encoder_folder, name):
     from sentence_transformers import SentenceTransformer
 
-    folder = encoder_folder(bases["words"], tmp_path)
     for file, values in ENCODERS[name].items():
-        change(folder / file, **values)
+        change(encoder_folder / file, **values)
     texts = ["The Fox", "the [SEP] Fox[MASK] dog", "The quick brown fox jumps over lazy dog " * 5]
-    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(SentenceEncoder.from_pretrained(folder).encode(texts), expected, atol=1e-4)
+    expected = SentenceTransformer(str(encoder_folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(SentenceEncoder.from_pretrained(encoder_folder).encode(texts), expected, atol=1e-4)
 
 
-def encoder_folder(base: Path, tmp_path: Path) -> Path:
+@pytest.fixture
+def encoder_folder(with_model, tmp_path):
     """Save a sentence encoder of sentence-transformers."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
-    path = model_folder(shutil.copytree(base, tmp_path / "folder"), "AlbertModel")
+    path = with_model()
     modules = [Transformer(str(path), max_seq_length=24), Pooling(64)]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "encoder"))
     return tmp_path / "encoder"
 
 
-ENCODERS_REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+ENCODERS_REFUSED = {
     "arguments of the tokenizer": (
         "sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 8}}}, "processing_kwargs",
     ),
@@ -572,32 +558,31 @@ ENCODERS_REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", ENCODERS_REFUSED)
-def test_other_sentence_encoders_are_refused_by_name(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
-    folder = encoder_folder(bases["words"], tmp_path)
+def test_other_sentence_encoders_are_refused_by_name(encoder_folder, name):
     file, values, words = ENCODERS_REFUSED[name]
-    change(folder / file, **values)
+    change(encoder_folder / file, **values)
     with pytest.raises(AlbertKitError, match=words):
-        SentenceEncoder.from_pretrained(folder)
+        SentenceEncoder.from_pretrained(encoder_folder)
 
 
 # --- what convert tolerates, loading tolerates -------------------------------------------------------------------------
 
 
-def renamed(rename: Callable[[str], str]) -> Callable[[Path], None]:
+def renamed(rename):
     """Rename the weights, as wrappers and other programs do."""
 
-    def save(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    def save(folder, tensors):
         as_bin(folder, {rename(name): tensor for name, tensor in tensors.items()})
 
     return weights(save)
 
 
-def keys(**values: Any) -> Callable[[Path], None]:
+def keys(**values):
     """Set keys of `config.json`."""
     return lambda folder: change(folder / "config.json", **values)
 
 
-TOLERATED: dict[str, Callable[[Path], None]] = {
+TOLERATED = {
     "torch.compile": renamed("_orig_mod.{}".format),
     "DistributedDataParallel": renamed("module.{}".format),
     "DistributedDataParallel of torch.compile": renamed("module._orig_mod.{}".format),
@@ -630,23 +615,19 @@ TOLERATED |= {f"activation {name}": keys(hidden_act=name) for name in ACTIVATION
 
 
 @pytest.mark.parametrize("name", TOLERATED)
-def test_what_convert_tolerates_is_loaded_alike(bases: dict[str, Path], tmp_path: Path, name: str) -> None:
-    kind = "AlbertForSequenceClassification"
-    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), kind, num_labels=3)
+def test_what_convert_tolerates_is_loaded_alike(classifier, tmp_path, name):
     if name.startswith("activation"):
-        TOLERATED[name](folder)
-    shares = logits_of(folder, kind, TEXTS[0]).softmax(-1).tolist()
-    TOLERATED[name](folder)
-    convert(ConvertOptions(folder, tmp_path / "converted"))
-    for path in (folder, tmp_path / "converted"):
+        TOLERATED[name](classifier)
+    shares = logits_of(classifier, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
+    TOLERATED[name](classifier)
+    convert(ConvertOptions(classifier, tmp_path / "converted"))
+    for path in (classifier, tmp_path / "converted"):
         probabilities = load_pipeline(path, precision="fp32")(TEXTS[0])["probabilities"]
         assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
 
 
-def test_keys_that_are_left_out_are_reported_once(
-    bases: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+def test_keys_that_are_left_out_are_reported_once(with_model, caplog):
+    folder = with_model()
     keys(do_sample=False, comment="trained on my desk")(folder)
     with caplog.at_level(logging.WARNING, "albertkit"):
         SentenceEncoder.from_pretrained(folder)
@@ -656,7 +637,7 @@ def test_keys_that_are_left_out_are_reported_once(
     ]
 
 
-UNCOMPUTED: dict[str, dict[str, Any]] = {
+UNCOMPUTED = {
     "is_decoder": {"is_decoder": True},
     "add_cross_attention": {"add_cross_attention": True},
     "is_encoder_decoder": {"is_encoder_decoder": True},
@@ -669,10 +650,8 @@ UNCOMPUTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("key", UNCOMPUTED)
-def test_keys_that_change_what_is_computed_are_refused_by_name(
-    bases: dict[str, Path], tmp_path: Path, key: str
-) -> None:
-    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+def test_keys_that_change_what_is_computed_are_refused_by_name(with_model, key):
+    folder = with_model()
     keys(**UNCOMPUTED[key])(folder)
     for load in (AlbertModel.from_pretrained, load_pipeline, SentenceEncoder.from_pretrained, converted):
         with pytest.raises(AlbertKitError, match=key) as raised:
@@ -680,12 +659,12 @@ def test_keys_that_change_what_is_computed_are_refused_by_name(
         assert "change these values" not in raised.value.hint  # the weights were trained with them
 
 
-def converted(folder: Path) -> None:
+def converted(folder):
     convert(ConvertOptions(folder, folder / "converted"))
 
 
-def test_two_tensors_of_one_name_are_refused(bases: dict[str, Path], tmp_path: Path) -> None:
-    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+def test_two_tensors_of_one_name_are_refused(with_model):
+    folder = with_model()
     tensors = load_file(folder / "model.safetensors")
     weights(as_bin)(folder)
     copies = {f"module.{name}": tensor + 1 for name, tensor in tensors.items()}
@@ -706,15 +685,13 @@ def test_two_tensors_of_one_name_are_refused(bases: dict[str, Path], tmp_path: P
     ],
     ids=str,
 )
-def test_a_shape_is_compared_with_the_file_before_memory_is_taken(
-    bases: dict[str, Path], tmp_path: Path, shape: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+def test_a_shape_is_compared_with_the_file_before_memory_is_taken(with_model, shape, monkeypatch):
+    folder = with_model()
     keys(**shape)(folder)
-    sizes: list[int] = []
+    sizes = []
     register = torch.nn.Module.register_parameter
 
-    def record(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
+    def record(module, name, parameter):
         if parameter is not None and parameter.device.type != "meta":
             sizes.append(parameter.numel())
         register(module, name, parameter)
@@ -726,8 +703,8 @@ def test_a_shape_is_compared_with_the_file_before_memory_is_taken(
     assert max(sizes, default=0) < 100_000
 
 
-def test_a_million_tensors_are_refused_by_the_size_of_their_header(bases: dict[str, Path], tmp_path: Path) -> None:
-    folder = model_folder(shutil.copytree(bases["words"], tmp_path / "folder"), "AlbertModel")
+def test_a_million_tensors_are_refused_by_the_size_of_their_header(with_model):
+    folder = with_model()
     tensor = '"albert.t%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
     header = ("{" + ",".join(tensor % number for number in range(150_000)) + "}").encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)

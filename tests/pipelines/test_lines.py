@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import albertkit.pipelines.predict as predict_module
-from albertkit.errors import AlbertKitError, DataError
+from albertkit.errors import DataError
 from albertkit.model import (
     AlbertForMultipleChoice,
     AlbertForPreTraining,
@@ -81,13 +81,12 @@ def test_vectors_are_lists_and_an_empty_line_has_one(pretrained, tmp_path):
 BAD = [b"seven [MASK]", b"no mask", b"[MASK] \xff", b"[MASK] " * 80, b"", b"the [MASK]"]
 
 
-def test_lines_that_cannot_be_used_are_named_or_left_out(pretrained, tmp_path):
+def test_lines_that_cannot_be_used_are_named_or_left_out(pretrained, tmp_path, error_of):
     (tmp_path / "in.txt").write_bytes(b"\n".join(BAD))
-    with pytest.raises(DataError) as caught:
-        predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
-    assert caught.value.slug == "bad-row"
-    assert "line 2: there is no [MASK] in 'no mask'" in caught.value.message
-    assert "--on-error skip" in caught.value.hint
+    error = error_of(predict, pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
+    assert error.slug == "bad-row"
+    assert "line 2: there is no [MASK] in 'no mask'" in error.message
+    assert "--on-error skip" in error.hint
     assert list(tmp_path.glob("out*")) == []
     report = predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", on_error="skip")
     assert report.examples == 2
@@ -147,13 +146,12 @@ def test_lines_of_json_that_hold_no_value(pretrained, tmp_path):
         ("in.txt", {"precision": "fp8"}, "unknown-name"),
     ],
 )
-def test_files_and_options_that_cannot_work(pretrained, tmp_path, input, options, slug):
+def test_files_and_options_that_cannot_work(pretrained, tmp_path, input, options, slug, error_of):
     for name in ("in.tsv", "in.txt", "in.parquet"):
         (tmp_path / name).write_text("[MASK]\n")
-    with pytest.raises(AlbertKitError) as caught:
-        predict(pretrained, tmp_path / input, **options)
-    assert caught.value.slug == slug
-    assert caught.value.hint
+    error = error_of(predict, pretrained, tmp_path / input, **options)
+    assert error.slug == slug
+    assert error.hint
 
 
 # --- values named one by one --------------------------------------------------------------------------------------------

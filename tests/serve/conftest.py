@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from albertkit.captioning.layers import CaptionConfig
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.video import FrameSampling
 from albertkit.config import AlbertConfig
+from albertkit.pipelines.load import load_pipeline
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
@@ -104,6 +106,10 @@ class Running:
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         with self.client() as client:
             return client.post(path, **({"content": body} if isinstance(body, bytes) else {"json": body}), **options)
+
+    def upload(self, content: Any, name: str = "a.mp4", **options: Any) -> httpx.Response:
+        with self.client() as client:
+            return client.post("/caption", files={"file": (name, content)}, **options)
 
     def refusal(self, path: str, body: Any, **options: Any) -> tuple[int, str]:
         """The status and the slug of the error that a request leads to."""
@@ -192,6 +198,12 @@ def services():
 def service(folders, services):
     """All models in one service."""
     return services(*folders.values())
+
+
+@pytest.fixture(scope="session")
+def pipeline_of(folders):
+    """`pipeline_of(name, kind)`: the pipeline of a model in this process, in fp32."""
+    return cache(lambda name, kind=None: load_pipeline(folders[name], kind, precision="fp32"))
 
 
 @pytest.fixture(scope="session")

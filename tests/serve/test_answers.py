@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from albertkit.pipelines.layers import trace_layers
-from albertkit.pipelines.load import load_pipeline
 
 QUESTIONS = [
     {"question": "who jumps?", "context": "the quick brown fox jumps over a lazy dog " * 12},
@@ -49,10 +48,10 @@ def assert_same(actual, expected):
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_as_in_this_process(service, folders, kind):
+def test_as_in_this_process(service, pipeline_of, kind):
     body, name, options = CASES[kind]
     values = next(value for field, value in body.items() if field != "top")
-    pipeline = load_pipeline(folders[name], kind, precision="fp32")
+    pipeline = pipeline_of(name, kind)
     expected = pipeline([tuple(v) if isinstance(v, list) and kind != "tag" else v for v in values], **options)
     answer = service.post(f"/{kind}", body)
     assert answer.status_code == 200, answer.text
@@ -116,7 +115,7 @@ def test_one_text_without_a_list(service):
     assert alone == listed
 
 
-def test_a_model_by_its_name(service, folders):
+def test_a_model_by_its_name(service):
     body = {"texts": ["the fox"]}
     assert service.post("/classify", {**body, "model": "classify"}).json() == service.post("/classify", body).json()
     wrong = {**body, "model": "score"}
@@ -124,16 +123,16 @@ def test_a_model_by_its_name(service, folders):
     assert "classify" in service.post("/classify", wrong).json()["error"]["hint"]
 
 
-def test_similarity(service, folders, texts):
-    pipeline = load_pipeline(folders["pretrained"], "embed", precision="fp32")
+def test_similarity(service, pipeline_of, texts):
+    pipeline = pipeline_of("pretrained", "embed")
     for options in ({"others": texts[5:8]}, {}):
         cosines = service.post("/similarity", {"texts": texts[:5], **options}).json()["results"]
         np.testing.assert_allclose(cosines, pipeline.similarity(texts[:5], *options.values()), atol=1e-5)
     np.testing.assert_allclose(np.diag(cosines), 1, atol=1e-5)
 
 
-def test_a_look_inside(service, folders):
-    pipeline = load_pipeline(folders["pretrained"], precision="fp32")
+def test_a_look_inside(service, pipeline_of):
+    pipeline = pipeline_of("pretrained")
     expected = trace_layers(pipeline.model, pipeline.tokenizer, "the [MASK] fox")
     trace = service.post("/passes", {"text": "the [MASK] fox"}).json()
     assert trace.pop("model") == "pretrained"
@@ -158,19 +157,17 @@ def clip(tmp_path_factory):
     return file
 
 
-def test_captions_of_an_upload(service, folders, clip):
-    expected = load_pipeline(folders["caption"])(clip, num_captions=2, num_beams=4)
-    with service.client() as client:
-        answer = client.post("/caption", files={"file": clip.open("rb")}, data={"num_captions": "2"})
+def test_captions_of_an_upload(service, pipeline_of, clip):
+    expected = pipeline_of("caption")(clip, num_captions=2, num_beams=4)
+    answer = service.upload(clip.read_bytes(), data={"num_captions": "2"})
     assert answer.status_code == 200, answer.text
     assert_same(answer.json(), {"model": "caption", "results": [expected]})
     assert len(expected["captions"]) == 2
 
 
-def test_captions_with_a_contact_sheet(service, folders, clip):
-    captions = load_pipeline(folders["caption"])(clip)["captions"]
-    with service.client() as client:
-        answer = client.post("/caption", files={"file": clip.open("rb")}, data={"sheet": "true"})
+def test_captions_with_a_contact_sheet(service, pipeline_of, clip):
+    captions = pipeline_of("caption")(clip)["captions"]
+    answer = service.upload(clip.read_bytes(), data={"sheet": "true"})
     (result,) = answer.json()["results"]
     assert_same(result["captions"], captions)
     with Image.open(io.BytesIO(base64.b64decode(result["sheet"]))) as picture:
@@ -183,17 +180,15 @@ def test_an_upload_that_is_no_video_is_named_as_the_client_named_it(service, tmp
     with wave.open(str(sound), "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", ""))
         file.writeframes(bytes(8000))
-    with service.client() as client:
-        for content in (sound.read_bytes(), b"", b"no video " * 1000):
-            answer = client.post("/caption", files={"file": ("holiday.mp4", content)})
-            assert answer.status_code == 422, answer.text
-            assert "holiday.mp4" in answer.json()["error"]["message"]
-            assert "/tmp" not in answer.text
+    for content in (sound.read_bytes(), b"", b"no video " * 1000):
+        answer = service.upload(content, "holiday.mp4")
+        assert answer.status_code == 422, answer.text
+        assert "holiday.mp4" in answer.json()["error"]["message"]
+        assert "/tmp" not in answer.text
 
 
-def test_64_clients_at_once_get_their_own_answers_from_shared_batches(service, folders, texts):
-    pipeline = load_pipeline(folders["pretrained"], "embed", precision="fp32")
-    expected = np.stack([row["embedding"] for row in pipeline(texts)])
+def test_64_clients_at_once_get_their_own_answers_from_shared_batches(service, pipeline_of, texts):
+    expected = np.stack([row["embedding"] for row in pipeline_of("pretrained", "embed")(texts)])
     before = {name: service.metric(f"albertkit_{name}") for name in ("batch_requests_sum", "batch_requests_count")}
 
     def ask(client, number):  # one text, or several, in an order of their own
@@ -211,31 +206,29 @@ def test_64_clients_at_once_get_their_own_answers_from_shared_batches(service, f
     assert requests > batches  # some share one; how many depends on the machine
 
 
-def test_a_large_request_and_a_small_one(service, folders, texts):
-    many_texts = [texts[n % 200] for n in range(2048)]
-    pipeline = load_pipeline(folders["classify"], precision="fp32")
+def test_a_large_request_and_a_small_one(service, pipeline_of, texts):
+    expected = [[*record["probabilities"].values()] for record in pipeline_of("classify")(texts)]
     with ThreadPoolExecutor(2) as pool:
-        large = pool.submit(service.post, "/classify", {"texts": many_texts})
+        large = pool.submit(service.post, "/classify", {"texts": texts * 10})
         small = service.post("/classify", {"texts": texts[:2]})
-    expected = pipeline(texts)
-    for answer, rows in ((small, expected[:2]), (large.result(), [expected[n % 200] for n in range(2048)])):
-        assert_same([row["probabilities"] for row in answer.json()["results"]], [row["probabilities"] for row in rows])
+    for answer, rows in ((small, expected[:2]), (large.result(), expected * 10)):
+        shares = [[*result["probabilities"].values()] for result in answer.json()["results"]]
+        np.testing.assert_allclose(shares, rows, atol=1e-4)
 
 
-def test_texts_are_ranked_by_the_score_of_their_pair_with_the_query(service, folders, texts):
-    pipeline = load_pipeline(folders["score"], precision="fp32")
-    scores = np.array([row["value"] for row in pipeline([("the fox", text) for text in texts[:6]])])
-    ranks = service.post(
-        "/rerank", {"query": "the fox", "texts": texts[:6], "return_text": True, "raw_scores": True}
-    ).json()
+def test_texts_are_ranked_by_the_score_of_their_pair_with_the_query(service, pipeline_of, texts):
+    pairs = [("the fox", text) for text in texts[:6]]
+    scores = np.array([row["value"] for row in pipeline_of("score")(pairs)])
+    body = {"query": "the fox", "texts": texts[:6], "return_text": True, "raw_scores": True}
+    ranks = service.post("/rerank", body).json()
     assert [row["index"] for row in ranks] == np.argsort(-scores, kind="stable").tolist()
     np.testing.assert_allclose([row["score"] for row in ranks], np.sort(scores)[::-1], atol=1e-4)
     assert [row["text"] for row in ranks] == [texts[row["index"]] for row in ranks]
     assert service.post("/rerank", {"query": "a", "texts": ["b", LONG]}).json()["error"]["slug"] == "too-large"
 
 
-def test_tokens_with_their_places(service, folders):
-    tokenizer = load_pipeline(folders["classify"]).tokenizer
+def test_tokens_with_their_places(service, pipeline_of):
+    tokenizer = pipeline_of("classify").tokenizer
     text = "Calm  rivers, the quick fox"
     plain = service.post("/tokenize", {"inputs": text, "model": "classify", "add_special_tokens": False}).json()[0]
     assert [row["id"] for row in plain] == tokenizer.encode(text)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albertkit.pipelines.load import load_pipeline
 from albertkit.serve import bounds, service
 from albertkit.serve.bounds import check_expansion
 from albertkit.serve.refusals import ServiceError
@@ -40,9 +39,9 @@ def test_what_becomes_much_longer_is_refused(values, is_refused):
 
 
 @pytest.mark.parametrize("kind", ["classify", "answer", "choose", "tag"])
-def test_features_made_in_parts_are_those_of_the_whole(folders, kind, monkeypatch):
+def test_features_made_in_parts_are_those_of_the_whole(pipeline_of, kind, monkeypatch):
     monkeypatch.setattr(service, "_CHARACTERS_A_PART", 60)
-    pipeline = load_pipeline(folders[kind], kind)
+    pipeline = pipeline_of(kind, kind)
     texts = ["the fox " * count for count in (1, 30, 2, 9, 40)]
     values = {
         "classify": [*texts, (texts[0], texts[1])],

@@ -89,10 +89,8 @@ def test_origins_that_are_allowed():
 
 
 def test_a_strangers_form_and_name_are_refused_over_http(service):
-    with service.client() as client:
-        files = {"file": ("a.mp4", b"no video")}
-        form = client.post("/caption", files=files, headers={"Origin": "http://evil.example"})
-        name = client.post("/classify", json={"texts": "a"}, headers={"Host": "evil.example"})
+    form = service.upload(b"no video", headers={"Origin": "http://evil.example"})
+    name = service.post("/classify", {"texts": "a"}, headers={"Host": "evil.example"})
     for answer in (form, name):
         assert (answer.status_code, answer.json()["error"]["slug"]) == (403, "not-allowed")
     assert "--allow-host evil.example" in name.json()["error"]["hint"]

@@ -8,21 +8,12 @@ import numpy as np
 import pytest
 from huggingface_hub import InferenceClient
 
-from albertkit.pipelines.load import load_pipeline
-
 TEXTS = ["the quick fox", "a lazy dog"]
 
 
 @pytest.fixture(scope="module")
-def encoder(services, folders):
-    return services(folders["pretrained"])
-
-
-@pytest.fixture(scope="module")
-def vectors(folders):
-    return np.stack(
-        [row["embedding"] for row in load_pipeline(folders["pretrained"], "embed", precision="fp32")(TEXTS)]
-    )
+def vectors(pipeline_of):
+    return np.stack([row["embedding"] for row in pipeline_of("pretrained", "embed")(TEXTS)])
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +21,8 @@ def unit_vectors(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def test_huggingface_hub_makes_vectors(encoder, vectors, unit_vectors):
-    client = InferenceClient(model=encoder.url, provider="hf-inference")
+def test_huggingface_hub_makes_vectors(service, vectors, unit_vectors):
+    client = InferenceClient(model=service.url, provider="hf-inference")
     np.testing.assert_allclose(client.feature_extraction(TEXTS), unit_vectors, atol=1e-5)
     np.testing.assert_allclose(client.feature_extraction(TEXTS[0], normalize=False), vectors[:1], atol=1e-5)
     cosines = client.sentence_similarity(TEXTS[0], TEXTS)
@@ -39,39 +30,38 @@ def test_huggingface_hub_makes_vectors(encoder, vectors, unit_vectors):
     assert client.get_endpoint_info()["model_id"] == "pretrained"
 
 
-def test_huggingface_hub_classifies(services, folders):
-    service = services(folders["classify"])
-    probabilities = load_pipeline(folders["classify"], precision="fp32")(TEXTS[0])["probabilities"]
-    best = InferenceClient(model=service.url).text_classification(TEXTS[0])  # the client keeps the first of TEI's list
+def test_huggingface_hub_classifies(service, pipeline_of):
+    probabilities = pipeline_of("classify")(TEXTS[0])["probabilities"]
+    client = InferenceClient(model=f"{service.url}/predict")
+    best = client.text_classification(TEXTS[0])  # the client keeps the first of TEI's list
     assert best.label == max(probabilities, key=probabilities.get)
     assert best.score == pytest.approx(max(probabilities.values()), abs=1e-5)
 
 
 @pytest.mark.peer
-def test_llama_index_makes_vectors(encoder, unit_vectors):
+def test_llama_index_makes_vectors(service, unit_vectors):
     base = pytest.importorskip("llama_index.embeddings.text_embeddings_inference")
-    client = base.TextEmbeddingsInference(model_name="pretrained", base_url=encoder.url)
+    client = base.TextEmbeddingsInference(model_name="pretrained", base_url=service.url)
     np.testing.assert_allclose(client.get_text_embedding_batch(TEXTS), unit_vectors, atol=1e-5)
     np.testing.assert_allclose(client.get_query_embedding(TEXTS[0]), unit_vectors[0], atol=1e-5)
 
 
 @pytest.mark.peer
-def test_llama_index_ranks(services, folders):
+def test_llama_index_ranks(service, pipeline_of):
     reranker = pytest.importorskip("llama_index.postprocessor.tei_rerank")
     from llama_index.core.schema import NodeWithScore, TextNode
 
-    service = services(folders["score"])
     texts = [*TEXTS, "seven old wizards"]
-    values = [row["value"] for row in load_pipeline(folders["score"], precision="fp32")([("calm", t) for t in texts])]
+    values = [row["value"] for row in pipeline_of("score")([("calm", t) for t in texts])]
     nodes = [NodeWithScore(node=TextNode(text=text)) for text in texts]
     ranked = reranker.TextEmbeddingInference(base_url=service.url, top_n=3).postprocess_nodes(nodes, query_str="calm")
     assert [node.text for node in ranked] == [texts[index] for index in np.argsort(-np.array(values))]
 
 
 @pytest.mark.peer
-def test_langchain_through_openai(encoder, vectors):
+def test_langchain_through_openai(service, vectors):
     openai = pytest.importorskip("langchain_openai")
     client = openai.OpenAIEmbeddings(
-        base_url=f"{encoder.url}/v1", api_key="none", model="pretrained", check_embedding_ctx_length=False
+        base_url=f"{service.url}/v1", api_key="none", model="pretrained", check_embedding_ctx_length=False
     )
     np.testing.assert_allclose(client.embed_documents(TEXTS), vectors, atol=1e-5)

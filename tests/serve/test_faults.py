@@ -89,22 +89,22 @@ def test_a_killed_worker_loses_no_request(sturdy, texts):
 
 
 def test_a_folder_that_was_replaced_is_not_mixed_with_what_the_service_holds(folders, services, tmp_path):
-    """The worker would load other weights than the tokenizer and the labels belong to: 200, and wrong."""
+    """The worker would load other weights than the tokenizer and the labels belong to: 200, and wrong.
+
+    What becomes of the service when they are there again: `test_supervisor.py`.
+    """
     folder, weights = tmp_path / "model", tmp_path / "model" / "model.safetensors"
     shutil.copytree(folders["classify"], folder)
     served = services(folder)
     ask = lambda: served.post("/classify", {"texts": ["the quick fox"]})  # noqa: E731
-    before, content = ask().json(), weights.read_bytes()
+    size = weights.stat().st_size
     values = {name: -value for name, value in load_file(weights).items()}
     save_file(values, weights, {"format": "pt"})
     os.utime(weights, (1, 1))
-    assert len(weights.read_bytes()) == len(content)
+    assert weights.stat().st_size == size
     served.worker.kill()
     served.wait_until(lambda: ask().json().get("error", {}).get("slug") == "changed")
     assert (ask().status_code, served.get("/ready").status_code) == (503, 503)
-    weights.write_bytes(content)
-    served.wait_until_ready()
-    assert ask().json() == before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sets the limit of another process")
@@ -128,7 +128,9 @@ def test_a_key(sturdy):
     open_paths = {"/health": 200, "/ready": 200, "/": 307, "/models": 401, "/metrics": 401, "/v1/models": 401}
     with httpx.Client(base_url=sturdy.url, timeout=PATIENCE, trust_env=False) as client:
         assert {path: client.get(path).status_code for path in open_paths} == open_paths
-        assert client.post("/fill-mask", json={"texts": "[MASK]"}).json()["error"]["slug"] == "not-allowed"
+        for path, body in (("/fill-mask", {"texts": "[MASK]"}), ("/", {"inputs": "the fox"})):
+            assert client.post(path, json=body).json()["error"]["slug"] == "not-allowed"
+            assert sturdy.post(path, body).status_code == 200
         for sent, status in (("bearer secret", 200), ("Basic secret", 401)):
             assert client.get("/metrics", headers={"Authorization": sent}).status_code == status
 

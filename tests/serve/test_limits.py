@@ -105,8 +105,8 @@ def test_bodies_that_are_too_large(limited):
         for content in (large, iter([large])):  # with a length, and without
             answer = client.post("/fill-mask", content=content, headers=JSON)
             assert (answer.status_code, answer.json()["error"]["slug"]) == (413, "too-large")
-        for size, status in ((1_500_000, 422), (2_500_000, 413)):  # the first may be that large; it is no video
-            assert client.post("/caption", files={"file": ("a.mp4", bytes(size))}).status_code == status
+    for size, status in ((1_500_000, 422), (2_500_000, 413)):  # the first may be that large; it is no video
+        assert limited.upload(bytes(size)).status_code == status
     error = limited.post("/v1/embeddings", {"input": ["a" * 90_000] * 10, "model": "x"}).json()["error"]
     assert error["code"] == "too_large"
 
@@ -156,8 +156,8 @@ def test_scripts_of_an_origin_that_is_allowed_may_read_answers(limited):
 
 
 def test_a_captioner_that_is_busy_stops_no_other_model(limited):
-    with ThreadPoolExecutor(1) as pool, limited.client() as client, suspended(limited.workers[1]) as captions:
-        pending = pool.submit(client.post, "/caption", files={"file": ("a.mp4", b"no video")})
+    with ThreadPoolExecutor(1) as pool, suspended(limited.workers[1]) as captions:
+        pending = pool.submit(limited.upload, b"no video")
         time.sleep(0.2)  # the captioner has it
         assert limited.post("/fill-mask", {"texts": "the [MASK] fox"}).status_code == 200
         captions.resume()

@@ -6,8 +6,6 @@ import numpy as np
 import openai
 import pytest
 
-from albertkit.pipelines.load import load_pipeline
-
 
 @pytest.fixture(scope="module")
 def client(service):
@@ -16,8 +14,8 @@ def client(service):
 
 
 @pytest.fixture(scope="module")
-def pipeline(folders):
-    return load_pipeline(folders["pretrained"], "embed", precision="fp32")
+def pipeline(pipeline_of):
+    return pipeline_of("pretrained", "embed")
 
 
 @pytest.mark.parametrize("encoding", ["float", "base64", None])

@@ -1,5 +1,7 @@
 """text-embeddings-inference's endpoints: its shapes, transformers' and sentence-transformers' numbers."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
 
-from albertkit.pipelines.load import load_pipeline
+from albertkit.serve.service import Models
 from albertkit.tokenizer import AlbertTokenizer
 
 TEXT, PAIR = "the quick fox", ["the quick fox", "a lazy dog"]
@@ -26,12 +28,21 @@ def encoder(folders, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(encoder, folders, services):
-    return services(encoder, folders["classify"], folders["score"])
+    """The first model is a classifier, that of the other files' service an encoder."""
+    return services(folders["classify"], encoder, folders["score"])
 
 
 @pytest.fixture(scope="module")
 def theirs(encoder):
     return SentenceTransformer(str(encoder), device="cpu")
+
+
+@pytest.fixture
+def vectors_of(served):
+    return lambda inputs, **options: served.post("/embed", {"inputs": inputs, **options}).json()
+
+
+assert_near = partial(np.testing.assert_allclose, atol=1e-5)
 
 
 def logits_of(folder, values):
@@ -47,23 +58,19 @@ def logits_of(folder, values):
 
 
 @pytest.mark.parametrize("inputs", [TEXT, [TEXT], ["a dog", "", "seven old wizards " * 3]])
-def test_vectors_are_of_length_1_unless_asked_otherwise(served, theirs, inputs):
+def test_vectors_are_of_length_1_unless_asked_otherwise(vectors_of, theirs, inputs):
     plain = theirs.encode([inputs] if isinstance(inputs, str) else inputs)
-    np.testing.assert_allclose(served.post("/embed", {"inputs": inputs, "normalize": False}).json(), plain, atol=1e-5)
-    unit = plain / np.linalg.norm(plain, axis=1, keepdims=True)
-    np.testing.assert_allclose(served.post("/embed", {"inputs": inputs}).json(), unit, atol=1e-5)
+    assert_near(vectors_of(inputs, normalize=False), plain)
+    assert_near(vectors_of(inputs), plain / np.linalg.norm(plain, axis=1, keepdims=True))
 
 
-def test_dimensions_are_cut_before_the_length_becomes_1(served, theirs):
+def test_dimensions_are_cut_before_the_length_becomes_1(vectors_of, theirs):
     cut = theirs.encode([TEXT])[:, :10]
-    vectors = served.post("/embed", {"inputs": TEXT, "dimensions": 10}).json()
-    np.testing.assert_allclose(vectors, cut / np.linalg.norm(cut), atol=1e-5)
+    assert_near(vectors_of(TEXT, dimensions=10), cut / np.linalg.norm(cut))
 
 
-def test_a_prompt_is_put_before_each_text(served, theirs):
-    expected = theirs.encode([TEXT], prompt_name="query")
-    body = {"inputs": TEXT, "prompt_name": "query", "normalize": False}
-    np.testing.assert_allclose(served.post("/embed", body).json(), expected, atol=1e-5)
+def test_a_prompt_is_put_before_each_text(served, vectors_of, theirs):
+    assert_near(vectors_of(TEXT, prompt_name="query", normalize=False), theirs.encode([TEXT], prompt_name="query"))
     assert served.refusal("/embed", {"inputs": TEXT, "prompt_name": "passage"}) == (422, "bad-value")
 
 
@@ -72,25 +79,23 @@ def test_every_token_has_a_vector(served, theirs):
     states = served.post("/embed_all", {"inputs": texts}).json()
     expected = theirs.encode(texts, output_value="token_embeddings")
     for rows, tensor in zip(states, expected, strict=True):
-        np.testing.assert_allclose(rows, tensor.numpy(), atol=1e-5)
+        assert_near(rows, tensor.numpy())
 
 
-def test_long_texts_are_refused_or_cut(served, theirs):
+def test_long_texts_are_refused_or_cut(served, vectors_of, theirs):
     long = "the quick brown fox " * 20
     assert served.refusal("/embed", {"inputs": long}) == (422, "too-large")
-    vectors = served.post("/embed", {"inputs": long, "truncate": True, "normalize": False}).json()
-    np.testing.assert_allclose(vectors, theirs.encode([long]), atol=1e-5)
+    assert_near(vectors_of(long, truncate=True, normalize=False), theirs.encode([long]))
     assert served.refusal("/embed", {"inputs": long, "truncate": True, "truncation_direction": "left"})[0] == 422
 
 
-def test_ids_with_and_without_special_tokens_are_the_text(served, theirs, encoder):
+def test_ids_with_and_without_special_tokens_are_the_text(served, vectors_of, theirs, encoder):
     tokenizer = AlbertTokenizer.from_pretrained(encoder)
     expected = theirs.encode([TEXT])
     for special in (False, True):
         ids = tokenizer.encode(TEXT, special_tokens=special)
         for body in (ids, [ids]):
-            vectors = served.post("/embed", {"inputs": body, "normalize": False}).json()
-            np.testing.assert_allclose(vectors, expected, atol=1e-5)
+            assert_near(vectors_of(body, normalize=False), expected)
         assert served.post("/decode", {"ids": [ids]}).json() == [TEXT]
     assert "check_embedding_ctx_length" in served.post("/embed", {"inputs": [9906, 1917]}).json()["error"]["hint"]
     assert served.refusal("/decode", {"ids": [[9906]]}) == (422, "bad-input")
@@ -104,7 +109,7 @@ def test_labels_and_scores_the_best_first(served, folders, inputs, raw):
     scores = (logits if raw else logits.softmax(-1)).sort(descending=True)
     answer = served.post("/predict", {"inputs": inputs, "raw_scores": raw}).json()
     rows = answer if isinstance(inputs[0], list) else [answer]
-    np.testing.assert_allclose([[entry["score"] for entry in row] for row in rows], scores.values, atol=1e-5)
+    assert_near([[entry["score"] for entry in row] for row in rows], scores.values)
     assert [[entry["label"] for entry in row] for row in rows] == [
         [f"LABEL_{index}" for index in row] for row in scores.indices.tolist()
     ]
@@ -116,7 +121,7 @@ def test_ranks(served, folders):
     for raw in (False, True):
         ranks = served.post("/rerank", {"query": TEXT, "texts": texts, "raw_scores": raw, "return_text": True}).json()
         expected = (logits if raw else logits.sigmoid()).sort(descending=True)
-        np.testing.assert_allclose([rank["score"] for rank in ranks], expected.values, atol=1e-5)
+        assert_near([rank["score"] for rank in ranks], expected.values)
         assert [(rank["index"], rank["text"]) for rank in ranks] == [(i, texts[i]) for i in expected.indices.tolist()]
 
 
@@ -125,45 +130,34 @@ def test_cosines_of_one_sentence_with_others(served, theirs):
     body = {"inputs": {"source_sentence": TEXT, "sentences": sentences}, "parameters": {"truncate": True}}
     vectors = torch.from_numpy(theirs.encode([TEXT, *sentences]))
     expected = nn.functional.cosine_similarity(vectors[:1], vectors[1:]).numpy()
-    np.testing.assert_allclose(served.post("/similarity", body).json(), expected, atol=1e-5)
+    assert_near(served.post("/similarity", body).json(), expected)
 
 
-def test_the_root_answers_as_the_first_model(served, services, folders):
+def test_the_root_answers_as_the_first_model(served):
     for path, body in {
-        "/embed": {"inputs": TEXT},
+        "/embed": {"inputs": TEXT, "model": "encoder"},
         "/similarity": {"inputs": {"source_sentence": TEXT, "sentences": [TEXT]}},
         "/rerank": {"query": TEXT, "texts": [TEXT, "a dog"]},
-        "/predict": {"inputs": TEXT, "model": "classify"},
+        "/predict": {"inputs": PAIR},
     }.items():
         assert served.post("/", body).json() == served.post(path, body).json()
-    classifier = services(folders["classify"])
-    assert classifier.post("/", {"inputs": PAIR}).json() == served.post("/predict", {"inputs": PAIR}).json()
     assert served.refusal("/", {"texts": [TEXT]})[0] == served.refusal("/", [TEXT])[0] == 422
 
 
-def test_models_describe_themselves(served, services, folders):
+def test_models_describe_themselves(served, encoder):
     info = served.get("/info").json()
-    assert info["model_id"] == "encoder"
-    assert info["model_type"] == {"embedding": {"pooling": "mean"}}
-    assert info["max_input_length"] == 32
+    assert info["model_id"] == "classify"
+    classifier = info["model_type"]["classifier"]
+    assert classifier["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
+    assert classifier["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
     assert not info["auto_truncate"]
-    assert services(folders["classify"]).get("/info").json()["model_type"] == {
-        "classifier": {
-            "id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"},
-            "label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2},
-        }
-    }
+    description = Models({"encoder": str(encoder)}).description("encoder", {})
+    assert description["model_type"] == {"embedding": {"pooling": "mean"}}
+    assert description["max_input_length"] == 32
 
 
-def test_the_root_needs_the_key(folders, services):
-    locked = services(folders["score"], key="secret")
-    client_without_key = type(locked)(locked.process, None, locked.url)
-    assert client_without_key.refusal("/", {"inputs": TEXT}) == (401, "not-allowed")
-    assert locked.post("/", {"inputs": TEXT}).status_code == 200
-
-
-def test_probabilities_are_those_of_classify(served, folders):
-    probabilities = load_pipeline(folders["classify"], precision="fp32")(TEXT)["probabilities"]
+def test_probabilities_are_those_of_classify(served, pipeline_of):
+    probabilities = pipeline_of("classify")(TEXT)["probabilities"]
     answer = served.post("/predict", {"inputs": TEXT, "parameters": {"top_k": 1}}).json()
     best = max(probabilities, key=probabilities.get)
     assert [entry["label"] for entry in answer] == [best]

@@ -69,7 +69,7 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
     except ImportError:
         raise MissingExtraError.for_package("bm25s", "embed", "sampling by BM25") from None
     tokens, indices = np.unique(ids.ids, return_inverse=True)
-    rows = [indices[start:end].tolist() for start, end in zip(ids.offsets[:-1], ids.offsets[1:], strict=True)]
+    rows = [row.tolist() for row in np.split(indices, ids.offsets[1:-1])]
     with_tokens = [number for number, row in enumerate(rows) if row]
     nearest = np.full((len(rows), k), NO_NEIGHBOUR, np.int64)
     if not with_tokens:
@@ -370,11 +370,11 @@ def _sides(pairs: Sequence[TextExample]) -> tuple[list[str], list[str]]:
 def _gold_keys(texts: Sequence[str], gold: Iterable[TextExample]) -> np.ndarray:
     """Return `pair_keys` of the gold pairs both texts of which are among the texts."""
     index_of = {text: index for index, text in enumerate(texts)}
-    pairs = [
-        [index_of.get(_normalize_text(text), -1) for text in pair] for pair in zip(*_sides(list(gold)), strict=True)
-    ]
-    pairs_of_texts = np.array([pair for pair in pairs if min(pair) >= 0], np.int64).reshape(-1, 2)
-    return pair_keys(pairs_of_texts[:, 0], pairs_of_texts[:, 1], len(texts))
+    first, second = (
+        np.array([index_of.get(_normalize_text(text), -1) for text in side], np.int64) for side in _sides(list(gold))
+    )
+    are_known = (first >= 0) & (second >= 0)
+    return pair_keys(first[are_known], second[are_known], len(texts))
 
 
 def _normalize_text(text: str) -> str:

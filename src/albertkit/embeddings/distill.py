@@ -258,7 +258,7 @@ def distill_embeddings(options: EmbedDistillOptions) -> EmbeddingResult:
     """
     with open_run(options.out, options.settings, "sentence embeddings: distillation", options.resume) as run:
         data = _read_distillation(options, run)
-        return run.of_seeds(lambda one: _distill_once(one, data))
+        return run.of_seeds(lambda seed_run: _distill_once(seed_run, data))
 
 
 def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) -> DistillationData:
@@ -287,16 +287,16 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
         train, held_out = split_rows([row[0] for row in rows], settings.held_out, data)
         dev_rows = [rows[n] for n in held_out]
         dev_vectors = vectors[held_out]
-        where = f"{settings.held_out:.0%} of them, held out"
+        dev_source = f"{settings.held_out:.0%} of them, held out"
     else:
         train = list(range(len(rows)))
         dev_rows = read_texts(Path(options.dev), columns, len(rows[0]), bad_rows)
         dev_vectors = compute_teacher_vectors(teacher, [row[0] for row in dev_rows], teacher_folder / "dev", run.world)
-        where = f"`{Path(options.dev).name}`"
+        dev_source = f"`{Path(options.dev).name}`"
     scored = None if options.sts is None else read_scored_pairs(options.sts_kind, Path(options.sts), bad_rows)
     space, space_notes = choose_teacher_space(vectors, train, encoder, settings)
     num_texts = pluralize(len(rows[0]), "text")
-    examples_note = f"data: {pluralize(len(train), 'example')} of {num_texts}; dev: {len(dev_rows):,}, {where}"
+    examples_note = f"data: {pluralize(len(train), 'example')} of {num_texts}; dev: {len(dev_rows):,}, {dev_source}"
     if scored:
         examples_note += f"; {len(scored):,} scored pairs"
     notes = [

@@ -336,7 +336,10 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     a, b = vectors[rows], vectors[pair_rows]
     figures: Figures = {"kind": file.kind, "path": file.path, "pairs": len(rows), "left_out": file.left_out}
     figures |= _measured(file, a, b, options.seed)
-    figures["dimensions"] = {str(d): _measured(file, a[:, :d], b[:, :d], options.seed) for d in options.dimensions}
+    figures["dimensions"] = {}
+    for dimension in options.dimensions:
+        cut_figures = _measured(file, a[:, :dimension], b[:, :dimension], options.seed)
+        figures["dimensions"][str(dimension)] = cut_figures
     # What needs no learning: 68.2 on STS-B, 66.5 on KorSTS and 41.2 on KLUE-STS, more than a tiny ALBERT trained on them.
     figures["bag_of_tokens"] = None
     if model.token_ids is not None:

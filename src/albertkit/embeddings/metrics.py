@@ -136,7 +136,11 @@ def row_cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _are_constant(a: np.ndarray, b: np.ndarray) -> bool:
-    return all(np.ptp(side, axis=0).max() <= _SAME_VECTORS * np.linalg.norm(side, axis=1).mean() for side in (a, b))
+    for side in (a, b):
+        mean_length = np.linalg.norm(side, axis=1).mean()
+        if not np.ptp(side, axis=0).max() <= _SAME_VECTORS * mean_length:  # True for NaN, too
+            return False
+    return True
 
 
 def _is_constant(values: np.ndarray) -> bool:

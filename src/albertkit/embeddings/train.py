@@ -144,7 +144,9 @@ class EmbeddingEvaluator:
     def __init__(self, devs: Sequence[AnyDev], encoder: SentenceEncoder, world: World) -> None:
         self.devs, self._world = devs, world
         # By the identity of the texts, because dev sets may share theirs.
-        self._features = {id(d.texts): encoder.features([text for row in d.texts for text in row]) for d in devs}
+        self._features: dict[int, Features] = {}
+        for dev in devs:
+            self._features[id(dev.texts)] = encoder.features([text for row in dev.texts for text in row])
         self.constant: list[str] = []  # by the last `measure`
 
     @property
@@ -281,10 +283,12 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
     if encoder.albert.pooler is not None:  # no vector goes through it
         encoder.albert.pooler.requires_grad_(False)
     truncated = {"train": features.num_truncated, "dev": evaluator.num_truncated}
-    cut = (
-        f"texts longer than {encoder.max_length} tokens, cut: {truncated['train']:,} of "
-        f"{features.num_sequences:,} in training, {truncated['dev']:,} of {evaluator.num_texts:,} on dev"
-    )
+    notes = [*training.notes]
+    if any(truncated.values()):
+        notes.append(
+            f"texts longer than {encoder.max_length} tokens, cut: {truncated['train']:,} of "
+            f"{features.num_sequences:,} in training, {truncated['dev']:,} of {evaluator.num_texts:,} on dev"
+        )
     unfinished = EmbeddingResult(kind=training.kind, metric=metric)
 
     def evaluate() -> dict[str, float]:
@@ -330,7 +334,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
         save=lambda folder: encoder.save_pretrained(folder),
         provenance=provenance,
         doubts=lambda step, metrics: [f"{line}; {REMEDY}" for line in evaluator.constant],
-        notes=[*training.notes, *([cut] if any(truncated.values()) else ()), describe(encoder.albert, world.device)],
+        notes=[*notes, describe(encoder.albert, world.device)],
         repeatable=False,  # see docs/gpu.md
     )
     return run.fit(recipe, Best(unfinished, load, score, write))
@@ -465,7 +469,7 @@ def train_embeddings(options: EmbedTrainOptions) -> EmbeddingResult:
         }
         triplets = settings.loss_for(find_kind(kind)) == "mnrl"
         examples = read_embedding_data(replace(options, **files), triplets, BadRows(options.on_error))
-        return run.of_seeds(lambda one: _train_once(one, kind, examples, options.model))
+        return run.of_seeds(lambda seed_run: _train_once(seed_run, kind, examples, options.model))
 
 
 def _train_once(run: Run[EmbedSettings], kind: str, data: EmbeddingData, model: str | Path) -> EmbeddingResult:
@@ -532,4 +536,5 @@ def apply_settings(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
 def number_texts(examples: TextExamples) -> np.ndarray:
     """Number texts, int64 [E, K]: equal texts have equal numbers."""
     numbers: dict[str, int] = {}
-    return np.array([[numbers.setdefault(text, len(numbers)) for text in row] for row in examples.texts], np.int64)
+    rows = [[numbers.setdefault(text, len(numbers)) for text in row] for row in examples.texts]
+    return np.array(rows, np.int64)

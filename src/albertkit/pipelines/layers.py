@@ -73,8 +73,8 @@ def _predictions(
     predictions = []
     for n, position in enumerate(positions):
         passes = []
-        for layer_ids, layer_shares in zip(best.indices[:, n].tolist(), best.values[:, n].tolist(), strict=True):
-            guesses = zip(map(tokenizer.id_to_piece, layer_ids), layer_shares, strict=True)
+        for layer_ids, layer_shares in zip(best.indices[:, n], best.values[:, n], strict=True):
+            guesses = zip(map(tokenizer.id_to_piece, layer_ids.tolist()), layer_shares.tolist(), strict=True)
             passes.append([{"piece": piece, "probability": round(share, DIGITS)} for piece, share in guesses])
         predictions.append({"position": position, "passes": passes})
     return predictions

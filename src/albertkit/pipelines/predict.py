@@ -660,8 +660,9 @@ def _span_sections(value: dict[str, str], result: Result) -> list[Section]:
 def _choice_sections(value: dict[str, Any], result: Result) -> list[Section]:
     shares = result["probabilities"]
     names = {letter: f"{letter}  {choice}" for letter, choice in zip(shares, value["choices"], strict=False)}
-    bars = _bars([(names[letter], share) for letter, share in shares.items()], [names[result["label"]]])
-    return [*_paragraphs(value[name] for name in ("context", "question") if value.get(name)), bars]
+    named_shares = [(names[letter], share) for letter, share in shares.items()]
+    texts = [value[name] for name in ("context", "question") if value.get(name)]
+    return [*_paragraphs(texts), _bars(named_shares, [names[result["label"]]])]
 
 
 def _vector_sections(value: str, result: Result) -> list[Section]:

@@ -269,19 +269,14 @@ class Service:
         size = _characters(texts)
         check_request("tokenize", texts, size, {})
 
+        def token(i: int, start: int | None = None, stop: int | None = None) -> dict[str, Any]:
+            piece = tokenizer.id_to_piece(i)
+            return {"id": i, "text": piece, "special": start is None, "start": start, "stop": stop}
+
         def split(text: str) -> list[dict[str, Any]]:
             ids, spans = tokenizer.encode_with_offsets(text)
-            tokens = [
-                {"id": int(i), "text": tokenizer.id_to_piece(int(i)), "special": False, "start": int(a), "stop": int(b)}
-                for i, (a, b) in zip(ids, spans, strict=True)
-            ]
-            if not special:
-                return tokens
-            cls, sep = (
-                {"id": i, "text": tokenizer.id_to_piece(i), "special": True, "start": None, "stop": None}
-                for i in (tokenizer.cls_id, tokenizer.sep_id)
-            )
-            return [cls, *tokens, sep]
+            tokens = [token(int(i), int(start), int(stop)) for i, (start, stop) in zip(ids, spans, strict=True)]
+            return [token(tokenizer.cls_id), *tokens, token(tokenizer.sep_id)] if special else tokens
 
         def split_all(proceed: Proceed) -> bytes:
             check_expansion(texts, MAX_SPLIT_CHARACTERS)

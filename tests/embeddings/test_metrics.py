@@ -161,7 +161,7 @@ def counted(a, b):
 
 
 def test_figures_are_those_of_sorting(sides, monkeypatch):
-    monkeypatch.setattr(metrics, "_BLOCK", 16)  # several blocks, the last one shorter
+    monkeypatch.setattr(metrics, "_QUERIES_PER_BLOCK", 16)  # several blocks, the last one shorter
     a, b = sides
     figures = retrieval_figures(unit_vectors(a), unit_vectors(b))
     forward, backward = counted(a, b), counted(b, a)

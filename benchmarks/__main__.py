@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run a row and show its results as soon as they are measured."""
     as_json = "--json" in arguments
     if not arguments or arguments[0] == "--help":
-        for name in ROWS:
+        for name in ROWS | OTHERS:
             app[name]  # imports what is registered by its place: docstrings say what each is for
     try:
         for row in app([argument for argument in arguments if argument != "--json"]) or ():

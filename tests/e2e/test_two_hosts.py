@@ -1,4 +1,4 @@
-"""Two hosts, as network namespaces: the command of docs/scale.md as it stands there, a host lost and brought back."""
+"""Two hosts, as network namespaces: the command of docs/scale.md as it stands there; a host is lost, or the cable is out."""
 
 import os
 import re
@@ -63,6 +63,10 @@ class Host:
         if self.process:
             self.process.wait()
 
+    def connect(self, state: str) -> None:
+        """Set the host's end of the cable "up" or "down"."""
+        ip("-n", self.namespace, "link", "set", "eth0", state)
+
     def remove(self) -> None:
         self.lose()
         ip("netns", "del", self.namespace)
@@ -111,33 +115,78 @@ def documented(store: Path, run: Path) -> str:
     return block.strip()
 
 
-def test_a_host_is_lost_and_brought_back(hosts: tuple[Host, Host], tmp_path: Path) -> None:
-    """The run goes on when the host is there again, and ends with the bits of an undisturbed one."""
+@pytest.fixture
+def command(hosts: tuple[Host, Host], tmp_path: Path) -> str:
+    """The documented command, with data and settings to run it."""
     make_data(tmp_path)
     settings = PretrainSettings(**{**pretraining(tmp_path), "steps": 1200, "save_every": 100, "eval_every": 0})
     settings.save(tmp_path / "settings.toml")
-    run, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000100"
-    command = f"{documented(tmp_path / 'store', run)} --config-file {tmp_path / 'settings.toml'}"
-    first, second = hosts
+    return f"{documented(tmp_path / 'store', tmp_path / 'run')} --config-file {tmp_path / 'settings.toml'}"
+
+
+def start(command: str, hosts: tuple[Host, Host], run: Path) -> None:
     for host in hosts:
         host.start(command)
-    wait_for(checkpoint.exists, hosts)
-    second.lose()
+    wait_for((run / "checkpoints" / "step-000100").exists, hosts)
     assert not (run / "final").exists()
+
+
+def test_a_host_is_lost_and_brought_back(command: str, hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    """The run goes on when the host is there again, and ends with the bits of an undisturbed one."""
+    start(command, hosts, tmp_path / "run")
+    first, second = hosts
+    second.lose()
     time.sleep(5)  # the first host has met the loss, and waits for the second
     second.start(command)
+    check_finished(hosts, tmp_path)
+    assert "resumed at step" in first.log.read_text() + second.log.read_text()
+
+
+def test_a_cable_that_is_out_for_a_while_delays_a_run(command: str, hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    start(command, hosts, tmp_path / "run")
+    hosts[1].connect("down")
+    time.sleep(10)
+    hosts[1].connect("up")
+    check_finished(hosts, tmp_path)
+    assert "resumed at step" not in hosts[0].log.read_text()
+
+
+def test_a_cable_that_stays_out_ends_a_run_that_can_be_resumed(
+    command: str, hosts: tuple[Host, Host], tmp_path: Path
+) -> None:
+    """Both hosts say so once the processes have waited for `TIMEOUT`, which is 15 s here; torchrun itself waits on."""
+    impatient = (
+        "from datetime import timedelta; from albertkit.training import processes; from albertkit.cli import main; "
+    )
+    impatient += "processes.TIMEOUT = timedelta(seconds=15); main()"
+    (tmp_path / "impatient.py").write_text(impatient)
+    start(command.replace("-m albertkit.cli", str(tmp_path / "impatient.py")), hosts, tmp_path / "run")
+    hosts[1].connect("down")
+    for host in hosts:
+        wait_for(lambda log=host.log: "error[worker-died]" in log.read_text(), hosts)
+        assert "a network that is down" in host.log.read_text()
+    for host in hosts:
+        host.lose()
+    hosts[1].connect("up")
+    for host in hosts:
+        host.start(command)
+    check_finished(hosts, tmp_path)
+    assert "resumed at step" in hosts[0].log.read_text()
+
+
+def check_finished(hosts: tuple[Host, Host], folder: Path) -> None:
+    """Make sure that the run ends with the bits of an undisturbed one."""
     for host in hosts:
         assert host.process
         assert host.process.wait(timeout=300) == 0, host.log.read_text()
-    assert "resumed at step" in first.log.read_text() + second.log.read_text()
-
+    settings = PretrainSettings(**PretrainSettings.read(folder / "settings.toml"))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        pretrain(tmp_path / "store", tmp_path / "undisturbed", replace(settings, processes=2))
+        pretrain(folder / "store", folder / "undisturbed", replace(settings, processes=2))
     finally:
         torch.set_num_threads(threads)
-    expected, weights = (load_file(tmp_path / name / "final" / "model.safetensors") for name in ("undisturbed", "run"))
+    expected, weights = (load_file(folder / name / "final" / "model.safetensors") for name in ("undisturbed", "run"))
     assert expected.keys() == weights.keys()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in expected.items())
 

@@ -133,7 +133,8 @@ def _collective_errors() -> Iterator[None]:
     except RuntimeError as error:
         first_line = str(error).strip().partition("\n")[0].partition(" This is typically")[0]
         fact = f"another process of this training has ended, or does not answer ({first_line})"
-        hint = "look for its last lines, or for the kernel's out-of-memory killer; --resume goes on from the newest checkpoint"
+        causes = "look for its last lines, the kernel's out-of-memory killer, a network that is down"
+        hint = f"{causes}; --resume goes on from the newest checkpoint"
         raise MachineError("worker-died", fact, hint) from error
 
 

@@ -233,50 +233,35 @@ def _name_arguments(arguments: list[str]) -> None:
     command_app.usage = str(format_usage(app, words)).rstrip().replace("[ARGS]", arguments_text)
 
 
-def _open_closed_streams() -> None:
-    """Read nothing from, and write nothing to, a standard stream that was closed (`>&-`), as /dev/null."""
+def _mend_streams() -> None:
+    """Open standard streams that were closed (`>&-`) as /dev/null, and bound the width of the terminal."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (until the process ends)
-
-
-def _bound_columns() -> None:
-    """Bound the width of the terminal: rich and cyclopts fail where it is 0, never end where it is 1, and fill huge ones."""
+    # rich and cyclopts fail where the width is 0, never end where it is 1, and fill huge ones
     columns = shutil.get_terminal_size().columns
     if not _MIN_COLUMNS <= columns <= _MAX_COLUMNS or "COLUMNS" in os.environ:
         os.environ["COLUMNS"] = str(min(max(columns, _MIN_COLUMNS), _MAX_COLUMNS))
 
 
 def set_up_process(trains: bool) -> None:
-    """Set for the process how long threads spin and whether freed memory is kept: a library must not, a command may."""
-    _bound_spinning()
-    if trains:
-        _keep_freed_memory()
+    """Set for the process how long threads spin and whether freed memory is kept: a library must not, a command may.
 
-
-def _bound_spinning() -> None:
-    """Let OpenMP's threads that wait spin for some 30 microseconds and then sleep; what the environment says wins.
-
-    By default they spin for milliseconds, also for a thread whose core another process has. Training tokens a second of a small
-    model on two cores: alone 18,900 with the default, 18,300 so, 17,400 with a third of it; beside one busy process 1,800, 9,500
-    and 9,800. OpenMP reads it when torch is loaded, so the Python functions leave it as it is.
+    What the environment says wins.
     """
+    # OpenMP's waiting threads spin for milliseconds by default, also for a thread whose core another process has. So they spin
+    # for some 30 microseconds and then sleep. Training tokens a second of a small model on two cores: alone 18,900 with the
+    # default, 18,300 so, 17,400 with a third of it; beside one busy process 1,800, 9,500 and 9,800. OpenMP reads it when torch
+    # is loaded, so the Python functions leave it as it is.
     if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "3000"
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next update of a training, unless a MALLOC_… variable is set.
-
-    It otherwise returns blocks above 32 MB to the system at once, and the next ones fault page by page: 53,000 times an update
-    of `recipes/wiki-tiny-cpu.toml`, which costs 12 % of its time. Kept, they cost 16 % more memory at the peak.
-    """
-    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
-        return
-    with suppress(AttributeError):  # a C library without it
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, -1)
+    # glibc returns blocks above 32 MB to the system at once, and the next ones fault page by page: 53,000 times an update of
+    # `recipes/wiki-tiny-cpu.toml`, which costs 12 % of its time. Kept, they cost 16 % more memory at the peak.
+    if trains and sys.platform == "linux" and not any(name.startswith("MALLOC_") for name in os.environ):
+        with suppress(AttributeError):  # a C library without it
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(_M_MMAP_MAX, 0)
+            mallopt(_M_TRIM_THRESHOLD, -1)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -285,8 +270,7 @@ def main(arguments: list[str] | None = None) -> None:
     Of several processes that torchrun started, the first prints results, and the first that fails says why.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    _open_closed_streams()
-    _bound_columns()
+    _mend_streams()
     set_up_process(trains=bool(arguments) and arguments[0] in _TRAINS)
     if launch.refused_before():
         sys.exit(2)

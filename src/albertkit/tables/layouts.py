@@ -187,14 +187,14 @@ def choose_form(
     missing = [column for column in nearest.required_columns(labelled) if column not in table.columns]
     names = ", ".join(f"`{column[:40]}`" for column in table.columns)
     hint = _columns_hint(table, nearest, missing, labelled)
-    alike = [task for task, task_forms in (other_tasks or {}).items() if any(_fits(form, table) for form in task_forms)]
+    alike = []
+    for task, task_forms in (other_tasks or {}).items():
+        labelled_forms = [form for form in task_forms if form.label and not form.header]
+        if any(set(form.required_columns(True)) <= set(table.columns) for form in labelled_forms):
+            alike.append(task)
     if alike:
         hint = f"these are the columns of {', '.join(alike[:3])}; or {hint}"
     raise DataError("missing-column", f"{table.name}: no column `{missing[0]}` for {name}, only {names}", hint)
-
-
-def _fits(form: TableForm, table: Table) -> bool:
-    return not form.header and bool(form.label) and set(form.required_columns(True)) <= set(table.columns)
 
 
 def _columns_hint(table: Table, form: TableForm, missing: Sequence[str], labelled: bool) -> str:

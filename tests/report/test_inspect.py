@@ -31,6 +31,13 @@ PUBLISHED_COUNTS = {
 }
 
 
+def printed(result, width=None):
+    """What a terminal shows of a result."""
+    stream = io.StringIO()
+    to_terminal(result.sections(), stream, width)
+    return stream.getvalue()
+
+
 def test_the_published_sizes_to_the_last_parameter():
     rows = {row["name"]: row for row in sizes()}
     assert {name: (rows[name]["parameters"], rows[name]["with_heads"]) for name in PUBLISHED_COUNTS} == PUBLISHED_COUNTS
@@ -159,9 +166,8 @@ def test_a_run_is_inspected_by_its_best_model(tmp_path):
         assert Path(facts.model) == tmp_path / name == local_folder(tmp_path)
         assert facts.run == str(tmp_path)
     assert facts.config["num_hidden_layers"] == 2
-    output = io.StringIO()
-    to_terminal(inspect_folder(tmp_path).sections(), output)
-    assert f"{tmp_path}, of which this is best/" in output.getvalue()
+    output = printed(inspect_folder(tmp_path))
+    assert f"{tmp_path}, of which this is best/" in output
     assert inspect_folder(tmp_path / "best").run is None
 
 
@@ -180,19 +186,16 @@ def test_a_table_for_people_and_json_for_programs(tmp_path, run_command):
     classes.AlbertForPreTraining(config).save_pretrained(tmp_path)
     (tmp_path / "provenance.json").write_text('{"store": "0f0f", "length": 24, "seed": 123456}')
     (tmp_path / "spiece.model").write_bytes(b"broken")
-    output = io.StringIO()
-    to_terminal(inspect_folder(tmp_path).sections(), output, width=80)
-    text = output.getvalue()
-    assert max(map(len, text.splitlines())) <= 80
+    output = printed(inspect_folder(tmp_path), width=80)
+    assert max(map(len, output.splitlines())) <= 80
     for part in ("in a sequence of 24", "once for each of", "0f0f", "123456", "✗ the tokenizer cannot be read"):
-        assert part in " ".join(text.split()), part
+        assert part in " ".join(output.split()), part
     facts = run_command("inspect", tmp_path, "--length", 40, "--json").json
     assert facts["flops"]["length"] == 40
     assert facts["flops"]["train_per_token"] == config.train_flops_per_token(40)
-    output = io.StringIO()
-    to_terminal(Sizes(sizes()).sections(), output, width=80)
-    assert max(map(len, output.getvalue().splitlines())) <= 80
-    assert "109,482,240" in output.getvalue()
+    output = printed(Sizes(sizes()), width=80)
+    assert max(map(len, output.splitlines())) <= 80
+    assert "109,482,240" in output
     assert len(run_command("inspect", "--json").json["sizes"]) == 8
 
 
@@ -230,11 +233,9 @@ def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path):
 def test_a_pretraining_step_predicts_the_share_that_the_model_was_trained_with(tmp_path, provenance, words, share):
     classes.AlbertForPreTraining(TINY).save_pretrained(tmp_path)
     (tmp_path / "provenance.json").write_text(provenance)
-    facts, output = inspect_folder(tmp_path), io.StringIO()
-    to_terminal(facts.sections(), output, width=120)
-    assert (
-        f"{words}\n" in output.getvalue() if share == 0.4 else f"{words}; the folder does not say" in output.getvalue()
-    )
+    facts = inspect_folder(tmp_path)
+    output = printed(facts, width=120)
+    assert f"{words}\n" in output if share == 0.4 else f"{words}; the folder does not say" in output
     assert facts.flops["train_per_token"] == TINY.train_flops_per_token(40, share)
     (tmp_path / "provenance.json").write_text('{"masked_lm_prob": "much"}')
     with pytest.raises(AlbertKitError, match="not a share of the tokens"):

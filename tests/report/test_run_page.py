@@ -40,9 +40,20 @@ def checkpoint(run, step, **state):
 
 
 @pytest.fixture
-def words_of(harmless):
-    """`words_of(run)`: the text of the page that is written about a run; nothing in it runs or comes from outside."""
-    return lambda run: harmless(write_run_report(run).report.read_text(encoding="utf-8")).words
+def read_report(harmless):
+    """`read_report(run)`: the report of a run and the text of its page; nothing in it runs or comes from outside."""
+
+    def read(run):
+        report = write_run_report(run)
+        return report, harmless(report.report.read_text(encoding="utf-8")).words
+
+    return read
+
+
+@pytest.fixture
+def words_of(read_report):
+    """`words_of(run)`: the text of that page."""
+    return lambda run: read_report(run)[1]
 
 
 @pytest.fixture
@@ -106,10 +117,9 @@ def finetuning(tmp_path):
     return run
 
 
-def test_an_unfinished_pretraining_reports_what_there_is(pretraining, harmless):
-    report = write_run_report(pretraining)
+def test_an_unfinished_pretraining_reports_what_there_is(pretraining, read_report):
+    report, words = read_report(pretraining)
     assert (report.kind, report.finished, report.step, report.notes) == ("pretraining", False, 1200, ())
-    words = harmless(report.report.read_text(encoding="utf-8")).words
     check_all([
         "Unfinished: recorded up to step 1,200 of 5,000.", "newest checkpoint is of step 900", "--resume",
         "unigram baseline 6.700", "30.0%", "27.2% to 32.9%", "updates skipped 3", "store 0f0f",
@@ -120,10 +130,9 @@ def test_an_unfinished_pretraining_reports_what_there_is(pretraining, harmless):
 
 
 @pytest.mark.usefixtures("without_pictures")
-def test_a_finished_run_is_not_called_unfinished(pretraining, harmless):
+def test_a_finished_run_is_not_called_unfinished(pretraining, read_report):
     save_model(pretraining / "final", README__md=CARD)
-    report = write_run_report(pretraining)
-    words = harmless(report.report.read_text(encoding="utf-8")).words
+    report, words = read_report(pretraining)
     assert report.finished
     assert "Unfinished" not in words
     assert "versions python 3.11.4, torch 2.13.0+cpu" in words
@@ -236,7 +245,7 @@ def test_many_classes_show_their_most_frequent_mistakes(finetuning, words_of):
 
 
 @pytest.mark.usefixtures("without_pictures")
-def test_a_killed_run_is_reported_however_little_there_is(pretraining, finetuning, harmless):
+def test_a_killed_run_is_reported_however_little_there_is(pretraining, finetuning, read_report):
     for run, names in (
         (pretraining, ["best", "checkpoints", "metrics.jsonl"]),
         (finetuning, ["dev", "best", "results.json", "checkpoints", "run.toml"]),
@@ -244,14 +253,13 @@ def test_a_killed_run_is_reported_however_little_there_is(pretraining, finetunin
         for name in names:
             path = run / name
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-            report = write_run_report(run)
-            words = harmless(report.report.read_text(encoding="utf-8")).words
+            report, words = read_report(run)
             assert ("Unfinished" in words) == (not report.finished)
     assert "Unfinished: recorded up to step 60. " in words
     assert "there is no checkpoint yet" in words
 
 
-def test_torn_and_broken_files_are_named(finetuning, harmless):
+def test_torn_and_broken_files_are_named(finetuning, read_report):
     with open(finetuning / "metrics.jsonl", "a") as stream:
         stream.write('\n{"event": "step", "st')
     write(finetuning / "results.json", '{"metric": "acc')
@@ -259,8 +267,7 @@ def test_torn_and_broken_files_are_named(finetuning, harmless):
     write(finetuning / "best/config.json", "[]")
     write(finetuning / "dev/nbest_predictions.json", "[1]")
     (finetuning / "dev/predictions.jsonl").write_bytes(b"\xff\xfe")
-    report = write_run_report(finetuning)
-    words = harmless(report.report.read_text(encoding="utf-8")).words
+    report, words = read_report(finetuning)
     assert "1 line of the metrics was left incomplete" in words
     for name in ("results.json cannot be read", "run.toml cannot be read", "best/ cannot be inspected",
                  "dev/nbest_predictions.json holds no names and values", "dev/predictions.jsonl cannot be read"):  # fmt: skip
@@ -357,20 +364,18 @@ def test_curves_of_strange_numbers(finetuning, words_of, values):
 
 
 @pytest.mark.usefixtures("without_pictures")
-def test_deep_files_are_reported_as_unreadable(finetuning, harmless):
+def test_deep_files_are_reported_as_unreadable(finetuning, read_report):
     write(finetuning / "results.json", '{"a":' * 100_000)
     write(finetuning / "best/provenance.json", {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": 1}}}}}}}}})
-    report = write_run_report(finetuning)
-    harmless(report.report.read_text(encoding="utf-8"))
+    report, _ = read_report(finetuning)
     assert any(note.startswith("results.json cannot be read") for note in report.notes)
 
 
 @pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("broken", ['{"a":' * 100_000, "[1]", '{"length": ' + "9" * 5000 + "}", '{"length": "long"}'])
-def test_a_model_with_broken_provenance_does_not_stop_the_page(finetuning, harmless, broken):
+def test_a_model_with_broken_provenance_does_not_stop_the_page(finetuning, broken, read_report):
     write(finetuning / "best/provenance.json", broken)
-    report = write_run_report(finetuning)
-    harmless(report.report.read_text(encoding="utf-8"))
+    report, _ = read_report(finetuning)
     assert bool(report.notes) == ("long" not in broken)
 
 

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor
 
-from albertkit.engines import load_engine
+from albertkit.engines import early_exit, load_engine
 from albertkit.engines.cpu import engine as fused
 from albertkit.engines.cpu.layers import Call
-from albertkit.engines.early_exit import Exits, entropy_share
+from albertkit.engines.early_exit import Exits, entropy_share, exit_early
 from albertkit.engines.engine import Engine, ModelEngine
 from albertkit.model import AlbertModel, PackedBatch
 
@@ -84,7 +84,7 @@ def with_threads(threads: int, call: Callable[[], object]) -> object:
 
 
 def check(engine: Engine, batch: PackedBatch, exits: Exits, logits: Tensor, threads: int = 1) -> None:
-    exited = with_threads(threads, lambda: engine.exit_early(batch, exits))
+    exited = with_threads(threads, lambda: exit_early(engine, batch, exits))
     expected = layers_by_hand(logits, exits)
     assert exited.layers.tolist() == expected
     indices = torch.arange(len(expected)), torch.tensor(expected) - 1
@@ -105,14 +105,14 @@ def test_the_model_itself_does_the_same(model, batch, logits_of_every_layer, rul
 
 
 def test_packed_weights(model, batch, logits_of_every_layer, precision):
-    exited = load_engine(model, precision).exit_early(batch, some_exits(model, patience=1))
+    exited = exit_early(load_engine(model, precision), batch, some_exits(model, patience=1))
     expected = logits_of_every_layer[torch.arange(batch.num_sequences), exited.layers - 1]
     assert F.cosine_similarity(exited.logits, expected, dim=1).min() > {"bf16": 0.999, "int8": 0.99}[precision]
 
 
 def test_nobody_leaves_early(model, batch, precision):
     engine, exits = load_engine(model, precision), some_exits(model, patience=UNREACHED)
-    exited = engine.exit_early(batch, exits)
+    exited = exit_early(engine, batch, exits)
     assert set(exited.layers.tolist()) == {LAYERS}
     pooled = engine.encode(batch, positions=batch.starts).pooled
     expected = pooled @ torch.from_numpy(exits.weight[-1]).T + torch.from_numpy(exits.bias[-1])
@@ -120,7 +120,7 @@ def test_nobody_leaves_early(model, batch, precision):
 
 
 def test_all_leave_at_once(model, batch, logits_of_every_layer):
-    exited = load_engine(model, "fp32").exit_early(batch, some_exits(model, threshold=2.0))
+    exited = exit_early(load_engine(model, "fp32"), batch, some_exits(model, threshold=2.0))
     assert set(exited.layers.tolist()) == {1}
     torch.testing.assert_close(exited.logits, logits_of_every_layer[:, 0], atol=1e-4, rtol=1e-4)
 
@@ -134,15 +134,15 @@ def kind(request):
 
 def test_bits_depend_on_neither_threads_nor_company(model, batch, kind):
     engine, exits = load_engine(model, kind), some_exits(model, patience=1)
-    expected = with_threads(1, lambda: engine.exit_early(batch, exits))
+    expected = with_threads(1, lambda: exit_early(engine, batch, exits))
     ids = [part.tolist() for part in batch.input_ids.split(batch.lengths)]
     reversed_batch = PackedBatch.from_sequences(ids[::-1])
     for threads in (2, 5):
-        exited = with_threads(threads, lambda: engine.exit_early(batch, exits))
+        exited = with_threads(threads, lambda: exit_early(engine, batch, exits))
         assert torch.equal(exited.layers, expected.layers)
         assert torch.equal(exited.logits, expected.logits)
     for threads in (1, 2):
-        exited = with_threads(threads, lambda: engine.exit_early(reversed_batch, exits))
+        exited = with_threads(threads, lambda: exit_early(engine, reversed_batch, exits))
         assert torch.equal(exited.layers.flip(0), expected.layers)
         assert torch.equal(exited.logits.flip(0), expected.logits)
 
@@ -151,8 +151,8 @@ def test_a_sequence_longer_than_the_room_and_one_alone(make_model):
     model = make_model(max_position_embeddings=700)
     engine, exits = load_engine(model, "fp32"), some_exits(model, threshold=0.5)
     rows = [[7] * 600, [8] * 3, [9] * 600]
-    together = engine.exit_early(PackedBatch.from_sequences(rows), exits)
-    alone = [engine.exit_early(PackedBatch.from_sequences([row]), exits) for row in rows]
+    together = exit_early(engine, PackedBatch.from_sequences(rows), exits)
+    alone = [exit_early(engine, PackedBatch.from_sequences([row]), exits) for row in rows]
     assert together.layers.tolist() == [int(exited.layers) for exited in alone]
     assert torch.equal(together.logits, torch.cat([exited.logits for exited in alone]))
 
@@ -167,7 +167,7 @@ def test_shapes_that_are_not_round(make_model, batch, kind, changes):
     model = make_model(**changes)
     exits = some_exits(model, patience=1)
     exited, plain = (
-        engine.exit_early(batch, exits) for engine in (load_engine(model, kind), ModelEngine(model, "fp32"))
+        exit_early(engine, batch, exits) for engine in (load_engine(model, kind), ModelEngine(model, "fp32"))
     )
     agreed = exited.layers == plain.layers
     assert agreed.float().mean() > {"fp32": 0.999, "bf16": 0.9, "int8": 0.8}[kind]
@@ -177,10 +177,10 @@ def test_shapes_that_are_not_round(make_model, batch, kind, changes):
 def test_a_feed_forward_block_in_halves(make_model, kind, monkeypatch):
     """With few rows, two threads divide the block; the bits are those of one thread."""
     model, halves = make_model(intermediate_size=1600), []
-    plan = fused.new_member_state
-    monkeypatch.setattr(fused, "new_member_state", lambda *sizes: halves.append(plan(*sizes)) or halves[-1])
+    plan = early_exit.new_member_state
+    monkeypatch.setattr(early_exit, "new_member_state", lambda *sizes: halves.append(plan(*sizes)) or halves[-1])
     engine, exits, batch = load_engine(model, kind), some_exits(model, patience=1), packed((17, 5, 2, 30, 9, 12))
-    single, shared = (with_threads(n, lambda: engine.exit_early(batch, exits)) for n in (1, 2))
+    single, shared = (with_threads(n, lambda: exit_early(engine, batch, exits)) for n in (1, 2))
     assert all(map(torch.equal, single, shared))
     assert [state.halves.any() for state in halves][:2] == [False, True]
 
@@ -188,9 +188,9 @@ def test_a_feed_forward_block_in_halves(make_model, kind, monkeypatch):
 def test_several_callers_at_once(model, kind):
     engine, exits = load_engine(model, kind), some_exits(model, patience=1)
     batches = [packed((3 + n, 64, 20), seed=n) for n in range(8)]
-    expected = [engine.exit_early(batch, exits) for batch in batches]
+    expected = [exit_early(engine, batch, exits) for batch in batches]
     with ThreadPoolExecutor(4) as pool:
-        results = pool.map(lambda batch: engine.exit_early(batch, exits), batches * 3)
+        results = pool.map(lambda batch: exit_early(engine, batch, exits), batches * 3)
         assert all(
             all(map(torch.equal, result, reference)) for result, reference in zip(results, expected * 3, strict=True)
         )
@@ -198,14 +198,14 @@ def test_several_callers_at_once(model, kind):
 
 def test_one_member_does_what_others_have_taken(model, batch, kind, monkeypatch):
     engine, exits = load_engine(model, kind), some_exits(model, patience=1)
-    expected, compiled = engine.exit_early(batch, exits), fused.run_until_sure
+    expected, compiled = exit_early(engine, batch, exits), early_exit.run_until_sure
 
     def alone(call: Call, *arguments: object) -> None:  # the others are never there
         if call.member == 0:
             compiled(call, *arguments)
 
-    monkeypatch.setattr(fused, "run_until_sure", alone)
-    exited = with_threads(3, lambda: engine.exit_early(batch, exits))
+    monkeypatch.setattr(early_exit, "run_until_sure", alone)
+    exited = with_threads(3, lambda: exit_early(engine, batch, exits))
     assert all(map(torch.equal, exited, expected))
 
 

@@ -165,7 +165,7 @@ def test_outliers_of_trained_models_are_kept(make_model, batch, precision):
         layer.ffn_output.weight[:, [7, 300]] *= 0.05
     engine, expected = load_engine(model, "int8"), in_fp32(model, batch)
     assert worst_cosine(engine.encode(batch).hidden, expected) > 0.999
-    engine._layers[0][0].outer_rows[:] = 0
+    engine.layers[0][0].outer_rows[:] = 0
     assert worst_cosine(engine.encode(batch).hidden, expected) < 0.99
 
 

@@ -398,13 +398,13 @@ sizes = dict(hidden_size=64, num_attention_heads=1, embedding_size=16, intermedi
 model = AlbertModel(AlbertConfig.from_size("tiny", vocab_size=50, **sizes)).eval()
 engine, batch = load_engine(model, "fp32"), PackedBatch.from_sequences([list(range(40))])
 expected = engine.encode(batch).hidden
-fused._TEAM._helpers.free.acquire()  # as by another thread that is in a call
+fused.TEAM._helpers.free.acquire()  # as by another thread that is in a call
 child = os.fork()
 if not child:
-    assert fused._TEAM._helpers.free.acquire(blocking=False)
-    fused._TEAM._helpers.free.release()
+    assert fused.TEAM._helpers.free.acquire(blocking=False)
+    fused.TEAM._helpers.free.release()
 if child:
-    fused._TEAM._helpers.free.release()
+    fused.TEAM._helpers.free.release()
 same = torch.equal(engine.encode(batch).hidden, expected)
 if not child:
     os._exit(0 if same else 1)

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import shutil
 import sys
 import unicodedata
 import warnings
@@ -18,7 +17,7 @@ from albertkit.serve.processes import parse_folders
 from albertkit.serve.reading import check_shape, read_body
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.schemas import ClassifyRequest, EmbeddingsRequest
-from albertkit.serve.service import Models
+from albertkit.tasks.early_exit import check_exits, exit_notes
 
 JSON = {"Content-Type": "application/json"}
 LONG = {"texts": "fox [MASK] " * 60}
@@ -237,12 +236,13 @@ def test_names_of_models(tmp_path):
 
 
 def test_early_exit_of_models_without_exits_is_refused(folders, tmp_path):
+    without = str(folders["classify"])
     with pytest.raises(CheckpointError, match=r"\[wrong-model\]"):
-        Models({"a": str(folders["classify"])}, "patience:1")
-    shutil.copytree(folders["classify"], tmp_path / "with")
-    (tmp_path / "with" / "exits.safetensors").touch()
-    models = Models({"a": str(folders["classify"]), "b": str(tmp_path / "with")}, "patience:1").listing({})
-    assert [model["notes"] for model in models] == [["trained without exits: all layers are run"], []]
+        check_exits([without], "patience:1")
+    (tmp_path / "exits.safetensors").touch()
+    check_exits([without, str(tmp_path)], "patience:1")
+    assert exit_notes(without, "patience:1") == ["trained without exits: all layers are run"]
+    assert exit_notes(without, None) == exit_notes(tmp_path, "patience:1") == []
 
 
 REQUEST = {"client": "1.2.3.4", "method": "POST", "path": "/x", "status": 200, "ms": 3.5, "model": "a", "tokens": 7}

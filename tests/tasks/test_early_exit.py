@@ -12,13 +12,12 @@ from scipy.stats import entropy
 
 import albertkit
 from albertkit.engines import load_engine
-from albertkit.engines.early_exit import entropy_share
-from albertkit.engines.engine import pooler_output
+from albertkit.engines.early_exit import entropy_share, exit_early, pooler_output
 from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForSequenceClassification, AlbertModel
 from albertkit.model.padded import Trace
 from albertkit.pipelines.load import load_pipelines
-from albertkit.tasks.early_exit import EXITS, EarlyExit, ExitHeads, ExitLosses, ExitRule, exit_curve
+from albertkit.tasks.early_exit import EXITS, ExitHeads, ExitLosses, ExitRule, exit_curve, exits_of
 from albertkit.tasks.models import load_task_model
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.texts import TextClassification, TextExample
@@ -86,7 +85,9 @@ def test_early_and_late_logits_are_those_of_the_heads(run):
     engine = load_engine(model, "fp32")
     labels = torch.stack([logits.argmax(1) for logits in by_pass], dim=1)
     for patience in (1, 2):
-        logits_of_rule, passes = EarlyExit(model, exits, engine, ExitRule("patience", patience)).logits(batch)
+        logits_of_rule, passes = exit_early(
+            engine, batch.packed, exits_of(model, exits, ExitRule("patience", patience))
+        )
         for n in range(len(TEXTS)):
             agreed, expected = 0, 4
             for layer in range(1, 3):
@@ -98,7 +99,7 @@ def test_early_and_late_logits_are_those_of_the_heads(run):
             torch.testing.assert_close(logits_of_rule[n], by_pass[expected - 1][n], atol=1e-4, rtol=1e-4)
     shares = torch.tensor([[entropy_share(row) for row in rows.numpy()] for rows in torch.stack(by_pass, dim=1)])
     middle = float(shares[:, 0].quantile(0.5))  # between two of the four texts
-    logits_of_rule, passes = EarlyExit(model, exits, engine, ExitRule("entropy", middle)).logits(batch)
+    logits_of_rule, passes = exit_early(engine, batch.packed, exits_of(model, exits, ExitRule("entropy", middle)))
     sure = shares[:, :3] < middle
     expected = torch.where(sure.any(1), sure.int().argmax(1) + 1, 4)
     assert passes.tolist() == expected.tolist()
@@ -168,8 +169,8 @@ def test_the_command(run, run_command):
 
 def test_pipelines_that_leave_early(run):
     _, model, features = batch_of(run, TEXTS)
-    early = EarlyExit(model, ExitHeads.load(run / "best", model), load_engine(model, "fp32"), ExitRule("entropy", 0.9))
-    logits, passes = early.logits(features.batch(np.arange(len(TEXTS))))
+    exits = exits_of(model, ExitHeads.load(run / "best", model), ExitRule("entropy", 0.9))
+    logits, passes = exit_early(load_engine(model, "fp32"), features.batch(np.arange(len(TEXTS))).packed, exits)
     assert passes.min() < 4
     records_of_all_layers = albertkit.load_pipeline(run, precision="fp32")(TEXTS)
     for records in (

@@ -115,8 +115,8 @@ class GraphEngine(ModelEngine):
     def _forget_graphs(self, structure: list[tuple]) -> None:
         """Begin without graphs, for the modules and addresses of now."""
         self._recorded_from = structure
-        self._casting = copy.copy(self._model)
-        self._casting.compute_dtype = self._dtype
+        self._casting = copy.copy(self.model)
+        self._casting.compute_dtype = self.dtype
         self._graphs: OrderedDict[Shape, RecordedPass | None] = OrderedDict()  # None: it came once
         self._pool = torch.cuda.graph_pool_handle()
 
@@ -124,13 +124,13 @@ class GraphEngine(ModelEngine):
         """Return what a graph depends on: modules and the addresses of their parameters."""
         return [
             (id(module), getattr(module, "eps", None), *map(_address, module._parameters.values()))
-            for _, module in walk(self._model)
+            for _, module in walk(self.model)
         ]
 
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """See `Engine.encode`."""
-        with self._lock, evaluating(self._model):
+        with self._lock, evaluating(self.model):
             structure = self._structure()
             if self._recorded_from != structure:
                 self._forget_graphs(structure)
@@ -147,7 +147,7 @@ class GraphEngine(ModelEngine):
         """Return the graph that computes a batch; None for a large one, for the first of a shape, and where there are hooks."""
         if not self._recording or batch.num_tokens > MAX_GRAPH_TOKENS:
             return None
-        if any(module._forward_hooks or module._forward_pre_hooks for _, module in walk(self._model)):
+        if any(module._forward_hooks or module._forward_pre_hooks for _, module in walk(self.model)):
             return None
         shape = Shape.around(batch, positions)
         graph = None
@@ -164,7 +164,7 @@ class GraphEngine(ModelEngine):
             return RecordedPass(self._casting, shape, self._pool)
         except RuntimeError as error:  # a module that waits for the GPU, too little memory
             self._recording = False
-            generator = torch.cuda.default_generators[self._model.device.index]
+            generator = torch.cuda.default_generators[self.model.device.index]
             # A failed recording leaves the generator's state recording: the next dropout would raise.
             generator.graphsafe_set_state(generator.clone_state())
             logger.warning(

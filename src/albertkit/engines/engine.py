@@ -10,12 +10,10 @@ from typing import get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.command import Precision
-from albertkit.engines.early_exit import Exited, Exits, select_sure
 from albertkit.errors import ConfigError
 from albertkit.jit import compiled
 from albertkit.model.padded import PackedOutput
@@ -111,15 +109,6 @@ class Engine(ABC):
             hidden [T, H] or [Q, H], and pooled [N, H] or None, as `AlbertModel.encode`.
         """
 
-    @abstractmethod
-    def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
-        """Classify sequences with as few layers as each needs; for models of one layer that is run L times.
-
-        Args:
-            batch: T tokens of N sequences, on the model's device.
-            exits: Classifiers after every layer, and the rule.
-        """
-
 
 @contextmanager
 def evaluating(model: AlbertModel) -> Iterator[None]:
@@ -139,56 +128,19 @@ class ModelEngine(Engine):
 
     def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
         super().__init__(precision, notes)
-        self._model = model
-        self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        self.model = model
+        self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
 
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """See `Engine.encode`."""
-        model, dtype = self._model, self._model.compute_dtype
-        model.compute_dtype = self._dtype
+        model, dtype = self.model, self.model.compute_dtype
+        model.compute_dtype = self.dtype
         try:
             with evaluating(model):
                 return model.encode(batch, positions=positions)
         finally:
             model.compute_dtype = dtype
-
-    @torch.inference_mode()
-    def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
-        """Run sequences until they leave; see `Engine.exit_early`."""
-        model = self._model
-        count = batch.num_sequences
-        lengths = np.array(batch.lengths)
-        exit_logits = np.empty((count, exits.weight.shape[1]), np.float32)
-        exit_layers = np.zeros(count, np.int64)
-        labels = np.full(count, -1)
-        agreed = np.zeros(count, np.int64)
-        active = np.arange(count)
-        with evaluating(model):
-            layer, weights = model.encoder.layers(self._dtype)[0]
-            hidden = model.encoder.embedding_hidden_mapping_in(model.embeddings(batch)).to(self._dtype)
-            for number, (weight, bias) in enumerate(zip(exits.weight, exits.bias, strict=True), start=1):
-                # A layer reads the offsets of sequences only: the ids are zeros.
-                active_lengths = lengths[active]
-                nothing = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
-                offsets = torch.from_numpy(np.append(0, np.cumsum(active_lengths))).to(hidden.device)
-                active_batch = PackedBatch(nothing, nothing, nothing, offsets, tuple(active_lengths.tolist()))
-                hidden = layer(hidden, weights, active_batch)
-                logits = pooler_output(model, hidden[active_batch.starts]).cpu().numpy() @ weight.T + bias
-                exit_logits[active], exit_layers[active] = logits, number
-                stay = ~select_sure(logits, exits, active, labels, agreed)
-                if not stay.any():
-                    break
-                rows = np.repeat(stay, lengths[active])
-                hidden, active = hidden[torch.from_numpy(rows).to(hidden.device)], active[stay]
-        return Exited(torch.from_numpy(exit_logits), torch.from_numpy(exit_layers))
-
-
-def pooler_output(model: AlbertModel, first: Tensor) -> Tensor:
-    """Return the pooler's output for states of first tokens [N, H], in fp32."""
-    pooler = model.pooler
-    assert pooler is not None
-    return torch.tanh(F.linear(first.float(), pooler.weight.float(), pooler.bias.float()))
 
 
 def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from albertkit.batches.packed import unpack
 from albertkit.config import AlbertConfig
 from albertkit.conversion.classes import HEADS
-from albertkit.engines.early_exit import Exited, Exits
 from albertkit.engines.engine import Engine, Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from albertkit.files import read_json
@@ -202,11 +201,6 @@ class OnnxEngine(Engine):
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """Encode with an exported encoder, as `Engine.encode` does."""
         return self._model.encode(batch, positions=positions)
-
-    def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
-        """Refuse: an ONNX model has no single layers."""
-        hint = "leave early exit out, or name the model's own folder"
-        raise ConfigError("bad-value", "an ONNX model runs all its layers at once", hint)
 
 
 def onnx_engine(model: OnnxModel, precision: Precision) -> OnnxEngine:

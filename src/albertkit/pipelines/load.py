@@ -28,7 +28,7 @@ from albertkit.pipelines.pipeline import Pipeline
 from albertkit.pipelines.text_pipelines import BY_TASK, Classify, Embed, FillMask, SentenceOrder
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import ChoiceTask
-from albertkit.tasks.early_exit import EXITS, ExitHeads, ExitRule
+from albertkit.tasks.early_exit import ExitRule, has_exits, leave_early
 from albertkit.tasks.models import is_task_model, load_task_model
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Task
@@ -71,8 +71,7 @@ def load_pipeline(
         pipeline = load_pipeline(model, kind, precision=precision, device=device)
         if not isinstance(pipeline, Classify):
             raise CheckpointError("wrong-model", f"`{path}` does not classify", "leave out the rule for early exit")
-        rule = ExitRule.parse(exits)
-        pipeline.leave_early(ExitHeads.load(path, pipeline.model), rule)  # type: ignore[arg-type]
+        pipeline.model = leave_early(pipeline.model, pipeline.engine, path, ExitRule.parse(exits))  # type: ignore[arg-type]
         return pipeline
     if kind == "caption" or (kind is None and is_captioner_folder(path)):
         return _load_captioner(path, device)
@@ -106,7 +105,7 @@ def load_pipelines(
         Kind to pipeline; what the folder was trained for comes first.
     """
     path = local_folder(model)
-    if exits is not None and (path / EXITS).exists():
+    if exits is not None and has_exits(path):
         pipeline = load_pipeline(path, precision=precision, device=device, exits=exits)
         return {pipeline.kind: pipeline}
     if is_captioner_folder(path):

@@ -19,7 +19,6 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.pipelines.pipeline import Pipeline, Result, check_top, is_pair, is_text, text_of
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import ChoiceExample, checked_example
-from albertkit.tasks.early_exit import EarlyExit, ExitHeads, ExitRule
 from albertkit.tasks.questions import QuestionExample
 from albertkit.tasks.tagging_files import TaggedExample
 from albertkit.tasks.task import Task
@@ -243,7 +242,6 @@ class Classify(TaskPipeline):
 
     kind = "classify"
     example_name = "opinion"
-    _early: EarlyExit | None = None
 
     def __init__(
         self, task: Task, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
@@ -256,19 +254,6 @@ class Classify(TaskPipeline):
     @property
     def _reads_pairs(self) -> bool | None:
         return self.task.reads_pairs if isinstance(self.task, TextTask) else None
-
-    def leave_early(self, exits: ExitHeads, rule: ExitRule) -> None:
-        """Run as few layers as a rule asks for from now on.
-
-        Args:
-            exits: Of this model.
-            rule: When to leave.
-        """
-        self._early = EarlyExit(self.model, exits, self.engine, rule)  # type: ignore[arg-type]
-
-    def outputs(self, batch: LabelledBatch) -> list[Any]:
-        """Run the model as `Task.outputs` does."""
-        return super().outputs(batch) if self._early is None else list(self._early.logits(batch)[0].numpy())
 
     def parse(self, value: Any) -> TextExample:
         """Read a text, a tuple or list of two texts, or an object with `text` and perhaps `pair`; a text may be empty."""

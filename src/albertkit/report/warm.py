@@ -17,7 +17,7 @@ from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.corpus import build_store
 from albertkit.engines import load_engine
-from albertkit.engines.early_exit import Exits
+from albertkit.engines.early_exit import Exits, exit_early
 from albertkit.engines.engine import PRECISIONS
 from albertkit.loop_cache import loops_folder
 from albertkit.model import AlbertModel, cpu_loops
@@ -128,5 +128,5 @@ def _encode(model: AlbertModel, precision: Any) -> tuple[str, ...]:
         engine.encode(batch, torch.tensor([0, 4]))
         layers, width = model.config.num_hidden_layers, model.config.hidden_size
         no_weights = np.zeros((layers, 2, width), np.float32), np.zeros((layers, 2), np.float32)
-        engine.exit_early(batch, Exits(*no_weights, patience=1, threshold=0.0))
+        exit_early(engine, batch, Exits(*no_weights, patience=1, threshold=0.0))
     return tuple(engine.notes)

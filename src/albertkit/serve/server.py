@@ -64,13 +64,13 @@ def _run(options: ServeOptions, listener: socket.socket, workers: Sequence[Worke
     from albertkit.serve.app import make_app
     from albertkit.serve.connection import Connection, Server
     from albertkit.serve.service import Models, Service
-    from albertkit.tasks.early_exit import ExitRule
+    from albertkit.tasks.early_exit import check_exits
 
     check_precision(options.precision)
-    if options.exits is not None:
-        ExitRule.parse(options.exits)
     folders = {name: folder for worker in workers for name, folder in worker.start.folders.items()}
-    service = Service(Models(folders, options.exits), options, workers)
+    if options.exits is not None:
+        check_exits(folders.values(), options.exits)
+    service = Service(Models(folders), options, workers)
 
     def stop() -> None:
         server.should_exit = True

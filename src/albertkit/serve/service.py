@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from albertkit.batches.features import Features
 from albertkit.engines.onnx import is_onnx_folder
-from albertkit.errors import AlbertKitError, CheckpointError, DataError
+from albertkit.errors import AlbertKitError, DataError
 from albertkit.model_paths import is_captioner_folder, loading_digest
 from albertkit.pipelines.captions import CaptionPipeline
 from albertkit.pipelines.load import load_pipelines
@@ -29,7 +29,6 @@ from albertkit.serve.protocol import LoadedModel
 from albertkit.serve.queue import CALL_TOKENS, Key, Queue, RequestJob, Sender, client_of
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.supervisor import Supervisor
-from albertkit.tasks.early_exit import EXITS
 
 PASSES = "passes"  # a look inside; any model of text can be looked into
 
@@ -42,15 +41,8 @@ class Models:
         digests: Digest of the files that were loaded, by name of the model; without captioners, which the front does not load.
     """
 
-    def __init__(self, folders: dict[str, str], exits: str | None = None) -> None:
+    def __init__(self, folders: dict[str, str]) -> None:
         self.folders = folders
-        self._without_exits: set[str] = set()
-        if exits is not None:
-            self._without_exits = {name for name, path in folders.items() if not (Path(path) / EXITS).exists()}
-            if len(self._without_exits) == len(folders):
-                fact = f"{', '.join(f'`{folder}`' for folder in folders.values())}: trained without exits"
-                hint = "leave out --exits, or train with them: albertkit finetune … --exits"
-                raise CheckpointError("wrong-model", fact, hint)
         self._pipelines: dict[str, dict[str, Pipeline | None]] = {}
         self.digests: dict[str, str] = {}
         for name, folder in self.folders.items():
@@ -119,8 +111,6 @@ class Models:
         for name, pipelines in self._pipelines.items():
             loaded = facts.get(name)
             notes = list(loaded.notes) if loaded else []
-            if name in self._without_exits:
-                notes.append("trained without exits: all layers are run")
             examples = {kind: pipeline.example for kind, pipeline in pipelines.items() if pipeline is not None}
             precision = loaded.precision if loaded else None
             entries.append(

@@ -35,6 +35,7 @@ from albertkit.serve.protocol import (
     StartMessage,
     WorkMessage,
 )
+from albertkit.tasks.early_exit import exit_notes
 from albertkit.tasks.models import run_batches
 
 Models = dict[str, dict[str, Any]]  # name to kind to pipeline
@@ -74,7 +75,8 @@ def _load(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
                 folder, precision=options.precision, device=options.device, exits=options.exits
             )
         first = next(iter(models[name].values()))
-        facts[name] = LoadedModel(first.precision, tuple(first.notes), digest)
+        notes = (*first.notes, *exit_notes(folder, options.exits))
+        facts[name] = LoadedModel(first.precision, notes, digest)
         # An exported model was compared when it was exported.
         if first.precision == "int8" and not is_onnx_folder(Path(folder)):
             hint = "serve it with --precision bf16, measure it on examples (`albertkit compare-precision MODEL DATA`)"

@@ -4,8 +4,10 @@ L layers, N sequences, C classes, H hidden. Sources: Zhou et al. 2020, PABEE, se
 Xin et al. 2020, DeeBERT, section 3 (entropy).
 """
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -16,10 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from albertkit.batches.features import LabelledBatch
+from albertkit.batches.packed import PackedBatch
 from albertkit.command import takes
 from albertkit.engines import load_engine, on_engine
-from albertkit.engines.early_exit import Exits
-from albertkit.engines.engine import Engine, pooler_output
+from albertkit.engines.early_exit import Exits, exit_early, pooler_output
+from albertkit.engines.engine import Engine
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import AlbertForSequenceClassification
 from albertkit.model.files import match_tensors, read_tensor_file, write_tensors
@@ -36,6 +39,11 @@ from albertkit.training.loop import LossPart
 
 EXITS = "exits.safetensors"  # beside the weights
 _ALL = "all layers"
+
+
+def has_exits(folder: str | Path) -> bool:
+    """Return whether a model was trained for early exit."""
+    return (Path(folder) / EXITS).exists()
 
 
 class ExitHeads(nn.Module):
@@ -64,7 +72,7 @@ class ExitHeads(nn.Module):
     @classmethod
     def load(cls, folder: Path, model: AlbertForSequenceClassification) -> "ExitHeads":
         """Load those beside the weights of a model."""
-        if not (folder / EXITS).exists():
+        if not has_exits(folder):
             raise CheckpointError(
                 "wrong-model", f"the model in `{folder}` was trained without exits", "fine-tune it with --exits"
             )
@@ -156,30 +164,55 @@ class ExitRule:
         return f"{self.by}:{self.threshold:g}"
 
 
-class EarlyExit:
-    """Classify with as few layers as a rule asks for."""
+def exits_of(model: AlbertForSequenceClassification, heads: ExitHeads, rule: ExitRule) -> Exits:
+    """Return the classifiers after every layer, the last the model's own, and the rule, as an engine takes them."""
+    last = model.classifier
+    weight, bias = (
+        torch.cat([inner.detach().float().cpu(), outer.detach().float().cpu()[None]]).numpy()
+        for inner, outer in ((heads.weight, last.weight), (heads.bias, last.bias))
+    )
+    if rule.by == "patience":
+        return Exits(weight, bias, int(rule.threshold), 0.0)
+    return Exits(weight, bias, 0, rule.threshold)
 
-    def __init__(
-        self, model: AlbertForSequenceClassification, exits: ExitHeads, engine: Engine, rule: ExitRule
-    ) -> None:
-        self.engine = engine
-        head = model.classifier
-        weight, bias = (
-            torch.cat([inner.detach().cpu(), outer.detach().float().cpu()[None]]).numpy()
-            for inner, outer in ((exits.weight, head.weight), (exits.bias, head.bias))
-        )
-        patience = int(rule.threshold) if rule.by == "patience" else 0
-        self._exits = Exits(weight, bias, patience, 0.0 if patience else rule.threshold)
 
-    def logits(self, batch: LabelledBatch) -> tuple[Tensor, Tensor]:
-        """Return logits fp32 [N, C], and layers int64 [N], of a batch on the model's device."""
+def leave_early(
+    model: AlbertForSequenceClassification, engine: Engine, folder: Path, rule: ExitRule
+) -> AlbertForSequenceClassification:
+    """Return the same classifier, whose `packed_logits` runs as few layers as a rule asks for.
+
+    Args:
+        model: In evaluation mode; it is left as it is.
+        engine: Of its encoder.
+        folder: Of the model, with its exits.
+        rule: When to leave.
+
+    Raises:
+        CheckpointError: wrong-model for a model that was trained without exits; what reading them raises.
+    """
+    exits = exits_of(model, ExitHeads.load(folder, model), rule)
+
+    def packed_logits(batch: PackedBatch, trace: Trace | None = None) -> Tensor:
         # One call: to stay to the end costs at most 2 %; a pool of 4,096 tokens between Python and single layers cost 33 to 47.
-        return self.engine.exit_early(batch.packed, self._exits)
+        return exit_early(engine, batch, exits).logits if trace is None else model.packed_logits(batch, trace)
 
-    def outputs(self, batch: LabelledBatch) -> list[Any]:
-        """Return logits [C] and layers of each sequence."""
-        logits, layers = self.logits(batch)
-        return list(zip(logits.numpy(), layers.tolist(), strict=True))
+    leaving = copy.copy(model)
+    leaving.packed_logits = packed_logits  # type: ignore[method-assign]
+    return leaving
+
+
+def exit_notes(folder: str | Path, rule: str | None) -> list[str]:
+    """Say that a model runs all layers in spite of a rule."""
+    return [] if rule is None or has_exits(folder) else ["trained without exits: all layers are run"]
+
+
+def check_exits(folders: Iterable[str], rule: str) -> None:
+    """Refuse a rule that none of some models can follow."""
+    ExitRule.parse(rule)
+    if not any(map(has_exits, folders)):
+        fact = f"{', '.join(f'`{folder}`' for folder in folders)}: trained without exits"
+        hint = "leave out --exits, or train with them: albertkit finetune … --exits"
+        raise CheckpointError("wrong-model", fact, hint)
 
 
 def default_rules(layers: int) -> Sequence[ExitRule]:
@@ -270,7 +303,7 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     task, loaded, tokenizer = load_task_model(options.model)
     with as_files(options.data) as files:
         examples = read_split(task, *file_of(task, files, options.split), BadRows())
-    exits = ExitHeads.load(task_folder(options.model), loaded)  # type: ignore[arg-type]
+    heads = ExitHeads.load(task_folder(options.model), loaded)  # type: ignore[arg-type]
     features = task.features(examples, tokenizer, labelled=False)
     engine = load_engine(loaded, options.precision)
     full = on_engine(loaded, engine)
@@ -281,8 +314,7 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
 
     runs: dict[str, Callable[[Any], list[Any]]] = {_ALL: all_layers}
     for rule in rules or default_rules(num_hidden_layers):
-        early = EarlyExit(loaded, exits, engine, rule)  # type: ignore[arg-type]
-        runs[str(rule)] = early.outputs
+        runs[str(rule)] = partial(_run_early, engine, exits_of(loaded, heads, rule))  # type: ignore[arg-type]
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     outputs: dict[str, list[Any]] = {}
     for number in range(options.rounds + 1):  # round 0 warms up
@@ -306,3 +338,8 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     best = max(good, key=lambda point: point.speed, default=None)
     rule_name = best.rule if best else None
     return ExitCurve(task.name, task.metric, len(examples), engine.precision, points, rule_name, options.allowed)
+
+
+def _run_early(engine: Engine, exits: Exits, batch: LabelledBatch) -> list[Any]:
+    exited = exit_early(engine, batch.packed, exits)
+    return list(zip(exited.logits.numpy(), exited.layers.tolist(), strict=True))

@@ -27,7 +27,6 @@ from albertkit.engines import engine
 from albertkit.engines.arithmetic import GELU_MINIMUM, TABLE_ROWS, ZERO_POINT
 from albertkit.engines.cpu import layers as fused_layers
 from albertkit.engines.cpu import matrix_tiles, tile_outputs
-from albertkit.engines.cpu.early_exit import new_member_state, run_until_sure
 from albertkit.engines.cpu.layers import (
     BLOCK_ROWS,
     Call,
@@ -44,7 +43,6 @@ from albertkit.engines.cpu.layers import (
 )
 from albertkit.engines.cpu.team import TaskProgress, ThreadTeam, new_progress
 from albertkit.engines.cpu.tiles import COLUMNS, MAX_TILE_ROWS, VECTOR, pack
-from albertkit.engines.early_exit import Exited, Exits
 from albertkit.engines.engine import Engine, ModelEngine, PackedWeights, Precision, unpackable
 from albertkit.model.layers import AlbertAttention, AlbertLayer
 from albertkit.model.padded import PackedOutput
@@ -59,7 +57,7 @@ _ACTIVATIONS = {"gelu_new": tile_outputs.GELU_TANH, "gelu": tile_outputs.GELU_ER
 _NUMBERS: dict[str, np.dtype] = {"int8": np.dtype(np.uint8), "bf16": np.dtype(np.uint16), "fp32": np.dtype(np.float32)}
 _LINE = 64  # bytes of the cache
 _NO_IDS = Ids(*(np.zeros(0, np.int64) for _ in range(3)))
-_TEAM = ThreadTeam()
+TEAM = ThreadTeam()
 
 
 class _States(NamedTuple):
@@ -101,12 +99,12 @@ class FusedEngine(Engine):
         activation = _ACTIVATIONS[model.config.hidden_act]
         layers = [layer for layer, _ in model.encoder.layers(torch.float32)]
         packed = {layer: _pack_layer(layer, activation, precision) for layer in dict.fromkeys(layers)}
-        self._layers = [(packed[layer], len(list(repeated))) for layer, repeated in groupby(layers)]
-        self._tables = _tables(model)
-        self._pooler = None if model.pooler is None else _linear(model.pooler.weight, model.pooler.bias, "fp32")
-        self._weights = PackedWeights(model, (self._tables.words, self._tables.positions, self._tables.types))
+        self.layers = [(packed[layer], len(list(repeated))) for layer, repeated in groupby(layers)]
+        self.tables = _tables(model)
+        self.pooler = None if model.pooler is None else _linear(model.pooler.weight, model.pooler.bias, "fp32")
+        self._weights = PackedWeights(model, (self.tables.words, self.tables.positions, self.tables.types))
 
-    def _substitute(self) -> Engine | None:
+    def substitute(self) -> Engine | None:
         """Pack weights that have changed; return the model's own engine where they cannot be packed any more."""
         if not self.follows_weights:
             return None
@@ -127,7 +125,7 @@ class FusedEngine(Engine):
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """Encode in fp32; see `Engine.encode`."""
-        if substitute := self._substitute():
+        if substitute := self.substitute():
             return substitute.encode(batch, positions)
         starts = batch.starts
         if positions is None:
@@ -136,38 +134,9 @@ class FusedEngine(Engine):
         else:
             states = self._run(batch, torch.cat([starts, positions]))
             first, hidden = states[: len(starts)], states[len(starts) :]
-        return PackedOutput(hidden, None if self._pooler is None else self._pool(first, self._pooler))
+        return PackedOutput(hidden, None if self.pooler is None else self._pool(first, self.pooler))
 
-    def exit_early(self, batch: PackedBatch, exits: Exits) -> Exited:
-        """Run sequences until they leave; see `Engine.exit_early`."""
-        if substitute := self._substitute():
-            return substitute.exit_early(batch, exits)
-        assert self._pooler is not None
-        ids, layer = self._ids(batch, None), self._layers[0][0]
-        starts, longest = np.append(0, np.cumsum(batch.lengths)), max(batch.lengths)
-        members, (most_layers, classes, _) = _members(), exits.weight.shape
-        room = min(batch.num_tokens, max(min(CHUNK_TOKENS * members, MAX_COPIED_TOKENS // members), 2 * longest))
-        free, states = self._states(layer, members, room)
-        chunk = self._chunk(layer, np.array([room]), None, ids, states)
-        # While sequences wait, more than half of the room is taken; afterwards each has at most its layers to go.
-        steps = 2 * most_layers * batch.num_tokens // room + most_layers + 1
-        tasks = max(2 * members * fused_layers.SHARES, -(-room // BLOCK_ROWS) + members)
-        progress = new_progress(fused_layers.KINDS * steps, tasks, members)
-        scratch = [self._scratch(layer, longest, room) for _ in range(members)]
-        member_states = [
-            new_member_state(batch.num_sequences, classes, room, layer.outer.bias.size) for _ in range(members)
-        ]
-        logits = np.empty((members, batch.num_sequences, most_layers, classes), np.float32)
-
-        def work(member: int, members: int) -> None:
-            call = Call(member, members, steps, last=False)
-            common = starts, ids, self._tables, layer, chunk, exits, self._pooler, logits
-            run_until_sure(call, *common, member_states[member], progress, scratch[member])
-
-        _TEAM.run(work, members, partial(self._take_back, progress, scratch, free))
-        return Exited(torch.from_numpy(member_states[0].logits), torch.from_numpy(member_states[0].layers))
-
-    def _ids(self, batch: PackedBatch, rows: Tensor | None) -> Ids:
+    def check_ids(self, batch: PackedBatch, rows: Tensor | None) -> Ids:
         """Return a batch's ids, checked: copies, since a thread that lost its core may still read them after the call."""
         self._model.embeddings.check(batch)
         _check_batch(batch, rows)
@@ -177,19 +146,19 @@ class FusedEngine(Engine):
 
     def _run(self, batch: PackedBatch, rows: Tensor | None) -> Tensor:
         """Run embeddings and all layers: fp32 [T, H], or the rows asked for, int64 [R], in their order."""
-        ids = self._ids(batch, rows)
+        ids = self.check_ids(batch, rows)
         output = np.empty((batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size), np.float32)
         order = None if rows is None else rows.numpy().argsort()
         sorted_rows = None if rows is None else rows.numpy()[order]
-        members = _members()
+        members = team_size()
         for start, end, lengths in split_batch(
             batch.lengths, min(CHUNK_TOKENS * members, MAX_COPIED_TOKENS // members)
         ):
             output_rows = slice(start, end) if sorted_rows is None else slice(*sorted_rows.searchsorted([start, end]))
             selected = None if sorted_rows is None else sorted_rows[output_rows] - start
             states: Ids | np.ndarray = Ids(*(part[start:end] for part in ids))
-            for number, (layer, repeats) in enumerate(self._layers, start=1):
-                layer_rows = selected if number == len(self._layers) else None
+            for number, (layer, repeats) in enumerate(self.layers, start=1):
+                layer_rows = selected if number == len(self.layers) else None
                 states = self._repeat(layer, repeats, lengths, layer_rows, states)
             assert isinstance(states, np.ndarray)
             output[output_rows if order is None else order[output_rows]] = states[:, : output.shape[1]]
@@ -199,10 +168,10 @@ class FusedEngine(Engine):
         self, layer: Layer, repeats: int, lengths: np.ndarray, selected: np.ndarray | None, inputs: Ids | np.ndarray
     ) -> np.ndarray:
         """Apply one layer several times: fp32 [T or Q, H']."""
-        members = _members()
+        members = team_size()
         rows = max(int(lengths.sum()), 0 if selected is None else len(selected))
-        free, states = self._states(layer, members, rows)
-        chunk = self._chunk(layer, lengths, selected, inputs, states)
+        free, states = self.states(layer, members, rows)
+        chunk = self.chunk(layer, lengths, selected, inputs, states)
         heads, tokens = len(lengths) * layer.num_heads, len(chunk.everyone)
         max_tasks = max(
             -(-tokens // chunk.block), -(-len(chunk.selected) // chunk.selected_block), -(-heads // chunk.group)
@@ -210,7 +179,7 @@ class FusedEngine(Engine):
         if chunk.half_block:
             max_tasks = max(max_tasks, 2 * -(-tokens // chunk.half_block))
         progress = new_progress(fused_layers.KINDS * repeats + 1, max_tasks, members)
-        scratch = [self._scratch(layer, int(lengths.max()), tokens) for _ in range(members)]
+        scratch = [self.scratch(layer, int(lengths.max()), tokens) for _ in range(members)]
         ids, last = inputs if isinstance(inputs, Ids) else _NO_IDS, selected is not None
         rows, block = (len(chunk.selected), chunk.selected_block) if last else (tokens, chunk.block)
         output = np.empty((rows, chunk.hidden.shape[-1]), np.float32)
@@ -218,16 +187,16 @@ class FusedEngine(Engine):
         def work(member: int, members: int) -> None:
             buffers = scratch[member]
             call = Call(member, members, repeats, last)
-            fused_layers.run(call, ids, self._tables, layer, chunk, progress, buffers)
+            fused_layers.run(call, ids, self.tables, layer, chunk, progress, buffers)
             if member == 0:  # before anybody else is given this memory
                 for task, holder in enumerate(progress.winners[-1, : -(-rows // block)] - 1):
                     task_rows = slice(task * block, min((task + 1) * block, rows))
                     output[task_rows] = chunk.hidden[holder, repeats % 2, task_rows]
 
-        _TEAM.run(work, members, partial(self._take_back, progress, scratch, free))
+        TEAM.run(work, members, partial(self.take_back, progress, scratch, free))
         return output
 
-    def _take_back(self, progress: TaskProgress, scratch: list[Scratch], free: _States) -> None:
+    def take_back(self, progress: TaskProgress, scratch: list[Scratch], free: _States) -> None:
         """Note the profile of a call, and keep its memory for the next."""
         cycles = progress.spent.sum(0)[:3]
         rows, attention, total = (cycles / max(1, cycles[2])).tolist()
@@ -243,7 +212,7 @@ class FusedEngine(Engine):
         multiply_once(source, source, np.ones(count, np.float32), pooler, sums, out)
         return torch.from_numpy(np.tanh(out[:, :width]))  # torch's tanh wakes its threads, see `_zeros`
 
-    def _chunk(
+    def chunk(
         self, layer: Layer, lengths: np.ndarray, selected: np.ndarray | None, inputs: Ids | np.ndarray, states: _States
     ) -> Chunk:
         members = len(states.hidden)
@@ -268,7 +237,7 @@ class FusedEngine(Engine):
             group=max(1, len(lengths) * layer.num_heads // (members * fused_layers.SHARES)),
         )
 
-    def _states(self, layer: Layer, members: int, rows: int) -> tuple[_States, _States]:
+    def states(self, layer: Layer, members: int, rows: int) -> tuple[_States, _States]:
         """Return free memory, and it as states [M, …, rows, …]."""
         width = layer.outer.bias.size
         qkv, fp32 = layer.qkv.bias.size, np.dtype(np.float32)
@@ -285,7 +254,7 @@ class FusedEngine(Engine):
         views = (part[:size].reshape(shape) for part, size, shape in zip(free, sizes, shapes, strict=True))
         return free, _States(*views)
 
-    def _scratch(self, layer: Layer, longest: int, tokens: int) -> Scratch:
+    def scratch(self, layer: Layer, longest: int, tokens: int) -> Scratch:
         try:
             while True:
                 free = self._free_scratch.pop()
@@ -298,7 +267,7 @@ class FusedEngine(Engine):
         padded_length = -(-longest // COLUMNS) * COLUMNS
         inner_dtype = np.dtype(np.float32) if quantized else self._numbers
         inner = _zeros(BLOCK_ROWS, part + _LINE // inner_dtype.itemsize, inner_dtype)
-        mapping = self._tables.mapping
+        mapping = self.tables.mapping
         return Scratch(
             sums=_zeros(MAX_TILE_ROWS, COLUMNS, np.int32 if quantized else np.float32),
             embedded=_zeros(BLOCK_ROWS, mapping.weight.size // len(mapping.bias), np.float32),
@@ -326,7 +295,7 @@ class FusedEngine(Engine):
         )
 
 
-def _members() -> int:
+def team_size() -> int:
     """Return how many threads share a chunk."""
     return min(torch.get_num_threads(), MAX_MEMBERS)
 

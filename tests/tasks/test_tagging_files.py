@@ -378,3 +378,16 @@ def test_a_second_column_of_tags_is_reported(tmp_path):
         ("EU B-ORG B-ORG\n", TagFileLayout(tag_column=1)),
     ):
         assert read_text(tmp_path / "b.conll", text, layout)[1].notes == []
+
+
+@pytest.mark.parametrize(
+    ("task", "ending"), [("ner", "conll"), ("ner", "jsonl"), ("sst2", "tsv"), ("klue-nli", "jsonl")]
+)
+@pytest.mark.parametrize(
+    "names", ["training validate testing", "train val test", "train valid test", "train validation test"]
+)
+def test_splits_have_the_same_names_in_every_task(tmp_path: Path, task: str, ending: str, names: str) -> None:
+    files = [tmp_path / f"{name}.{ending}" for name in names.split()]
+    for file in files:
+        file.touch()
+    assert list(find_task(task).files(tmp_path).values()) == files

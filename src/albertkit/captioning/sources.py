@@ -12,10 +12,8 @@ from albertkit.captioning.swinbert_files import read_swinbert
 from albertkit.errors import DataError, suggest_path
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.tables.bad_rows import BadRows, pluralize, shorten_list
+from albertkit.tables.records import SPLIT_NAMES, canonical_split
 
-SPLITS = {
-    "train": ("train", "training"), "dev": ("dev", "val", "valid", "validation", "validate"), "test": ("test", "testing"),
-}  # fmt: skip
 _SUFFIXES = (".jsonl", ".yaml", ".yml")
 _T = TypeVar("_T")
 
@@ -135,7 +133,7 @@ def _read_annotation_files(files: list[Path], split: str | None, bad_rows: BadRo
     file_of_split: dict[str, Path] = {}
     for file in files:
         for file_split, clips in read_annotations(file, bad_rows).items():
-            name = _canonical_split(file_split) if file_split else _split_of_name(file) or split or "train"
+            name = canonical_split(file_split) if file_split else _split_of_name(file) or split or "train"
             if name in clips_by_split:
                 raise DataError(
                     "ambiguous",
@@ -150,7 +148,7 @@ def _select_split(path: Path, splits: dict[str, _T], split: str | None) -> dict[
     """Return one split, or all where none is named."""
     if split is None:
         return splits
-    name = _canonical_split(split)
+    name = canonical_split(split)
     if name not in splits:
         raise DataError(
             "missing-file", f"`{path}` has no {split}, only {', '.join(splits) or 'nothing'}", "name one of these"
@@ -158,21 +156,16 @@ def _select_split(path: Path, splits: dict[str, _T], split: str | None) -> dict[
     return {name: splits[name]}
 
 
-def _canonical_split(name: str) -> str:
-    """Return the standard name of a split: dev for val, validate and so on."""
-    return next((split for split, names in SPLITS.items() if name in names), name)
-
-
 def _split_of_name(path: Path) -> str | None:
     """Return the split that a name tells: `val.jsonl`, and also `val_32frames.yaml` and `vatex_validation_v1.0.json`."""
     parts = [path.stem] if path.is_dir() else re.split(r"[-_. ]", path.stem)
-    return next((name for name in map(_canonical_split, parts) if name in SPLITS), None)
+    return next((name for name in map(canonical_split, parts) if name in SPLIT_NAMES), None)
 
 
 def _split_paths(folder: Path) -> dict[str, Path]:
     """Return the file or folder that a folder has for each split."""
     paths: dict[str, Path] = {}
-    for name, stems in SPLITS.items():
+    for name, stems in SPLIT_NAMES.items():
         files = [folder / f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES]
         candidates = [
             file for file in files if file.is_file() and not (file.suffix == ".jsonl" and is_annotations(file))

@@ -35,7 +35,9 @@ class Records:
 
 
 # What a split is called, best first, in the names of files and in mappings of rows.
-SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
+SPLIT_NAMES = {
+    "train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "validate"), "test": ("test", "testing"),
+}  # fmt: skip
 
 
 class SplitRecords(dict[str, Records]):

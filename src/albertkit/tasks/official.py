@@ -6,6 +6,7 @@ MNLI's labels, and in another order than that of their indices here.
 """
 
 from albertkit.tables.layouts import TableForm, TaskLayout
+from albertkit.tables.records import SPLIT_NAMES
 
 _BINARY = ("0", "1")
 _ENTAILED = ("entailment", "not_entailment")
@@ -15,7 +16,6 @@ _HUB_INFERENCE = TableForm(
     "premise", "hypothesis", "label", ("idx",), numbered=("entailment", "neutral", "contradiction")
 )
 _HUB_PAIR = TableForm("sentence1", "sentence2", "label", ("idx",))
-_SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 
 OFFICIAL: dict[str, TaskLayout] = {
     "cola": TaskLayout(
@@ -32,7 +32,7 @@ OFFICIAL: dict[str, TaskLayout] = {
         {"": "CoLA"}, label_names=("unacceptable", "acceptable"),
     ),
     "sst2": TaskLayout(
-        "classification", (TableForm("sentence", "", "label", ("index", "idx")),), _BINARY, "accuracy", "SST-2", _SPLITS,
+        "classification", (TableForm("sentence", "", "label", ("index", "idx")),), _BINARY, "accuracy", "SST-2", SPLIT_NAMES,
         {"": "SST-2"}, label_names=_SENTIMENT,
     ),
     "mrpc": TaskLayout(
@@ -66,7 +66,7 @@ OFFICIAL: dict[str, TaskLayout] = {
     "qqp": TaskLayout(
         "classification",
         (TableForm("question1", "question2", "is_duplicate", ("id",)), TableForm("question1", "question2", "label", ("idx",))),
-        _BINARY, "accuracy_and_f1", "QQP", _SPLITS, {"": "QQP"},
+        _BINARY, "accuracy_and_f1", "QQP", SPLIT_NAMES, {"": "QQP"},
         empty_texts=True,  # some questions are, and the original reads the other alone
         short_rows=True, label_names=("not_duplicate", "duplicate"),
     ),
@@ -96,16 +96,16 @@ OFFICIAL: dict[str, TaskLayout] = {
     ),
     "qnli": TaskLayout(
         "classification", (TableForm("question", "sentence", "label", ("index", "idx"), numbered=_ENTAILED),),
-        _ENTAILED, "accuracy", "QNLI", _SPLITS, {"": "QNLI"},
+        _ENTAILED, "accuracy", "QNLI", SPLIT_NAMES, {"": "QNLI"},
     ),
     "rte": TaskLayout(
         "classification", (TableForm("sentence1", "sentence2", "label", ("index", "idx"), numbered=_ENTAILED),),
-        _ENTAILED, "accuracy", "RTE", _SPLITS, {"": "RTE"},
+        _ENTAILED, "accuracy", "RTE", SPLIT_NAMES, {"": "RTE"},
         quoted="look",  # there is an edition in quotes, with numbers for labels
     ),
     "wnli": TaskLayout(
         "classification", (TableForm("sentence1", "sentence2", "label", ("index", "idx")),), _BINARY, "accuracy", "WNLI",
-        _SPLITS, {"": "WNLI"}, label_names=("not_entailment", "entailment"),
+        SPLIT_NAMES, {"": "WNLI"}, label_names=("not_entailment", "entailment"),
     ),
     # --- Korean ---
     "nsmc": TaskLayout(
@@ -120,11 +120,11 @@ OFFICIAL: dict[str, TaskLayout] = {
             TableForm("premise", "hypothesis", "label", ("guid",), numbered=("entailment", "neutral", "contradiction")),
         ),
         _INFERENCE, "accuracy", "klue-nli",
-        {s: (f"klue-nli-v1.1_{s}", f"klue-nli-v1_{s}", *names) for s, names in _SPLITS.items()},
+        {s: (f"klue-nli-v1.1_{s}", f"klue-nli-v1_{s}", *names) for s, names in SPLIT_NAMES.items()},
     ),
     "klue-sts": TaskLayout(
         "regression", (TableForm("sentence1", "sentence2", "labels.label", ("guid",)),), (), "pearson", "klue-sts",
-        {s: (f"klue-sts-v1.1_{s}", f"klue-sts-v1_{s}", *names) for s, names in _SPLITS.items()},
+        {s: (f"klue-sts-v1.1_{s}", f"klue-sts-v1_{s}", *names) for s, names in SPLIT_NAMES.items()},
         similar_from=3.0,  # KLUE's second metric, f1; the data hold the same decision as `binary-label`
     ),
     "kornli": TaskLayout(

@@ -18,7 +18,7 @@ from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_inputs
 from albertkit.tables.layouts import split_files
-from albertkit.tables.records import DataFile, DataFiles, Records, quoted_name
+from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, PACKINGS
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, utf8_hint
 from albertkit.tables.text_lines import lines as lines_of
@@ -35,9 +35,8 @@ _FORM = "a line is a word and its tag, with a tab or spaces between; or the file
 # What each file of a folder may be called, the first that is there. A compressed file has one more ending.
 FILES: dict[str, dict[str, tuple[str, ...]]] = {
     "ner": {
-        "train": ("train.conll", "train.txt", "train.tsv", "train.bio", "train.jsonl", "eng.train"),
-        "dev": ("dev.conll", "dev.txt", "dev.tsv", "dev.bio", "dev.jsonl", "valid.txt", "validation.jsonl", "eng.testa"),
-        "test": ("test.conll", "test.txt", "test.tsv", "test.bio", "test.jsonl", "eng.testb"),
+        split: (*(f"{name}.{ending}" for name in names for ending in ("conll", "txt", "tsv", "bio", "jsonl")), original)
+        for (split, names), original in zip(SPLIT_NAMES.items(), ("eng.train", "eng.testa", "eng.testb"), strict=True)
     },
     "wnut17": {
         "train": ("wnut17train.conll",), "dev": ("emerging.dev.conll",),

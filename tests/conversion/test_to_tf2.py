@@ -119,10 +119,10 @@ def test_an_object_graph_has_every_object_once():
 
 @pytest.mark.peer
 def test_tensorflow_restores_what_we_write(tmp_path):
-    """ALBERTKIT_TENSORFLOW names a Python that has TensorFlow: a process of its own, since its protobuf may be another."""
-    python = os.environ.get("ALBERTKIT_TENSORFLOW")
+    """ALBERTKIT_TENSORFLOW_PYTHON names a Python that has TensorFlow: a process of its own, since its protobuf may be another."""
+    python = os.environ.get("ALBERTKIT_TENSORFLOW_PYTHON")
     if not python:
-        pytest.skip("ALBERTKIT_TENSORFLOW is not set")
+        pytest.skip("ALBERTKIT_TENSORFLOW_PYTHON is not set")
     torch.manual_seed(0)
     AlbertForMaskedLM(CONFIG).save_pretrained(tmp_path / "ours")
     convert(tmp_path / "ours", tmp_path / "tf2", to="tf2")

@@ -1,6 +1,6 @@
-"""transformers' own common tests of models, for ALBERTs.
+"""transformers' own common tests of models and tokenizers, for ALBERTs.
 
-Run by `test_common_cases.py` in the unpacked source archive of transformers, whose `tests` it imports.
+Run by `test_transformers.py` in the unpacked source archive of transformers, whose `tests` it imports.
 """
 
 import importlib.util
@@ -12,6 +12,12 @@ import torch
 import transformers
 
 
+def empty_class(name):
+    if name.startswith("__"):  # a module's own attributes
+        raise AttributeError(name)
+    return type(name, (), {})
+
+
 class Absent:
     """Makes modules of `tests` that the archive leaves out: every name in them is an empty class."""
 
@@ -21,7 +27,7 @@ class Absent:
     def create_module(self, spec):
         module = types.ModuleType(spec.name)
         module.__path__ = []
-        module.__getattr__ = lambda name: type(name, (), {})
+        module.__getattr__ = empty_class
         return module
 
     def exec_module(self, module):
@@ -31,6 +37,7 @@ class Absent:
 sys.meta_path.append(Absent())
 
 from tests.test_modeling_common import ModelTesterMixin, ids_tensor, random_attention_mask  # noqa: E402
+from tests.test_tokenization_common import TokenizerTesterMixin  # noqa: E402
 
 
 class AlbertTester:
@@ -65,7 +72,7 @@ class AlbertTester:
         return self.get_config(), inputs
 
 
-class AcceleratedAlbertTest(ModelTesterMixin, unittest.TestCase):
+class AlbertTest(ModelTesterMixin, unittest.TestCase):
     all_model_classes = (
         transformers.AlbertModel,
         transformers.AlbertForPreTraining,
@@ -85,3 +92,10 @@ class AcceleratedAlbertTest(ModelTesterMixin, unittest.TestCase):
             prepared["labels"] = torch.zeros_like(prepared["input_ids"])
             prepared["sentence_order_label"] = torch.zeros(len(prepared["input_ids"]), dtype=torch.long)
         return prepared
+
+
+class AlbertTokenizerTest(TokenizerTesterMixin, unittest.TestCase):
+    """The Hub's name is that of Google's vocabulary in a folder that albertkit wrote."""
+
+    from_pretrained_id = "albert/albert-base-v1"
+    tokenizer_class = transformers.AlbertTokenizer

@@ -20,7 +20,7 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMultipleChoice
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
-from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_task, read_choices
+from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_task
 from albertkit.tasks.heads import choice_loss
 from albertkit.tasks.models import run_model
 from albertkit.tasks.registry import find_task
@@ -665,6 +665,7 @@ def test_the_text_to_read_first_has_many_names(tmp_path, name):
     assert (example.context, example.question, example.label) == ("It rained.", "effect", 1)
     file.write_text(json.dumps({"context": "", **row}) + "\n")
     if name != "Context":
-        assert next(read_choices(file, Columns(text=name), labelled=True, bad_rows=BadRows())).context == "It rained."
+        named = choice_task("choice").with_columns(Columns(text=name))
+        assert next(named.examples(file, split="dev", labelled=True, bad_rows=BadRows())).context == "It rained."
         with pytest.raises(DataError, match="several texts to read first"):
             list(task.examples(file, split="train", labelled=True, bad_rows=BadRows("stop")))

@@ -1,4 +1,4 @@
-"""Manifests: JSONL with one clip a line, their files named from the folder of the manifest."""
+"""Clips, their keys and captions; manifests: JSONL with one clip a line, their files named from the folder of the manifest."""
 
 import json
 import math

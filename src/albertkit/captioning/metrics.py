@@ -1,4 +1,4 @@
-"""`score_captions`: all caption metrics of a set of clips."""
+"""ROUGE-L, BLEU and CIDEr of captions; `score_captions` gives all of them for a set of clips."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Encode batches of documents, here or in worker processes; results come back in the order of the batches."""
+"""Read documents in batches and encode them, here or in worker processes; results come back in the order of the batches."""
 
 import errno
 import hashlib

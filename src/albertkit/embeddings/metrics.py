@@ -1,4 +1,4 @@
-"""Similarity and retrieval of vectors: correlations with human scores, and how often a text finds its own."""
+"""Similarity and retrieval of vectors: correlations with human scores, how often a text finds its own; a bag of tokens."""
 
 import math
 from collections.abc import Sequence

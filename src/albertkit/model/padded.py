@@ -1,4 +1,4 @@
-"""Padded rows at the edge of the model: taken apart for the encoder, and laid out again for the output.
+"""Outputs of models, and padded rows at their edge: taken apart for the encoder, and laid out again for the output.
 
 B rows of S places. There are two ways to compute them, which agree at every real token:
 

@@ -1,3 +1,3 @@
-"""The floor of the package: input files, tables, bad rows, features, packed batches, streams of examples."""
+"""The floor of the package: input files, their lines and tables, layouts of tasks, bad rows, rows in memory."""
 
 IGNORED = -100  # the target of a position or sequence without a label, as in torch's cross_entropy

@@ -14,6 +14,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Self
 
 from albertkit.encodings import check_not_utf16
@@ -21,7 +22,7 @@ from albertkit.errors import DataError, MissingExtraError, suggest_name
 from albertkit.normalization import normalize
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.files import ByteStream, InputFile, check_is_file, find_inputs
-from albertkit.tables.records import Records, quoted_name, row_name
+from albertkit.tables.records import DataFile, Records, quoted_name, row_name
 from albertkit.tables.text_lines import (
     MAX_RECORD_CHARACTERS,
     NOT_UTF8,
@@ -161,6 +162,7 @@ class Table:
 
     Attributes:
         file: Path of the file that is being read, or the rows in memory.
+        source: The argument `file`, as a path.
         columns: Names of the columns in NFC; of a separated table the fields of its first line.
         has_own_names: False for separated tables, whose first line may be a row: see `without_header`.
         is_lines: Whether every line is a text.
@@ -180,6 +182,7 @@ class Table:
         first, *self._further_files = find_inputs([file])
         self._stream = ByteStream(first)
         self.file = first.source
+        self.source: DataFile = file if isinstance(file, Records) else Path(file)
         self._options: dict[str, Any] = {"quoted": quoted, "lines_unless": lines_unless, "skip_short": skip_short}
         self._bad_rows = bad_rows if bad_rows is not None else BadRows()
         self._number = 0
@@ -262,6 +265,16 @@ class Table:
                 yield row._replace(values={spelled: row.values.get(spelled, "") for spelled in requested.values()})
             self._number = shard._number
             self.num_short += shard.num_short
+
+    def reopen(self) -> "Table | None":
+        """Open the same table once more, to look at rows ahead; those that cannot be read are skipped. None for a pipe."""
+        file = self.source
+        if isinstance(file, Path) and not file.is_file() and not glob.has_magic(str(file)):
+            return None
+        table = Table(file, bad_rows=BadRows("skip"), **self._options)
+        if self._first_row:
+            table.without_header(self.columns, self._more_fields)
+        return table
 
     def _open_shard(self, file: InputFile) -> "Table":
         """Open a further file of a glob, to be read as the first one is."""

@@ -1,4 +1,4 @@
-"""The task: answers to questions as spans of a text."""
+"""Answers to questions as spans of a text: windows, scores of anybody's predictions, the task."""
 
 from __future__ import annotations
 

@@ -165,22 +165,21 @@ FORMS = (
 
 
 def read_choices(
-    file: DataFile, columns: Columns | None = None, *, split: str = "dev", labelled: bool, bad_rows: BadRows
+    file: DataFile, task: ChoiceTask, *, split: str, labelled: bool, bad_rows: BadRows
 ) -> Iterator[ChoiceExample]:
     """Read the questions of a table.
 
     It has one of `FORMS`; or `choice1`, `choice2`, … (also `ending_1`, `alternative_1`, …), `label`, and a `question`, a text to
-    read first, or both. `columns` names others for the text, the question (`pair`), the label and the id.
+    read first, or both. The task may name others for the text, the question (`pair`), the label and the id.
 
     A label is the name of a choice (A, B, …), that of its column, or its number: from 0; SocialIQA's, ARC's and WinoGrande's own
     from 1. SciQ has none: the right choice is the last. A CSV without header is question, choices, label. The labels of
     SocialIQA and PIQA may be in a file beside it, `dev-labels.lst` of `dev.jsonl`.
     """
-    user_columns = columns or Columns()
-    with Table(file, quoted=user_columns.quoted, bad_rows=bad_rows) as table:
-        if user_columns.columns is not None:
-            table.without_header(tuple(name.strip() for name in user_columns.columns.split(",")))
-        form = _find_question_form(table, user_columns)
+    with Table(file, quoted=task.quoted, bad_rows=bad_rows) as table:
+        if task.columns:
+            table.without_header(task.columns)
+        form = _find_question_form(table, task)
         label = next((name for name in form.labels if name in table.columns), "")
         separate_labels: list[str] = []
         if labelled and not label and form.labels_beside and isinstance(file, Path):
@@ -190,13 +189,10 @@ def read_choices(
         if labelled and not label and not separate_labels and not form.right_choice:
             table.check([form.labels[0]])
         ids = [name for name in IDS if name in table.columns and name not in form.columns]
-        id_column = user_columns.id or next(iter(ids), "")
+        id_column = task.id_column or next(iter(ids), "")
         if (labelled and split == "train") or not form.context:  # which a model may have been trained with
             read_columns = [*form.columns, *form.repeated, label, id_column]
-            has_header = form.header and user_columns.columns is None
-            note_unread_texts(
-                file, table.columns, read_columns, bad_rows, quoted=user_columns.quoted, header=has_header
-            )
+            note_unread_texts(table, read_columns, bad_rows)
         optional = [name for name in (id_column, form.context, *form.choices[2:]) if name]
         required = [name for name in (*form.columns, label if labelled else "") if name and name not in optional]
         lines: dict[str, int] = {}  # of each id
@@ -223,13 +219,13 @@ def read_choices(
                 yield example
 
 
-def _find_question_form(table: Table, user_columns: Columns) -> QuestionForm:
-    """Return the form of a table, with the columns that the caller names in place of its own."""
-    table.check([name for name in (user_columns.text, user_columns.pair, user_columns.label, user_columns.id) if name])
+def _find_question_form(table: Table, task: ChoiceTask) -> QuestionForm:
+    """Return the form of a table, with the columns that the task names in place of its own."""
+    table.check([name for name in (task.text_column, task.pair_column, task.label_column, task.id_column) if name])
     for form in (*FORMS, *_numbered_forms(table.columns)):
-        labels = (user_columns.label,) if user_columns.label else form.labels
-        question = user_columns.pair or form.question
-        form = replace(form, question=question, labels=labels, context=user_columns.text or form.context)
+        labels = (task.label_column,) if task.label_column else form.labels
+        question = task.pair_column or form.question
+        form = replace(form, question=question, labels=labels, context=task.text_column or form.context)
         if set(form.columns) <= set(table.columns):
             context = form.context or _context_column(table)
             if form.question or context:
@@ -479,15 +475,7 @@ class ChoiceTask(Task[ChoiceExample]):
         """See `Task.examples`, `read_race` and `read_choices`; RACE may have the hub's form, a row a question."""
         if self.name == "race" and not is_race_table(file):
             return read_race(file, self.levels, labelled=labelled, bad_rows=bad_rows)
-        columns = Columns(
-            text=self.text_column or None,
-            pair=self.pair_column or None,
-            label=self.label_column or None,
-            id=self.id_column or None,
-            columns=",".join(self.columns) or None,
-            quoted=self.quoted,
-        )
-        return read_choices(file, columns, split=split, labelled=labelled, bad_rows=bad_rows)
+        return read_choices(file, self, split=split, labelled=labelled, bad_rows=bad_rows)
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """Return a sequence a choice, see `choice_features`. `labels` are per sequence: whether the choice is right, 0 or 1."""

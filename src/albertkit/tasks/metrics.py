@@ -1,8 +1,9 @@
-"""Precision, recall and F1 of the entities in tagged words: right is the same type at the same words.
+"""Scores of classes, numbers, answers in a text and entities in tagged words, and their intervals by bootstrap.
 
-Tags are read as conlleval (Sang and Buchholz 2000) and seqeval's default mode read them, ill-formed ones included: an `I-PER`
-after `O` or after another type starts an entity. The reading is ours, because scores of single sentences are needed for
-intervals, nervaluate 1.2 refuses `E-` and `S-`, and seqeval has not been kept since 2020.
+An entity is right if the same type stands at the same words. Tags are read as conlleval (Sang and Buchholz 2000) and seqeval's
+default mode read them, ill-formed ones included: an `I-PER` after `O` or after another type starts an entity. The reading is
+ours, because scores of single sentences are needed for intervals, nervaluate 1.2 refuses `E-` and `S-`, and seqeval has not been
+kept since 2020.
 """
 
 import re

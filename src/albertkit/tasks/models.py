@@ -1,4 +1,4 @@
-"""A model on features: packed batches of sequences of like length, the outputs in the order of the features."""
+"""Load and save fine-tuned models, and run them on features: outputs stand in the order of the features."""
 
 import os
 from collections.abc import Callable

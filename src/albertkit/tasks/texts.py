@@ -1,9 +1,8 @@
-"""Tasks on texts and pairs of texts: a class or a number for each; several labels are in `multilabel`."""
+"""Tasks on texts and pairs of texts: one of several classes, a number, or several labels for each."""
 
 from __future__ import annotations
 
 import csv
-import glob
 import os
 import re
 from abc import abstractmethod
@@ -22,8 +21,8 @@ from albertkit.files import atomic_file
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.layouts import TableForm, choose_form, find_split_files, is_number
-from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, file_name
-from albertkit.tables.table import Null, Quoting, Table, TableRow
+from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, file_name
+from albertkit.tables.table import Null, Table, TableRow
 from albertkit.tasks.metrics import (
     bootstrap_intervals,
     class_scores,
@@ -70,34 +69,22 @@ _WORD = re.compile(r"\S*[^\W\d_]\S*")
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # Japanese and Chinese, about two characters a word
 
 
-def note_unread_texts(
-    file: DataFile,
-    columns: Sequence[str],
-    read_columns: Iterable[str],
-    bad_rows: BadRows,
-    *,
-    quoted: Quoting = None,
-    header: bool = True,
-) -> None:
+def note_unread_texts(table: Table, read_columns: Iterable[str], bad_rows: BadRows) -> None:
     """Note the columns of a table of training examples that hold texts and are not read.
 
     Args:
-        file: The table. It is opened once more, so a pipe is left alone.
-        columns: Its columns.
+        table: Opened once more, so a pipe is left alone.
         read_columns: Those that are read, or that repeat what is read.
         bad_rows: Takes the note.
-        quoted: As `Table`.
-        header: Whether the first line has the names of the columns.
     """
+    columns = table.columns
     unread = [name for name in dict.fromkeys(columns) if name not in read_columns and columns.count(name) == 1]
-    if not unread or not can_be_read_again(file):
+    if not unread or not (reopened := table.reopen()):
         return
-    with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
-        if not header:
-            table.without_header(columns)
-        rows = [row.values for row in islice(table.rows([], unread), ROWS_SEEN)]
+    with reopened:
+        rows = [row.values for row in islice(reopened.rows([], unread), ROWS_SEEN)]
     values = {name: [row[name] for row in rows] for name in unread}
-    _note_texts(file, "column", values, "name those to read with --text-column and --pair-column", bad_rows)
+    _note_texts(table.source, "column", values, "name those to read with --text-column and --pair-column", bad_rows)
 
 
 def note_unread_fields(
@@ -128,26 +115,18 @@ def _note_texts(file: DataFile, kind: str, values: Mapping[str, Sequence[str]], 
         )
 
 
-def can_be_read_again(file: DataFile) -> bool:
-    """Return True for files and rows, False for a pipe."""
-    return isinstance(file, Records) or file.is_file() or glob.has_magic(str(file))
-
-
 def is_whole_float(label: str) -> bool:
     """Return whether a label looks like a whole number that pandas made a float, as it does where a column lacks values."""
     return _WHOLE_FLOAT.fullmatch(label) is not None
 
 
-def are_whole_floats(
-    file: DataFile, columns: Sequence[str], column: str, *, quoted: Quoting = None, header: bool = True
-) -> bool:
-    """Return whether all labels in a column are whole floats; arguments as of `note_unread_texts`."""
-    if not can_be_read_again(file):
+def are_whole_floats(table: Table, column: str) -> bool:
+    """Return whether all labels in a column are whole floats; False for a pipe."""
+    reopened = table.reopen()
+    if reopened is None:
         return False
-    with Table(file, quoted=quoted, bad_rows=BadRows("skip")) as table:
-        if not header:
-            table.without_header(columns)
-        labels = (row.values[column].strip() for row in table.rows([], [column]))
+    with reopened:
+        labels = (row.values[column].strip() for row in reopened.rows([], [column]))
         return all(not label or is_whole_float(label) for label in labels)
 
 
@@ -415,14 +394,13 @@ class TextTask(Task[TextExample]):
             ids = [name for name in form.ids if name in table.columns and name not in form.required_columns(True)]
             id_column = self.id_column or next(iter(ids), "")
             required = [*form.required_columns(labelled), *(flags if labelled else ()), *filter(None, [self.id_column])]
-            has_header = not form.header and not self.columns
             if labelled and split == "train":
                 is_official = self.layout and not self.text_column
                 parses = [
                     name for name in table.columns if is_official and name.endswith("_parse")
                 ]  # MNLI: sentences again
                 read_columns = [*required, *ids[:1], *parses]
-                note_unread_texts(file, table.columns, read_columns, bad_rows, quoted=quoted, header=has_header)
+                note_unread_texts(table, read_columns, bad_rows)
             optional = [*(table.columns if further_columns is None else further_columns), *ids[:1]]
             compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
             lines: dict[str, int] | None = {} if compared else None
@@ -432,9 +410,7 @@ class TextTask(Task[TextExample]):
             for row in table.rows(required, optional, [form.label] if self.kind == "multilabel" else []):
                 if has_classes and whole_floats is None and (label := row.values[form.label].strip()):
                     is_new_float = is_whole_float(label) and label not in labels
-                    whole_floats = is_new_float and are_whole_floats(
-                        file, table.columns, form.label, quoted=quoted, header=has_header
-                    )
+                    whole_floats = is_new_float and are_whole_floats(table, form.label)
                 if whole_floats:
                     row.values[form.label] = row.values[form.label].strip().removesuffix(".0")
                 name = (id_column and row.values[id_column]) or str(row.number)

@@ -1,4 +1,4 @@
-"""`albertkit tokenizer check`: compare albertkit's ids with those of `tokenizer.json` and of transformers' AutoTokenizer."""
+"""`tokenizer check`: compare albertkit's ids with those of `tokenizer.json` and AutoTokenizer. `tokenizer convert`, `encode`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Compare the ids that two readers of one vocabulary give to texts; used when a folder is opened, saved and checked."""
+"""Hard sentences, and a comparison of the ids that two readers of one vocabulary give to texts."""
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Commands under `torchrun`: whether a run is continued, and which of many failing processes reports the error.
+"""Commands under `torchrun` and signals: whether a run is continued, which of many failing processes reports the error.
 
 torchrun starts N processes of the same command; when one fails it stops the others and, with `--max-restarts`, starts all N
 again. The command line stays the same, so a command must know by itself that it goes on. Nothing here imports torch before

@@ -369,7 +369,7 @@ def test_a_slow_update_is_timed_in_part(store, settings, monkeypatch):
     """Ten seconds for 100 tokens: three updates of 2,000 would take ten minutes."""
     timed = []
 
-    def slow(model, loop, batches):
+    def slow(prepared, batches):
         timed.append(sum(batch.num_tokens for batch in batches))
         return timed[-1] / 10, timed[-1]
 

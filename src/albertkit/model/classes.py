@@ -66,17 +66,20 @@ class AlbertForPreTraining(PretrainedAlbert):
         hidden, pooled = self.albert.encode(batch, positions=batch.masked_positions)
         return self.predictions(hidden), self.sop_classifier(pooled)
 
-    def pretraining_losses(self, batch: PackedBatch) -> PretrainingLosses:
+    def pretraining_losses(self, batch: PackedBatch, trace: Trace | None = None) -> PretrainingLosses:
         """Return both losses of a packed batch; the masked-LM head sees only the masked positions.
 
         Args:
             batch: With `masked_positions` and `masked_labels`; `sentence_order_labels` may be None.
+            trace: Collects hidden states of all tokens; the last layer is then computed everywhere.
 
         Returns:
             Sums and counts. Without a masked token, or a sentence-order label, the sum is 0.
         """
         positions, labels = batch.masked_targets()
-        hidden, pooled = self.albert.encode(batch, positions=positions)
+        hidden, pooled = self.albert.encode(batch, trace, positions=None if trace else positions)
+        if trace:
+            hidden = hidden.index_select(0, positions)
         masked_sum, masked_correct = self.predictions.loss(hidden, labels)
         order_labels = batch.sentence_order_labels
         if order_labels is None:

@@ -18,6 +18,7 @@ from albertkit.corpus import TokenStore
 from albertkit.errors import ConfigError, DataError
 from albertkit.jit import compiled
 from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.model.padded import Trace
 from albertkit.output.sections import Result
 from albertkit.pretraining.examples import foreign_id, without_memmap
 from albertkit.pretraining.settings import PretrainSettings
@@ -43,10 +44,14 @@ class PretrainingObjective:
 
     def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
         """Return the two losses of a batch as sums."""
-        counts = self.counts(batch)
         if not batch.num_tokens:
-            return no_losses(counts, batch.input_ids.device)
-        losses = self.model.pretraining_losses(batch)
+            return no_losses(self.counts(batch), batch.input_ids.device)
+        return self.predictions(batch)
+
+    def predictions(self, batch: PackedBatch, trace: Trace | None = None) -> dict[str, LossPart]:
+        """Return the losses of a batch that is not empty, and its hidden states in `trace`."""
+        counts = PretrainingObjective.counts(self, batch)
+        losses = self.model.pretraining_losses(batch, trace)
         parts = {}
         if "masked_lm" in counts:
             parts["masked_lm"] = LossPart(losses.masked_lm_loss_sum, counts["masked_lm"], losses.masked_lm_correct)

@@ -22,10 +22,19 @@ from albertkit.model import AlbertForPreTraining
 from albertkit.model.files import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS_FILE, read_tensors
 from albertkit.model_paths import local_folder
 from albertkit.pretraining.batches import EpochStream
-from albertkit.pretraining.objective import Unigram, check_start_layers, trained_part
+from albertkit.pretraining.objective import PretrainingObjective, Unigram, check_start_layers, trained_part
 from albertkit.pretraining.options import PretrainOptions
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import HeldOut, PretrainingData, open_pretraining_data
+from albertkit.pretraining.teacher import (
+    TaughtStudent,
+    Teacher,
+    TeacherObjective,
+    describe_teacher,
+    open_teacher,
+    start_from_teacher,
+    student_config,
+)
 from albertkit.pretraining.text_start import start_from_text, text_start_obstacle, token_dimensions
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import check_model, list_checkpoints
@@ -73,7 +82,12 @@ def resume_start(folder: Path) -> InitialModel:
 
 
 def begin_run(
-    run: Path | None, tokenizer: AlbertTokenizer, settings: PretrainSettings, start: str | Path | None, resume: bool
+    run: Path | None,
+    tokenizer: AlbertTokenizer,
+    settings: PretrainSettings,
+    start: str | Path | None,
+    resume: bool,
+    teacher: Teacher | None = None,
 ) -> InitialModel:
     """Return the model that a run begins with; the loop puts what is trained of a resumed run back to its checkpoint.
 
@@ -83,6 +97,12 @@ def begin_run(
         return resume_start(run / START)
     if start is not None:
         return continue_model(start, tokenizer, settings)
+    if teacher is not None and settings.size is None and settings.config is None:
+        torch.manual_seed(settings.seed)
+        config = student_config(teacher.model.config, settings.length).replace(
+            vocab_size=tokenizer.vocab_size, **special_ids(tokenizer)
+        )
+        return InitialModel(AlbertForPreTraining(config))
     return initialise(settings, tokenizer.vocab_size, special_ids(tokenizer))
 
 
@@ -208,7 +228,9 @@ class PreparedRun:
         unigram: Token frequencies of the training text.
         began: The model that it begins with, and where that comes from.
         model: The same model on its device.
-        trained: The part of it that is trained.
+        trained: The part of it that is trained, or what it is part of beside a teacher.
+        objective: What is learned.
+        made_from: Fingerprints of the data and, with a teacher, of its weights.
         notes: Lines for the user: what was derived, and what to know.
         seconds: Time that the start from text took.
     """
@@ -223,6 +245,8 @@ class PreparedRun:
     began: InitialModel
     model: AlbertForPreTraining
     trained: nn.Module
+    objective: PretrainingObjective
+    made_from: dict[str, str]
     notes: list[str]
     seconds: float
 
@@ -230,7 +254,10 @@ class PreparedRun:
     def loop(self) -> LoopSettings:
         """Return the settings of the loop."""
         settings = self.settings
-        factors = {} if settings.pair_lr_factor == 1 else dict.fromkeys(_PAIR_HEAD, settings.pair_lr_factor)
+        prefix = "" if settings.teacher is None else "student."
+        factors = (
+            {} if settings.pair_lr_factor == 1 else {prefix + name: settings.pair_lr_factor for name in _PAIR_HEAD}
+        )
         return LoopSettings.of(
             settings, warmup_share=settings.warmup_share, processes=settings.processes, lr_factors=factors
         )
@@ -263,12 +290,16 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     )
     continued = start is not None or (resume and folder is not None and (folder / START).exists())
     settings, notes = source.settings.resolve(world.size, continued)
+    teacher = None
+    if settings.teacher is not None:
+        teacher = open_teacher(settings.teacher, source.tokenizer, settings.length, world.device)
+    made_from = {"store": source.fingerprint} | ({} if teacher is None else {"teacher": teacher.digest})
     if run is not None:
-        _check_run(run.resolved(settings), source, start)
+        _check_run(run.resolved(settings), made_from, start)
 
     stream = source.training(world)
     notes.append(source.describe(stream))  # raises at once if no example can be made
-    began = begin_run(folder, source.tokenizer, settings, start, resume)
+    began = begin_run(folder, source.tokenizer, settings, start, resume, teacher)
     model = prepare_model(began.model, settings, world)
     check_start_layers(settings, model.config)
     trained = trained_part(model, settings, began.continued.get(NEW_ROWS_FROM, 0))
@@ -285,8 +316,30 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     notes.append(f"unknown tokens: {unknown:.2%} of the training text")
     held_out = source.evaluation(world)
     notes.append(describe_held_out(held_out, settings.held_out))
+    objective = PretrainingObjective(model)
+    if teacher is not None:
+        notes.append(describe_teacher(teacher))
+        if settings.initial_weights == "teacher" and not (resume and folder and list_checkpoints(folder)):
+            sample = world.first(next(iter(held_out)) if world.is_main else None)
+            assert sample is not None
+            notes += start_from_teacher(model, teacher, torch.from_numpy(unigram.counts), sample.to(world.device))
+        trained = TaughtStudent(model, teacher, held_out, world)
+        objective = TeacherObjective(trained)
     prepared = PreparedRun(
-        settings, continued, world, source, stream, held_out, unigram, began, model, trained, notes, seconds
+        settings,
+        continued,
+        world,
+        source,
+        stream,
+        held_out,
+        unigram,
+        began,
+        model,
+        trained,
+        objective,
+        made_from,
+        notes,
+        seconds,
     )
     if folder is not None and not resume:
         _check_space(folder, prepared)
@@ -327,9 +380,9 @@ def describe_held_out(batches: HeldOut, share: float) -> str:
     return f"{line}: few, their mean loss is uncertain by about {_SPREAD / predictions**0.5:.2f} nats; {remedy}"
 
 
-def _check_run(run: Run[PretrainSettings], source: PretrainingData, start: str | Path | None) -> None:
+def _check_run(run: Run[PretrainSettings], made_from: dict[str, str], start: str | Path | None) -> None:
     """Make sure that the folder is either new or the run to resume, which was made from this data and this model."""
-    if not run.check_made_from({"store": source.fingerprint}):
+    if not run.check_made_from(made_from):
         return
     copy = run.folder / START
     check_model(copy)

@@ -15,15 +15,14 @@ from rich.console import Console
 from torch import Tensor
 
 from albertkit.command import takes
-from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.model import PackedBatch
 from albertkit.output.sections import FactList, Result, Section
-from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
+from albertkit.pretraining.objective import layers_at, use_layers
 from albertkit.pretraining.options import PretrainCommandOptions, PretrainOptions
-from albertkit.pretraining.preparation import prepare_run
+from albertkit.pretraining.preparation import PreparedRun, prepare_run
 from albertkit.pretraining.run import PretrainResult, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.training.launch import resumes
-from albertkit.training.loop import LoopSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
 from albertkit.training.processes import join_world
 from albertkit.training.run import Run
@@ -123,14 +122,14 @@ def estimate(options: EstimateOptions) -> Estimate:
     options.note(f"timing updates, for at most about {options.limit:.0f} seconds")
 
     ends = time.perf_counter() + options.limit
-    loop, layers = prepared.loop, model.config.num_hidden_layers
+    layers = model.config.num_hidden_layers
     moments_by_layers = Counter(layers_at(k / _MOMENTS, settings, layers) for k in range(_MOMENTS))
     seconds = tokens = 0.0
     timed_tokens = 0
     for index, (num_layers, moments) in enumerate(moments_by_layers.items()):
         use_layers(model, num_layers)
         seconds_left = max(ends - time.perf_counter(), 0.0) / (len(moments_by_layers) - index)
-        timing = _time_updates(model, loop, lambda: next(stream), 0.75 * seconds_left)
+        timing = _time_updates(prepared, lambda: next(stream), 0.75 * seconds_left)
         seconds = seconds + timing.seconds * moments / _MOMENTS
         tokens = tokens + timing.tokens * moments / _MOMENTS
         timed_tokens = max(timed_tokens, timing.timed)
@@ -138,7 +137,7 @@ def estimate(options: EstimateOptions) -> Estimate:
     first = next(stream)[0].to(prepared.world.device)
     share = min(1.0, timed_tokens / max(first.num_tokens, 1))
     part = _first_sequences(first, max(1, int(share * first.num_sequences)))
-    activations = _activation_bytes(model, part) * first.num_tokens / part.num_tokens
+    activations = _activation_bytes(prepared, part) * first.num_tokens / part.num_tokens
 
     steps = max(1, int(60 * settings.minutes / seconds)) if settings.minutes else settings.steps
     assert steps is not None  # the settings are resolved
@@ -161,23 +160,21 @@ def estimate(options: EstimateOptions) -> Estimate:
     )
 
 
-def _time_updates(
-    model: AlbertForPreTraining, loop: LoopSettings, draw: Callable[[], list[PackedBatch]], limit: float
-) -> _Timing:
+def _time_updates(prepared: PreparedRun, draw: Callable[[], list[PackedBatch]], limit: float) -> _Timing:
     """Time three updates, or as much of one as fits into some seconds: the rest is in proportion to its tokens."""
     micro_batches = draw()
     count = sum(batch.num_tokens for batch in micro_batches)
     part = [_first_sequences(micro_batches[0], 1)]
-    _timed_step(model, loop, part)  # warms up
-    seconds, tokens = _timed_step(model, loop, part)
+    _timed_step(prepared, part)  # warms up
+    seconds, tokens = _timed_step(prepared, part)
     if seconds / tokens * count * (TIMED_STEPS + 1) <= limit:
-        timed = [_timed_step(model, loop, draw()) for _ in range(TIMED_STEPS + 1)][1:]
+        timed = [_timed_step(prepared, draw()) for _ in range(TIMED_STEPS + 1)][1:]
         median_seconds, count = sorted(timed)[TIMED_STEPS // 2]
         return _Timing(median_seconds, count, count)
     fits = int((micro_batches[0].offsets[1:] * seconds / tokens <= limit / 4).sum())
     if fits > 1:
         part = [_first_sequences(micro_batches[0], fits)]
-        seconds, tokens = min(_timed_step(model, loop, part) for _ in range(2))
+        seconds, tokens = min(_timed_step(prepared, part) for _ in range(2))
     return _Timing(seconds * count / tokens, count, tokens)
 
 
@@ -203,8 +200,9 @@ def _first_sequences(batch: PackedBatch, number: int) -> PackedBatch:
     )
 
 
-def _activation_bytes(model: AlbertForPreTraining, batch: PackedBatch) -> int:
+def _activation_bytes(prepared: PreparedRun, batch: PackedBatch) -> int:
     """Count the bytes that autograd keeps between forward and backward, each storage once, parameters left out."""
+    model = prepared.trained
     parameter_storages = {p.untyped_storage().data_ptr() for p in model.parameters()}
     saved_bytes: dict[int, int] = {}
 
@@ -216,25 +214,23 @@ def _activation_bytes(model: AlbertForPreTraining, batch: PackedBatch) -> int:
 
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        parts = PretrainingObjective(model).losses(batch)
+        parts = prepared.objective.losses(batch)
     torch.stack([part.total for part in parts.values()]).sum().backward()
     model.zero_grad(set_to_none=True)
     return sum(saved_bytes.values())
 
 
-def _timed_step(
-    model: AlbertForPreTraining, settings: LoopSettings, micro_batches: list[PackedBatch]
-) -> tuple[float, int]:
+def _timed_step(prepared: PreparedRun, micro_batches: list[PackedBatch]) -> tuple[float, int]:
     """Return the seconds and tokens of one whole update, with a learning rate of zero."""
-    device = next(model.parameters()).device
-    optimizer = make_optimizer(settings.optimizer, [*model.named_parameters()], lr=0.0)
+    model = prepared.trained
+    device = prepared.world.device
+    optimizer = make_optimizer(prepared.loop.optimizer, [*model.named_parameters()], lr=0.0)
     started = time.perf_counter()
-    objective = PretrainingObjective(model)
     model.train()
     for batch in micro_batches:
-        parts = objective.losses(batch.to(device))
+        parts = prepared.objective.losses(batch.to(device))
         torch.stack([part.total / max(part.count, 1) for part in parts.values()]).sum().backward()
-    clip_gradients(model.parameters(), settings.clip_norm)  # reads the norm, so it waits for the device
+    clip_gradients(model.parameters(), prepared.loop.clip_norm)  # reads the norm, so it waits for the device
     optimizer.step()
     model.zero_grad(set_to_none=True)
     if device.type == "cuda":

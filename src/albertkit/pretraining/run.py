@@ -26,7 +26,6 @@ from albertkit.pretraining.batches import check_budget
 from albertkit.pretraining.card import PretrainingFacts, model_card
 from albertkit.pretraining.objective import (
     Evaluation,
-    PretrainingObjective,
     Unigram,
     evaluate_batches,
     layers_at,
@@ -37,6 +36,7 @@ from albertkit.pretraining.preparation import START, PreparedRun, prepare_run
 from albertkit.pretraining.records import RecordEvaluation, TrainingRecords
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import held_out_stream, is_records
+from albertkit.pretraining.teacher import TEACHER_LOSS, TaughtStudent, evaluate_states
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.texts import KOREAN, example_texts
 from albertkit.training.checkpoints import TrainingState
@@ -146,28 +146,36 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
             except MissingExtraError as error:
                 run.display.note(f"no plot: {error.message} ({error.hint})")
         run.world.barrier()
-        return replace(result, model=final, next=next_commands(options.store, options.out, prepared.source.tokenizer))
+        has_heads = bool(prepared.settings.masked_lm_prob) or prepared.settings.pair_task != "none"
+        commands = next_commands(options.store, options.out, prepared.source.tokenizer, has_heads)
+        return replace(result, model=final, next=commands)
 
 
 def _recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe[PackedBatch]:
     """Return what is trained, and how."""
     settings, model = prepared.settings, prepared.model
-    provenance = {"store": prepared.source.fingerprint, **{name: getattr(settings, name) for name in _REMEMBERED}}
+    provenance = prepared.made_from | {name: getattr(settings, name) for name in _REMEMBERED}
 
     def set_layers(progress: float) -> None:
         use_layers(model, layers_at(progress, settings, model.config.num_hidden_layers))
 
     def evaluate() -> dict[str, float]:
         use_layers(model, None)
-        return evaluate_batches(model, prepared.held_out, prepared.unigram, run.world).numbers()
+        numbers: dict[str, float] = {}
+        if settings.masked_lm_prob or settings.pair_task != "none":
+            numbers |= evaluate_batches(model, prepared.held_out, prepared.unigram, run.world).numbers()
+        if isinstance(prepared.trained, TaughtStudent):
+            numbers |= evaluate_states(prepared.trained, prepared.held_out, run.world)
+        return numbers
 
+    selection = "masked_lm_loss" if settings.masked_lm_prob else "sentence_order_loss"
     return TrainingRecipe(
         model=prepared.trained,
-        objective=PretrainingObjective(model),
+        objective=prepared.objective,
         stream=prepared.stream,
         loop=prepared.loop,
         evaluate=evaluate,
-        select="masked_lm_loss" if settings.masked_lm_prob else "sentence_order_loss",
+        select=selection if settings.teacher is None else f"{TEACHER_LOSS}_loss",
         smaller=True,
         save=lambda folder: model.save_pretrained(folder, prepared.source.tokenizer),
         provenance=provenance | ({"continued": prepared.began.continued} if prepared.continued else {}),
@@ -230,14 +238,19 @@ def doubts(step: int, metrics: Mapping[str, float], warmup_steps: int) -> list[s
     return [f"step {step}: {line}" for line in lines] if step > warmup_steps else []
 
 
-def next_commands(store: Any, run: str | Path, tokenizer: AlbertTokenizer) -> tuple[tuple[str, str], ...]:
+def next_commands(
+    store: Any, run: str | Path, tokenizer: AlbertTokenizer, has_heads: bool = True
+) -> tuple[tuple[str, str], ...]:
     """Return commands to try with a finished run, whose model is the one that it recommends, and what each does."""
     store = store.folder if isinstance(store, TokenStore) else store
     texts = example_texts(tokenizer)
     task = "nsmc" if texts is KOREAN else "sst2"
-    return (
+    heads = (
         (f"albertkit evaluate {run} {store}", f"score {describe_model(or_model_of_run(Path(run)))}"),
         (f"albertkit predict {run} --text {shlex.quote(texts.masked)} --kind fill-mask", "fill in a mask"),
+    )
+    return (
+        *(heads if has_heads else ()),
         (
             f"albertkit finetune {task} {run} DATA --out FINETUNED",
             "fine-tune it; other tasks: albertkit finetune --help",
@@ -268,6 +281,12 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     trained = read_typed(folder / PROVENANCE, _Trained) if (folder / PROVENANCE).exists() else _Trained()
     if without_order:
         trained = replace(trained, pair_task="none")
+    if not trained.masked_lm_prob and trained.pair_task == "none":
+        raise CheckpointError(
+            "wrong-model",
+            f"`{folder}` learned a teacher's states and neither masked tokens nor sentence order: there is nothing to score",
+            "fine-tune it: albertkit finetune --help; its run's metrics.jsonl has the share of the states that it explains",
+        )
     if not isinstance(options.store, TokenStore) and is_records(options.store):
         return _evaluate_records(options, model, folder, trained, world)
     store = options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)

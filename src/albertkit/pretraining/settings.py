@@ -58,9 +58,14 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         size: Model size: tiny, small, base, large, xlarge or xxlarge (version 2, no dropout); base-v1, large-v1 or xlarge-v1
             (version 1, dropout 0.1). Default: base, or that of the continued model.
         config: A `config.json`, in place of a size.
-        initial_weights: Weight initialisation: random, as in the original; or text: embeddings from co-occurrences in the store,
+        initial_weights: Weight initialisation: random, as in the original; text: embeddings from co-occurrences in the store,
             output bias from token frequencies, and attention heads on neighbouring tokens, from which the model then predicts
-            before the first update. Counts at most about 500 million tokens.
+            before the first update (counts at most about 500 million tokens); or teacher: its embeddings, compressed, and the
+            mean of its layers. Default: random; teacher for a new model that has one.
+        teacher: Larger encoder to learn from, whose tokenizer made the store: a checkpoint folder of a BERT or an ALBERT of any
+            class, or org/name of the hub. Its states after each layer are a third thing to learn; with `--masked-lm-prob 0
+            --pair-task none` the only one. Without `size` and `config` the new model has its shape, with one layer in the place
+            of all.
         start_layers: Number of layers at the start, fewer than the model's, which share one set of weights: cheaper updates that
             teach most of what more layers would. Evaluations and checkpoints always use all layers. Default: all layers.
         start_share: Share of the updates with `start_layers` layers. Then the number of layers doubles until all are used, each
@@ -90,7 +95,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
 
     size: Size | None = None
     config: Path | None = None
-    initial_weights: Literal["random", "text"] = "random"
+    initial_weights: Literal["random", "text", "teacher"] | None = None
+    teacher: Path | None = None
     start_layers: Positive | None = None
     start_share: Share = 0.7
     train_only: Literal["all", "new-rows"] = "all"
@@ -105,8 +111,12 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
     def problems(self) -> list[str]:
         """List what is impossible."""
         problems = super().problems()
-        if self.masked_lm_prob == 0 and self.pair_task == "none":
+        if self.masked_lm_prob == 0 and self.pair_task == "none" and self.teacher is None:
             problems.append("masked_lm_prob 0 and pair_task none leave nothing to learn")
+        if self.initial_weights == "teacher" and self.teacher is None:
+            problems.append("initial_weights teacher needs a teacher")
+        if self.teacher is not None and (self.start_layers is not None or self.train_only != "all"):
+            problems.append("a teacher teaches all layers and all parameters: leave start_layers and train_only out")
         if self.train_only == "new-rows" and self.masked_lm_prob == 0:
             problems.append("train_only new-rows needs masked tokens, masked_lm_prob is 0")
         if self.new_rows_from is not None and self.train_only == "all":
@@ -178,10 +188,10 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
                 f"{' and '.join(conflicting)} cannot be set: the model that is continued decides",
                 f"leave out {' and '.join(f'--{name}' for name in conflicting)}, also in a --config-file",
             )
-        if self.initial_weights == "text" and continued:
+        if self.initial_weights not in (None, "random") and continued:
             raise ConfigError(
                 "bad-value",
-                "initial_weights text is for a new model, the model that is continued has weights",
+                f"initial_weights {self.initial_weights} is for a new model, the model that is continued has weights",
                 "leave --initial-weights out, also in a --config-file",
             )
         if self.train_only == "new-rows" and not continued:
@@ -190,7 +200,11 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             )
         processes = self.processes or world_size
         tokens = self.micro_batch_tokens * self.accumulation * processes
-        changes: dict[str, Any] = {"processes": processes} | ({} if continued else {"size": self.size or "base"})
+        changes: dict[str, Any] = {"processes": processes}
+        if not continued and self.teacher is None:
+            changes["size"] = self.size or "base"
+        if self.initial_weights is None:
+            changes["initial_weights"] = "random" if continued or self.teacher is None else "teacher"
         reasons = [
             f"batch: up to {tokens:,} tokens an update ({self.micro_batch_tokens:,} x {self.accumulation} x {processes})"
         ]

@@ -1,0 +1,298 @@
+"""Learning from a larger encoder: a student whose states after each layer are mapped onto the teacher's.
+
+T tokens, H the student's hidden size, K the teacher's. A BERT is opened as the ALBERT that it is, with a group for every layer,
+so teacher and student run the same packed batch. Sources: Jiao et al. 2020, TinyBERT, equation 8 (hidden states, uniform map of
+layers, learned projection); the teacher's states are standardised, so that the loss is the share of their variance that
+the student does not explain.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.config import AlbertConfig
+from albertkit.conversion.checkpoints import open_checkpoint
+from albertkit.conversion.own_tokenizer import own_tokenizer
+from albertkit.errors import CheckpointError
+from albertkit.files import sha256_file
+from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
+from albertkit.model.files import OLD_WEIGHTS, PREFIX, WEIGHTS_FILE
+from albertkit.model.layers import linear
+from albertkit.model.padded import Trace
+from albertkit.pretraining.objective import PretrainingObjective
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.loop import LossPart, no_losses
+from albertkit.training.processes import World, choose_precision
+
+EMBEDDING_SIZE = 128  # of a student, as in every published ALBERT
+TEACHER_LOSS = "teacher_states"
+_INNER_WEIGHT = 0.2  # of the states before the last ones; those are what a task is fine-tuned on
+_SAMPLE = 16_384  # tokens that the teacher's states are standardised with, and the projection is fitted to
+_RIDGE = 1e-6  # of the mean variance, added to the normal equations of the projection
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """An encoder to learn from.
+
+    Attributes:
+        source: As the user named it.
+        model: On its device, frozen.
+        digest: SHA-256 of its weights.
+    """
+
+    source: Path
+    model: AlbertModel
+    digest: str
+
+    @torch.no_grad()
+    def states(self, batch: PackedBatch) -> list[Tensor]:
+        """Return the projected embedding and the output of every layer, [T, K] each."""
+        trace = Trace(True, False)
+        self.model.encode(batch, trace)
+        assert trace.hidden_states is not None
+        return trace.hidden_states
+
+
+def open_teacher(source: Path, tokenizer: AlbertTokenizer, length: int, device: torch.device) -> Teacher:
+    """Open an ALBERT or a BERT, of any class, that reads the ids of the data.
+
+    Raises:
+        CheckpointError: wrong-tokenizer if the data were made with another one; what `open_checkpoint` raises.
+        ConfigError: bad-value if it reads fewer tokens than an example may have.
+    """
+    with open_checkpoint(source) as found:
+        config, folder = found.config, found.folder
+        tensors = {name: tensor for name, tensor in found.tensors.items() if name.startswith(PREFIX)}
+    config.check_length(length, f"`{source}`")
+    teacher_tokenizer = own_tokenizer(folder, config, source)
+    if teacher_tokenizer.fingerprint != tokenizer.fingerprint:
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"the data's tokenizer has {tokenizer.vocab_size:,} tokens, the teacher `{source}` {teacher_tokenizer.vocab_size:,}: "
+            "they are not the same",
+            f"build the store with the teacher's: albertkit corpus build FILES --tokenizer {source} --out STORE",
+        )
+    model, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
+    model.compute_dtype = choose_precision("auto", device)
+    weights = next((folder / name for name in (WEIGHTS_FILE, OLD_WEIGHTS) if (folder / name).exists()), None)
+    digest = "" if weights is None else sha256_file(weights)
+    return Teacher(source, model.to(device).requires_grad_(False), digest)
+
+
+def student_config(teacher: AlbertConfig, length: int) -> AlbertConfig:
+    """Return the teacher's shape with one layer in the place of all, and factorised embeddings."""
+    return teacher.replace(
+        num_hidden_groups=1,
+        inner_group_num=1,
+        num_hidden_layers=teacher.num_hidden_layers * teacher.inner_group_num,
+        embedding_size=min(EMBEDDING_SIZE, teacher.hidden_size),
+        max_position_embeddings=max(length, min(512, teacher.max_position_embeddings)),
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        foreign={},
+    )
+
+
+def describe_teacher(teacher: Teacher) -> str:
+    """Return a line about a teacher."""
+    config = teacher.model.config
+    size = sum(p.numel() for p in teacher.model.parameters()) / 1e6
+    return (
+        f"teacher: `{teacher.source}`, {size:.1f} M parameters, {config.num_hidden_layers} layers of {config.hidden_size}, "
+        f"in {str(teacher.model.compute_dtype).removeprefix('torch.')}"
+    )
+
+
+# --- the start --------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def start_from_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tensor, sample: PackedBatch) -> list[str]:
+    """Give a model that was just initialised the teacher's embeddings, compressed, and the mean of its layers.
+
+    Args:
+        model: The student, on the teacher's device.
+        teacher: The teacher.
+        counts: [V], how often each token occurs in the data: rare tokens may be represented worse.
+        sample: Tokens that the projection to the hidden size is fitted to.
+
+    Returns:
+        Lines about the share of the teacher's variance that each step keeps.
+    """
+    kept = _compress_embeddings(model.albert, teacher.model, counts)
+    notes = [
+        f"initial weights: the teacher's embeddings in {model.config.embedding_size} dimensions keep {kept:.1%} of them"
+    ]
+    student, original = model.config, teacher.model.config
+    if student.hidden_size == original.hidden_size:
+        explained = _fit_projection(model.albert, teacher.states(sample)[0], sample)
+        notes.append(
+            f"initial weights: projected to {student.hidden_size}, they explain {explained:.1%} of the first states"
+        )
+    shapes = [(c.hidden_size, c.intermediate_size, c.num_attention_heads, c.hidden_act) for c in (student, original)]
+    if shapes[0] == shapes[1]:
+        _average_layers(model.albert, teacher.model)
+        notes.append("initial weights: each layer is the mean of the teacher's layers in its place")
+    else:
+        notes.append("initial weights: layers are drawn, the teacher's have another shape")
+    return notes
+
+
+def _compress_embeddings(student: AlbertModel, teacher: AlbertModel, counts: Tensor) -> float:
+    """Project the teacher's tables onto their largest components, tokens weighted by frequency; return the share kept.
+
+    The components are those of the normalised embedding: each dimension is scaled as the teacher's layer norm scales it.
+    """
+    source, target = teacher.embeddings, student.embeddings
+    scale = source.LayerNorm.weight
+    words = source.word_embeddings.weight * scale
+    positions = source.position_embeddings.weight * scale
+    types = source.token_type_embeddings.weight * scale
+    frequencies = (counts.to(words) + 1) / (counts.sum() + len(counts))
+    used = positions[: len(target.position_embeddings.weight)]
+    covariance = (words.T * frequencies) @ words + used.T @ used / len(used)
+    values, vectors = torch.linalg.eigh(covariance.double())
+    size = target.word_embeddings.weight.shape[1]
+    basis = vectors[:, -size:].to(words)
+    target.word_embeddings.weight.copy_(words @ basis)
+    target.position_embeddings.weight.copy_(used @ basis)
+    num_types = min(len(types), len(target.token_type_embeddings.weight))
+    target.token_type_embeddings.weight[:num_types] = types[:num_types] @ basis
+    return float(values[-size:].sum() / values.sum())
+
+
+def _fit_projection(student: AlbertModel, states: Tensor, sample: PackedBatch) -> float:
+    """Fit the projection to the teacher's first states by least squares; return the share of their variance explained."""
+    embedded = student.embeddings(sample).double()
+    expected = states.double()
+    mean, expected_mean = embedded.mean(0), expected.mean(0)
+    centred, target = embedded - mean, expected - expected_mean
+    gram = centred.T @ centred
+    gram.diagonal().add_(_RIDGE * gram.diagonal().mean())
+    weight = torch.linalg.solve(gram, centred.T @ target).T
+    projection = student.encoder.embedding_hidden_mapping_in
+    projection.weight.copy_(weight)
+    projection.bias.copy_(expected_mean - weight @ mean)
+    return 1 - float(((centred @ weight.T - target) ** 2).sum() / (target**2).sum())
+
+
+def _average_layers(student: AlbertModel, teacher: AlbertModel) -> None:
+    """Let each block of the student be the mean of the teacher's layers at the same share of the depth."""
+    blocks, originals = ([block for block, _ in model.encoder.layers(torch.float32)] for model in (student, teacher))
+    for block in dict.fromkeys(blocks):
+        places = [number for number, other in enumerate(blocks) if other is block]
+        members = [o for n, o in enumerate(originals) if n * len(blocks) // len(originals) in places]
+        parameters = [dict(member.named_parameters()) for member in members or originals]
+        for name, parameter in block.named_parameters():
+            parameter.copy_(torch.stack([one[name] for one in parameters]).mean(0))
+
+
+# --- the loss ---------------------------------------------------------------------------------------------------------
+
+
+class TaughtStudent(nn.Module):
+    """A student, and the maps of its states onto the teacher's, which are trained with it and belong to no model.
+
+    Args:
+        student: On its device.
+        teacher: On the same.
+        sample: Batches that the teacher's states are standardised with.
+        world: The processes; each has its own batches.
+    """
+
+    def __init__(
+        self, student: AlbertForPreTraining, teacher: Teacher, sample: Iterable[PackedBatch], world: World
+    ) -> None:
+        super().__init__()
+        self.student = student
+        self._teacher = (teacher,)  # a tuple: no part, so its parameters are not this module's
+        layers = student.config.num_hidden_layers * student.config.inner_group_num
+        depth = teacher.model.config.num_hidden_layers * teacher.model.config.inner_group_num
+        self._layers = [(2 * number * depth + layers) // (2 * layers) for number in range(layers + 1)]
+        width, teacher_width = student.config.hidden_size, teacher.model.config.hidden_size
+        maps = [nn.Linear(width, teacher_width, device=student.device) for _ in self._layers]
+        self.maps = nn.ModuleList(maps)
+        self._means, self._deviations = self._measure(sample, world)
+        if width == teacher_width:  # a student that starts as the mean of the teacher's layers is near its states
+            for number, layer in enumerate(self._layers):
+                maps[number].weight.data = self._deviations[layer].reciprocal().diag()
+                maps[number].bias.data = -self._means[layer] / self._deviations[layer]
+
+    def distances(self, states: list[Tensor], batch: PackedBatch) -> Tensor:
+        """Return [L + 1] of the share of the teacher's variance that is not explained, summed over tokens."""
+        teacher_states = self._teacher[0].states(batch)
+        distances = []
+        for number, layer in enumerate(self._layers):
+            target = (teacher_states[layer].float() - self._means[layer]) / self._deviations[layer]
+            mapped = linear(states[number].dtype, self.maps[number])(states[number]).float()
+            distances.append((mapped - target).square().mean(1).sum())
+        return torch.stack(distances)
+
+    def _measure(self, sample: Iterable[PackedBatch], world: World) -> tuple[Tensor, Tensor]:
+        """Return the mean and standard deviation of each dimension of each of the teacher's states, [L + 1, K] each."""
+        config = self._teacher[0].model.config
+        shape = config.num_hidden_layers * config.inner_group_num + 1, config.hidden_size
+        sums, squares, count = (
+            torch.zeros(size, dtype=torch.float64, device=world.device) for size in (shape, shape, ())
+        )
+        for batch in sample:
+            states = torch.stack(self._teacher[0].states(batch.to(world.device))).double()
+            sums += states.sum(1)
+            squares += states.square().sum(1)
+            count += batch.num_tokens
+            if count >= _SAMPLE:
+                break
+        sums, squares, count = (world.sum(total) for total in (sums, squares, count))
+        means = sums / count
+        variances = (squares / count - means.square()).clamp(min=1e-12)
+        return means.float(), variances.sqrt().float()
+
+
+class TeacherObjective(PretrainingObjective):
+    """The teacher's states, and what else the settings learn: masked tokens, sentence order."""
+
+    def __init__(self, taught: TaughtStudent) -> None:
+        super().__init__(taught.student)
+        self._taught = (taught,)
+
+    def counts(self, batch: PackedBatch) -> dict[str, int]:
+        """Count the predictions of each kind, and the tokens whose states are learned."""
+        return super().counts(batch) | {TEACHER_LOSS: batch.num_tokens}
+
+    def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
+        """Return the losses as sums; the student runs once."""
+        if not batch.num_tokens:
+            return no_losses(self.counts(batch), batch.input_ids.device)
+        trace = Trace(True, False)
+        parts = self.predictions(batch, trace)
+        assert trace.hidden_states is not None
+        distances = self._taught[0].distances(trace.hidden_states, batch)
+        total = distances[-1] + _INNER_WEIGHT * distances[:-1].sum()
+        return parts | {TEACHER_LOSS: LossPart(total, batch.num_tokens)}
+
+    def flops(self, batch: PackedBatch) -> float:
+        """Return the floating-point operations of a training step, the teacher's forward pass among them."""
+        squares = sum(n * n for n in batch.lengths) / batch.num_tokens
+        config = self._taught[0]._teacher[0].model.config
+        return super().flops(batch) + batch.num_tokens * config.train_flops_per_token(squares, 0.0) / 3
+
+
+@torch.inference_mode()
+def evaluate_states(taught: TaughtStudent, batches: Iterable[PackedBatch], world: World) -> dict[str, float]:
+    """Return the shares of the teacher's variance in its states that the student does not explain, on held-out text."""
+    sums = torch.zeros(len(taught.maps) + 1, dtype=torch.float64, device=world.device)
+    for batch in batches:
+        on_device, trace = batch.to(world.device), Trace(True, False)
+        taught.student.albert.encode(on_device, trace)
+        assert trace.hidden_states is not None
+        distances = taught.distances(trace.hidden_states, on_device)
+        sums += torch.cat([distances, distances.new_tensor([float(batch.num_tokens)])])
+    *totals, tokens = world.sum(sums).tolist()
+    shares = [total / tokens for total in totals]
+    return {f"{TEACHER_LOSS}_loss": shares[-1] + _INNER_WEIGHT * sum(shares[:-1]), "unexplained": shares[-1]} | {
+        f"unexplained_{number}": share for number, share in enumerate(shares[:-1])
+    }

@@ -1,0 +1,172 @@
+"""Pretraining with a teacher, compared with transformers' BERT, NumPy's least squares and an undisturbed run."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from small_store import ALONE, differing, weights
+
+from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.pretraining.run import evaluate, pretrain
+from albertkit.pretraining.teacher import (
+    TaughtStudent,
+    TeacherObjective,
+    open_teacher,
+    start_from_teacher,
+    student_config,
+)
+from albertkit.tokenizer import train_tokenizer
+
+CPU = torch.device("cpu")
+LENGTHS = (5, 17, 1, 30)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory, store):
+    """The folder of a BERT of four layers that reads the store's ids."""
+    folder = tmp_path_factory.mktemp("bert")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=store.vocab_size, hidden_size=64, num_hidden_layers=4, num_attention_heads=2,
+        intermediate_size=128, max_position_embeddings=64, initializer_range=0.2,
+    )  # fmt: skip
+    transformers.BertForMaskedLM(config).eval().save_pretrained(folder)
+    for file in (store.folder / "tokenizer").iterdir():
+        shutil.copy(file, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teacher(bert, store):
+    teacher = open_teacher(bert, store.tokenizer(), 64, CPU)
+    teacher.model.compute_dtype = None
+    return teacher
+
+
+@pytest.fixture(scope="module")
+def taught(settings):
+    """Six updates that learn the teacher's states alone."""
+    return replace(settings, config=None, masked_lm_prob=0.0, pair_task="none", steps=6, warmup_steps=0, log_every=1)
+
+
+def draw_batch(vocab_size: int, seed: int = 0) -> PackedBatch:
+    generator = torch.Generator().manual_seed(seed)
+    return PackedBatch.from_sequences(
+        [torch.randint(5, vocab_size, (n,), generator=generator).tolist() for n in LENGTHS]
+    )
+
+
+def transformers_states(folder, batch: PackedBatch) -> list[torch.Tensor]:
+    """Return the embeddings and each layer's output, every sequence run by itself."""
+    model = transformers.BertModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        outputs = [
+            model(ids[None], output_hidden_states=True).hidden_states for ids in batch.input_ids.split(batch.lengths)
+        ]
+    return [torch.cat([states[0] for states in layer]) for layer in zip(*outputs, strict=True)]
+
+
+def test_states_are_those_of_transformers(bert, teacher, store):
+    batch = draw_batch(store.vocab_size)
+    for states, expected in zip(teacher.states(batch), transformers_states(bert, batch), strict=True):
+        torch.testing.assert_close(states, expected, atol=2e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_the_loss_is_the_variance_that_is_not_explained(bert, teacher, store, settings):
+    batch, sample = draw_batch(store.vocab_size), draw_batch(store.vocab_size, 1)
+    torch.manual_seed(0)
+    student = AlbertForPreTraining(student_config(teacher.model.config, 64)).eval()
+    module = TaughtStudent(student, teacher, [sample], ALONE)
+    loss = TeacherObjective(module).losses(batch)["teacher_states"]
+    expected_states, known = (transformers_states(bert, one) for one in (batch, sample))
+    outputs = [student.albert(ids[None], output_hidden_states=True) for ids in batch.input_ids.split(batch.lengths)]
+    assert len(expected_states) == 5
+    expected = 0.0
+    for layer in range(5):
+        target = (expected_states[layer] - known[layer].mean(0)) / known[layer].std(0, unbiased=False)
+        mapped = module.maps[layer](torch.cat([output.hidden_states[layer][0] for output in outputs]))
+        expected += (1 if layer == 4 else 0.2) * ((mapped - target) ** 2).mean(1).sum().item()
+    assert float(loss.total) == pytest.approx(expected, rel=1e-4)
+    assert loss.count == sum(LENGTHS)
+
+
+def test_the_start_is_the_best_compression(bert, teacher, store):
+    """Against NumPy: components of the frequent tokens' scaled embeddings, then a regression on the first states."""
+    batch = draw_batch(store.vocab_size, 2)
+    config = student_config(teacher.model.config, 64).replace(embedding_size=16)
+    torch.manual_seed(1)
+    student = AlbertForPreTraining(config).eval()
+    counts = torch.arange(store.vocab_size)
+    notes = start_from_teacher(student, teacher, counts, batch)
+
+    original = transformers.BertModel.from_pretrained(bert)
+    scale = original.embeddings.LayerNorm.weight.detach().numpy()
+    words = original.embeddings.word_embeddings.weight.detach().numpy() * scale
+    positions = original.embeddings.position_embeddings.weight.detach().numpy() * scale
+    frequencies = (counts.numpy() + 1) / (counts.sum().item() + len(counts))
+    rows = np.concatenate([words * frequencies[:, None] ** 0.5, positions / len(positions) ** 0.5])
+    squares = np.linalg.svd(rows, compute_uv=False) ** 2
+    assert f"keep {squares[:16].sum() / squares.sum():.1%}" in notes[0]
+
+    with torch.no_grad():
+        embedded = student.albert.embeddings(batch).numpy()
+    expected = transformers_states(bert, batch)[0].numpy()
+    regressors = np.concatenate([embedded, np.ones((len(embedded), 1))], 1)
+    solution = np.linalg.lstsq(regressors, expected, rcond=1e-5)[0]  # normalised rows sum to 0 but for rounding
+    left = ((regressors @ solution - expected) ** 2).sum() / ((expected - expected.mean(0)) ** 2).sum()
+    explained = float(notes[1].split("explain ")[1].split("%")[0]) / 100
+    assert explained == pytest.approx(1 - left, abs=0.0006)
+    layers = original.encoder.layer
+    mean = torch.stack([layer.intermediate.dense.weight for layer in layers]).mean(0)
+    torch.testing.assert_close(student.albert.encoder.albert_layer_groups[0].albert_layers[0].ffn.weight, mean)
+
+
+def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
+    settings = replace(taught, teacher=bert, eval_every=2, save_every=2)
+    result = pretrain(store, tmp_path / "run", settings)
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    unexplained = [record["teacher_states_loss"] for record in records if record["event"] == "evaluation"]
+    assert unexplained == sorted(unexplained, reverse=True)
+    model = AlbertForPreTraining.from_pretrained(result.model, strict=True)
+    assert (model.config.hidden_size, model.config.num_hidden_groups, model.config.num_hidden_layers) == (64, 1, 4)
+    assert not [name for name in weights(result.model) if "maps" in name]
+    assert not [command for command, _ in result.next if "evaluate" in command or "fill-mask" in command]
+    assert slug_of(evaluate, result.model, store) == "wrong-model"
+
+    pretrain(store, tmp_path / "resumed", settings)
+    for folder in ("checkpoints/step-000006", "final"):
+        shutil.rmtree(tmp_path / "resumed" / folder)
+    pretrain(store, tmp_path / "resumed", settings, resume=True)
+    assert not differing(weights(tmp_path / "resumed" / "final"), weights(result.model))
+
+
+def test_masked_tokens_are_learned_beside_a_teacher(tmp_path, bert, store, settings):
+    alone = replace(settings, config=None, steps=1, warmup_steps=0, log_every=1)
+    pretrain(store, tmp_path / "run", replace(alone, teacher=bert))
+    record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert {"teacher_states_loss", "masked_lm_loss", "sentence_order_loss", "unexplained"} <= record.keys()
+
+
+def test_what_cannot_teach_is_refused(tmp_path, bert, store, taught, slug_of):
+    settings = replace(taught, teacher=bert)
+    assert slug_of(pretrain, store, tmp_path / "run", replace(settings, length=65)) == "bad-value"
+    for wrong in (dict(start_layers=2), dict(teacher=None), dict(teacher=None, initial_weights="teacher")):
+        assert slug_of(pretrain, store, tmp_path / "run", replace(settings, **wrong)) == "bad-value"
+    assert not (tmp_path / "run").exists()
+
+    copy = tmp_path / "teacher"
+    shutil.copytree(bert, copy)
+    one_step = replace(settings, teacher=copy, steps=1)
+    pretrain(store, tmp_path / "run", one_step)
+    changed = transformers.BertForMaskedLM.from_pretrained(copy)
+    changed.bert.embeddings.LayerNorm.bias.data += 1
+    changed.save_pretrained(copy)
+    assert slug_of(pretrain, store, tmp_path / "run", one_step, resume=True) == "changed"
+    train_tokenizer([store.folder.parent / "corpus.txt"], tmp_path / "tokenizer", vocab_size=46)
+    shutil.copytree(tmp_path / "tokenizer", copy, dirs_exist_ok=True)
+    assert slug_of(pretrain, store, tmp_path / "new", one_step) == "wrong-tokenizer"

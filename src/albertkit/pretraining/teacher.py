@@ -31,6 +31,7 @@ EMBEDDING_SIZE = 128  # of a student, as in every published ALBERT
 TEACHER_LOSS = "teacher_states"
 _INNER_WEIGHT = 0.2  # of the states before the last ones; those are what a task is fine-tuned on
 _SAMPLE = 16_384  # tokens that the teacher's states are standardised with, and the projection is fitted to
+_LEAST_VARIANCE = 1e-3  # of a dimension, as a share of the mean of its layer
 _RIDGE = 1e-6  # of the mean variance, added to the normal equations of the projection
 
 
@@ -248,7 +249,9 @@ class TaughtStudent(nn.Module):
                 break
         sums, squares, count = (world.sum(total) for total in (sums, squares, count))
         means = sums / count
-        variances = (squares / count - means.square()).clamp(min=1e-12)
+        variances = squares / count - means.square()
+        # A dimension may be constant: all-MiniLM-L6-v2's last layer norm has three weights of 0.
+        variances = variances.maximum(_LEAST_VARIANCE * variances.mean(1, keepdim=True))
         return means.float(), variances.sqrt().float()
 
 

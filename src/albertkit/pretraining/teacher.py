@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.checkpoints import open_checkpoint
-from albertkit.conversion.own_tokenizer import own_tokenizer
+from albertkit.conversion.classes import own_tokenizer
 from albertkit.errors import CheckpointError
 from albertkit.files import sha256_file
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch

@@ -115,10 +115,8 @@ def test_every_command_finds_the_model_of_every_run(
 
     monkeypatch.setattr(model_paths, "describe_model", reached)
     clip = SimpleNamespace(captions=["a fox"])
-    monkeypatch.setattr(
-        PreparedClips, "open", lambda _: SimpleNamespace(clips=lambda _: [clip], visual_tokens=lambda *_: 1)
-    )
-    monkeypatch.setattr("albertkit.captioning.train._max_visual_tokens", lambda *_: 1)
+    clips = SimpleNamespace(clips=lambda _: [clip], grid=(1, 1))
+    monkeypatch.setattr(PreparedClips, "open", lambda _: clips)
     files = {
         name: runs / f"{name}.{end}"
         for name, end in (("text", "txt"), ("labels", "tsv"), ("pairs", "tsv"), ("vectors", "npy"))

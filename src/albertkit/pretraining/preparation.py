@@ -28,7 +28,7 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import HeldOut, PretrainingData, open_pretraining_data
 from albertkit.pretraining.teacher import (
     TaughtStudent,
-    Teacher,
+    TeacherEncoder,
     TeacherObjective,
     describe_teacher,
     open_teacher,
@@ -87,7 +87,7 @@ def begin_run(
     settings: PretrainSettings,
     start: str | Path | None,
     resume: bool,
-    teacher: Teacher | None = None,
+    teacher: TeacherEncoder | None = None,
 ) -> InitialModel:
     """Return the model that a run begins with; the loop puts what is trained of a resumed run back to its checkpoint.
 

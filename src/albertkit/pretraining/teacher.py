@@ -36,7 +36,7 @@ _RIDGE = 1e-6  # of the mean variance, added to the normal equations of the proj
 
 
 @dataclass(frozen=True)
-class Teacher:
+class TeacherEncoder:
     """An encoder to learn from.
 
     Attributes:
@@ -58,7 +58,7 @@ class Teacher:
         return trace.hidden_states
 
 
-def open_teacher(source: Path, tokenizer: AlbertTokenizer, length: int, device: torch.device) -> Teacher:
+def open_teacher(source: Path, tokenizer: AlbertTokenizer, length: int, device: torch.device) -> TeacherEncoder:
     """Open an ALBERT or a BERT, of any class, that reads the ids of the data.
 
     Raises:
@@ -81,7 +81,7 @@ def open_teacher(source: Path, tokenizer: AlbertTokenizer, length: int, device: 
     model.compute_dtype = choose_precision("auto", device)
     weights = next((folder / name for name in (WEIGHTS_FILE, OLD_WEIGHTS) if (folder / name).exists()), None)
     digest = "" if weights is None else sha256_file(weights)
-    return Teacher(source, model.to(device).requires_grad_(False), digest)
+    return TeacherEncoder(source, model.to(device).requires_grad_(False), digest)
 
 
 def student_config(teacher: AlbertConfig, length: int) -> AlbertConfig:
@@ -98,7 +98,7 @@ def student_config(teacher: AlbertConfig, length: int) -> AlbertConfig:
     )
 
 
-def describe_teacher(teacher: Teacher) -> str:
+def describe_teacher(teacher: TeacherEncoder) -> str:
     """Return a line about a teacher."""
     config = teacher.model.config
     size = sum(p.numel() for p in teacher.model.parameters()) / 1e6
@@ -112,7 +112,9 @@ def describe_teacher(teacher: Teacher) -> str:
 
 
 @torch.no_grad()
-def start_from_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tensor, sample: PackedBatch) -> list[str]:
+def start_from_teacher(
+    model: AlbertForPreTraining, teacher: TeacherEncoder, counts: Tensor, sample: PackedBatch
+) -> list[str]:
     """Give a model that was just initialised the teacher's embeddings, compressed, and the mean of its layers.
 
     Args:
@@ -206,7 +208,7 @@ class TaughtStudent(nn.Module):
     """
 
     def __init__(
-        self, student: AlbertForPreTraining, teacher: Teacher, sample: Iterable[PackedBatch], world: World
+        self, student: AlbertForPreTraining, teacher: TeacherEncoder, sample: Iterable[PackedBatch], world: World
     ) -> None:
         super().__init__()
         self.student = student
@@ -237,9 +239,9 @@ class TaughtStudent(nn.Module):
         """Return the mean and standard deviation of each dimension of each of the teacher's states, [L + 1, K] each."""
         config = self._teacher[0].model.config
         shape = config.num_hidden_layers * config.inner_group_num + 1, config.hidden_size
-        sums, squares, count = (
-            torch.zeros(size, dtype=torch.float64, device=world.device) for size in (shape, shape, ())
-        )
+        sums = torch.zeros(shape, dtype=torch.float64, device=world.device)
+        squares = torch.zeros_like(sums)
+        count = torch.zeros((), dtype=torch.float64, device=world.device)
         for batch in sample:
             states = torch.stack(self._teacher[0].states(batch.to(world.device))).double()
             sums += states.sum(1)
@@ -247,9 +249,10 @@ class TaughtStudent(nn.Module):
             count += batch.num_tokens
             if count >= _SAMPLE:
                 break
-        sums, squares, count = (world.sum(total) for total in (sums, squares, count))
+        count = world.sum(count)
+        means = world.sum(sums) / count
         means = sums / count
-        variances = squares / count - means.square()
+        variances = world.sum(squares) / count - means.square()
         # A dimension may be constant: all-MiniLM-L6-v2's last layer norm has three weights of 0.
         variances = variances.maximum(_LEAST_VARIANCE * variances.mean(1, keepdim=True))
         return means.float(), variances.sqrt().float()

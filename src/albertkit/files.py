@@ -248,6 +248,9 @@ def write_lines(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
         stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
+_LFS_POINTER = b"version https://git-lfs"
+
+
 def check_regular_file(path: str | os.PathLike[str], kind: str = "file") -> Path:
     """Return the path, if a regular file is there: a pipe may stay empty, and a device has no end."""
     try:
@@ -263,6 +266,10 @@ def check_regular_file(path: str | os.PathLike[str], kind: str = "file") -> Path
     if not stat.S_ISREG(mode):
         actual_kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise DataError("wrong-kind", f"a file was expected, this is {actual_kind}: `{path}`", "name the file")
+    with open(path, "rb") as stream:
+        if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            fact = f"`{path}` is a pointer of Git LFS, not the file itself"
+            raise DataError("bad-file", fact, f"fetch the file: git -C {shlex.quote(str(Path(path).parent))} lfs pull")
     return Path(path)
 
 

@@ -20,10 +20,12 @@ TOKENIZER_JSON = "tokenizer.json"
 OUR_RULES = "text_rules"  # key of a tokenizer_config.json that albertkit wrote; transformers keeps it
 _ALBERT_CLASSES = ("AlbertTokenizer", "AlbertTokenizerFast")
 # ElectraTokenizer and DistilBertTokenizer are BertTokenizer under another name.
-_BERT_CLASSES = tuple(
+BERT_CLASSES = tuple(
     f"{name}Tokenizer{fast}" for name in ("Bert", "Electra", "DistilBert", "MobileBert") for fast in ("", "Fast")
 )
 _JSON_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")  # whatever their tokenizer.json says
+_SPECIAL_LISTS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+_NAMED_TOKENS = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _MODULES = "modules.json"
 _SENTENCE_SETTINGS = "config_sentence_transformers.json"
@@ -92,7 +94,7 @@ class FolderFacts:
             CheckpointError: unsupported.
         """
         name = self.tokenizer_class
-        if name is not None and name not in (*_ALBERT_CLASSES, *_BERT_CLASSES, *_JSON_CLASSES):
+        if name is not None and name not in (*_ALBERT_CLASSES, *BERT_CLASSES, *_JSON_CLASSES):
             raise self._unread_tokenizer(f"of the class `{name}`")
         remote = self.tokenizer.get("auto_map")
         if remote:
@@ -114,7 +116,7 @@ class FolderFacts:
 
     def _unread_tokenizer(self, kind: str) -> CheckpointError:
         fact = f"`{self.folder}` has a tokenizer {kind}, which is not read here"
-        classes = ", ".join((*_ALBERT_CLASSES, *_BERT_CLASSES, *_JSON_CLASSES))
+        classes = ", ".join((*_ALBERT_CLASSES, *BERT_CLASSES, *_JSON_CLASSES))
         hint = f"encode with that class and give its ids to the model; known here: {classes}"
         return CheckpointError("unsupported", fact, hint)
 
@@ -162,8 +164,13 @@ class FolderFacts:
     def _special_names(self) -> dict[str, dict[str, Any]]:
         """Return the further special tokens that are listed by name, as mappings."""
         names: dict[str, dict[str, Any]] = {}
-        for key in ("additional_special_tokens", "extra_special_tokens"):
-            values = self.tokenizer.get(key) or []
+        model_specific = [
+            value
+            for key, value in self.tokenizer.items()
+            if key.endswith("_token") and key not in _NAMED_TOKENS and isinstance(value, str | Mapping)
+        ]
+        lists = [self.tokenizer.get(key) or [] for key in _SPECIAL_LISTS]
+        for values in (*lists, model_specific):
             for value in values.values() if isinstance(values, Mapping) else values:
                 token = {"content": value} if isinstance(value, str) else dict(value)
                 names[token["content"]] = {**token, "special": True}
@@ -179,9 +186,12 @@ class FolderFacts:
         """
         if (self.folder / "adapter_config.json").exists():
             adapter = _object(self.folder / "adapter_config.json")
-            kind, base = adapter.get("peft_type", "PEFT"), adapter.get("base_model_name_or_path")
-            fact = f"`{self.folder}` is a {kind} adapter of `{base}`, not a whole model"
-            raise CheckpointError("unsupported", fact, f"merge it first: {_MERGE.format(folder=self.folder)}")
+            base = adapter.get("base_model_name_or_path") or adapter.get("model_name")
+            fact = f"`{self.folder}` is a {adapter.get('peft_type', 'transformers')} adapter of `{base}`, not a whole model"
+            hint = f"merge it first: {_MERGE.format(folder=self.folder)}"
+            if "peft_type" not in adapter:
+                hint = "merge it into its model with the package `adapters`, and save that"
+            raise CheckpointError("unsupported", fact, hint)
         if quantization := self.model.get("quantization_config"):
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
             fact = f"the weights in `{self.folder}` are quantized (`quantization_config`: {method})"
@@ -204,23 +214,56 @@ class FolderFacts:
 
     @property
     def is_cross_encoder(self) -> bool:
-        """Return whether sentence-transformers wrote the folder as a `CrossEncoder`, in any of its eras."""
+        """Return whether sentence-transformers wrote the folder as a `CrossEncoder`, in any of its eras, or may have."""
         kind = self.sentences.get("model_type")
         if kind is not None and (self.folder / _MODULES).exists():
             return kind == "CrossEncoder"
+        return self._is_classifier and (self._is_marked or self.has_unnamed_score)
+
+    @property
+    def has_unnamed_score(self) -> bool:
+        """Return whether a classifier has one output, and nothing says what it is.
+
+        Such folders are most CrossEncoders before version 4, and regressions of transformers before 4.6; both libraries put a
+        sigmoid on that output today.
+        """
+        is_named = self._is_marked or self.model.get("problem_type") is not None
+        return self._is_classifier and self._outputs == 1 and not is_named
+
+    @property
+    def _is_classifier(self) -> bool:
         heads = self.model.get("architectures") or []
-        is_classifier = any(str(name).endswith("ForSequenceClassification") for name in heads)
-        is_marked = self._activation is not None or isinstance(self.model.get("sentence_transformers"), dict)
-        return is_classifier and (is_marked or self.module_types() == ["Transformer"])
+        return any(str(name).endswith("ForSequenceClassification") for name in heads)
+
+    @property
+    def _is_marked(self) -> bool:
+        has_settings = isinstance(self.model.get("sentence_transformers"), dict)
+        return has_settings or self._activation is not None or self.module_types() == ["Transformer"]
+
+    @property
+    def _outputs(self) -> int:
+        return self.model.get("num_labels") or len(self.model.get("id2label") or "ab")
+
+    def check_cross_encoder(self) -> None:
+        """Refuse a CrossEncoder of other modules than one model with its head.
+
+        Raises:
+            CheckpointError: unsupported.
+        """
+        modules = self.module_types()
+        if self.is_cross_encoder and modules not in ([], ["Transformer"]):
+            fact = f"`{self.folder}` is a CrossEncoder of the modules {', '.join(modules)}"
+            raise CheckpointError(
+                "unsupported", fact, "only one Transformer is computed here; use sentence-transformers"
+            )
 
     @property
     def _activation(self) -> str | None:
-        ours = self.model.get("sentence_transformers")
-        older = self.model.get("sbert_ce_default_activation_function")
+        version_4 = self.model.get("sentence_transformers")
         stated = [
-            ours.get("activation_fn") if isinstance(ours, dict) else None,
-            older,
-            self.sentences.get("activation_fn"),
+            self.sentences.get("activation_fn") if self.module_types() else None,
+            version_4.get("activation_fn") if isinstance(version_4, dict) else None,
+            self.model.get("sbert_ce_default_activation_function"),
         ]
         return next((name for name in stated if name is not None), None)
 
@@ -230,16 +273,14 @@ class FolderFacts:
         Raises:
             CheckpointError: unsupported for any other function.
         """
-        outputs = self.model.get("num_labels") or len(self.model.get("id2label") or "ab")
         if self.sentences.get("default_prompt_name") is not None:
             fact = f"the CrossEncoder in `{self.folder}` puts a prompt before every text"
             raise CheckpointError(
                 "unsupported", fact, "set default_prompt_name to null, and put it before the texts yourself"
             )
-        usual = "sigmoid" if outputs == 1 and self.is_cross_encoder else "identity"
         if self._activation is None:
-            return usual
-        match = re.fullmatch(r"torch\.nn\.modules\.(?:linear|activation)\.(Identity|Sigmoid)", self._activation)
+            return "sigmoid" if self._outputs == 1 and self.is_cross_encoder else "identity"
+        match = re.fullmatch(r"torch\.nn\.(?:modules\.(?:linear|activation)\.)?(Identity|Sigmoid)", self._activation)
         if match is None:
             fact = f"`{self.folder}` has the activation `{self._activation}`"
             raise CheckpointError("unsupported", fact, "only torch's Identity and Sigmoid are computed here")

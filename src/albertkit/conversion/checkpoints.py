@@ -32,7 +32,16 @@ from albertkit.conversion.classes import FoundModel
 from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError, format_list
 from albertkit.files import cache_folder, read_typed, sha256_bytes, sha256_file, write_json
 from albertkit.model.classes import TIED
-from albertkit.model.files import BUFFERS, HEADS, OLD_WEIGHTS, PREFIX, WEIGHTS_FILE, read_tensors
+from albertkit.model.files import (
+    BUFFERS,
+    HEADS,
+    OLD_WEIGHTS,
+    PREFIX,
+    WEIGHTS_FILE,
+    check_decoder,
+    read_tensors,
+    unread_weights_hint,
+)
 from albertkit.model_paths import file_system, is_remote, local_folder, reaching
 from albertkit.output.progress import ProgressBar
 
@@ -234,7 +243,6 @@ def _download_address(address: str) -> tuple[str, str]:
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz)$")
 _BESIDE_INDEX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _TORCH_FILES = tuple(f"{weights}{index}" for index in ("", ".index.json") for weights in (WEIGHTS_FILE, OLD_WEIGHTS))
-_NOT_READ = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax"}
 
 
 @contextmanager
@@ -272,14 +280,9 @@ def open_checkpoint(source: str | Path, config: str | Path | None = None, lossy:
 
 def _unknown_kind_error(path: Path) -> CheckpointError:
     file_names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
-    framework = next((_NOT_READ[name] for name in file_names if name in _NOT_READ), None)
-    return CheckpointError(
-        "wrong-kind",
-        f"no weights that can be read in `{path}` (there: {format_list(file_names, 12) or 'nothing'})",
-        f"{framework} weights of transformers are not read: load them there (before version 5) and save them again for PyTorch"
-        if framework
-        else "give the folder of a model.safetensors, a pytorch_model.bin, a TensorFlow checkpoint or a SavedModel",
-    )
+    fact = f"no weights that can be read in `{path}` (there: {format_list(file_names, 12) or 'nothing'})"
+    hint = "give the folder of a model.safetensors, a pytorch_model.bin, a TensorFlow checkpoint or a SavedModel"
+    return CheckpointError("wrong-kind", fact, unread_weights_hint(file_names) or hint)
 
 
 def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundModel:
@@ -304,6 +307,7 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundMo
         else:
             source.unknown.append(name)
     # A tied tensor stays under one name.
+    check_decoder(source.tensors, source.config.foreign.get("tie_word_embeddings"), str(folder))
     for copy, original in TIED.items():
         copied_tensor = source.tensors.pop(copy, None)
         if copied_tensor is None:

@@ -111,11 +111,12 @@ def choose_head(source: FoundModel, head: str | None, path: str) -> str:
         if outputs > 1 and google:
             return "classification"
         doubt = f"{outputs} outputs: classes of sequences and of tokens look the same"
-        choices = "--head classification or token-classification"
+        choices = "classification` or `--head token-classification"
         if outputs == 1:
             doubt = "one output: a regression (GLUE's sts-b) and multiple choice (RACE) look the same"
-            choices = "--head regression or --head multiple-choice"
-        raise CheckpointError("ambiguous", f"the classifier in `{path}` has {doubt}", f"say which it is: {choices}")
+            choices = "regression` or `--head multiple-choice"
+        hint = f"convert it and say which it is: `albertkit convert {path} FOLDER --head {choices}`"
+        raise CheckpointError("ambiguous", f"the classifier in `{path}` has {doubt}", hint)
     if "sop_classifier" in parts:
         return "pretraining"
     return "masked-lm" if "predictions" in parts else "encoder"

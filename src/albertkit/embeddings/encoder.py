@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -42,9 +41,7 @@ from albertkit.output.progress import ProgressBar
 from albertkit.tables.columns import Columns
 from albertkit.tasks.texts import text_features
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.ragged import RaggedIds, ragged
-from albertkit.tokenizer.rules import encodable
-from albertkit.tokenizer.sentencepiece import fill_missing
+from albertkit.tokenizer.named_specials import NamedSpecials, lower
 from albertkit.training.processes import find_device
 
 MOST_UNKNOWN = 0.2  # of the words of a column, for a student to learn anything from them
@@ -214,7 +211,7 @@ class SentenceEncoder(nn.Module):
             key = self.tokenizer, self.lower_case
             if self._named_specials is None or self._named_specials.made_of != key:
                 self._named_specials = NamedSpecials(*key)
-            return text_features(texts, None, self._named_specials, self.max_length)  # type: ignore[arg-type]
+            return text_features(texts, None, self._named_specials, self.max_length)
         if self.lower_case:
             texts = list(map(lower, texts))
         return text_features(texts, None, self.tokenizer, self.max_length)
@@ -541,61 +538,3 @@ def _check_texts(texts: Sequence[str]) -> list[str]:
                 "leave it out, or use an empty text",
             )
     return listed
-
-
-# --- special tokens by name -------------------------------------------------------------------------------------------
-
-
-def lower(text: str) -> str:
-    """Return a text in lower case, character by character, as tokenizers' `Lowercase`: no final sigma."""
-    return "".join(map(str.lower, text))
-
-
-class NamedSpecials:
-    """Reads texts as a tokenizer does, and `[SEP]`, `[MASK]`, `<pad>` in them as these tokens.
-
-    Only texts with such a name go to the `tokenizers` library; the others keep their speed.
-
-    Args:
-        tokenizer: The tokenizer for all other texts.
-        lower_case: Whether texts are lower-cased first, all but such names.
-    """
-
-    def __init__(self, tokenizer: AlbertTokenizer, lower_case: bool = False) -> None:
-        self.tokenizer = tokenizer
-        self.lower_case = lower_case
-        self.cls_id = tokenizer.cls_id
-        self.sep_id = tokenizer.sep_id
-        self.truncation_side = tokenizer.truncation_side
-
-    def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
-        """See `AlbertTokenizer.encode_batch`."""
-        names = self.tokenizer.all_special_tokens
-        indices = [n for n, text in enumerate(texts) if any(name in text for name in names)]
-        plain_texts = list(map(lower, texts)) if self.lower_case else list(texts)
-        if not indices:
-            return self.tokenizer.encode_batch(plain_texts, num_threads)
-        rows = []
-        for index in indices:
-            plain_texts[index] = ""
-            ids = self._reader.encode(encodable(texts[index]), add_special_tokens=False).ids
-            rows.append(np.array(ids, dtype=np.int32))
-        encoded = self.tokenizer.encode_batch(plain_texts, num_threads)
-        return fill_missing(encoded, np.array(indices), ragged(rows))
-
-    @property
-    def made_of(self) -> tuple[AlbertTokenizer, bool]:
-        """Return the arguments."""
-        return self.tokenizer, self.lower_case
-
-    @cached_property
-    def _reader(self) -> Any:
-        from tokenizers import Tokenizer, normalizers
-
-        tokenizer = Tokenizer.from_str(self.tokenizer.tokenizer_json())
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        if self.lower_case:
-            steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
-            tokenizer.normalizer = normalizers.Sequence(steps)
-        return tokenizer

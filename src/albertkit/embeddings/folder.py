@@ -26,6 +26,7 @@ from albertkit.files import read_json, sync_folder, write_json
 from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.model.files import read_tensors, write_tensors
+from albertkit.model.pretrained import HARMLESS
 from albertkit.model_paths import local_folder, or_model_of_run
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.validation import is_of_type
@@ -158,11 +159,12 @@ MODULES = "modules.json"
 SENTENCE_EMBEDDING = "sentence_embedding"  # an output of an exported graph that holds all modules
 SPECIAL_NAMES = "special_names"  # a setting: the name of a special token in a text is "text", or "tokens"
 _LENGTHS = "sentence_bert_config.json"
-# Keys of it that are read, or that change nothing for texts. `*_args` are sentence-transformers' arguments of loading.
-_READ_LENGTHS = (
-    "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name", "model_args",
-    "tokenizer_args", "config_args", "model_name_or_path", "unpad_inputs",
-)  # fmt: skip
+_READ_LENGTHS = ("max_seq_length", "do_lower_case", "model_name_or_path", "unpad_inputs")
+# By `transformer_task`, the outputs that are computed here: by sentence-transformers' name and by transformers'.
+_OUTPUTS = {
+    "feature-extraction": ("token_embeddings", "last_hidden_state"),
+    "sequence-classification": ("scores", "logits"),
+}
 _SETTINGS = "config_sentence_transformers.json"
 _TYPES = "sentence_transformers.models"
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -243,12 +245,12 @@ def _read_exported(path: Path, pooling: Poolings | None) -> EncoderParts:
     max_length = min(128, model.config.max_position_embeddings)
     if not has_vectors(model):
         return EncoderParts(model, tokenizer, pooling or "mean", max_length)
-    lengths = _ConfigFile(path / _LENGTHS, optional=True)
+    stated_length, lower_case = read_sequence_settings(path)
     return EncoderParts(
         model,
         tokenizer,
-        max_length=min(_max_length(lengths) or max_length, model.config.max_position_embeddings),
-        lower_case=lengths.get("do_lower_case", bool, False),
+        max_length=min(stated_length or max_length, model.config.max_position_embeddings),
+        lower_case=lower_case,
         settings=_read_settings(path),
     )
 
@@ -258,18 +260,7 @@ def _read_modules(path: Path) -> EncoderParts:
     transformer = modules["Transformer"]
     albert, tokenizer = _load_albert(transformer)
     pooling = _ConfigFile(modules["Pooling"] / "config.json")
-    older_files = sorted(
-        transformer.glob("sentence_*_config.json")
-    )  # also sentence_albert_config.json, and other names
-    lengths = _ConfigFile(older_files[0] if older_files else transformer / _LENGTHS, optional=True)
-    max_length = _max_length(lengths) or tokenizer.model_max_length
-    unsupported = [name for name, value in lengths.values.items() if name not in _READ_LENGTHS and value]
-    if unsupported:
-        raise CheckpointError(
-            "unsupported",
-            f"`{lengths.file}` has `{unsupported[0]}` {lengths.values[unsupported[0]]!r}",
-            "it is not computed here; encode with sentence-transformers, or take the key away",
-        )
+    max_length, lower_case = read_sequence_settings(transformer)
     if tokenizer.padding_side == "left":
         fact = "SentenceTransformer pads its texts on the left, which moves their positions: there vectors depend on the batch"
         logger.warning("`%s`: %s; here each text is read as if it were alone", path, fact)
@@ -277,19 +268,43 @@ def _read_modules(path: Path) -> EncoderParts:
         albert,
         tokenizer,
         _read_pooling(pooling, albert.config.hidden_size),
-        min(max_length, albert.config.max_position_embeddings),  # beyond, sentence-transformers fails
+        min(max_length or tokenizer.model_max_length, albert.config.max_position_embeddings),  # beyond, theirs fails
         _read_projection(modules["Dense"]) if "Dense" in modules else None,
         "Normalize" in modules,
         include_prompt=pooling.get("include_prompt", bool, True),
-        lower_case=lengths.get("do_lower_case", bool, False),
+        lower_case=lower_case,
         settings=_read_settings(
             path, {SPECIAL_NAMES: "tokens"} if FolderFacts.from_folder(transformer).names_are_tokens else {}
         ),
     )
 
 
-def _max_length(lengths: "_ConfigFile") -> int | None:
-    return lengths.get("max_seq_length", int | None, None)
+def read_sequence_settings(folder: Path, task: str = "feature-extraction") -> tuple[int | None, bool]:
+    """Return the longest sequence of a `Transformer`, None for its tokenizer's, and whether texts are lower-cased.
+
+    Raises:
+        CheckpointError: unsupported for a setting that changes the outputs and is not computed.
+    """
+    older_files = sorted(folder.glob("sentence_*_config.json"))  # also sentence_albert_config.json, and other names
+    settings = _ConfigFile(older_files[0] if older_files else folder / _LENGTHS, optional=True)
+    output, method_output = _OUTPUTS[task]
+    usual = {"transformer_task": task, "module_output_name": output}
+    for name, value in settings.values.items():
+        if not value or name in _READ_LENGTHS or usual.get(name) == value:
+            continue
+        arguments = value if isinstance(value, dict) else {name: value}
+        if name == "modality_config" and arguments.get("text", {}).get("method_output_name") == method_output:
+            continue
+        if name.endswith(("_args", "_kwargs")) and all(map(_changes_nothing, arguments, arguments.values())):
+            continue
+        fact = f"`{settings.file}` has `{name}` {value!r}"
+        hint = "it is not computed here; encode with sentence-transformers, or take the key away"
+        raise CheckpointError("unsupported", fact, hint)
+    return settings.get("max_seq_length", int | None, None), settings.get("do_lower_case", bool, False)
+
+
+def _changes_nothing(argument: str, value: Any) -> bool:
+    return argument in ("dtype", "torch_dtype") or value in HARMLESS.get(argument, ())
 
 
 def _read_settings(path: Path, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:

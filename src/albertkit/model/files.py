@@ -78,6 +78,14 @@ def match_tensors(
     return MatchedTensors({name: renamed[name] for name in parameters if name in renamed}, left_out, fresh)
 
 
+def check_decoder(tensors: Mapping[str, Tensor], tie_word_embeddings: object, source: str) -> None:
+    """Refuse a masked-LM head without its decoder, which is to be another table than the embeddings."""
+    if tie_word_embeddings is False and "predictions.bias" in tensors and "predictions.decoder.weight" not in tensors:
+        fact = f"the weights in `{source}` have no predictions.decoder.weight, and its config.json has tie_word_embeddings false"
+        hint = "if the model was trained with tied weights, write true there; else fetch the weights again"
+        raise CheckpointError("weights-mismatch", fact, hint)
+
+
 def leave_out_heads(
     parameters: Mapping[str, Tensor], tied: Mapping[str, str], tensors: Mapping[str, Tensor], other_shapes: bool
 ) -> tuple[Mapping[str, Tensor], list[str]]:
@@ -187,13 +195,28 @@ def _read_stored(path: Path) -> Mapping[str, Tensor]:
         str(file.parent) for file in path.glob(f"*/**/{WEIGHTS_FILE}") if file.parent.parent.name != "checkpoints"
     )
     fact = f"neither {WEIGHTS_FILE} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(entries) or 'nothing'})"
-    hint = "name the folder that holds the weights"
+    hint = unread_weights_hint(entries) or "name the folder that holds the weights"
     if "model.onnx" in entries:
         readers = "albertkit.load_onnx, predict, evaluate and serve"
         hint = f"an exported model is read by {readers}; all else needs the folder it was made of"
     elif subfolders:
         hint = f"name a folder inside it: {subfolders[-1]}"
     raise CheckpointError("missing-file", fact, hint)
+
+
+_UNREAD = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax"}
+_VARIANT = re.compile(r"((?:model|pytorch_model)\.)[\w-]+\.(safetensors|bin)")
+
+
+def unread_weights_hint(file_names: Iterable[str]) -> str:
+    """Return what to do with weights of other libraries or under other names, an empty string if there are none."""
+    for name in file_names:
+        if framework := _UNREAD.get(name):
+            advice = "load them there (before version 5) and save them again for PyTorch"
+            return f"{framework} weights of transformers are not read: {advice}"
+        if variant := _VARIANT.fullmatch(name):
+            return f"rename `{name}`, a variant, to {variant[1]}{variant[2]}"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -240,5 +263,10 @@ def read_tensor_file(file: Path, key: str = "") -> Mapping[str, Tensor]:
     if key and isinstance(tensors, Mapping):
         tensors = tensors.get(key, tensors)
     if not isinstance(tensors, Mapping) or not all(isinstance(value, Tensor) for value in tensors.values()):
-        raise CheckpointError("corrupt", f"`{file}` does not hold a dictionary of tensors", "copy it again")
+        hint = "copy it again"
+        groups = tensors.items() if isinstance(tensors, Mapping) else ()
+        for name, value in groups:
+            if isinstance(value, Mapping) and value and all(isinstance(tensor, Tensor) for tensor in value.values()):
+                hint = f"its `{name}` does: save that with torch.save"
+        raise CheckpointError("corrupt", f"`{file}` does not hold a dictionary of tensors", hint)
     return tensors

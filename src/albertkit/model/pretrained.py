@@ -21,6 +21,7 @@ from albertkit.errors import ConfigError, suggest_name
 from albertkit.model.files import (
     WEIGHTS_FILE,
     MatchedTensors,
+    check_decoder,
     leave_out_heads,
     match_tensors,
     read_tensors,
@@ -521,6 +522,8 @@ class PretrainedAlbert(nn.Module):
         if changes:
             model_config = model_config.with_changes(**changes)
         tensors = read_tensors(path)
+        if cls.tied:
+            check_decoder(tensors, model_config.foreign.get("tie_word_embeddings"), str(path))
         fresh: list[str] = []
         if not strict:
             other_labels = ignore_mismatched_sizes or not changes.keys().isdisjoint(("num_labels", "id2label"))
@@ -586,7 +589,9 @@ class PretrainedAlbert(nn.Module):
         if tokenizer is not None:
             tokenizer.save_pretrained(path)
             ids = dict(pad_token_id=tokenizer.pad_id, bos_token_id=tokenizer.cls_id, eos_token_id=tokenizer.sep_id)
-        foreign = {key: value for key, value in config.foreign.items() if key != "torch_dtype"}
+        foreign = {
+            key: value for key, value in config.foreign.items() if key not in ("torch_dtype", "tie_word_embeddings")
+        }
         foreign |= {"architectures": [type(self).__name__], "dtype": "float32"}
         config.replace(foreign=foreign, **ids).save_pretrained(path)
 

@@ -1,5 +1,7 @@
 """Load the pipeline of a folder."""
 
+import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import torch
 
 from albertkit.conversion.classes import load_model, own_tokenizer
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.folder import is_encoder_folder
+from albertkit.embeddings.folder import is_encoder_folder, read_sequence_settings
 from albertkit.engines import load_engine
 from albertkit.engines.engine import Engine, Precision
 from albertkit.engines.onnx import OnnxModel, is_onnx_folder, load_onnx
@@ -34,7 +36,10 @@ from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextRegression
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.named_specials import NamedSpecials
 from albertkit.training.processes import find_device
+
+logger = logging.getLogger("albertkit")
 
 KINDS = ("fill-mask", "sentence-order", "classify", "score", "tag", "answer", "choose", "embed", "caption")
 
@@ -77,13 +82,13 @@ def load_pipeline(
         return _load_captioner(path, device)
     if kind == "embed" or (kind is None and is_encoder_folder(path)):
         return Embed(SentenceEncoder.from_pretrained(path).to(find_device(device)), precision)
-    task, loaded, tokenizer = _load_model(path)
-    loaded.to(find_device(device))
-    pipeline = _make_pipeline(kind, task, loaded, tokenizer, precision)
+    loaded = _load_model(path)
+    loaded.model.to(find_device(device))
+    pipeline = _make_pipeline(kind, loaded, precision)
     if pipeline is None:
-        own_kind = BY_TASK[task.kind].kind if task else "embed"
+        own_kind = BY_TASK[loaded.task.kind].kind if loaded.task else "embed"
         raise CheckpointError(
-            "wrong-model", f"`{model}` ({type(loaded).__name__}) has no head for {kind or 'any task'}",
+            "wrong-model", f"`{model}` ({type(loaded.model).__name__}) has no head for {kind or 'any task'}",
             f"it can {own_kind}; other kinds need a model fine-tuned for them: albertkit finetune",
         )  # fmt: skip
     return pipeline
@@ -115,48 +120,66 @@ def load_pipelines(
         precision = "fp32"
     if is_encoder_folder(path):
         return {"embed": Embed(SentenceEncoder.from_pretrained(path).to(target_device), precision)}
-    task, loaded, tokenizer = _load_model(path)
-    loaded.to(target_device)
-    if task is not None:
-        return {BY_TASK[task.kind].kind: _make_pipeline(None, task, loaded, tokenizer, precision)}
+    loaded = _load_model(path)
+    model = loaded.model.to(target_device)
+    if loaded.task is not None:
+        return {BY_TASK[loaded.task.kind].kind: _make_pipeline(None, loaded, precision)}
     embed: list[Pipeline] = []
-    if isinstance(loaded, OnnxModel):  # its outputs are those of its heads: there are no states to make vectors of
-        engine = load_engine(loaded, precision)
+    if isinstance(model, OnnxModel):  # its outputs are those of its heads: there are no states to make vectors of
+        engine = load_engine(model, precision)
     else:
-        length = min(128, loaded.config.max_position_embeddings)  # as a checkpoint that is read as a sentence encoder
-        embed = [Embed(SentenceEncoder(loaded.encoder_model, tokenizer, max_length=length).eval(), precision)]
+        length = min(128, model.config.max_position_embeddings)  # as a checkpoint that is read as a sentence encoder
+        embed = [Embed(SentenceEncoder(model.encoder_model, loaded.tokenizer, max_length=length).eval(), precision)]
         engine = embed[0].engine
-    heads = [_make_pipeline(kind, None, loaded, tokenizer, engine) for kind in ("fill-mask", "sentence-order")]
+    heads = [_make_pipeline(kind, loaded, engine) for kind in ("fill-mask", "sentence-order")]
     return {pipeline.kind: pipeline for pipeline in [*heads, *embed] if pipeline is not None}
 
 
-def _load_model(path: Path) -> tuple[Task | None, PretrainedAlbert, AlbertTokenizer]:
+@dataclass(frozen=True)
+class _LoadedModel:
     task: Task | None
+    model: PretrainedAlbert
+    tokenizer: AlbertTokenizer
+    reader: AlbertTokenizer | NamedSpecials  # of the inputs of the task
+
+
+def _load_model(path: Path) -> _LoadedModel:
     if is_task_model(path):
         task, model, tokenizer = load_task_model(path)
-    else:
-        model = load_onnx(path) if is_onnx_folder(path) else load_model(path)
-        tokenizer = own_tokenizer(path, model.config)
-        task = infer_task(model, FolderFacts.from_folder(path), tokenizer)
-    return task, model, tokenizer
+        return _LoadedModel(task, model, tokenizer, tokenizer)
+    facts = FolderFacts.from_folder(path)
+    facts.check_cross_encoder()
+    model = load_onnx(path) if is_onnx_folder(path) else load_model(path)
+    tokenizer = own_tokenizer(path, model.config)
+    reader: AlbertTokenizer | NamedSpecials = tokenizer
+    if facts.is_cross_encoder:
+        _, lower_case = _sequence_settings(facts)
+        reader = NamedSpecials(tokenizer, lower_case, facts.names_are_tokens)
+    return _LoadedModel(infer_task(model, facts, tokenizer), model, tokenizer, reader)
 
 
-def _make_pipeline(
-    kind: str | None,
-    task: Task | None,
-    model: PretrainedAlbert,
-    tokenizer: AlbertTokenizer,
-    precision: Precision | Engine,
-) -> Pipeline | None:
+def _make_pipeline(kind: str | None, loaded: _LoadedModel, precision: Precision | Engine) -> Pipeline | None:
     """Return the pipeline of that kind, or of the first kind the model has a head for; None if it has none."""
+    task, model, tokenizer = loaded.task, loaded.model, loaded.tokenizer
     if task is not None:
         pipeline_class = BY_TASK[task.kind]
-        return pipeline_class(task, model, tokenizer, precision) if kind in (None, pipeline_class.kind) else None
+        if kind not in (None, pipeline_class.kind):
+            return None
+        pipeline = pipeline_class(task, model, tokenizer, precision)
+        pipeline.reader = loaded.reader
+        return pipeline
     if kind in (None, "fill-mask") and isinstance(model, AlbertForPreTraining | AlbertForMaskedLM):
         return FillMask(model, tokenizer, precision)
     if kind == "sentence-order" and isinstance(model, AlbertForPreTraining):
         return SentenceOrder(model, tokenizer, precision)
     return None
+
+
+def _sequence_settings(facts: FolderFacts) -> tuple[int | None, bool]:
+    """Return the longest sequence of a CrossEncoder, None for its tokenizer's, and whether texts are lower-cased."""
+    if not facts.module_types():  # before version 6, where the file is not read
+        return None, False
+    return read_sequence_settings(facts.folder, "sequence-classification")
 
 
 def _load_captioner(path: Path, device: str) -> Any:
@@ -178,8 +201,15 @@ def infer_task(model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTok
     if isinstance(model, AlbertForSequenceClassification):
         activation = facts.activation()
         if facts.is_cross_encoder:
-            length = min(tokenizer.model_max_length, config.max_position_embeddings)
+            max_length, _ = _sequence_settings(facts)
+            length = min(max_length or tokenizer.model_max_length, config.max_position_embeddings)
         if len(labels) == 1:
+            if facts.has_unnamed_score:
+                advice = (
+                    "`%s` does not say what its one output is: it gets a sigmoid, as from transformers and sentence-transformers; "
+                    'for the output itself write "problem_type": "regression" into config.json'
+                )
+                logger.warning(advice, facts.folder)
             return TextRegression(name="regress", text_column="text", length=length, activation=activation)
         if len(set(labels)) < len(labels):
             raise CheckpointError(

@@ -222,10 +222,11 @@ class TaskPipeline(Pipeline[Any]):
     ) -> None:
         super().__init__(model, tokenizer, precision)
         self.task = task
+        self.reader: Any = tokenizer  # of the inputs; for a CrossEncoder of sentence-transformers another
 
     def features(self, inputs: Sequence[Any]) -> Features:
         """Tokenize as the task does; texts that are too long are cut or read in windows, as in training."""
-        return self.task.features(inputs, self.tokenizer, labelled=False)
+        return self.task.features(inputs, self.reader, labelled=False)
 
     def outputs(self, batch: LabelledBatch) -> list[Any]:
         """Run the model as `Task.outputs` does."""

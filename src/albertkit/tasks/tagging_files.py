@@ -422,10 +422,11 @@ def entity_tags(tags: Iterable[str], labels: Sequence[str]) -> list[str]:
     """Return the tags of a sentence as `spans` reads them, whatever the scheme of a model's labels.
 
     A label without `B-` or `I-` (`PER`) continues an entity of its name, as in the aggregation of transformers. `E-`, `S-`, `L-`,
-    `U-` and `M-` are prefixes only where all labels are tags: `E-mail` may be a name.
+    `U-` and `M-` are prefixes only where all labels are tags, or where the type has a `B-`: `E-mail` may be a name.
     """
-    is_scheme = is_tag if all(map(is_tag, labels)) else _IOB.fullmatch
-    return [as_bioes(tag) if is_scheme(tag) else f"I-{tag}" for tag in tags]
+    only_tags = all(map(is_tag, labels))
+    prefixed = {label for label in labels if _IOB.fullmatch(label) or (is_tag(label) and f"B{label[1:]}" in labels)}
+    return [as_bioes(tag) if tag in prefixed or (only_tags and is_tag(tag)) else f"I-{tag}" for tag in tags]
 
 
 def write_tags(entities: Sequence[tuple[str, int, int]], num_words: int, scheme: str = "IOB2") -> list[str]:

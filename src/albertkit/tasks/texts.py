@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from albertkit.model.padded import SummedLoss
     from albertkit.model.pretrained import PretrainedAlbert
     from albertkit.tokenizer import AlbertTokenizer
+    from albertkit.tokenizer.named_specials import NamedSpecials
 
 ROWS_SEEN = 100  # of a file
 _TEXT_WORDS, _LONG_WORDS = 3, 8  # mean number of words; categories of three words repeat, passages may
@@ -131,15 +132,24 @@ def are_whole_floats(table: Table, column: str) -> bool:
 
 
 def text_features(
-    texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: AlbertTokenizer, length: int, stride: int = 0
+    texts: Sequence[str],
+    pairs: Sequence[str | None] | None,
+    tokenizer: AlbertTokenizer | NamedSpecials,
+    length: int,
+    stride: int = 0,
 ) -> Features:
     """Return texts, or pairs of texts, as the model reads them.
+
+    An empty second text is none, as in Google's data. `NamedSpecials` reads as the `tokenizers` library: `[CLS] A [SEP] [SEP]`,
+    and of two texts cut to halves of an odd room the longer one keeps more, or else the second.
 
     Returns:
         A sequence an example, in their order; with windows one or more. `left_out` counts the tokens that were cut.
 
     Source: `convert_single_example` and `_truncate_seq_pair` of google-research/albert, `classifier_utils.py`.
     """
+    from albertkit.tokenizer.named_specials import NamedSpecials
+
     room = tokens_for_text(length, 2 if pairs is None else 3)
     first, first_starts = tokenizer.encode_batch(texts)
     lengths, starts = np.diff(first_starts), first_starts[:-1]
@@ -156,28 +166,33 @@ def text_features(
             starts = starts + left_out
         features = _assembled(tokenizer, examples, first, starts, np.minimum(lengths, room))
         return replace(features, left_out=left_out)
-    second, second_starts = tokenizer.encode_batch(pairs)
+    second, second_starts = tokenizer.encode_batch([pair or "" for pair in pairs])
     second_lengths = np.diff(second_starts)
-    first_kept, second_kept = _truncated_pairs(lengths, second_lengths, room)
     single = second_lengths == 0
+    first_half = np.full(len(texts), (room + 1) // 2)
+    if isinstance(tokenizer, NamedSpecials):
+        single = np.array([pair is None for pair in pairs])
+        first_half[lengths <= second_lengths] = room // 2
+    first_kept, second_kept = _truncated_pairs(lengths, second_lengths, room, first_half)
     first_kept[single] = np.minimum(lengths[single], room + 1)
     second_from = second_starts[:-1]
     if tokenizer.truncation_side == "left":
         starts = starts + lengths - first_kept
         second_from = second_from + second_lengths - second_kept
-    features = _assembled(tokenizer, examples, first, starts, first_kept, second, second_from, second_kept)
+    features = _assembled(tokenizer, examples, first, starts, first_kept, second, second_from, second_kept, ~single)
     return replace(features, left_out=lengths - first_kept + second_lengths - second_kept)
 
 
-def _truncated_pairs(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return lengths after taking tokens one by one from the longer text, from the second where both are as long.
+def _truncated_pairs(
+    first: np.ndarray, second: np.ndarray, room: int, first_half: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return lengths after taking tokens one by one from the longer text.
 
     The longer one shrinks to what the shorter leaves; where the shorter one is more than half of the room, both get half.
     """
-    half = (room + 1) // 2
     fits = first + second <= room
-    first_kept = np.minimum(first, np.maximum(room - second, half))
-    second_kept = np.minimum(second, np.maximum(room - first, room - half))
+    first_kept = np.minimum(first, np.maximum(room - second, first_half))
+    second_kept = np.minimum(second, np.maximum(room - first, room - first_half))
     return np.where(fits, first, first_kept), np.where(fits, second, second_kept)
 
 
@@ -190,7 +205,7 @@ def _windows(starts: np.ndarray, lengths: np.ndarray, size: int, stride: int) ->
 
 
 def _assembled(
-    tokenizer: AlbertTokenizer,
+    tokenizer: AlbertTokenizer | NamedSpecials,
     examples: np.ndarray,
     first: np.ndarray,
     starts: np.ndarray,
@@ -198,10 +213,11 @@ def _assembled(
     second: np.ndarray | None = None,
     second_starts: np.ndarray | None = None,
     second_lengths: np.ndarray | None = None,
+    is_pair: np.ndarray | None = None,
 ) -> Features:
     """Assemble sequences from places in the ids of all texts."""
     ends = lengths + 2
-    sizes = ends if second_lengths is None else ends + second_lengths + (second_lengths > 0)
+    sizes = ends if second_lengths is None else ends + second_lengths + is_pair
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     begin = offsets[:-1]
     ids = np.full(offsets[-1], tokenizer.sep_id, np.int32)
@@ -455,7 +471,9 @@ class TextTask(Task[TextExample]):
     def features(self, examples: Sequence[TextExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """Return a sequence an example; of long texts several, if `long_texts` is "windows". `labels` are per sequence."""
         texts = [example.text for example in examples]
-        pairs = [example.pair or "" for example in examples] if any(example.pair for example in examples) else None
+        pairs = (
+            [example.pair for example in examples] if any(example.pair is not None for example in examples) else None
+        )
         stride = (self.stride or max(1, (self.length - 2) // 2)) if self.long_texts == "windows" else 0
         features = text_features(texts, pairs, tokenizer, self.length, stride)
         labels = {"labels": self._targets(examples)[features.examples]} if labelled else {}

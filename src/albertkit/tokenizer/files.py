@@ -167,7 +167,7 @@ def warn_of_other_reading(folder: Path, tokenizer: _TextEncoder) -> None:
         return
     ours, theirs = comparison.first.excerpts()
     logger.warning(
-        "`%s` reads a text otherwise than the folder's other tokenizer file, which is used here: `%s` in place of `%s`; "
+        "`%s` reads a text otherwise than the folder's other tokenizer files, which are used here: `%s` in place of `%s`; "
         "see: albertkit tokenizer check %s",
         file,
         theirs,

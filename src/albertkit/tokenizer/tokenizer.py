@@ -129,7 +129,7 @@ class AlbertTokenizer(ABC):
         """Read a folder, with other names of special tokens by role, or other flags of its rules."""
         facts = FolderFacts.from_folder(folder)
         facts.check_tokenizer_class()
-        settings = dict(facts.tokenizer)
+        settings = {**facts.tokenizer, "tokenizer_class": facts.tokenizer_class}
         settings.update({f"{role}_token": name for role, name in names.items()})
         if flags:
             settings.update(settings_with_flags(folder, settings, text_rules, flags))

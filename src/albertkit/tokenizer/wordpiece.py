@@ -20,6 +20,7 @@ import numpy as np
 
 from albertkit.errors import CheckpointError
 from albertkit.files import read_json, read_text, sha256_bytes
+from albertkit.folder_facts import BERT_CLASSES
 from albertkit.tokenizer.files import (
     CONFIG_NAME,
     JSON_NAME,
@@ -145,7 +146,10 @@ class WordPieceTokenizer(JsonTokenizer):
         if bert is None:
             return None
         check_no_rules(folder, text_rules)
-        return cls(*bert, special_names(settings), source=file)
+        vocabulary, rules = bert
+        if settings.get("tokenizer_class") in BERT_CLASSES:
+            rules = bert_rules(settings)  # transformers' class has these flags, whatever the file says
+        return cls(vocabulary, rules, special_names(settings), source=file)
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         listed = "".join(piece + "\n" for piece in self._vocabulary)

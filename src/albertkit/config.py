@@ -351,6 +351,7 @@ class AlbertConfig:
         Raises:
             ConfigError: unknown-name with the nearest known name, or bad-value.
         """
+        _check_computable(changes, "the arguments")
         values = self.to_dict()
         if "num_labels" in changes or "id2label" in changes:
             values = {key: value for key, value in values.items() if key not in ("num_labels", "id2label", "label2id")}

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from small_models import padded_inputs, tiny_config
 
 from albertkit.config import AlbertConfig
@@ -135,9 +136,33 @@ def test_saving_takes_transformers_keywords(folder, tmp_path):
     assert all(torch.equal(loaded[name], tensor) for name, tensor in doubled.items())
     model.save_pretrained(tmp_path / "none", is_main_process=False)
     assert not (tmp_path / "none").exists()
-    for keywords in ({"safe_serialization": False}, {"push_to_hub": True}, {"state_dict": {}}, {"shards": 3}):
+    refused = [
+        {"safe_serialization": False},
+        {"push_to_hub": True},
+        {"state_dict": {}},
+        {"shards": 3},
+    ]
+    for keywords in (*refused, {"max_shard_size": "20 pages"}):
         with pytest.raises(AlbertKitError):
             model.save_pretrained(tmp_path / "none", **keywords)
+
+
+def test_shards_are_of_the_size_that_is_asked_for(folder, tmp_path):
+    model = AlbertForSequenceClassification.from_pretrained(folder)
+    for size in (None, "20KB"):
+        model.save_pretrained(tmp_path, max_shard_size=size)
+    shards = sorted(tmp_path.glob("*.safetensors"))
+    assert len(shards) > 1
+    assert all(shard.stat().st_size < 22_000 or len(load_file(shard)) == 1 for shard in shards)
+    for model_class in (transformers.AlbertForSequenceClassification, AlbertForSequenceClassification):
+        loaded = model_class.from_pretrained(tmp_path).state_dict()
+        assert all(torch.equal(loaded[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_keywords_that_are_not_computed_are_refused(folder):
+    for keywords in ({"position_embedding_type": "relative_key"}, {"is_decoder": True}, {"pruned_heads": {0: [1]}}):
+        with pytest.raises(AlbertKitError, match=next(iter(keywords))):
+            AlbertForSequenceClassification.from_pretrained(folder, **keywords)
 
 
 def test_transformers_collator_pads_as_with_its_own_tokenizer(tiny_tokenizer, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from albertkit.conversion.convert import convert
 from albertkit.conversion.options import ConvertOptions
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
-from albertkit.model import AlbertModel
-from albertkit.pipelines.load import load_pipeline
+from albertkit.model import AlbertForMaskedLM, AlbertModel
+from albertkit.pipelines.load import load_pipeline, load_pipelines
 from albertkit.report.inspect import inspect_folder
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -69,6 +70,11 @@ CLASSIFIER = "AlbertForSequenceClassification"
 def settings(**values):
     """Set keys of `tokenizer_config.json`."""
     return lambda folder: change(folder / "tokenizer_config.json", **values)
+
+
+def keys(**values):
+    """Set keys of `config.json`."""
+    return lambda folder: change(folder / "config.json", **values)
 
 
 def added(**values):
@@ -143,6 +149,17 @@ def blanks(folder):
     (folder / "vocab.txt").write_text("".join(f"{line} \t\n" for line in lines), encoding="utf-8")
 
 
+def json_alone(**flags):
+    """Save the fast class of transformers, and take away what its tokenizer_config.json says of a text."""
+
+    def save(folder):
+        transformers.BertTokenizerFast.from_pretrained(folder, **flags).save_pretrained(folder)
+        (folder / "vocab.txt").unlink(missing_ok=True)
+        settings(do_lower_case=None, strip_accents=None, tokenize_chinese_chars=None)(folder)
+
+    return save
+
+
 E1, WORD, UNUSED = ("<e1>", True), ("newword", False), ("[unused1]", True)
 READ = {
     "no tokenizer_config": ("words", lambda folder: (folder / "tokenizer_config.json").unlink()),
@@ -163,6 +180,11 @@ READ = {
     "added, before the text is normalised": ("words", era_4([("NewWord", False)], normalized=False)),
     "added by transformers 3": ("words", era_3),
     "own tokenizer.json, vocab.txt left over": ("words", own_json),
+    "tokenizer.json alone": ("words", json_alone()),
+    "cased tokenizer.json of a class that is not": ("words", json_alone(do_lower_case=False)),
+    "a special token of its own role": ("words", settings(image_token="<e1>", add_bos_token=True)),
+    "special tokens of their own roles": ("words", settings(model_specific_special_tokens={"e_token": "<e1>"})),
+    "all flags off": ("words", settings(do_lower_case=False, strip_accents=False, tokenize_chinese_chars=False)),
     "ours": ("ours", lambda folder: None),
     "ours, added by transformers 5": ("ours", added(tokens=[E1, WORD])),
     "own tokenizer.json, spiece.model left over": ("ours", own_json),
@@ -225,6 +247,12 @@ REFUSED = {
     ),
     "Japanese words without a class": (
         "words", settings(tokenizer_class=None, word_tokenizer_type="mecab"), "unsupported", "word_tokenizer_type",
+    ),
+    "Japanese characters, named in config.json": (
+        "words",
+        lambda folder: (settings(tokenizer_class=None, subword_tokenizer_type="character")(folder),
+                        change(folder / "config.json", tokenizer_class="BertJapaneseTokenizer")),
+        "unsupported", "BertJapaneseTokenizer",
     ),
     "another library's pieces": ("ours", settings(tokenizer_class="XLNetTokenizer"), "unsupported", "XLNetTokenizer"),
     "a class of its own": (
@@ -304,31 +332,67 @@ def logits_of(folder, kind, *texts):
 
 
 PAIR = ("the quick brown fox", "a lazy dog")
+PAIRS = [
+    PAIR, ("a fox", ""), ("a fox", "the quick brown fox jumps over a lazy dog " * 9),
+    ("the quick brown fox jumps over a lazy dog " * 9, "the fox and a dog " * 20), ("a fox [SEP]", "the [MASK] dog"),
+]  # fmt: skip
+SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
 ERAS = {
-    "2.x": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}},
-    "2.x, sigmoid": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}},
-    "4.x": {"config.json": {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"}}},
-    "4.x, sigmoid": {"config.json": {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}},
+    "2.x, nothing": {},
+    "2.x, a short name": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.Identity"}},
+    "2.x": {"config.json": {"sbert_ce_default_activation_function": IDENTITY}},
+    "2.x, sigmoid": {"config.json": {"sbert_ce_default_activation_function": SIGMOID}},
+    "4.x": {"config.json": {"sentence_transformers": {"activation_fn": IDENTITY, "version": "4.1.0"}}},
+    "4.x, sigmoid": {"config.json": {"sentence_transformers": {"activation_fn": SIGMOID}}},
     "5.x, nothing but a version": {"config.json": {"sentence_transformers": {"version": "5.0.0"}}},
     "6.x, cut": {"tokenizer_config.json": {"model_max_length": 9}},
-    "6.x": {"config_sentence_transformers.json": {"activation_fn": "torch.nn.modules.linear.Identity"}},
+    "6.x": {"config_sentence_transformers.json": {"activation_fn": IDENTITY}},
     "6.x, sigmoid": {"config_sentence_transformers.json": {}},
+    "6.x, trained from 4.x": {
+        "config_sentence_transformers.json": {"activation_fn": IDENTITY},
+        "config.json": {"sentence_transformers": {"activation_fn": SIGMOID}},
+    },
+    "4.x, a leftover of 6.x": {
+        "config_sentence_transformers.json": {"activation_fn": IDENTITY},
+        "config.json": {"sentence_transformers": {"activation_fn": SIGMOID}},
+    },
+    "6.x, length, lower case": {
+        "sentence_bert_config.json": {"max_seq_length": 12, "do_lower_case": True},
+    },
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("labels", [1, 3])
 @pytest.mark.parametrize("era", ERAS)
-def test_cross_encoders_of_every_era_score_as_their_library(with_model, era):
+def test_cross_encoders_of_every_era_score_as_their_library(with_model, era, labels):
     from sentence_transformers import CrossEncoder
 
-    folder = with_model(CLASSIFIER, "ours", num_labels=1)
+    folder = with_model(CLASSIFIER, num_labels=labels)
     if era.startswith("6"):
         CrossEncoder(str(folder), device="cpu").save_pretrained(str(folder))
     for file, values in ERAS[era].items():
         change(folder / file, **values)
-    pipeline = load_pipeline(folder, precision="fp32")
-    assert pipeline.kind == "score"
-    expected = CrossEncoder(str(folder), device="cpu").predict([PAIR])[0]
-    assert pipeline(PAIR)["value"] == pytest.approx(float(expected), abs=1e-5)
+    pairs = PAIRS if labels == 1 or ERAS[era] else PAIRS[:1]  # a classifier of nobody's reads [SEP] as text
+    (kind, pipeline), *_ = load_pipelines(folder, precision="fp32").items()
+    scores = torch.from_numpy(CrossEncoder(str(folder), device="cpu").predict(pairs))
+    if labels == 1:
+        assert kind == "score"
+        assert [result["value"] for result in pipeline(pairs)] == pytest.approx(scores.tolist(), abs=1e-5)
+        return
+    shares = scores if SIGMOID in str(ERAS[era]) and "trained from" not in era else scores.softmax(-1)
+    found = [list(result["probabilities"].values()) for result in pipeline(pairs)]
+    torch.testing.assert_close(torch.tensor(found), shares, atol=1e-5, rtol=0)
+
+
+def test_one_output_that_nothing_names_is_reported(with_model, caplog):
+    folder = with_model(CLASSIFIER, num_labels=1)
+    logit = logits_of(folder, CLASSIFIER, *PAIR).item()
+    for problem, expected in ((None, 1 / (1 + np.exp(-logit))), ("regression", logit)):
+        change(folder / "config.json", problem_type=problem)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "albertkit"):
+            assert load_pipeline(folder, precision="fp32")(PAIR)["value"] == pytest.approx(expected, abs=1e-5)
+        assert ("does not say what its one output is" in caplog.text) == (problem is None)
 
 
 LABELS = {
@@ -337,6 +401,9 @@ LABELS = {
     "without B- and I-": {0: "O", 1: "PER", 2: "LOC"},
     "with B- and I-": {0: "O", 1: "B-PER", 2: "I-PER"},
     "I- alone": {0: "O", 1: "I-PER", 2: "I-LOC"},
+    "IOB1": {0: "I-PER", 1: "B-PER", 2: "O"},
+    "not in order": {2: "O", 0: "I-PER", 1: "B-PER"},
+    "labels of padding": {0: "[PAD]", 1: "B-PER", 2: "I-PER"},
     "parts of speech": {0: "NOUN", 1: "VERB", 2: "E-mail"},
     "prefix behind": {0: "O", 1: "PER-B", 2: "PER-I"},
     "no names": {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"},
@@ -358,6 +425,26 @@ def test_labels_and_entities_are_those_of_transformers(with_model, name):
     assert [(e["type"], e["start"], e["end"]) for e in result["entities"]] == [
         (entity["entity_group"], entity["start"], entity["end"]) for entity in grouped
     ]
+
+
+@pytest.mark.parametrize("beside", [(), ("[PAD]",)])
+@pytest.mark.parametrize("prefixes", ["BIES", "BMES", "BILU"])
+def test_entities_of_ends_and_single_words_are_those_of_their_scheme(bases, tmp_path, prefixes, beside):
+    """transformers' aggregation knows B- and I- alone, and joins two single words."""
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    labels = dict(enumerate(("O", *(f"{prefix}-PER" for prefix in prefixes), *beside)))
+    text = "the quick brown fox over a lazy dog the cafe a fox"
+    words = text.split()
+    for seed in range(1, 6):
+        folder = shutil.copytree(bases["words"], tmp_path / str(seed))
+        add_model(folder, "AlbertForTokenClassification", seed, num_labels=len(labels))
+        change(folder / "config.json", id2label=labels)
+        result = load_pipeline(folder, precision="fp32")(text)
+        tags = [f"I-{tag}" if tag in beside else tag for tag in result["tags"]]
+        tags = [tag[0].translate(str.maketrans("MLU", "IES")) + tag[1:] for tag in tags]
+        expected = [(kind, " ".join(words[first : last + 1])) for kind, first, last in get_entities(tags)]
+        assert [(entity["type"], entity["text"]) for entity in result["entities"]] == expected
 
 
 @pytest.mark.parametrize("labels", [[10, 20, 30], [False, True, None], ["x", "1", ""]])
@@ -395,12 +482,29 @@ def other_metadata(folder, tensors):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt", "author": "someone"})
 
 
-def half(folder, tensors):
-    save_file(
-        {name: tensor.half() for name, tensor in tensors.items()},
-        folder / "model.safetensors",
-        metadata={"format": "pt"},
-    )
+def in_type(dtype):
+    def save(folder, tensors):
+        converted_tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+        save_file(converted_tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    return save
+
+
+def as_legacy_bin(folder, tensors):
+    """Write the file of torch before 1.6, which is no archive."""
+    torch.save(OrderedDict(tensors), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+
+
+def as_bin_shards(folder, tensors):
+    files = {name: f"pytorch_model-0000{1 + n % 2}-of-00002.bin" for n, name in enumerate(tensors)}
+    for file in set(files.values()):
+        torch.save({name: tensors[name] for name in files if files[name] == file}, folder / file)
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+
+
+def beside_other_libraries(folder):
+    for name in ("tf_model.h5", "flax_model.msgpack", "model.ckpt-best.index", "model.ckpt-best.data-00000-of-00001"):
+        (folder / name).write_bytes(b"theirs")
 
 
 MODELS = {
@@ -410,7 +514,12 @@ MODELS = {
     ),
     "shards with an index": weights(as_shards),
     "safetensors with other metadata": weights(other_metadata),
-    "half precision": weights(half, torch_dtype="float16"),
+    "half precision": weights(in_type(torch.float16), torch_dtype="float16"),
+    "bfloat16": weights(in_type(torch.bfloat16), dtype="bfloat16"),
+    "double precision": weights(in_type(torch.float64)),
+    "torch before 1.6": weights(as_legacy_bin),
+    "pickled shards with an index": weights(as_bin_shards),
+    "beside TensorFlow's and Flax's files": beside_other_libraries,
     "code of its own under auto_map": lambda folder: change(folder / "config.json", auto_map={"AutoModel": "mine.Model"}),
 }  # fmt: skip
 
@@ -435,10 +544,103 @@ def test_masks_of_any_name_are_filled(copy, mask):
     assert (guess["id"], guess["probability"]) == (shares.argmax().item(), pytest.approx(shares.max().item(), abs=1e-5))
 
 
+def test_masked_lm_of_ckiplab_s_shape(with_model):
+    """A WordPiece vocabulary, and the class of its tokenizer in config.json alone."""
+    folder = with_model("AlbertForMaskedLM")
+    (folder / "tokenizer_config.json").unlink()
+    change(folder / "config.json", tokenizer_class="BertTokenizerFast")
+    shares = logits_of(folder, "AlbertForMaskedLM", "我爱北[MASK]").softmax(-1)[4]
+    guess = load_pipeline(folder, precision="fp32")("我爱北[MASK]")["masks"][0][0]
+    assert (guess["id"], guess["probability"]) == (shares.argmax().item(), pytest.approx(shares.max().item(), abs=1e-5))
+
+
+def test_decoders_that_are_not_tied(with_model, tmp_path):
+    folder = with_model("AlbertForMaskedLM")
+    tensors = load_file(folder / "model.safetensors")
+    change(folder / "config.json", tie_word_embeddings=False)
+    for read in (load_pipeline, converted):
+        with pytest.raises(AlbertKitError, match="tie_word_embeddings"):
+            read(folder)
+    table = tensors["albert.embeddings.word_embeddings.weight"]
+    copies = {
+        "predictions.decoder.weight": table.clone(),
+        "predictions.decoder.bias": tensors["predictions.bias"].clone(),
+    }
+    save_file({**tensors, **copies}, folder / "model.safetensors", metadata={"format": "pt"})
+    shares = logits_of(folder, "AlbertForMaskedLM", "the [MASK] fox").softmax(-1)[2]
+    AlbertForMaskedLM.from_pretrained(folder).save_pretrained(
+        tmp_path / "again", AlbertTokenizer.from_pretrained(folder)
+    )
+    torch.testing.assert_close(
+        logits_of(tmp_path / "again", "AlbertForMaskedLM", "the [MASK] fox").softmax(-1)[2], shares
+    )
+
+
+def under_a_key(folder, tensors):
+    torch.save({"state_dict": tensors, "epoch": 3}, folder / "pytorch_model.bin")
+
+
+def without_a_shard(folder, tensors):
+    as_shards(folder, tensors)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+
+
+def as_variant(folder, tensors):
+    save_file(tensors, folder / "model.fp16.safetensors")
+
+
+def as_pointer(folder, tensors):
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 123\n")
+
+
+def of_another_library(folder, tensors):
+    beside_other_libraries(folder)
+    for file in folder.glob("model.ckpt*"):
+        file.unlink()
+
+
+def cross_encoder_of(*modules, **transformer):
+    """Write the files of a CrossEncoder of version 6 of some modules."""
+    listing = [{"idx": n, "name": str(n), "path": "", "type": f"sentence_transformers.base.modules.{name}"}
+               for n, name in enumerate(modules)]  # fmt: skip
+
+    def write(folder):
+        (folder / "modules.json").write_text(json.dumps(listing))
+        change(folder / "config_sentence_transformers.json", model_type="CrossEncoder")
+        change(folder / "sentence_bert_config.json", **transformer)
+
+    return write
+
+
+def readme_alone(folder):
+    for file in folder.iterdir():
+        file.unlink()
+    (folder / "README.md").write_text("# A model")
+
+
 MODELS_REFUSED = {
     "an adapter": (
         lambda folder: change(folder / "adapter_config.json", peft_type="LORA", base_model_name_or_path="albert/base"),
         "unsupported", "LORA adapter of `albert/base`",
+    ),
+    "an adapter of another library": (
+        lambda folder: change(folder / "adapter_config.json", model_name="albert/base", config={"adapter_residual": False}),
+        "unsupported", "adapter of `albert/base`",
+    ),
+    "weights under a key": (weights(under_a_key), "corrupt", "its `state_dict` does"),
+    "a shard is missing": (weights(without_a_shard), "missing-file", "model-00002-of-00002.safetensors"),
+    "weights of a variant": (weights(as_variant), "missing-file", "rename `model.fp16.safetensors`"),
+    "a pointer of Git LFS": (weights(as_pointer), "bad-file", "lfs pull"),
+    "TensorFlow's and Flax's weights": (weights(of_another_library), "missing-file", "Flax weights of transformers"),
+    "a card alone": (readme_alone, "not-found", "config.json"),
+    "no class": (keys(architectures=None), "ambiguous", "--head token-classification"),
+    "a CrossEncoder of more modules": (
+        cross_encoder_of("transformer.Transformer", "pooling.Pooling", "dense.Dense"),
+        "unsupported", "Transformer, Pooling, Dense",
+    ),
+    "a CrossEncoder's arguments": (
+        cross_encoder_of("transformer.Transformer", processing_kwargs={"text": {"max_length": 8}}),
+        "unsupported", "processing_kwargs",
     ),
     "quantized weights": (
         lambda folder: change(folder / "config.json", quantization_config={"quant_method": "bitsandbytes"}),
@@ -520,6 +722,10 @@ ENCODERS = {
     },
     "a default prompt": {"config_sentence_transformers.json": {"prompts": {"q": "The fox: "}, "default_prompt_name": "q"}},
     "special names are text": {"tokenizer_config.json": {"split_special_tokens": True}},
+    "arguments that change nothing": {
+        "sentence_bert_config.json": {"model_args": {"attn_implementation": "eager", "torch_dtype": "float32"}},
+    },
+    "fewer numbers": {"config_sentence_transformers.json": {"truncate_dim": 16}},
 }  # fmt: skip
 
 
@@ -550,6 +756,14 @@ ENCODERS_REFUSED = {
     "arguments of the tokenizer": (
         "sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 8}}}, "processing_kwargs",
     ),
+    "a length in the arguments": (
+        "sentence_bert_config.json", {"tokenizer_args": {"model_max_length": 8}}, "tokenizer_args",
+    ),
+    "an activation in the arguments": ("sentence_bert_config.json", {"config_args": {"hidden_act": "relu"}}, "config_args"),
+    "another output": (
+        "sentence_bert_config.json",
+        {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}, "modality_config",
+    ),
     "another similarity": ("config_sentence_transformers.json", {"similarity_fn_name": "angular"}, "angular"),
     "a prompt that is not there": (
         "config_sentence_transformers.json", {"default_prompt_name": "nowhere"}, "default prompt `nowhere`",
@@ -565,6 +779,38 @@ def test_other_sentence_encoders_are_refused_by_name(encoder_folder, name):
         SentenceEncoder.from_pretrained(encoder_folder)
 
 
+MODULES = {
+    "LSTM": lambda modules: [modules.LSTM(64, 32), modules.Pooling(64)],
+    "CNN": lambda modules: [modules.CNN(64, 32), modules.Pooling(96)],
+    "WeightedLayerPooling": lambda modules: [
+        modules.WeightedLayerPooling(64, num_hidden_layers=2, layer_start=1), modules.Pooling(64),
+    ],
+    "LayerNorm": lambda modules: [modules.Pooling(64), modules.LayerNorm(64)],
+    "Dropout": lambda modules: [modules.Pooling(64), modules.Dropout(0.1)],
+    "Dense after Transformer, Pooling, Normalize": lambda modules: [
+        modules.Pooling(64), modules.Normalize(), modules.Dense(64, 8),
+    ],
+    "activation.ReLU": lambda modules: [modules.Pooling(64), modules.Dense(64, 8, activation_function=torch.nn.ReLU())],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*MODULES, "Router"])
+def test_other_modules_are_refused_by_name(with_model, tmp_path, name):
+    import sentence_transformers.sentence_transformer.modules as theirs
+    from sentence_transformers import SentenceTransformer
+
+    words = theirs.Transformer(str(with_model()))
+    if name == "Router":
+        modules = [theirs.Router.for_query_document([words, theirs.Pooling(64)], [words, theirs.Pooling(64)])]
+    else:
+        modules = [words, *MODULES[name](theirs)]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "encoder"))
+    for read in (SentenceEncoder.from_pretrained, load_pipeline):
+        with pytest.raises(AlbertKitError, match=name) as raised:
+            read(tmp_path / "encoder")
+        assert raised.value.slug == "unsupported"
+
+
 # --- what convert tolerates, loading tolerates -------------------------------------------------------------------------
 
 
@@ -575,11 +821,6 @@ def renamed(rename):
         as_bin(folder, {rename(name): tensor for name, tensor in tensors.items()})
 
     return weights(save)
-
-
-def keys(**values):
-    """Set keys of `config.json`."""
-    return lambda folder: change(folder / "config.json", **values)
 
 
 TOLERATED = {

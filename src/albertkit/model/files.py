@@ -12,8 +12,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from albertkit.errors import AlbertKitError, CheckpointError, format_list, is_out_of_memory
-from albertkit.files import atomic_file, check_regular_file, read_typed
+from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, format_list, is_out_of_memory
+from albertkit.files import atomic_file, check_regular_file, read_typed, write_json
+from albertkit.model_paths import open_hub
 from albertkit.weights_file import check_header, transformers_names
 
 # Buffers that old files of transformers hold; they are counters, not weights.
@@ -171,6 +172,25 @@ def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
         os.chmod(stream.name, mode)
         with open(stream.name, "rb") as new_file:
             os.fsync(new_file.fileno())
+
+
+def write_shards(folder: Path, tensors: dict[str, Tensor], max_shard_size: int | str) -> None:
+    """Write `model.safetensors`, or files of at most a size and their index, as transformers reads them.
+
+    Raises:
+        ConfigError: bad-value. MissingExtraError: without `huggingface_hub`.
+    """
+    try:
+        split = open_hub().split_torch_state_dict_into_shards(tensors, max_shard_size=max_shard_size)
+    except ValueError as error:
+        fact = f"max_shard_size is {max_shard_size!r}: {error}"
+        raise ConfigError("bad-value", fact, 'write bytes, 2_000_000_000, or "2GB"') from None
+    for file_name, names in split.filename_to_tensors.items():
+        write_tensors(folder / file_name, {name: tensors[name] for name in names})
+    if split.is_sharded:
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+        write_json(folder / f"{WEIGHTS_FILE}.index.json", index)
+        (folder / WEIGHTS_FILE).unlink(missing_ok=True)  # it would be read first
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:

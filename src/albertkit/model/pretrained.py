@@ -25,6 +25,7 @@ from albertkit.model.files import (
     leave_out_heads,
     match_tensors,
     read_tensors,
+    write_shards,
     write_tensors,
 )
 from albertkit.model.heads import MaskedLMHead
@@ -561,7 +562,8 @@ class PretrainedAlbert(nn.Module):
             folder: Created if missing; files of other names in it are left alone.
             tokenizer: An `AlbertTokenizer` to save with the weights; `config.json` then names its special ids.
             state_dict: Tensors to write in place of the model's own, all of them.
-            max_shard_size: Changes nothing: the weights are one file, of at most 1 GB for the published sizes.
+            max_shard_size: Bytes of a file at most, or a text such as "2GB": larger weights are several files with an index.
+                Default: one file, of at most 1 GB for the published sizes.
             is_main_process: False writes nothing.
             **options: Keywords of transformers that ask for nothing else, such as `safe_serialization=True`.
 
@@ -584,7 +586,10 @@ class PretrainedAlbert(nn.Module):
             tensor = tensor.detach().to("cpu", torch.float32).contiguous()
             tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
             stored.add(tensor.data_ptr())
-        write_tensors(path / WEIGHTS_FILE, tensors)
+        if max_shard_size is None:
+            write_tensors(path / WEIGHTS_FILE, tensors)
+        else:
+            write_shards(path, tensors, max_shard_size)
         ids: dict[str, int] = {}
         if tokenizer is not None:
             tokenizer.save_pretrained(path)

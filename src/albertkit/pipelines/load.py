@@ -206,7 +206,7 @@ def infer_task(model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTok
         if len(labels) == 1:
             if facts.has_unnamed_score:
                 advice = (
-                    "`%s` does not say what its one output is: it gets a sigmoid, as from transformers and sentence-transformers; "
+                    "`%s` does not say what its one output is: it gets a sigmoid, as in transformers and sentence-transformers; "
                     'for the output itself write "problem_type": "regression" into config.json'
                 )
                 logger.warning(advice, facts.folder)

@@ -311,10 +311,10 @@ def test_files_that_read_differently_are_reported(copy, caplog):
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-def add_model(folder, kind, **config):
+def add_model(folder, kind, seed=1, **config):
     """Save a model of transformers with weights that all count, beside the tokenizer of the folder."""
     tokens = len(AlbertTokenizer.from_pretrained(folder))
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     model = getattr(transformers, kind)(transformers.AlbertConfig(**{**SHAPE, "vocab_size": tokens, **config}))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -380,8 +380,8 @@ def test_cross_encoders_of_every_era_score_as_their_library(with_model, era, lab
         assert [result["value"] for result in pipeline(pairs)] == pytest.approx(scores.tolist(), abs=1e-5)
         return
     shares = scores if SIGMOID in str(ERAS[era]) and "trained from" not in era else scores.softmax(-1)
-    found = [list(result["probabilities"].values()) for result in pipeline(pairs)]
-    torch.testing.assert_close(torch.tensor(found), shares, atol=1e-5, rtol=0)
+    probabilities = [list(result["probabilities"].values()) for result in pipeline(pairs)]
+    torch.testing.assert_close(torch.tensor(probabilities), shares, atol=1e-5, rtol=0)
 
 
 def test_one_output_that_nothing_names_is_reported(with_model, caplog):
@@ -427,13 +427,13 @@ def test_labels_and_entities_are_those_of_transformers(with_model, name):
     ]
 
 
-@pytest.mark.parametrize("beside", [(), ("[PAD]",)])
+@pytest.mark.parametrize("other_labels", [(), ("[PAD]",)])
 @pytest.mark.parametrize("prefixes", ["BIES", "BMES", "BILU"])
-def test_entities_of_ends_and_single_words_are_those_of_their_scheme(bases, tmp_path, prefixes, beside):
+def test_entities_of_ends_and_single_words_are_those_of_their_scheme(bases, tmp_path, prefixes, other_labels):
     """transformers' aggregation knows B- and I- alone, and joins two single words."""
     from seqeval.metrics.sequence_labeling import get_entities
 
-    labels = dict(enumerate(("O", *(f"{prefix}-PER" for prefix in prefixes), *beside)))
+    labels = dict(enumerate(("O", *(f"{prefix}-PER" for prefix in prefixes), *other_labels)))
     text = "the quick brown fox over a lazy dog the cafe a fox"
     words = text.split()
     for seed in range(1, 6):
@@ -441,7 +441,7 @@ def test_entities_of_ends_and_single_words_are_those_of_their_scheme(bases, tmp_
         add_model(folder, "AlbertForTokenClassification", seed, num_labels=len(labels))
         change(folder / "config.json", id2label=labels)
         result = load_pipeline(folder, precision="fp32")(text)
-        tags = [f"I-{tag}" if tag in beside else tag for tag in result["tags"]]
+        tags = [f"I-{tag}" if tag in other_labels else tag for tag in result["tags"]]
         tags = [tag[0].translate(str.maketrans("MLU", "IES")) + tag[1:] for tag in tags]
         expected = [(kind, " ".join(words[first : last + 1])) for kind, first, last in get_entities(tags)]
         assert [(entity["type"], entity["text"]) for entity in result["entities"]] == expected

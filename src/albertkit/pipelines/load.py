@@ -121,15 +121,15 @@ def load_pipelines(
     if is_encoder_folder(path):
         return {"embed": Embed(SentenceEncoder.from_pretrained(path).to(target_device), precision)}
     loaded = _load_model(path)
-    model = loaded.model.to(target_device)
+    albert = loaded.model.to(target_device)
     if loaded.task is not None:
         return {BY_TASK[loaded.task.kind].kind: _make_pipeline(None, loaded, precision)}
     embed: list[Pipeline] = []
-    if isinstance(model, OnnxModel):  # its outputs are those of its heads: there are no states to make vectors of
-        engine = load_engine(model, precision)
+    if isinstance(albert, OnnxModel):  # its outputs are those of its heads: there are no states to make vectors of
+        engine = load_engine(albert, precision)
     else:
-        length = min(128, model.config.max_position_embeddings)  # as a checkpoint that is read as a sentence encoder
-        embed = [Embed(SentenceEncoder(model.encoder_model, loaded.tokenizer, max_length=length).eval(), precision)]
+        length = min(128, albert.config.max_position_embeddings)  # as a checkpoint that is read as a sentence encoder
+        embed = [Embed(SentenceEncoder(albert.encoder_model, loaded.tokenizer, max_length=length).eval(), precision)]
         engine = embed[0].engine
     heads = [_make_pipeline(kind, loaded, engine) for kind in ("fill-mask", "sentence-order")]
     return {pipeline.kind: pipeline for pipeline in [*heads, *embed] if pipeline is not None}

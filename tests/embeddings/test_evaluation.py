@@ -210,13 +210,6 @@ def test_bad_rows_are_skipped_and_counted_if_asked(checkpoint, tmp_path):
     assert figures["notes"] == ["rows left out: 2"]
 
 
-def test_columns_of_texts_that_are_not_read_are_reported(checkpoint, tmp_path):
-    rows = [f"the {n}\tfox {n}\t{n}\ta long sentence of five words, number {n}\n" for n in range(9)]
-    (tmp_path / "wide.tsv").write_text("".join(["one\tother\tscore\tcontext\n", *rows]))
-    figures = evaluate_embeddings(checkpoint, {"t": ("scores", tmp_path / "wide.tsv")}, columns=TABLE).files["t"]
-    assert "context" in figures["notes"][0]
-
-
 @pytest.mark.parametrize(
     ("files", "columns", "slug"),
     [

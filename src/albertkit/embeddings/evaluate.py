@@ -408,8 +408,8 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
     if kind == "pairs":
         rows = read_texts(as_file(file), replace(columns, label=None, id=None), 2, bad_rows)
         texts, pairs = [row[0] for row in rows], [row[1] for row in rows]
-        left_out = len(bad_rows.rows) - num_bad_rows
-        return PairFile(kind, str(file), texts, pairs, None, None, left_out, tuple(bad_rows.notes[num_notes:]))
+        left_out, notes = len(bad_rows.rows) - num_bad_rows, tuple(bad_rows.notes[num_notes:])
+        return PairFile(kind, str(file), texts, pairs, None, None, left_out, notes)
     column = _group_column(kind, as_file(file)) if kind in LAYOUTS else ""
     task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
     if column:
@@ -423,7 +423,6 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
         np.array([example.label for example in examples], np.float64),
         [example.id for example in examples] if column else None,
         len(bad_rows.rows) - num_bad_rows,
-        tuple(bad_rows.notes[num_notes:]),
     )
 
 

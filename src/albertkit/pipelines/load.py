@@ -136,17 +136,17 @@ def load_pipelines(
 
 
 @dataclass(frozen=True)
-class _LoadedModel:
+class _FolderModel:
     task: Task | None
     model: PretrainedAlbert
     tokenizer: AlbertTokenizer
     reader: AlbertTokenizer | NamedSpecials  # of the inputs of the task
 
 
-def _load_model(path: Path) -> _LoadedModel:
+def _load_model(path: Path) -> _FolderModel:
     if is_task_model(path):
         task, model, tokenizer = load_task_model(path)
-        return _LoadedModel(task, model, tokenizer, tokenizer)
+        return _FolderModel(task, model, tokenizer, tokenizer)
     facts = FolderFacts.from_folder(path)
     facts.check_cross_encoder()
     model = load_onnx(path) if is_onnx_folder(path) else load_model(path)
@@ -155,10 +155,10 @@ def _load_model(path: Path) -> _LoadedModel:
     if facts.is_cross_encoder:
         _, lower_case = _sequence_settings(facts)
         reader = NamedSpecials(tokenizer, lower_case, facts.names_are_tokens)
-    return _LoadedModel(infer_task(model, facts, tokenizer), model, tokenizer, reader)
+    return _FolderModel(infer_task(model, facts, tokenizer), model, tokenizer, reader)
 
 
-def _make_pipeline(kind: str | None, loaded: _LoadedModel, precision: Precision | Engine) -> Pipeline | None:
+def _make_pipeline(kind: str | None, loaded: _FolderModel, precision: Precision | Engine) -> Pipeline | None:
     """Return the pipeline of that kind, or of the first kind the model has a head for; None if it has none."""
     task, model, tokenizer = loaded.task, loaded.model, loaded.tokenizer
     if task is not None:

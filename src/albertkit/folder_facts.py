@@ -87,7 +87,7 @@ class FolderFacts:
         """Return the class that `tokenizer_config.json` names, or else `config.json`."""
         return self.tokenizer.get("tokenizer_class") or self.model.get("tokenizer_class")
 
-    def check_tokenizer_class(self) -> None:
+    def check_tokenizer_settings(self) -> None:
         """Refuse a tokenizer whose words are not divided as ALBERT's and BERT's classes divide them.
 
         Raises:
@@ -218,7 +218,7 @@ class FolderFacts:
         kind = self.sentences.get("model_type")
         if kind is not None and (self.folder / _MODULES).exists():
             return kind == "CrossEncoder"
-        return self._is_classifier and (self._is_marked or self.has_unnamed_score)
+        return self._is_classifier and (self._has_cross_encoder_mark or self.has_unnamed_score)
 
     @property
     def has_unnamed_score(self) -> bool:
@@ -227,7 +227,7 @@ class FolderFacts:
         Such folders are most CrossEncoders before version 4, and regressions of transformers before 4.6; both libraries put a
         sigmoid on that output today.
         """
-        is_named = self._is_marked or self.model.get("problem_type") is not None
+        is_named = self._has_cross_encoder_mark or self.model.get("problem_type") is not None
         return self._is_classifier and self._outputs == 1 and not is_named
 
     @property
@@ -236,7 +236,7 @@ class FolderFacts:
         return any(str(name).endswith("ForSequenceClassification") for name in heads)
 
     @property
-    def _is_marked(self) -> bool:
+    def _has_cross_encoder_mark(self) -> bool:
         has_settings = isinstance(self.model.get("sentence_transformers"), dict)
         return has_settings or self._activation is not None or self.module_types() == ["Transformer"]
 

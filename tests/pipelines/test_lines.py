@@ -20,7 +20,7 @@ from albertkit.model import (
 )
 from albertkit.output.render import to_terminal
 from albertkit.pipelines.load import load_pipeline
-from albertkit.pipelines.predict import answer_sections, ask, format_flags, make_values, predict
+from albertkit.pipelines.predict import answer_sections, ask, format_command_line_flags, make_values, predict
 
 TAGS = {0: "O", 1: "B-PER", 2: "I-PER"}
 TEXTS = ["seven [MASK] wizards", "the fox [MASK]", "강을 [MASK] 건너 [MASK]", "a [MASK]"]
@@ -210,7 +210,7 @@ def test_cosines_are_those_of_the_pipeline(pretrained):
 def test_flags_are_what_a_person_would_type(folder, kind):
     """The flags that an error names make the example that the pipeline takes."""
     pipeline = load_pipeline(folder(CLASSES[kind][0], **CLASSES[kind][1]), kind)
-    words = shlex.split(format_flags(pipeline.example))
+    words = shlex.split(format_command_line_flags(pipeline.example))
     parts = {
         name: [words[n + 1] for n in range(0, len(words), 2) if words[n] == f"--{name}"]
         for name in ("text", "pair", "question", "choice")

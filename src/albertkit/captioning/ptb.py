@@ -47,7 +47,7 @@ _ALONE = rf"(?![-_/.]?(?:{_LETTER}|\d))"  # wanna-be and gonna.com are one token
 _FRACTION = r"(?:\d{1,4}[- \xa0])?\d{1,4}[/⁄]\d{1,4}(?!\d)"
 
 
-def _one_of(words: Sequence[str]) -> str:
+def _alternation(words: Sequence[str]) -> str:
     return "(?:" + "|".join(words) + ")"
 
 
@@ -69,10 +69,10 @@ _RULES = [
         # Any word keeps its full stop before a comma or colon, or in a compound: Ont.,  Calif.-based
         rf"(?:(?:{_PART}-)*|[A-Z]\.){_PART}\.(?=[,;:])|{_LETTER}+\.(?:-{_LETTER}+)+",
         # Full stops that belong to the token: Mr., Miss., no. 5, U.S., a.m., Ph.D., U.S.-based; a single letter's.
-        rf"(?i:{_one_of(ANY_CASE)}\.)|{_one_of([*map(str.capitalize, CAPITALISED), *map(str.upper, CAPITALISED)])}\.",
-        rf"(?i:{_one_of(BEFORE_NUMBERS)}\.)(?=\s?\d)",
+        rf"(?i:{_alternation(ANY_CASE)}\.)|{_alternation([*map(str.capitalize, CAPITALISED), *map(str.upper, CAPITALISED)])}\.",
+        rf"(?i:{_alternation(BEFORE_NUMBERS)}\.)(?=\s?\d)",
         r"(?:[A-Za-z]+-)*[A-Za-z](?:\.[A-Za-z])+\.(?:-(?:(?:[A-Za-z]\.){2,}|[A-Za-z]+)|(?![A-Za-z]))|Ph\.[Dd]\.",
-        rf"[A-Za-z]\.(?!\s+{_one_of([*SENTENCE_STARTS, *map(str.upper, SENTENCE_STARTS)])}\s)",
+        rf"[A-Za-z]\.(?!\s+{_alternation([*SENTENCE_STARTS, *map(str.upper, SENTENCE_STARTS)])}\s)",
         # Addresses, handles, tags of markup.
         r"https?://[^\s<>\"|(){}\[\]]+\.[^\s<>\"|(){}\[\]]*[^\s<>\"|(){}\[\].,;:!?-]|https?:///?[\w.…]{2,}",
         r"www\.(?:[\w-]+\.)+[a-z]{2,4}(?:/[^\s<>\"|()]*[^\s<>\"|(){}\[\].,;:!?-])?|\w[\w.+-]*@[A-Za-z0-9][\w-]*(?:\.[\w-]+)*",

@@ -262,7 +262,7 @@ def new_member_state(sequences: int, classes: int, rows: int, width: int) -> Mem
 
 
 @within
-def next_step(state, starts, number, room, most_layers):
+def pack_next_step(state, starts, number, room, most_layers):
     """Return the next step: sequences that stayed, and those that wait as far as there is room."""
     now, before = number % 2, (number + 1) % 2
     count = rows = last_rows = 0
@@ -412,7 +412,7 @@ def run_until_sure(call, starts, ids, tables, layer, chunk, exits, pooler, logit
     matrix_tiles.configure()
     scratch.patience[:] = FIRST_PATIENCE
     for number in range(call.repeats):
-        step = next_step(state, starts, number, chunk.hidden.shape[2], len(exits.bias))
+        step = pack_next_step(state, starts, number, chunk.hidden.shape[2], len(exits.bias))
         if not step.num_sequences:
             break
         do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch)

@@ -55,7 +55,7 @@ class _Gelu(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor) -> Tensor:
         ctx.save_for_backward(values)
         out = torch.empty_like(values)
-        _run_in_threads(partial(_gelu, _bits(values), _bits(out)), values.numel())
+        _run_in_threads(partial(_gelu, _bfloat16_bits(values), _bfloat16_bits(out)), values.numel())
         return out
 
     @staticmethod
@@ -63,7 +63,10 @@ class _Gelu(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (values,) = ctx.saved_tensors
         out = torch.empty_like(values)
-        _run_in_threads(partial(_gelu_gradient, _bits(values), _bits(grad.contiguous()), _bits(out)), values.numel())
+        _run_in_threads(
+            partial(_gelu_gradient, _bfloat16_bits(values), _bfloat16_bits(grad.contiguous()), _bfloat16_bits(out)),
+            values.numel(),
+        )
         return out
 
 
@@ -115,10 +118,10 @@ class _ShortAttention(torch.autograd.Function):
 
 
 def _rows(values: Tensor) -> np.ndarray:
-    return _bits(values).reshape(values.shape)
+    return _bfloat16_bits(values).reshape(values.shape)
 
 
-def _bits(values: Tensor) -> np.ndarray:
+def _bfloat16_bits(values: Tensor) -> np.ndarray:
     return values.detach().view(torch.uint16).numpy().reshape(-1)
 
 

@@ -171,7 +171,7 @@ def to_own_config(config: Any) -> AlbertConfig:
     return make_config(config.to_dict(), Path("config"))[0]
 
 
-def read_config(config: Any, folder: Path) -> AlbertConfig:
+def resolve_config(config: Any, folder: Path) -> AlbertConfig:
     """Return the configuration for `from_pretrained(config=…)`: ours, transformers', or a path; None: the folder's."""
     if config is None:
         return AlbertConfig.from_pretrained(folder)
@@ -519,7 +519,7 @@ class PretrainedAlbert(nn.Module):
         placement = resolve_placement(dtype, torch_dtype, device_map)
         changes = check_changes(changes)
         path = local_folder(pretrained_model_name_or_path if folder is None else folder, revision)  # type: ignore[arg-type]
-        model_config = read_config(config, path)
+        model_config = resolve_config(config, path)
         if changes:
             model_config = model_config.with_changes(**changes)
         tensors = read_tensors(path)

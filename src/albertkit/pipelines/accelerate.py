@@ -20,7 +20,7 @@ from albertkit.engines.engine import Engine, Precision, check_precision, unpacka
 from albertkit.engines.load import load_engine
 from albertkit.errors import ConfigError
 from albertkit.model.padded import PackedOutput, PaddedBatch, Trace
-from albertkit.model.pretrained import AlbertModel, read_config
+from albertkit.model.pretrained import AlbertModel, resolve_config
 
 AnyModel = TypeVar("AnyModel")
 
@@ -93,7 +93,7 @@ def _encoders(model: Any) -> Iterator[nn.Module]:
 
 def _share_model(theirs: Any) -> AlbertModel:
     """Return our model over the parameters of transformers' one, which both then have."""
-    config = read_config(theirs.config, Path("config.json"))
+    config = resolve_config(theirs.config, Path("config.json"))
     with torch.device("meta"):
         ours = AlbertModel(config, add_pooling_layer=theirs.pooler is not None)
     parameters = dict(theirs.named_parameters())

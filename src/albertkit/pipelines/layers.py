@@ -42,7 +42,7 @@ def trace_layers(
     """
     ids, left_out = encode_text(model, tokenizer, text, max_tokens)
     states, attention = compute_states(model, ids)
-    change = states.diff(dim=0).norm(dim=-1) / length_of(states[:-1])
+    change = states.diff(dim=0).norm(dim=-1) / nonzero_lengths(states[:-1])
     plane, variance = _project_to_plane(states)
     return {
         "tokens": [tokenizer.id_to_piece(i) for i in ids],
@@ -140,9 +140,9 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 
 def direction(vectors: Tensor) -> Tensor:
     """Scale vectors to length 1; a vector that is exactly 0 stays 0, and has the cosine 0 with every other."""
-    return vectors / length_of(vectors)[..., None]
+    return vectors / nonzero_lengths(vectors)[..., None]
 
 
-def length_of(vectors: Tensor) -> Tensor:
+def nonzero_lengths(vectors: Tensor) -> Tensor:
     """Return lengths that are never 0, so that one can divide by them."""
     return vectors.norm(dim=-1).clamp_min(torch.finfo(vectors.dtype).tiny)

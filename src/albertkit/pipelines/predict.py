@@ -481,7 +481,7 @@ def ask(
     try:
         inputs = pipeline.parse_all(values)
     except DataError as error:
-        example = f"albertkit predict {model} {format_flags(pipeline.example)}"
+        example = f"albertkit predict {model} {format_command_line_flags(pipeline.example)}"
         raise DataError(error.slug, error.message, example) from None
     results = answerer.answer(inputs)
     similarity = None
@@ -560,8 +560,8 @@ def make_values(
     return list(texts)
 
 
-def format_flags(value: Any) -> str:
-    """Return the flags of a value: the other direction of `values_of`."""
+def format_command_line_flags(value: Any) -> str:
+    """Return the flags of a value: the other direction of `make_values`."""
     if isinstance(value, str):
         value = (value,)
     if not isinstance(value, dict):

@@ -268,11 +268,11 @@ class Service:
             tokens = [token(int(i), int(start), int(stop)) for i, (start, stop) in zip(ids, spans, strict=True)]
             return [token(tokenizer.cls_id), *tokens, token(tokenizer.sep_id)] if special else tokens
 
-        def split_all(proceed: Proceed) -> bytes:
+        def tokenize_texts(proceed: Proceed) -> bytes:
             check_expansion(texts, MAX_SPLIT_CHARACTERS)
             return encode_json([split(text) for text in _while_awaited(texts, proceed)])
 
-        body = await self._off_the_loop(size, split_all)
+        body = await self._off_the_loop(size, tokenize_texts)
         return Response(body, media_type="application/json")
 
     async def decoded(self, request: Request, model: str | None, rows: list[list[int]], skip_special: bool) -> Response:

@@ -264,7 +264,7 @@ class Supervisor:
         while self.facts is not None:
             if len(self._at_work) >= (AHEAD if self.queue.tokens >= self.queue.batch_tokens else 1):
                 break
-            self._refuse_hopeless(now)
+            self._refuse_overdue_requests(now)
             batch = self.queue.next_batch(now, self._at_work_seconds())
             if batch is None:
                 break
@@ -275,7 +275,7 @@ class Supervisor:
         if was_idle:  # otherwise new requests would postpone the end of a stuck worker for ever
             self._watch()
 
-    def _refuse_hopeless(self, now: float) -> None:
+    def _refuse_overdue_requests(self, now: float) -> None:
         """Refuse accepted requests that cannot be finished any more: the machine has become slower."""
         for job in self.queue.find_hopeless(now, self._at_work_seconds()):
             self.queue.discard(job)

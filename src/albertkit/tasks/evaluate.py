@@ -28,7 +28,7 @@ from albertkit.tasks.options import EvaluateOptions, ScoreOptions
 from albertkit.tasks.predictions import File, wrong_label_error
 from albertkit.tasks.registry import TABLES, find_task, with_columns
 from albertkit.tasks.tagging import TaggingTask
-from albertkit.tasks.task import Prediction, Task, rarer_class, sorted_labels
+from albertkit.tasks.task import Prediction, Task, rarer_of_two_classes, sorted_labels
 from albertkit.tasks.texts import TextClassification, TextExample, TextTask, table_task
 from albertkit.training.processes import join_world
 from albertkit.training.results import result_sections, save_results
@@ -239,7 +239,7 @@ def _score_table(name: str, file: File, gold: File, options: ScoreOptions, bad_r
     counts = {label: gold_counts[label] for label in {*gold_counts, *predicted}}
     task = task.with_changes(labels=sorted_labels(counts))
     if isinstance(task, TextClassification):
-        task = task.with_changes(positive_class=options.positive_class or rarer_class(counts))
+        task = task.with_changes(positive_class=options.positive_class or rarer_of_two_classes(counts))
     return _score_records(task, examples, records, note)
 
 

@@ -145,7 +145,7 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
         raise UnusableRowError("this is not a question: an object with `question` and `context` is needed")
     question, context = _required_text(record, "question"), _required_text(record, "context")
     name = record_id(record)
-    answers, impossible, repaired = _read_labels(record, context, version) if labelled else ((), False, False)
+    answers, impossible, repaired = _read_labelled_answers(record, context, version) if labelled else ((), False, False)
     title = record.get("title")
     return QuestionExample(
         id=str(number - 1 if name is None else name),
@@ -167,7 +167,9 @@ def _required_text(record: dict[str, Any], key: str) -> str:
     return encodable(value)
 
 
-def _read_labels(record: dict[str, Any], context: str, version: int) -> tuple[tuple[AnnotatedAnswer, ...], bool, bool]:
+def _read_labelled_answers(
+    record: dict[str, Any], context: str, version: int
+) -> tuple[tuple[AnnotatedAnswer, ...], bool, bool]:
     file_answers = _read_answers(record.get("answers"))
     impossible = record.get("is_impossible", "answers" in record and not file_answers)
     if not isinstance(impossible, bool):

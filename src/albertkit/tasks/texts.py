@@ -51,7 +51,7 @@ from albertkit.tasks.task import (
     label_indices,
     labels_of,
     named_outputs,
-    rarer_class,
+    rarer_of_two_classes,
     sorted_labels,
 )
 
@@ -627,7 +627,7 @@ class TextClassification(TextTask):
             return self
         # On 90 `ok` and 10 `fraud` the f1 of the last in sort order was 0.95, that of `fraud` 0.40.
         return self.with_changes(
-            labels=sorted_labels(labels), positive_class=self.positive_class or rarer_class(labels)
+            labels=sorted_labels(labels), positive_class=self.positive_class or rarer_of_two_classes(labels)
         )
 
     def label_counts(self, examples: Sequence[TextExample]) -> list[int]:

@@ -190,7 +190,7 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
     comparisons = [compare_json(path, tokenizer, texts), *_compare_auto_tokenizer(path, tokenizer, texts)]
     advice = ""
     if any(comparison.differing for comparison in comparisons):
-        advice = _MORPHEME_ADVICE if _has_analyser(tokenizer) else _ADVICE.format(folder=folder)
+        advice = _MORPHEME_ADVICE if _has_morpheme_analyser(tokenizer) else _ADVICE.format(folder=folder)
     versions = {}
     for name in ("transformers", "tokenizers"):
         with suppress(PackageNotFoundError):
@@ -228,7 +228,9 @@ def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str])
     reader.no_truncation()
 
     def encode_as_json(text: str) -> list[int]:
-        prepared = tokenizer.prepared(text) if _has_analyser(tokenizer) else text  # the library knows no analyser
+        prepared = (
+            tokenizer.prepared(text) if _has_morpheme_analyser(tokenizer) else text
+        )  # the library knows no analyser
         return reader.encode(prepared, add_special_tokens=False).ids
 
     return compare_reader(name, tokenizer, texts, _encode_with_names(tokenizer), encode_as_json, is_own)
@@ -269,7 +271,7 @@ def _unreadable_comparison(name: str, is_own: bool, error: Exception) -> ReaderC
     return ReaderComparison(name, is_own, 1, 1, difference)
 
 
-def _has_analyser(tokenizer: AlbertTokenizer) -> TypeGuard[SentencePieceTokenizer]:
+def _has_morpheme_analyser(tokenizer: AlbertTokenizer) -> TypeGuard[SentencePieceTokenizer]:
     return isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.analyser is not None
 
 

@@ -36,7 +36,7 @@ def settings_with_flags(
     if text_rules is not None:
         raise ConfigError("bad-value", f"text_rules and {' and '.join(flags)} were both given", "give one of them")
     if find_model(folder) is not None:
-        return {"text_rules": rules.rules_with_flags(rules.named_by(settings), **flags)}
+        return {"text_rules": rules.rules_with_flags(rules.read_rules_name(settings), **flags)}
     if find_vocabularies(folder) and "keep_accents" not in flags:
         return dict(flags)
     fact = f"{' and '.join(flags)} cannot be changed: the tokenizer in `{folder}` brings its own rules"

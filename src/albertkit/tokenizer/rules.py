@@ -234,7 +234,7 @@ def lowers(rules: str) -> bool:
     return LOWER in _STEPS[rules]
 
 
-def named_by(settings: Any) -> str:
+def read_rules_name(settings: Any) -> str:
     """Return the rules that a folder's `tokenizer_config.json` asks for.
 
     `text_rules` is albertkit's own key; `do_lower_case` (default true) and `keep_accents` (default false) are those of

@@ -209,7 +209,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         if model is None:
             return None
         if text_rules is None:
-            text_rules = rules.named_by(settings)
+            text_rules = rules.read_rules_name(settings)
         analyser = settings.get(ANALYSER_KEY)
         if analyser is not None and analyser not in ANALYSERS:
             raise CheckpointError(

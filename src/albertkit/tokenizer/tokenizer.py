@@ -128,7 +128,7 @@ class AlbertTokenizer(ABC):
     ) -> "AlbertTokenizer":
         """Read a folder, with other names of special tokens by role, or other flags of its rules."""
         facts = FolderFacts.from_folder(folder)
-        facts.check_tokenizer_class()
+        facts.check_tokenizer_settings()
         settings = {**facts.tokenizer, "tokenizer_class": facts.tokenizer_class}
         settings.update({f"{role}_token": name for role, name in names.items()})
         if flags:

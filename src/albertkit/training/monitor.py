@@ -257,9 +257,9 @@ def _picture(
 def _panels(metrics: RunMetrics, baseline: Mapping[str, float], metric: str | None) -> list[Panel]:
     """Return the panels that have data: of a pretraining its two tasks, of any other run its losses and its score."""
     panels: list[Panel] = []
-    losses = _loss_names(metrics)
+    losses = _choose_losses(metrics)
     if _is_pretraining(metrics):
-        panels.append((3.2, partial(_draw_loss, metrics=metrics, baseline=baseline)))
+        panels.append((3.2, partial(_draw_masked_lm_loss, metrics=metrics, baseline=baseline)))
         if _is_known(metrics, "sentence_order_accuracy"):
             panels.append((1.7, partial(_draw_sentence_order, metrics=metrics)))
     else:
@@ -283,7 +283,7 @@ def _is_pretraining(metrics: RunMetrics) -> bool:
     return any(name.startswith(PRETRAINING) for record in records for name in record)
 
 
-def _loss_names(metrics: RunMetrics) -> list[str]:
+def _choose_losses(metrics: RunMetrics) -> list[str]:
     """Return the losses that training recorded, at most three; else their sum."""
     recorded = dict.fromkeys(name for record in metrics.steps for name in record if name.endswith("_loss"))
     names = [name for name in recorded if _is_known(metrics, name, "step")]
@@ -310,7 +310,7 @@ def _words(name: str) -> str:
     return fill(name.replace("_", " ")[:40], 14)
 
 
-def _draw_loss(axis: Any, metrics: RunMetrics, baseline: Mapping[str, float]) -> None:
+def _draw_masked_lm_loss(axis: Any, metrics: RunMetrics, baseline: Mapping[str, float]) -> None:
     steps, losses = metrics.series("step", "masked_lm_loss", "loss")
     evaluation_steps, evaluations = metrics.series("eval", "masked_lm_loss", "loss")
     unigram = number_or_nan(baseline.get("unigram_loss"))

@@ -98,7 +98,7 @@ def renumber_specials(folder: Path) -> Renumbering:
             kind = UNUSED
         renumbered_pieces.append((piece, score, special_kinds.get(piece_id, kind)))
     new_model = rebuild_model(model, renumbered_pieces)
-    tokenizer = SentencePieceTokenizer(new_model, rules.named_by(settings), source=file)
+    tokenizer = SentencePieceTokenizer(new_model, rules.read_rules_name(settings), source=file)
     return Renumbering(tokenizer, old_ids, model)
 
 

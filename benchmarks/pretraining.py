@@ -24,7 +24,7 @@ from albertkit.pretraining.examples import ExampleSettings
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.tables import IGNORED
 from albertkit.training.optimizers import clip_gradients, make_optimizer
-from albertkit.training.processes import choose_precision, find_device, peak_flops, repeatable
+from albertkit.training.processes import bf16_peak_flops, choose_precision, find_device, repeatable
 from benchmarks.harness import (
     CPU,
     TIMING,
@@ -300,7 +300,7 @@ def _rows_on_device(work: Work, batches: list[PackedBatch], rounds: int, device:
     peaks = dict.fromkeys(forms, matmul_peak(dtype, device))
     title = f"pretraining, {work.name}, ours {{}} in {dtype_name}, {device_name(device)}"
     rows, best = measure(title, "tokens/s", ours, peers, rounds, peaks, gflop, note=DEVICE_NOTE, **FIELDS, **equal)
-    promised = peak_flops(device)
+    promised = bf16_peak_flops(device)
     for form, row in reversed(rows.items()):
         row.details = {
             **details,

@@ -14,7 +14,7 @@ from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.layers import CaptionConfig
 from albertkit.captioning.model import AlbertForImageCaptioning
-from albertkit.captioning.predict import predict_captions, sheet_name
+from albertkit.captioning.predict import predict_captions, unique_sheet_stem
 from albertkit.captioning.score import score_caption_files
 from albertkit.captioning.settings import GenerationSettings
 from albertkit.config import AlbertConfig
@@ -136,7 +136,15 @@ def test_generation_settings_of_a_captioner_are_kept(captioner, tmp_path):
 def test_names_of_sheets():
     used_names: set[str] = set()
     keys = ["가", "나", "a b", "a_b", "../x/v.mp4", "...", "a b"]
-    assert [sheet_name(key, used_names) for key in keys] == ["가", "나", "a_b", "a_b-2", "x_v.mp4", "clip", "a_b-3"]
+    assert [unique_sheet_stem(key, used_names) for key in keys] == [
+        "가",
+        "나",
+        "a_b",
+        "a_b-2",
+        "x_v.mp4",
+        "clip",
+        "a_b-3",
+    ]
 
 
 def test_what_predict_writes_is_scored(captioner, frames, tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 from albertkit.errors import MissingExtraError
 from albertkit.training import processes
-from albertkit.training.processes import bf16_peak, choose_compiled, peak_flops, repeatable
+from albertkit.training.processes import bf16_peak, bf16_peak_flops, choose_compiled, repeatable
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 
@@ -25,8 +25,8 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 def test_the_peak_by_the_name_of_the_device(monkeypatch, name, tflops):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
     expected = None if tflops is None else tflops * 1e12
-    assert peak_flops(CUDA) == bf16_peak(name) == expected
-    assert peak_flops(CPU) is None
+    assert bf16_peak_flops(CUDA) == bf16_peak(name) == expected
+    assert bf16_peak_flops(CPU) is None
 
 
 def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):

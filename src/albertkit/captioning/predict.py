@@ -118,7 +118,7 @@ def predict_captions(options: PredictCaptionsOptions) -> CaptionReport:
         captions = captioner.describe(context, options.generation)[0]
         sheet = None
         if not options.no_sheets and captions:
-            sheet = Path(options.sheets) / f"{sheet_name(clip.key, names)}.png"
+            sheet = Path(options.sheets) / f"{unique_sheet_stem(clip.key, names)}.png"
             with atomic_file(sheet) as stream:
                 stream.write(sheet_png(frames, captions[0]))
         predicted_clips.append(PredictedClip(clip.key, captions, sheet, tuple(frames.notes)))
@@ -154,7 +154,7 @@ def unique_name(name: str, used_names: set[str]) -> str:
     return unique
 
 
-def sheet_name(key: str, used_names: set[str]) -> str:
+def unique_sheet_stem(key: str, used_names: set[str]) -> str:
     """Return the name of a clip's picture: letters and digits of any script, no folder, not hidden, not one of those taken."""
     return unique_name(re.sub(r"[^\w.-]+", "_", key).lstrip("._-") or "clip", used_names)
 

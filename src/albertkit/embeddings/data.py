@@ -109,7 +109,7 @@ def _read_table(
         if columns.columns is not None:
             table.without_header([name.strip() for name in columns.columns.split(",")])
         text_columns = [name for name in (columns.text, columns.pair) if name is not None]
-        pair, hard = _pair_columns(table.columns)
+        pair, hard = _pair_and_negative_columns(table.columns)
         if not text_columns and pair:
             skipped = set(pair) if negatives else {*pair, *hard}
             further = [name for name in table.columns if name not in skipped and name.lower() not in _OTHER_COLUMNS]
@@ -152,7 +152,7 @@ def _read_table(
     return rows
 
 
-def _pair_columns(columns: Sequence[str]) -> tuple[list[str], list[str]]:
+def _pair_and_negative_columns(columns: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the two columns of a pair, none if no two have such names, and those of negatives."""
     by_name = {name.lower(): name for name in reversed(columns)}
     pairs = [[by_name[first], by_name[second]] for first, second in _PAIR_NAMES if {first, second} <= by_name.keys()]

@@ -125,7 +125,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             problems.append(f"end_lr is {self.end_lr}, it must be at least 0 and at most lr")
         if self.batch_size is not None and self.batch_tokens != PretrainSettings.batch_tokens:
             problems.append("batch_size and batch_tokens are both given; one follows from the other")
-        if self.micro_batch_tokens < self.length:
+        if self.max_micro_batch_tokens < self.length:
             problems.append(f"batch_tokens {self.batch_tokens} cannot hold one sequence of length {self.length}")
         return problems
 
@@ -199,14 +199,14 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
                 "bad-value", "train_only new-rows needs a model that is continued", "name it with --continue MODEL"
             )
         processes = self.processes or world_size
-        tokens = self.micro_batch_tokens * self.accumulation * processes
+        tokens = self.max_micro_batch_tokens * self.accumulation * processes
         changes: dict[str, Any] = {"processes": processes}
         if not continued and self.teacher is None:
             changes["size"] = self.size or "base"
         if self.initial_weights is None:
             changes["initial_weights"] = "random" if continued or self.teacher is None else "teacher"
         reasons = [
-            f"batch: up to {tokens:,} tokens an update ({self.micro_batch_tokens:,} x {self.accumulation} x {processes})"
+            f"batch: up to {tokens:,} tokens an update ({self.max_micro_batch_tokens:,} x {self.accumulation} x {processes})"
         ]
         if num_busy := (shared := self.accumulation * processes) % world_size:
             idle = "1 process is" if world_size - num_busy == 1 else f"{world_size - num_busy} processes are"
@@ -232,7 +232,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         return dataclasses.replace(self, **changes), reasons
 
     @property
-    def micro_batch_tokens(self) -> int:
+    def max_micro_batch_tokens(self) -> int:
         """Tokens of a micro-batch at most."""
         return self.batch_tokens if self.batch_size is None else self.batch_size * self.length
 

@@ -94,7 +94,7 @@ class PretrainingData(ABC):
     def batching(self, world: World) -> Batching:
         """Return how this process takes its share of the examples."""
         return Batching(
-            batch_tokens=self.settings.micro_batch_tokens,
+            batch_tokens=self.settings.max_micro_batch_tokens,
             accumulation=self.settings.accumulation,
             rank=world.rank,
             world_size=world.size,
@@ -221,7 +221,7 @@ class _RecordSource(PretrainingData):
         return RecordStream(self._records, ~self._held_out, seed=self.settings.seed, **self.batching(world))
 
     def evaluation(self, world: World) -> RecordEvaluation:
-        batch_tokens = self.settings.micro_batch_tokens
+        batch_tokens = self.settings.max_micro_batch_tokens
         return RecordEvaluation(
             self._records, self._held_out, batch_tokens=batch_tokens, rank=world.rank, world_size=world.size
         )
@@ -298,7 +298,7 @@ def held_out_stream(
         example_settings(settings),
         masks,
         seed=settings.seed,
-        batch_tokens=settings.micro_batch_tokens,
+        batch_tokens=settings.max_micro_batch_tokens,
         rank=world.rank,
         world_size=world.size,
     )

@@ -65,7 +65,7 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
     app.include_router(operations)
     app.mount("/page", _WholeFiles(directory=_PAGE, html=True), name="page")
     _drop_422_of_openai_paths(app)
-    app.add_exception_handler(AlbertKitError, refusals.on_error)
+    app.add_exception_handler(AlbertKitError, refusals.on_albertkit_error)
     app.add_exception_handler(OSError, refusals.on_system_error)
     app.add_exception_handler(RequestValidationError, refusals.on_bad_request)
     app.add_exception_handler(HTTPException, refusals.on_http_error)

@@ -32,7 +32,7 @@ MAX_JSON_KEYS = 8192  # in a JSON body
 MAX_JSON_ITEMS = 600_000  # in a JSON body
 
 
-def check_size(count: int, max_count: int, unit: str, hint: str) -> None:
+def check_answer_size(count: int, max_count: int, unit: str, hint: str) -> None:
     """Raise an error for an answer that would be too large."""
     if count > max_count:
         fact = f"the answer would have {count:,} {unit}, at most {max_count:,} are sent"
@@ -43,14 +43,16 @@ def check_results(pipeline: Pipeline[Any], inputs: Sequence[Any], options: Mappi
     """Raise an error if the results would be too large."""
     if pipeline.kind == "answer":
         num_characters = sum(len(question.context) for question in inputs) * options.get("top", 5)
-        check_size(num_characters, MAX_QUOTED_CHARACTERS, "characters", "send fewer questions, or a smaller `top`")
+        check_answer_size(
+            num_characters, MAX_QUOTED_CHARACTERS, "characters", "send fewer questions, or a smaller `top`"
+        )
     elif pipeline.kind == "classify":
         check_numbers(len(inputs) * pipeline.model.config.num_labels)
 
 
 def check_numbers(count: int) -> None:
     """Raise an error if the answer would have too many numbers."""
-    check_size(count, MAX_NUMBERS, "numbers", "send fewer texts in a request")
+    check_answer_size(count, MAX_NUMBERS, "numbers", "send fewer texts in a request")
 
 
 def check_ids(rows: Sequence[Sequence[int]], vocab_size: int) -> None:
@@ -69,7 +71,7 @@ def check_request(kind: str, values: Sequence[Any], characters: int, options: Ma
     """Raise an error for a request that would take too much memory, before it is tokenized."""
     if kind == FillMask.kind:
         guesses = sum(value.count(MASK) for value in values) * options.get("top", 5)
-        check_size(guesses, MAX_GUESSES, "guesses", "send fewer texts or masks, or a smaller `top`")
+        check_answer_size(guesses, MAX_GUESSES, "guesses", "send fewer texts or masks, or a smaller `top`")
     if kind in ("tag", "tokenize") and characters > MAX_SPLIT_CHARACTERS:
         fact = f"the texts have {characters:,} characters, at most {MAX_SPLIT_CHARACTERS:,} are split at once"
         raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)

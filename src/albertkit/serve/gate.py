@@ -209,7 +209,7 @@ class _BodyMeter:
         now = asyncio.get_running_loop().time()
         self._space.take(len(message.get("body", b"")), now)
         if self._space.is_exceeded:
-            wait = self._space.promise(self._sender, max(self._length, self._counted_bytes), now)
+            wait = self._space.promise_seconds(self._sender, max(self._length, self._counted_bytes), now)
             raise HTTPException(429, _TOO_MANY_BODIES, {"Retry-After": str(wait)})
         if not message.get("more_body", False):
             self._end = asyncio.ensure_future(self._receive())

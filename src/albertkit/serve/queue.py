@@ -143,7 +143,9 @@ class Admission:
                 return max(1, math.ceil(promise.due - now))
         return self._promise(sender, seconds, excess, room, now)
 
-    def promise(self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float) -> int:
+    def promise_seconds(
+        self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float
+    ) -> int:
         """Return the seconds until a refused request would be accepted. Arguments as `decide`."""
         excess = self._excess(sender.client, seconds, waiting, at_work, room, now)
         return self._promise(sender, seconds, excess, room, now)
@@ -196,9 +198,9 @@ class Space:
             return None
         return self._admission.decide(sender, *self._work(count), now)
 
-    def promise(self, sender: Sender, count: float, now: float) -> int:
+    def promise_seconds(self, sender: Sender, count: float, now: float) -> int:
         """Return the seconds until `count` are free, for a request that needs more of them."""
-        return self._admission.promise(sender, *self._work(count), now)
+        return self._admission.promise_seconds(sender, *self._work(count), now)
 
     def take(self, count: float, now: float) -> None:
         """Use more."""

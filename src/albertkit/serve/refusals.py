@@ -71,7 +71,7 @@ def refusal(path: str, status: int, error: AlbertKitError, retry_after: int | No
 # --- handlers of the application --------------------------------------------------------------------------------------
 
 
-def on_error(request: Request, error: Exception) -> JSONResponse:
+def on_albertkit_error(request: Request, error: Exception) -> JSONResponse:
     """Answer an `AlbertKitError`."""
     assert isinstance(error, AlbertKitError)
     return refusal(request.url.path, status_of(error), error, getattr(error, "retry_after", None))
@@ -89,7 +89,7 @@ def on_system_error(request: Request, error: Exception) -> JSONResponse:
     else:
         raise error
     log.error(refused.message, extra={"slug": refused.slug, "folder": tempfile.gettempdir()})
-    return on_error(request, refused)
+    return on_albertkit_error(request, refused)
 
 
 def on_bad_request(request: Request, error: Exception) -> JSONResponse:
@@ -99,13 +99,13 @@ def on_bad_request(request: Request, error: Exception) -> JSONResponse:
     if any(details["type"] == "json_invalid" for details in errors):
         reason = errors[0].get("ctx", {}).get("error", "")
         fact, hint = f"the body is not JSON: {reason}", "send one JSON object"
-        return on_error(request, ServiceError("bad-input", fact, hint, status=400))
+        return on_albertkit_error(request, ServiceError("bad-input", fact, hint, status=400))
     is_text = any(details["loc"] == ("body",) and details["type"] != "missing" for details in errors)
     content_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if is_text and "json" not in content_type:
         fact = f"the body is sent as {content_type or 'nothing that is named'}"
         hint = "send `Content-Type: application/json`"
-        return on_error(request, ServiceError("bad-input", fact, hint, status=400))
+        return on_albertkit_error(request, ServiceError("bad-input", fact, hint, status=400))
     messages = []
     for details in errors[:_MAX_ERRORS]:
         field_path = ".".join(str(part) for part in details["loc"] if not _TYPE.match(str(part)))
@@ -113,7 +113,7 @@ def on_bad_request(request: Request, error: Exception) -> JSONResponse:
     if len(errors) > _MAX_ERRORS:
         messages.append(f"and {len(errors) - _MAX_ERRORS} more")
     hint = "GET /openapi.json says what each endpoint takes"
-    return on_error(request, ServiceError("bad-input", "; ".join(messages), hint, status=422))
+    return on_albertkit_error(request, ServiceError("bad-input", "; ".join(messages), hint, status=422))
 
 
 def on_http_error(request: Request, error: Exception) -> JSONResponse:

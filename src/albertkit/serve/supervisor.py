@@ -99,7 +99,7 @@ class Supervisor:
         seconds, room = self._seconds(key, tokens, seconds_left), self._room(key, seconds_left)
         waiting, at_work = self._waiting(sender.client, seconds_left), self._at_work_seconds()
         if waiting.seconds and at_work + waiting.seconds + seconds > room.limit:
-            raise self._busy(self._admission.promise(sender, seconds, waiting, at_work, room, now))
+            raise self._busy(self._admission.promise_seconds(sender, seconds, waiting, at_work, room, now))
 
     def _seconds(self, key: Key, tokens: int, seconds_left: float) -> float:
         """Return the seconds that tokens take. While the speed is unknown, a full queue takes all the time of a request."""
@@ -282,7 +282,7 @@ class Supervisor:
             seconds_left = job.deadline - now
             seconds, room = self._seconds(job.key, job.tokens, seconds_left), self._room(job.key, seconds_left)
             waiting = self._waiting(job.sender.client, seconds_left)
-            wait = self._admission.promise(job.sender, seconds, waiting, self._at_work_seconds(), room, now)
+            wait = self._admission.promise_seconds(job.sender, seconds, waiting, self._at_work_seconds(), room, now)
             fact = "the work that waits takes longer than expected, and this request's time is over before"
             job.fail(ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait))
 

@@ -16,7 +16,7 @@ from albertkit.batches.features import Features
 from albertkit.embeddings.folder import similarity_matrix
 from albertkit.pipelines.pipeline import Pipeline
 from albertkit.serve import schemas
-from albertkit.serve.bounds import MAX_COSINES, check_numbers, check_size
+from albertkit.serve.bounds import MAX_COSINES, check_answer_size, check_numbers
 from albertkit.serve.protocol import TOKEN_STATES
 from albertkit.serve.reading import StrictRoute, validate
 from albertkit.serve.routes import embedding_features, input_size, service_of
@@ -83,7 +83,7 @@ async def similarity(body: schemas.SimilarityRequest, request: Request) -> Respo
         truncate = question.parameters.truncate if question.parameters else None
         prompt_name = question.parameters.prompt_name if question.parameters else None
     hint = "compare fewer texts, or take their vectors from /v1/embeddings"
-    check_size(len(first) * len(second or first), MAX_COSINES, "cosines", hint)
+    check_answer_size(len(first) * len(second or first), MAX_COSINES, "cosines", hint)
 
     def shaped(model: str, results: list[Any]) -> Any:
         vectors = np.stack([result["embedding"] for result in results])

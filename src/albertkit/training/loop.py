@@ -19,7 +19,7 @@ from albertkit.training.launch import StopRequest, stopped_by
 from albertkit.training.monitor import Display
 from albertkit.training.optimizers import clip_gradients, gradient_norm, make_optimizer
 from albertkit.training.pace import ClockPace, Plan, TrainingProgress
-from albertkit.training.processes import World, peak_flops
+from albertkit.training.processes import World, bf16_peak_flops
 from albertkit.training.settings import EpochSettings, LoopOptions
 
 
@@ -505,7 +505,7 @@ def train(
             evaluating = plan is not None and plan.evaluate
             last = pace.is_over(state.step)
             if state.step % settings.log_every == 0 or last:
-                peak = peak_flops(world.device)
+                peak = bf16_peak_flops(world.device)
                 record = {
                     **meter.averages(world),
                     "learning_rate": lr,

@@ -563,7 +563,7 @@ class Display:
 
     def _record(self, record: dict[str, Any]) -> None:
         if self._metrics:
-            self._metrics.write(json.dumps({name: _recorded(value) for name, value in record.items()}) + "\n")
+            self._metrics.write(json.dumps({name: _round_for_json(value) for name, value in record.items()}) + "\n")
             self._metrics.flush()
         if self._board:
             for name, value in record.items():
@@ -596,7 +596,7 @@ class Display:
         return table
 
 
-def _recorded(value: Any) -> Any:
+def _round_for_json(value: Any) -> Any:
     """Round a number to six decimals, or to six significant digits where those are more: a learning rate may be 1e-06.
 
     Null stands for what JSON has no number for, such as the gradient norm of a skipped update.

@@ -169,16 +169,16 @@ class ClockPace(TrainingProgress):
         if not self.plans:
             return self.seconds_left() <= 0
         last = self.plans[-1]
-        return self.seconds_used() + last.seconds_per_step >= last.seconds + self._interval(last)
+        return self.seconds_used() + last.seconds_per_step >= last.seconds + self._seconds_to_next_plan(last)
 
     def must_plan(self, step: int) -> bool:
         if not self.plans:
             return step >= _FIRST_PLAN
         last = self.plans[-1]
-        ahead = max(1, int(self._interval(last) / last.seconds_per_step))
+        ahead = max(1, int(self._seconds_to_next_plan(last) / last.seconds_per_step))
         return step >= min(last.step + ahead, last.total_steps)
 
-    def _interval(self, plan: Plan) -> float:
+    def _seconds_to_next_plan(self, plan: Plan) -> float:
         """Return the seconds until the plan after this one: shorter towards the end, which is to be met exactly."""
         return min(self._budget / _PARTS, max((self._budget - plan.seconds) / 4, plan.seconds_per_step))
 

@@ -287,7 +287,7 @@ def describe(model: PretrainedAlbert, device: torch.device) -> str:
     return f"{line}; layers compiled" if model.compiled else line
 
 
-def peak_flops(device: torch.device) -> float | None:
+def bf16_peak_flops(device: torch.device) -> float | None:
     """Return the device's dense bf16 peak in FLOP/s if its data sheet is known; else None (CPUs: clocks vary too much)."""
     return bf16_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
 

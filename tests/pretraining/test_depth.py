@@ -74,9 +74,9 @@ def test_a_run_grows_and_is_evaluated_with_all_passes(store, settings, tmp_path,
 def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
     timed = []
 
-    def seconds(model, *_):
-        timed.append(model.albert.encoder.depth)
-        return {1: 1.0, 2: 1.5, 3: 2.0}[model.albert.encoder.depth], 100
+    def seconds(prepared, *_):
+        timed.append(prepared.model.albert.encoder.depth)
+        return {1: 1.0, 2: 1.5, 3: 2.0}[timed[-1]], 100
 
     monkeypatch.setattr(pretrain_command, "_timed_step", seconds)
     measured = pretrain_command.estimate(store, settings=replace(settings, start_share=0.8), limit=1e6)

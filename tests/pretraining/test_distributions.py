@@ -166,7 +166,7 @@ def masked_epochs(store, length: int, cap: int, epochs: int, **changes) -> Simpl
         masked = np.zeros(len(positions), bool)
         masked[batch.masked_positions.numpy()] = True
         rows = SimpleNamespace(
-            place=positions, length=lengths[sequence], special=special, masked=masked, original=assembled.original_ids,
+            position=positions, length=lengths[sequence], special=special, masked=masked, original=assembled.original_ids,
             shown=batch.input_ids.numpy(), start=starts[assembled.original_ids], ngrams=assembled.ngrams,
             missing=masks.budgets(lengths) - np.bincount(sequence[masked], minlength=len(lengths)),
         )  # fmt: skip
@@ -190,8 +190,8 @@ def our_masks(masks: SimpleNamespace) -> dict[str, float]:
     masked, start = masks.masked[content], masks.start[content]
     visible, original = masks.shown[masks.masked], masks.original[masks.masked]
     unchanged, hidden = visible == original, visible == 4
-    first = masks.folder == 0
-    unit = content & (masks.start | (masks.folder == 1))  # does a unit start here?
+    first = masks.position == 0
+    unit = content & (masks.start | (masks.position == 1))  # does a unit start here?
     ngrams, accepted, units, tokens, across = (masks.ngrams[:, i] for i in (1, 2, 3, 4, 5))
     is_accepted = accepted > 0
     statistics = {
@@ -220,7 +220,7 @@ def our_masks(masks: SimpleNamespace) -> dict[str, float]:
     for name, values in histograms.items():
         shares = shares_of(np.bincount(values, minlength=7))
         statistics |= {f"{name} {n}": shares[n] for n in range(1, (6 if "tokens" in name else 3) + 1)}
-    tenth = 10 * masks.folder // masks.length
+    tenth = 10 * masks.position // masks.length
     for k in range(10):
         statistics[f"masked_share tenth {k}"] = masks.masked[content & (tenth == k)].mean()
     return statistics

@@ -297,7 +297,7 @@ def test_one_output_is_a_regression_or_a_choice_and_nobody_guesses(golden, tmp_p
     for name in ("race", "regression_stsb"):
         with pytest.raises(CheckpointError, match=r"(?s)\[ambiguous\].*a regression .* and multiple choice") as error:
             convert(golden / "tf1" / name, tmp_path / name)
-        assert "--head regression or --head multiple-choice" in error.value.hint
+        assert "--head regression` or `--head multiple-choice`" in error.value.hint
         assert not (tmp_path / name).exists()
     report = convert(golden / "tf1" / "regression_stsb", tmp_path / "score", head="regression")
     config = AlbertConfig.from_pretrained(tmp_path / "score")

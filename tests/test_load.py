@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from albertkit import files
-from albertkit.errors import DataError
-from albertkit.files import read_typed
+from albertkit.errors import ConfigError, DataError
+from albertkit.files import atomic_file, atomic_folder, lock_folder, read_typed
 
 
 @dataclass(frozen=True)
@@ -102,3 +102,13 @@ def test_a_file_of_another_format_size_or_kind_is_an_error(tmp_path: Path, monke
     monkeypatch.setattr(files, "MAX_FILE_BYTES", 3)
     with pytest.raises(DataError, match="has 5 bytes, no file has as many"):
         read_typed(tmp_path / "b.toml", dict[str, int])
+
+
+@pytest.mark.parametrize("write", [atomic_file, atomic_folder, lock_folder])
+def test_nothing_is_written_to_an_address(tmp_path, monkeypatch, write):
+    """`Path("gs://bucket/run")` is a folder `gs:` here."""
+    monkeypatch.chdir(tmp_path)
+    for address in ("gs://bucket/run", Path("gs://bucket/run")):
+        with pytest.raises(ConfigError, match="`gs://bucket/run` is an address"), write(address):
+            pass
+    assert not list(tmp_path.iterdir())

@@ -24,6 +24,7 @@ from typing import IO, Any, TypeVar
 from albertkit.encodings import file_encoding_advice
 from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, format_list, suggest_path
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # of two letters at least: `C:/` is a drive of Windows
 _TEMPORARY = ".partial-"
 _OLD = f"{_TEMPORARY}old-"  # a folder that another takes the place of
 MAX_FILE_BYTES = 256 << 20  # of a JSON or TOML file; the longest of ours are index files of records
@@ -54,6 +55,18 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
+def _check_local(path: str | os.PathLike[str]) -> Path:
+    """Return a path to write to; `Path("gs://bucket/run")` would be the folder `gs:` here, and the bucket stay empty."""
+    if _ADDRESS.match(os.fspath(path)):
+        scheme, _, rest = os.fspath(path).partition(":")
+        raise ConfigError(
+            "bad-value",
+            f"`{scheme}://{rest.lstrip('/')}` is an address: this is written to folders of this machine",
+            "name a folder, and copy it there when it is finished; a token store may have an address as --out",
+        )
+    return Path(path)
+
+
 @contextmanager
 def atomic_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a file for writing that takes its name only when the block ends without an error.
@@ -62,7 +75,7 @@ def atomic_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[A
         path: The final name. Its folder is made if missing.
         mode: "wb" or "w" (UTF-8, newlines untouched).
     """
-    target = Path(path)
+    target = _check_local(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers_of(target)
     temporary = _temporary_path(target)
@@ -88,7 +101,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     Yields:
         The temporary folder to fill; a sibling of the final one.
     """
-    target = Path(path)
+    target = _check_local(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers_of(target)
     temporary = _temporary_path(target)
@@ -204,7 +217,7 @@ def lock_folder(
     if not enabled:
         yield
         return
-    path = Path(os.path.abspath(folder))
+    path = Path(os.path.abspath(_check_local(folder)))
     new_folders = [new_folder for new_folder in (path, *path.parents) if not new_folder.exists()]
     while True:
         path.mkdir(parents=True, exist_ok=True)

@@ -690,7 +690,9 @@ def test_files_of_a_folder(tmp_path):
 
 def test_a_folder_in_no_layout(tmp_path):
     (tmp_path / "phrases.tsv").touch()
-    with pytest.raises(DataError, match=r"\[missing-file\].*none of the files train, training, dev, .*; it holds phrases.tsv"):
+    with pytest.raises(
+        DataError, match=r"\[missing-file\].*none of the files train, training, dev, .*; it holds phrases.tsv"
+    ):
         task_of().files(tmp_path)
     (tmp_path / "train.tsv").touch()
     (tmp_path / "train.csv").touch()

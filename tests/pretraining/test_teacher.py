@@ -145,6 +145,33 @@ def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
     assert not differing(weights(tmp_path / "resumed" / "final"), weights(result.model))
 
 
+@pytest.mark.parametrize("shape", [dict(embedding_size=128), dict(max_position_embeddings=128), dict(hidden_size=32)])
+def test_a_student_of_another_shape_starts_from_what_fits(teacher, store, shape):
+    student = AlbertForPreTraining(student_config(teacher.model.config, 64).replace(**shape)).eval()
+    notes = start_from_teacher(student, teacher, torch.ones(store.vocab_size), draw_batch(store.vocab_size))
+    assert "keep 100.0%" in notes[0]
+    assert TaughtStudent(student, teacher, [draw_batch(store.vocab_size)], ALONE).maps[0].out_features == 64
+
+
+def test_a_teacher_in_shards_with_spare_rows_and_one_segment(tmp_path, store, taught, slug_of):
+    config = transformers.BertConfig(
+        vocab_size=store.vocab_size + 4, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=128, max_position_embeddings=64, type_vocab_size=1,
+    )  # fmt: skip
+    model = transformers.BertModel(config)
+    shutil.copytree(store.folder / "tokenizer", tmp_path / "teacher")
+    model.save_pretrained(tmp_path / "teacher", max_shard_size="100KB")
+    settings = replace(taught, teacher=tmp_path / "teacher", steps=1)
+    assert slug_of(pretrain, store, tmp_path / "run", replace(settings, pair_task="sop")) == "bad-value"
+    result = pretrain(store, tmp_path / "run", settings)
+    card = " ".join((result.model / "README.md").read_text().split())
+    assert "to have the states of teacher." in card
+    assert "fill-mask" not in card
+    model.embeddings.LayerNorm.bias.data += 1
+    model.save_pretrained(tmp_path / "teacher", max_shard_size="100KB")
+    assert slug_of(pretrain, store, tmp_path / "run", settings, resume=True) == "changed"
+
+
 def test_masked_tokens_are_learned_beside_a_teacher(tmp_path, bert, store, settings):
     alone = replace(settings, config=None, steps=1, warmup_steps=0, log_every=1)
     pretrain(store, tmp_path / "run", replace(alone, teacher=bert))

@@ -98,7 +98,7 @@ def write_transformers(
     write_tensors(
         folder / WEIGHTS_FILE, {name.removeprefix(PREFIX) if bare else name: t for name, t in tensors.items()}
     )
-    foreign = {key: value for key, value in config.foreign.items() if key != "torch_dtype"}
+    foreign = {key: value for key, value in config.foreign.items() if key not in ("torch_dtype", "tie_word_embeddings")}
     foreign |= {"architectures": [model_class.__name__], "dtype": "float32"}
     config.replace(foreign=foreign).save_pretrained(folder)
 

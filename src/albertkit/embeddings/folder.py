@@ -293,7 +293,8 @@ def read_sequence_settings(folder: Path, task: str = "feature-extraction") -> tu
         if not value or name in _READ_LENGTHS or usual.get(name) == value:
             continue
         arguments = value if isinstance(value, dict) else {name: value}
-        if name == "modality_config" and arguments.get("text", {}).get("method_output_name") == method_output:
+        text = arguments.get("text")
+        if name == "modality_config" and isinstance(text, dict) and text.get("method_output_name") == method_output:
             continue
         if name.endswith(("_args", "_kwargs")) and all(map(_changes_nothing, arguments, arguments.values())):
             continue
@@ -304,7 +305,9 @@ def read_sequence_settings(folder: Path, task: str = "feature-extraction") -> tu
 
 
 def _changes_nothing(argument: str, value: Any) -> bool:
-    return argument in ("dtype", "torch_dtype") or value in HARMLESS.get(argument, ())
+    if value is None or argument in ("dtype", "torch_dtype", "cache_dir", "revision", "use_fast"):
+        return True
+    return value in HARMLESS.get(argument, ())
 
 
 def _read_settings(path: Path, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:

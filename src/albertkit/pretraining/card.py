@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from albertkit.output.card import Card, code_block, hub_fields, python_literal, settings_sections
@@ -163,18 +164,29 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
     """Return the card of a pretrained model; sections without numbers are left out."""
     rows = measures(facts.results, facts.results)
     order = " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
+    learned = f" on masked language modelling{order}"
+    teacher = facts.settings.get("teacher")
+    has_heads = bool(rows) or teacher is None
+    if teacher is not None:
+        learned = f"{learned if has_heads else ''} to have the states of {Path(teacher).name}"
     placeholders = {"folder": python_literal(facts.folder), "example": f'"{facts.example}"'}
     sections: list[Section] = [
-        Paragraph(f"An ALBERT model, pretrained with albertkit on masked language modelling{order}."),
+        Paragraph(f"An ALBERT model, pretrained with albertkit{learned}."),
         *(_results(facts, rows) if rows else []),
-        code_block(_ALBERTKIT.format_map(placeholders), title="Loading it"),
-        code_block(_TRANSFORMERS.format_map(placeholders)),
-        Paragraph("Use the path of this folder, or the model's name once it is on a hub."),
+        *(_loading(placeholders) if has_heads else []),
         *_architecture(facts),
         FactList(facts.corpus, "Training data"),
         *settings_sections(facts.settings, facts.versions),
     ]
-    return Card(name, hub_fields("fill-mask"), sections)
+    return Card(name, hub_fields("fill-mask" if has_heads else "feature-extraction"), sections)
+
+
+def _loading(placeholders: Mapping[str, str]) -> list[Section]:
+    return [
+        code_block(_ALBERTKIT.format_map(placeholders), title="Loading it"),
+        code_block(_TRANSFORMERS.format_map(placeholders)),
+        Paragraph("Use the path of this folder, or the model's name once it is on a hub."),
+    ]
 
 
 def measures_table(rows: Sequence[Measure], title: str = "") -> TableSection:

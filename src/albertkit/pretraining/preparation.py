@@ -293,6 +293,9 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     teacher = None
     if settings.teacher is not None:
         teacher = open_teacher(settings.teacher, source.tokenizer, settings.length, world.device)
+        if teacher.model.config.type_vocab_size < 2 and settings.pair_task != "none":
+            fact = f"the teacher `{teacher.source}` knows no second segment, pair_task is {settings.pair_task}"
+            raise ConfigError("bad-value", fact, "learn from single segments: --pair-task none")
     made_from = {"store": source.fingerprint} | ({} if teacher is None else {"teacher": teacher.digest})
     if run is not None:
         _check_run(run.resolved(settings), made_from, start)

@@ -6,6 +6,7 @@ layers, learned projection); the teacher's states are standardised, so that the 
 the student does not explain.
 """
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,8 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion.checkpoints import open_checkpoint
 from albertkit.conversion.classes import own_tokenizer
 from albertkit.errors import CheckpointError
-from albertkit.files import sha256_file
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
-from albertkit.model.files import OLD_WEIGHTS, PREFIX, WEIGHTS_FILE
+from albertkit.model.files import PREFIX
 from albertkit.model.layers import linear
 from albertkit.model.padded import Trace
 from albertkit.pretraining.objective import PretrainingObjective
@@ -79,9 +79,11 @@ def open_teacher(source: Path, tokenizer: AlbertTokenizer, length: int, device: 
         )
     model, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
     model.compute_dtype = choose_precision("auto", device)
-    weights = next((folder / name for name in (WEIGHTS_FILE, OLD_WEIGHTS) if (folder / name).exists()), None)
-    digest = "" if weights is None else sha256_file(weights)
-    return TeacherEncoder(source, model.to(device).requires_grad_(False), digest)
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(tensor.numpy().tobytes())
+    return TeacherEncoder(source, model.to(device).requires_grad_(False), digest.hexdigest())
 
 
 def student_config(teacher: AlbertConfig, length: int) -> AlbertConfig:
@@ -90,7 +92,8 @@ def student_config(teacher: AlbertConfig, length: int) -> AlbertConfig:
         num_hidden_groups=1,
         inner_group_num=1,
         num_hidden_layers=teacher.num_hidden_layers * teacher.inner_group_num,
-        embedding_size=min(EMBEDDING_SIZE, teacher.hidden_size),
+        embedding_size=min(EMBEDDING_SIZE, teacher.embedding_size),
+        type_vocab_size=2,
         max_position_embeddings=max(length, min(512, teacher.max_position_embeddings)),
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
@@ -152,19 +155,19 @@ def _compress_embeddings(student: AlbertModel, teacher: AlbertModel, counts: Ten
     """
     source, target = teacher.embeddings, student.embeddings
     scale = source.LayerNorm.weight
-    words = source.word_embeddings.weight * scale
+    words = source.word_embeddings.weight[: len(counts)] * scale  # without the rows that fill a vocabulary up
     positions = source.position_embeddings.weight * scale
     types = source.token_type_embeddings.weight * scale
     frequencies = (counts.to(words) + 1) / (counts.sum() + len(counts))
     used = positions[: len(target.position_embeddings.weight)]
     covariance = (words.T * frequencies) @ words + used.T @ used / len(used)
     values, vectors = torch.linalg.eigh(covariance.double())
-    size = target.word_embeddings.weight.shape[1]
+    size = min(target.word_embeddings.weight.shape[1], len(scale))  # a wider student keeps drawn values beside them
     basis = vectors[:, -size:].to(words)
-    target.word_embeddings.weight.copy_(words @ basis)
-    target.position_embeddings.weight.copy_(used @ basis)
+    target.word_embeddings.weight[:, :size] = words @ basis
+    target.position_embeddings.weight[: len(used), :size] = used @ basis
     num_types = min(len(types), len(target.token_type_embeddings.weight))
-    target.token_type_embeddings.weight[:num_types] = types[:num_types] @ basis
+    target.token_type_embeddings.weight[:num_types, :size] = types[:num_types] @ basis
     return float(values[-size:].sum() / values.sum())
 
 

@@ -150,6 +150,8 @@ def text_features(
     """
     from albertkit.tokenizer.named_specials import NamedSpecials
 
+    if pairs is not None and not any(pairs) and (set(pairs) == {None} or not isinstance(tokenizer, NamedSpecials)):
+        pairs = None
     room = tokens_for_text(length, 2 if pairs is None else 3)
     first, first_starts = tokenizer.encode_batch(texts)
     lengths, starts = np.diff(first_starts), first_starts[:-1]
@@ -471,9 +473,7 @@ class TextTask(Task[TextExample]):
     def features(self, examples: Sequence[TextExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """Return a sequence an example; of long texts several, if `long_texts` is "windows". `labels` are per sequence."""
         texts = [example.text for example in examples]
-        pairs = (
-            [example.pair for example in examples] if any(example.pair is not None for example in examples) else None
-        )
+        pairs = [example.pair for example in examples]
         stride = (self.stride or max(1, (self.length - 2) // 2)) if self.long_texts == "windows" else 0
         features = text_features(texts, pairs, tokenizer, self.length, stride)
         labels = {"labels": self._targets(examples)[features.examples]} if labelled else {}

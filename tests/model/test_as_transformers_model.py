@@ -142,15 +142,17 @@ def test_saving_takes_transformers_keywords(folder, tmp_path):
         {"state_dict": {}},
         {"shards": 3},
     ]
-    for keywords in (*refused, {"max_shard_size": "20 pages"}):
+    for keywords in (*refused, {"max_shard_size": "20 pages"}, {"max_shard_size": 0}):
         with pytest.raises(AlbertKitError):
             model.save_pretrained(tmp_path / "none", **keywords)
 
 
 def test_shards_are_of_the_size_that_is_asked_for(folder, tmp_path):
     model = AlbertForSequenceClassification.from_pretrained(folder)
-    for size in (None, "20KB"):
+    for size in (None, "20KB", None):
         model.save_pretrained(tmp_path, max_shard_size=size)
+        assert (size is None) == (len(list(tmp_path.glob("*.safetensors*"))) == 1)
+    model.save_pretrained(tmp_path, max_shard_size="20KB")
     shards = sorted(tmp_path.glob("*.safetensors"))
     assert len(shards) > 1
     assert all(shard.stat().st_size < 22_000 or len(load_file(shard)) == 1 for shard in shards)

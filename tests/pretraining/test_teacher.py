@@ -12,6 +12,7 @@ from small_store import ALONE, differing, weights
 
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.pretraining.run import evaluate, pretrain
+from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.teacher import (
     TaughtStudent,
     TeacherObjective,
@@ -42,8 +43,7 @@ def bert(tmp_path_factory, store):
 
 @pytest.fixture(scope="module")
 def teacher(bert, store):
-    teacher = open_teacher(bert, store.tokenizer(), 64, CPU)
-    teacher.model.compute_dtype = None
+    teacher = open_teacher(bert, store.tokenizer(), PretrainSettings(length=64, precision="fp32"), CPU)
     return teacher
 
 

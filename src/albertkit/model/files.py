@@ -174,12 +174,22 @@ def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
             os.fsync(new_file.fileno())
 
 
-def write_shards(folder: Path, tensors: dict[str, Tensor], max_shard_size: int | str) -> None:
-    """Write `model.safetensors`, or files of at most a size and their index, as transformers reads them.
+def write_shards(folder: Path, tensors: dict[str, Tensor], max_shard_size: int | str | None) -> None:
+    """Write `model.safetensors`, or files of at most a size and their index, as transformers reads them; one file if None.
 
     Raises:
         ConfigError: bad-value. MissingExtraError: without `huggingface_hub`.
     """
+    index_file = folder / f"{WEIGHTS_FILE}.index.json"
+    if max_shard_size is None:
+        write_tensors(folder / WEIGHTS_FILE, tensors)
+        if index_file.exists():  # of a model that was saved here before
+            index_file.unlink()
+            for shard in folder.glob("model-*-of-*.safetensors"):
+                shard.unlink()
+        return
+    if isinstance(max_shard_size, int) and max_shard_size < 1:
+        raise ConfigError("bad-value", f"max_shard_size is {max_shard_size}", 'write bytes, 2_000_000_000, or "2GB"')
     try:
         split = open_hub().split_torch_state_dict_into_shards(tensors, max_shard_size=max_shard_size)
     except ValueError as error:
@@ -189,7 +199,7 @@ def write_shards(folder: Path, tensors: dict[str, Tensor], max_shard_size: int |
         write_tensors(folder / file_name, {name: tensors[name] for name in names})
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
-        write_json(folder / f"{WEIGHTS_FILE}.index.json", index)
+        write_json(index_file, index)
         (folder / WEIGHTS_FILE).unlink(missing_ok=True)  # it would be read first
 
 

@@ -19,14 +19,12 @@ from albertkit.batches.packed import PackedBatch
 from albertkit.config import FOREIGN_KEYS, AlbertConfig, make_config
 from albertkit.errors import ConfigError, suggest_name
 from albertkit.model.files import (
-    WEIGHTS_FILE,
     MatchedTensors,
     check_decoder,
     leave_out_heads,
     match_tensors,
     read_tensors,
     write_shards,
-    write_tensors,
 )
 from albertkit.model.heads import MaskedLMHead
 from albertkit.model.layers import AlbertEmbeddings, AlbertEncoder, AlbertLayer, as_head_input, linear
@@ -181,12 +179,14 @@ def resolve_config(config: Any, folder: Path) -> AlbertConfig:
 
 
 def check_saving(options: dict[str, Any]) -> None:
-    """Raise an error for keywords of `save_pretrained` that contradict one safetensors file."""
+    """Raise an error for keywords of `save_pretrained` that contradict safetensors files of transformers' names."""
     for name, value in options.items():
         if name not in _SAVING:
             raise ConfigError("unknown-name", f"save_pretrained has no keyword `{name}`", suggest_name(name, _SAVING))
         if value not in (None, *_SAVING[name]):
-            fact = f"save_pretrained({name}={value!r}): the weights are written to one model.safetensors"
+            fact = (
+                f"save_pretrained({name}={value!r}): the weights are written as safetensors under transformers' names"
+            )
             raise ConfigError("bad-value", fact, "leave it out")
 
 
@@ -586,10 +586,7 @@ class PretrainedAlbert(nn.Module):
             tensor = tensor.detach().to("cpu", torch.float32).contiguous()
             tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
             stored.add(tensor.data_ptr())
-        if max_shard_size is None:
-            write_tensors(path / WEIGHTS_FILE, tensors)
-        else:
-            write_shards(path, tensors, max_shard_size)
+        write_shards(path, tensors, max_shard_size)
         ids: dict[str, int] = {}
         if tokenizer is not None:
             tokenizer.save_pretrained(path)

@@ -270,7 +270,16 @@ class PreparedRun:
     @property
     def training_bytes(self) -> int:
         """Bytes of weights, gradients, the two moments and, if asked for, the moving average."""
-        return 4 * self.parameters * (5 if self.settings.ema_decay else 4)
+        parameters = self.parameters
+        if isinstance(self.trained, TaughtStudent):
+            parameters += sum(p.numel() for p in self.trained.maps.parameters())
+        return 4 * parameters * (5 if self.settings.ema_decay else 4)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the same and of a teacher's weights."""
+        teacher_bytes = 4 * self.trained.num_teacher_parameters if isinstance(self.trained, TaughtStudent) else 0
+        return self.training_bytes + teacher_bytes
 
     @property
     def disk_bytes(self) -> int:
@@ -292,10 +301,7 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     settings, notes = source.settings.resolve(world.size, continued)
     teacher = None
     if settings.teacher is not None:
-        teacher = open_teacher(settings.teacher, source.tokenizer, settings.length, world.device)
-        if teacher.model.config.type_vocab_size < 2 and settings.pair_task != "none":
-            fact = f"the teacher `{teacher.source}` knows no second segment, pair_task is {settings.pair_task}"
-            raise ConfigError("bad-value", fact, "learn from single segments: --pair-task none")
+        teacher = open_teacher(settings.teacher, source.tokenizer, settings, world.device)
     made_from = {"store": source.fingerprint} | ({} if teacher is None else {"teacher": teacher.digest})
     if run is not None:
         _check_run(run.resolved(settings), made_from, start)

@@ -117,7 +117,7 @@ def estimate(options: EstimateOptions) -> Estimate:
     for line in prepared.notes:
         options.note(line)
     options.note(
-        f"parameters: {prepared.parameters:,}; weights, gradients and moments: {prepared.training_bytes / 1e6:,.0f} MB"
+        f"parameters: {prepared.parameters:,}; weights, gradients and moments: {prepared.memory_bytes / 1e6:,.0f} MB"
     )
     options.note(f"timing updates, for at most about {options.limit:.0f} seconds")
 
@@ -144,7 +144,7 @@ def estimate(options: EstimateOptions) -> Estimate:
     steps_per_epoch = stream.batches_in_epoch()
     return Estimate(
         parameters=prepared.parameters,
-        training_state_mb=prepared.training_bytes / 1e6,
+        training_state_mb=prepared.memory_bytes / 1e6,
         activations_mb=activations / 1e6,
         disk_mb=prepared.disk_bytes / 1e6,
         steps=steps,
@@ -203,7 +203,8 @@ def _first_sequences(batch: PackedBatch, number: int) -> PackedBatch:
 def _activation_bytes(prepared: PreparedRun, batch: PackedBatch) -> int:
     """Count the bytes that autograd keeps between forward and backward, each storage once, parameters left out."""
     model = prepared.trained
-    parameter_storages = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    parameters = [*model.parameters(), *prepared.model.parameters()]  # of new rows, the frozen ones too
+    parameter_storages = {p.untyped_storage().data_ptr() for p in parameters}
     saved_bytes: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:

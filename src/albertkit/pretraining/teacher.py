@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from albertkit.config import AlbertConfig
 from albertkit.conversion.checkpoints import open_checkpoint
 from albertkit.conversion.classes import own_tokenizer
-from albertkit.errors import CheckpointError
+from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
 from albertkit.model.files import PREFIX
 from albertkit.model.layers import linear
 from albertkit.model.padded import Trace
 from albertkit.pretraining.objective import PretrainingObjective
+from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.loop import LossPart, no_losses
 from albertkit.training.processes import World, choose_precision
@@ -58,18 +59,23 @@ class TeacherEncoder:
         return trace.hidden_states
 
 
-def open_teacher(source: Path, tokenizer: AlbertTokenizer, length: int, device: torch.device) -> TeacherEncoder:
-    """Open an ALBERT or a BERT, of any class, that reads the ids of the data.
+def open_teacher(
+    source: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, device: torch.device
+) -> TeacherEncoder:
+    """Open an ALBERT or a BERT, of any class, that reads the ids of the data and computes in the precision of the run.
 
     Raises:
         CheckpointError: wrong-tokenizer if the data were made with another one; what `open_checkpoint` raises.
-        ConfigError: bad-value if it reads fewer tokens than an example may have.
+        ConfigError: bad-value if it reads fewer tokens or segments than an example may have.
     """
-    with open_checkpoint(source) as found:
-        config, folder = found.config, found.folder
-        tensors = {name: tensor for name, tensor in found.tensors.items() if name.startswith(PREFIX)}
-    config.check_length(length, f"`{source}`")
-    teacher_tokenizer = own_tokenizer(folder, config, source)
+    with open_checkpoint(source) as checkpoint:
+        config, folder = checkpoint.config, checkpoint.folder
+        tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(PREFIX)}
+        teacher_tokenizer = own_tokenizer(folder, config, source)  # the folder of an archive ends with this block
+    config.check_length(settings.length, f"`{source}`")
+    if config.type_vocab_size < 2 and settings.pair_task != "none":
+        fact = f"the teacher `{source}` knows no second segment, pair_task is {settings.pair_task}"
+        raise ConfigError("bad-value", fact, "learn from single segments: --pair-task none")
     if teacher_tokenizer.fingerprint != tokenizer.fingerprint:
         raise CheckpointError(
             "wrong-tokenizer",
@@ -78,7 +84,7 @@ def open_teacher(source: Path, tokenizer: AlbertTokenizer, length: int, device: 
             f"build the store with the teacher's: albertkit corpus build FILES --tokenizer {source} --out STORE",
         )
     model, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
-    model.compute_dtype = choose_precision("auto", device)
+    model.compute_dtype = choose_precision(settings.precision, device)
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(name.encode())
@@ -129,16 +135,17 @@ def start_from_teacher(
     Returns:
         Lines about the share of the teacher's variance that each step keeps.
     """
-    kept = _compress_embeddings(model.albert, teacher.model, counts)
-    notes = [
-        f"initial weights: the teacher's embeddings in {model.config.embedding_size} dimensions keep {kept:.1%} of them"
-    ]
+    share = _compress_embeddings(model.albert, teacher.model, counts)
+    size = model.config.embedding_size
+    notes = [f"initial weights: the teacher's embeddings in {size} dimensions keep {share:.1%} of their squares"]
     student, original = model.config, teacher.model.config
     if student.hidden_size == original.hidden_size:
         explained = _fit_projection(model.albert, teacher.states(sample)[0], sample)
         notes.append(
             f"initial weights: projected to {student.hidden_size}, they explain {explained:.1%} of the first states"
         )
+    else:
+        notes.append(f"initial weights: the projection is drawn, the teacher's hidden size is {original.hidden_size}")
     shapes = [(c.hidden_size, c.intermediate_size, c.num_attention_heads, c.hidden_act) for c in (student, original)]
     if shapes[0] == shapes[1]:
         _average_layers(model.albert, teacher.model)
@@ -190,11 +197,11 @@ def _average_layers(student: AlbertModel, teacher: AlbertModel) -> None:
     """Let each block of the student be the mean of the teacher's layers at the same share of the depth."""
     blocks, originals = ([block for block, _ in model.encoder.layers(torch.float32)] for model in (student, teacher))
     for block in dict.fromkeys(blocks):
-        places = [number for number, other in enumerate(blocks) if other is block]
-        members = [o for n, o in enumerate(originals) if n * len(blocks) // len(originals) in places]
-        parameters = [dict(member.named_parameters()) for member in members or originals]
+        depths = [depth for depth, other in enumerate(blocks) if other is block]
+        members = [layer for n, layer in enumerate(originals) if n * len(blocks) // len(originals) in depths]
+        member_parameters = [dict(member.named_parameters()) for member in members or originals]
         for name, parameter in block.named_parameters():
-            parameter.copy_(torch.stack([one[name] for one in parameters]).mean(0))
+            parameter.copy_(torch.stack([parameters[name] for parameters in member_parameters]).mean(0))
 
 
 # --- the loss ---------------------------------------------------------------------------------------------------------
@@ -228,6 +235,11 @@ class TaughtStudent(nn.Module):
                 maps[number].weight.data = self._deviations[layer].reciprocal().diag()
                 maps[number].bias.data = -self._means[layer] / self._deviations[layer]
 
+    @property
+    def num_teacher_parameters(self) -> int:
+        """Number of the teacher's parameters, which are not trained."""
+        return sum(p.numel() for p in self._teacher[0].model.parameters())
+
     def distances(self, states: list[Tensor], batch: PackedBatch) -> Tensor:
         """Return [L + 1] of the share of the teacher's variance that is not explained, summed over tokens."""
         teacher_states = self._teacher[0].states(batch)
@@ -246,15 +258,14 @@ class TaughtStudent(nn.Module):
         squares = torch.zeros_like(sums)
         count = torch.zeros((), dtype=torch.float64, device=world.device)
         for batch in sample:
-            states = torch.stack(self._teacher[0].states(batch.to(world.device))).double()
-            sums += states.sum(1)
-            squares += states.square().sum(1)
+            for layer, states in enumerate(self._teacher[0].states(batch.to(world.device))):
+                sums[layer] += states.double().sum(0)
+                squares[layer] += states.double().square().sum(0)
             count += batch.num_tokens
             if count >= _SAMPLE:
                 break
         count = world.sum(count)
         means = world.sum(sums) / count
-        means = sums / count
         variances = world.sum(squares) / count - means.square()
         # A dimension may be constant: all-MiniLM-L6-v2's last layer norm has three weights of 0.
         variances = variances.maximum(_LEAST_VARIANCE * variances.mean(1, keepdim=True))

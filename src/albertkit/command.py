@@ -109,8 +109,7 @@ class Command:
     def function(self) -> Callable[..., int]:
         """Make the function that the command line calls, with one parameter for each option."""
         options_class = import_attribute(self.options)
-        parameters = sorted(self._parameters(options_class), key=lambda parameter: parameter.kind)
-        signature = inspect.Signature(parameters)
+        signature = inspect.Signature(self._parameters(options_class))
         field_names = {field.name for field in dataclasses.fields(options_class)}
 
         def call(*args: Any, **kwargs: Any) -> int:
@@ -133,29 +132,22 @@ class Command:
 
     def _parameters(self, options_class: type) -> list[inspect.Parameter]:
         """List the options as parameters of a function."""
-        classes = [list(vars(kind).get("__annotations__", ())) for kind in options_class.__mro__]
-
-        def position(option: tuple[dataclasses.Field[Any], Any]) -> tuple[int, int]:
-            """Put arguments first, then the class's own flags, then those of its bases."""
-            option_field, _ = option
-            if not option_field.kw_only:
-                return 0, 0
-            return next(
-                (1 + n, names.index(option_field.name)) for n, names in enumerate(classes) if option_field.name in names
-            )
-
-        parameters: list[inspect.Parameter] = []
-        is_argument = True
-        for option_field, kind in sorted(_typed_fields(options_class), key=position):
-            parameter = _parameter(option_field, kind, is_argument)
-            # It takes all further arguments: those before it have no flags.
-            if parameter.kind is parameter.POSITIONAL_ONLY:
-                parameters = [earlier.replace(kind=parameter.kind) for earlier in parameters]
-                is_argument = False
-            parameters.append(parameter)
+        options = _ordered_options(options_class)
+        collecting = (n for n, (field, kind) in enumerate(options) if not field.kw_only and SEVERAL in get_args(kind))
+        collector = next(collecting, -1)  # takes all further arguments: those before it have no flags, others are flags
+        parameters = []
+        for index, (option_field, kind) in enumerate(options):
+            parameter_kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            if option_field.kw_only or option_field.name == "out" or 0 <= collector < index:
+                parameter_kind = inspect.Parameter.KEYWORD_ONLY
+            elif index <= collector:
+                parameter_kind = inspect.Parameter.POSITIONAL_ONLY
+            parameters.append(_parameter(option_field, kind, parameter_kind))
         if settings_of(options_class) is not None:
             parameters.append(_flag("config_file", Path | None, None))
-        return [*parameters, _flag("json", bool, False)] if self.json else parameters
+        if self.json:
+            parameters.append(_flag("json", bool, False))
+        return sorted(parameters, key=lambda parameter: parameter.kind)
 
     def _help(self, options_class: type) -> str:
         """Write the docstring that the command line shows: that of the options, and the frame's own flags."""
@@ -165,7 +157,7 @@ class Command:
         summary = documents[0].partition("\nAttributes:\n")[0]
         lines = [f"    config_file: {_CONFIG_FILE}"] if settings_of(options_class) is not None else []
         lines += [f"    json: {_JSON}"] if self.json else []
-        undescribed = {field.name for field, _ in _typed_fields(options_class)}
+        undescribed = {field.name for field, _ in _ordered_options(options_class)}
         for document in documents:
             described = re.split(r"^    (?=\w)", document.partition("\nAttributes:\n")[2], flags=re.MULTILINE)[1:]
             for description in described:
@@ -291,26 +283,24 @@ def _flag(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _typed_fields(options: type) -> list[tuple[dataclasses.Field[Any], Any]]:
-    """List the fields that are options, with their types; `progress` and `json` are the frame's."""
-    hints = get_type_hints(options, include_extras=True)
-    return [
-        (field, hints[field.name]) for field in dataclasses.fields(options) if field.name not in ("progress", "json")
-    ]
+def _ordered_options(options_class: type) -> list[tuple[dataclasses.Field[Any], Any]]:
+    """List fields with their types: arguments, then the class's own flags, then those of its bases."""
+    hints = get_type_hints(options_class, include_extras=True)
+    fields = {field.name: field for field in dataclasses.fields(options_class)}
+    names = [name for name, field in fields.items() if not field.kw_only]
+    for kind in options_class.__mro__:
+        names += vars(kind).get("__annotations__", ())
+    names_of_options = fields.keys() - {"progress", "json"}  # the frame's own
+    return [(fields[name], hints[name]) for name in dict.fromkeys(names) if name in names_of_options]
 
 
-def _parameter(field: dataclasses.Field[Any], kind: Any, is_argument: bool) -> inspect.Parameter:
-    """Return the parameter of an option: an argument, a flag, or settings that are flags of their own."""
+def _parameter(field: dataclasses.Field[Any], kind: Any, parameter_kind: Any) -> inspect.Parameter:
+    """Return the parameter of an option; settings are flags of their own."""
     default = field.default
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
     if default is dataclasses.MISSING:
         default = inspect.Parameter.empty
-    parameter_kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    if field.kw_only or field.name == "out" or not is_argument:
-        parameter_kind = inspect.Parameter.KEYWORD_ONLY
-    elif get_origin(kind) is Annotated and SEVERAL in get_args(kind):
-        parameter_kind = inspect.Parameter.POSITIONAL_ONLY
     if dataclasses.is_dataclass(kind):
         kind = Annotated[kind, _FLATTENED, Parameter(group=getattr(kind, "title", "Settings"))]
     elif kind is Any or get_args(kind) == (str, Path):

@@ -7,6 +7,7 @@ point to 127.0.0.1 (DNS rebinding). The first is seen from `Origin` and `Sec-Fet
 import asyncio
 import hmac
 from collections.abc import Mapping
+from contextlib import suppress
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -48,52 +49,31 @@ class Gate:
         """Handle a request, or refuse it."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        path, headers = scope["path"], dict(scope["headers"])
-        is_upload = path == UPLOAD
+        is_upload = scope["path"] == UPLOAD
         max_bytes = self._max_upload_bytes if is_upload else self._max_bytes
-        host, port = scope.get("client") or ("", 0)
-        sender = Sender(client_of(host), port, (path, headers.get(b"content-length")))
-        body = _BodyMeter(receive, max_bytes, self._uploads if is_upload else self._bodies, headers, sender)
-        begin = asyncio.get_running_loop().time()
-        scope.setdefault("state", {})["deadline"] = begin + self._timeout
-        error = self._request_error(scope["method"], path, headers) or _too_long_error(headers, max_bytes)
+        bodies = self._uploads if is_upload else self._bodies
+        request = _GatedRequest(scope, receive, send, max_bytes, bodies)
+        scope.setdefault("state", {})["deadline"] = asyncio.get_running_loop().time() + self._timeout
+        error = self._request_error(scope["method"], scope["path"], request.headers)
+        if error is None:
+            error = _too_long_error(request.headers, max_bytes)
         if error is None and scope["method"] == "POST":
-            error = self._no_room_error(sender, body)
-        has_slot = error is None and scope["method"] == "POST"
-
-        async def send_noted(message: Message) -> None:
-            """Send; after the answer, drain a body that was not read to its end and close the connection."""
-            if message["type"] == "http.response.start":
-                body.is_answered = True
-                if not body.is_read:
-                    message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
-            elif not body.is_read and not message.get("more_body"):
-                await send({**message, "more_body": True})
-                if b"expect" not in headers:  # a client that asks first sends nothing
-                    await body.drain()
-                message = {"type": "http.response.body", "body": b""}
-            await send(message)
-
-        if has_slot:
-            self._slots.take(1, begin)
+            error = self._take_slot(request)
         try:
             async with asyncio.timeout(self._timeout):
                 if error is None:
-                    await self._app(scope, body.receive, send_noted)
+                    await self._app(scope, request.receive, request.send)
                 else:
-                    await refusal(path, error.status, error, error.retry_after)(scope, receive, send_noted)
+                    await request.refuse(error)
         except TimeoutError:
-            if not body.is_answered:
-                error = self._timeout_error(body)
-                await refusal(path, error.status, error)(scope, receive, send_noted)
+            if not request.is_answered:
+                await request.refuse(self._timeout_error(request.is_read))
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if not body.is_gone or task is None or task.uncancel():
+            if not request.is_abandoned or task is None or task.uncancel():
                 raise
         finally:
-            if has_slot:
-                self._slots.free(1, asyncio.get_running_loop().time())
-            body.release()
+            request.release()
 
     def _request_error(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
         if b"content-length" in headers and b"transfer-encoding" in headers:
@@ -107,16 +87,19 @@ class Gate:
         is_open = path.startswith(PAGE) or (path in OPEN and method != "POST")  # POST / computes
         return self._visitors.refuse(method, path, headers) or (None if is_open else self._api_key_error(headers))
 
-    def _no_room_error(self, sender: Sender, body: "_BodyMeter") -> ServiceError | None:
-        """Return the error for a request without a free slot, or without memory for its body."""
+    def _take_slot(self, request: "_GatedRequest") -> ServiceError | None:
+        """Take a slot for a request; return the error if none is free, or no memory for its body."""
+        now = asyncio.get_running_loop().time()
         fact = f"{MAX_REQUESTS:,} requests are being answered"
-        wait = self._slots.refuse(sender, 1, asyncio.get_running_loop().time())
+        wait = self._slots.refuse(request.sender, 1, now)
         if wait is None:
             fact = _TOO_MANY_BODIES
-            wait = body.refuse()
-        if wait is None:
-            return None
-        return ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait)
+            wait = request.bodies.refuse(request.sender, request.length, now)
+        if wait is not None:
+            return ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait)
+        self._slots.take(1, now)
+        request.slots = self._slots
+        return None
 
     def _api_key_error(self, headers: dict[bytes, bytes]) -> ServiceError | None:
         if self._key is None:
@@ -127,8 +110,8 @@ class Gate:
         fact = "the API key is not the right one" if key else "this service asks for an API key"
         return ServiceError("not-allowed", fact, "send the header `Authorization: Bearer KEY`", status=401)
 
-    def _timeout_error(self, body: "_BodyMeter") -> ServiceError:
-        if not body.is_read:
+    def _timeout_error(self, is_body_read: bool) -> ServiceError:
+        if not is_body_read:
             fact = f"the body had not come after {self._timeout:g} seconds"
             return ServiceError("busy", fact, "send it faster, or less", status=408)
         fact = f"there is no answer after {self._timeout:g} seconds; the request is dropped"
@@ -171,32 +154,36 @@ class Visitors:
         return not origin or origin.partition("://")[2] == host
 
 
-class _BodyMeter:
-    """Count the bytes of a request's body; `space` limits those of all bodies in memory or on disk.
+class _GatedRequest:
+    """A request that counts the bytes of its body, and drains the rest of a body that the answer did not wait for.
 
     Attributes:
-        is_read: Whether all of it has come.
+        headers: Of the request.
+        length: Bytes of its body, as far as the client says.
+        sender: Who sends it.
+        bodies: Bytes of all bodies in memory or on disk.
+        slots: Slots of requests, one of which it uses; None if it uses none.
+        is_read: Whether all of the body has come.
         is_answered: Whether the answer has begun.
-        is_gone: Whether the client has closed the connection before the answer.
+        is_abandoned: Whether the client has closed the connection before the answer.
     """
 
-    def __init__(
-        self, receive: Receive, max_bytes: int, space: Space, headers: Mapping[bytes, bytes], sender: Sender
-    ) -> None:
-        self._receive, self._max_bytes = receive, max_bytes
-        self._space, self._sender = space, sender
+    def __init__(self, scope: Scope, receive: Receive, send: Send, max_bytes: int, bodies: Space) -> None:
+        self._scope, self._max_bytes = scope, max_bytes
+        self._receive, self._send = receive, send
+        self.bodies = bodies
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        length = self.headers.get(b"content-length", b"")
+        self.length = int(length[:20]) if length.isdigit() else 0
+        host, port = scope.get("client") or ("", 0)
+        self.sender = Sender(client_of(host), port, (scope["path"], self.headers.get(b"content-length")))
+        self.slots: Space | None = None
         self._bytes, self._counted_bytes = 0, 0
-        length = headers.get(b"content-length", b"")
-        self._length = int(length[:20]) if length.isdigit() else 0  # as far as the client says
-        self.is_read = not _has_body(headers)
+        self.is_read = not _has_body(self.headers)
         self.is_answered = False
-        self.is_gone = False
+        self.is_abandoned = False
         self._end: asyncio.Future[Message] | None = None
         self._reader = asyncio.current_task()
-
-    def refuse(self) -> int | None:
-        """Return None if there is room for the body, or the seconds until there is."""
-        return self._space.refuse(self._sender, self._length, asyncio.get_running_loop().time())
 
     async def receive(self) -> Message:
         """Return the next part; HTTP 413 beyond the limit. After the last one, wait for the end of the connection."""
@@ -207,30 +194,49 @@ class _BodyMeter:
             raise HTTPException(413, f"the body is larger than {self._max_bytes:,} bytes")
         self._counted_bytes += len(message.get("body", b""))
         now = asyncio.get_running_loop().time()
-        self._space.take(len(message.get("body", b"")), now)
-        if self._space.is_exceeded:
-            wait = self._space.promise_seconds(self._sender, max(self._length, self._counted_bytes), now)
+        self.bodies.take(len(message.get("body", b"")), now)
+        if self.bodies.is_exceeded:
+            wait = self.bodies.promise_seconds(self.sender, max(self.length, self._counted_bytes), now)
             raise HTTPException(429, _TOO_MANY_BODIES, {"Retry-After": str(wait)})
         if not message.get("more_body", False):
             self._end = asyncio.ensure_future(self._receive())
             self._end.add_done_callback(self._notice_end)
         return message
 
-    async def drain(self) -> None:
-        """Read and drop the rest for a while, up to three times the limit."""
-        try:
-            async with asyncio.timeout(_DRAIN_SECONDS):
-                while not self.is_read and self._bytes < 3 * self._max_bytes:
-                    await self._part()
-        except TimeoutError:
-            pass
+    async def send(self, message: Message) -> None:
+        """Send; after the answer, drain a body that was not read to its end and close the connection."""
+        if message["type"] == "http.response.start":
+            self.is_answered = True
+            if not self.is_read:
+                message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
+        elif not self.is_read and not message.get("more_body"):
+            await self._send({**message, "more_body": True})
+            if b"expect" not in self.headers:  # a client that asks first sends nothing
+                await self._drain()
+            message = {"type": "http.response.body", "body": b""}
+        await self._send(message)
+
+    async def refuse(self, error: ServiceError) -> None:
+        """Answer with an error."""
+        answer = refusal(self._scope["path"], error.status, error, error.retry_after)
+        await answer(self._scope, self._receive, self.send)
 
     def release(self) -> None:
-        """Free the memory and the tasks of this request."""
+        """Free the memory, the slot and the tasks of this request."""
+        now = asyncio.get_running_loop().time()
+        if self.slots is not None:
+            self.slots.free(1, now)
         if self._end is not None:
             self._end.cancel()
         if self._counted_bytes:
-            self._space.free(self._counted_bytes, asyncio.get_running_loop().time())
+            self.bodies.free(self._counted_bytes, now)
+
+    async def _drain(self) -> None:
+        """Read and drop the rest for a while, up to three times the limit."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                while not self.is_read and self._bytes < 3 * self._max_bytes:
+                    await self._part()
 
     async def _part(self) -> Message:
         message = await self._receive()
@@ -240,7 +246,7 @@ class _BodyMeter:
 
     def _notice_end(self, end: "asyncio.Future[Message]") -> None:
         if not end.cancelled() and not self.is_answered and self._reader is not None:
-            self.is_gone = True
+            self.is_abandoned = True
             self._reader.cancel()
 
 

@@ -95,7 +95,7 @@ COMMANDS = (
     "corpus build {text} --tokenizer {run} --out {out}", "init --tokenizer {run} --out {out}",
     "tokenizer check {run}", "tokenizer encode {text} --tokenizer {run}", "tokenizer convert {run} {out}",
     "tokenizer extend {run} {text} --out {out}", "tokenizer extend {tokenizer} {text} --model {run} --out {out}",
-    "tokenizer repair {run} --out {out}",
+    "tokenizer repair {run} --out {out}", "tokenizer trim {run} {text} --out {out}",
     "embed train scores {run} {pairs} --text text --pair pair --label label --out {out}",
     "embed distill {run} {text} --teacher {vectors} --out {out}",
     "embed augment scores {pairs} --cross-encoder {run} --text text --pair pair --label label --out {out}.tsv",

@@ -30,6 +30,7 @@ _WHERE = {
     "train_vocabulary": "albertkit.vocabulary",
     "extend_vocabulary": "albertkit.vocabulary",
     "repair_vocabulary": "albertkit.vocabulary",
+    "trim_vocabulary": "albertkit.vocabulary",
     "PretrainSettings": "albertkit.pretraining",
     "pretrain": "albertkit.pretraining",
     "evaluate": "albertkit.pretraining",

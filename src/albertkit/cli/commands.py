@@ -60,6 +60,7 @@ COMMANDS = (
     Command("tokenizer check", f"{_TOKENIZER}:CheckOptions", "albertkit.tokenizer.check:run_tokenizer_check"),
     Command("tokenizer extend", f"{_VOCABULARY}:ExtendOptions", "albertkit.vocabulary.extend:extend_vocabulary"),
     Command("tokenizer repair", f"{_VOCABULARY}:RepairOptions", "albertkit.vocabulary.repair:repair_vocabulary"),
+    Command("tokenizer trim", f"{_VOCABULARY}:TrimOptions", "albertkit.vocabulary.trim:trim_vocabulary"),
     Command("corpus build", "albertkit.corpus.options:BuildOptions", "albertkit.corpus.build:build_store"),
     Command(
         "corpus inspect",

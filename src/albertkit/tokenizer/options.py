@@ -220,3 +220,25 @@ class RepairOptions:
 
     model: str | Path
     out: str | Path
+
+
+@dataclass(frozen=True)
+class TrimOptions(ReadingOptions):
+    """Reduce a tokenizer to the tokens that some text uses, and its model's rows with it: smaller, with the same outputs.
+
+    Attributes:
+        tokenizer: Checkpoint folder of an ALBERT or a BERT, a run, org/name of the hub, or the folder of a tokenizer: unigram
+            SentencePiece or WordPiece.
+        files: Text in the languages to keep; formats as for `tokenizer train`. It is read twice.
+        out: New folder for the tokenizer and, if there is one, the model.
+        vocab_size: Maximum vocabulary size: the most frequent tokens are kept. Default: all that occur.
+        min_count: Minimum occurrences in the text of a token to keep. Special tokens and single characters are kept in any case,
+            so that no known text becomes unknown.
+    """
+
+    tokenizer: str | Path
+    files: Annotated[Sequence[str | Path], SEVERAL]
+    out: str | Path
+    _: KW_ONLY
+    vocab_size: Positive | None = None
+    min_count: Positive = 1

@@ -23,12 +23,16 @@ from albertkit.tokenizer.readings import ReaderComparison, compare_reader
 from albertkit.tokenizer.rules import with_spaces
 from albertkit.tokenizer.sentencepiece_model import (
     BYTE,
+    NORMAL,
     SPACE,
+    UNIGRAM,
+    UNUSED,
     USER_DEFINED,
     DigitCommaRule,
     digit_comma_rule,
     load_processor,
     read_facts,
+    rebuild_model,
 )
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
@@ -361,6 +365,42 @@ class SentencePieceTokenizer(AlbertTokenizer):
             is_control, is_unknown = self._processor.is_control, self._processor.is_unknown
             self._special_ids = [i for i in range(self.vocab_size) if is_control(i) or is_unknown(i)]
         return list(self._special_ids)
+
+    def required_ids(self) -> list[int]:
+        """See `AlbertTokenizer.required_ids`.
+
+        The token of the lowest score is one of them: unknown characters score 10 less than it.
+        """
+        facts = read_facts(self._model)
+        if facts.model_type != UNIGRAM:
+            raise self._not_divisible_error()
+        scores = {token_id: score for token_id, (_, score, kind) in enumerate(facts.pieces) if kind == NORMAL}
+        characters = {piece for piece, _, kind in facts.pieces if kind in (NORMAL, USER_DEFINED) and len(piece) == 1}
+        required = {min(scores, key=scores.__getitem__)}
+        for token_id, (piece, _, kind) in enumerate(facts.pieces):
+            if (kind == NORMAL and (len(piece) == 1 or not characters.issuperset(piece))) or kind not in (
+                NORMAL,
+                UNUSED,
+            ):
+                required.add(token_id)
+        return sorted(required)
+
+    def used_ids(self, texts: Sequence[str]) -> np.ndarray:
+        """See `AlbertTokenizer.used_ids`. Tokens that the rule of digit and comma takes apart were chosen before it."""
+        ids = super().used_ids(texts)
+        if self._digit_comma is None:
+            return ids
+        before_rule = BatchEncoder(self._processor, self._model, self.text_rules, None)
+        prepared = [self.prepared(text) for text in texts] if self.analyser else texts
+        return np.concatenate([ids, before_rule.encode(prepared, 0).ids])
+
+    def with_tokens(self, ids: Sequence[int]) -> "SentencePieceTokenizer":
+        """See `AlbertTokenizer.with_tokens`."""
+        facts = read_facts(self._model)
+        if facts.model_type != UNIGRAM:
+            raise self._not_divisible_error()
+        model = rebuild_model(self._model, [facts.pieces[token_id] for token_id in ids])
+        return SentencePieceTokenizer(model, self.text_rules, analyser=self.analyser)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

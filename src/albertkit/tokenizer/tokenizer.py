@@ -486,6 +486,26 @@ class AlbertTokenizer(ABC):
     def special_ids(self) -> list[int]:
         """Return the ids of special and unknown tokens, ascending."""
 
+    def required_ids(self) -> list[int]:
+        """Return the ids of tokens that a part of the vocabulary must have, so that no known text becomes unknown.
+
+        Raises:
+            CheckpointError: unsupported where the rest of the vocabulary depends on every token.
+        """
+        raise self._not_divisible_error()
+
+    def used_ids(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the ids that decide how texts are cut, int32: those of `encode_batch`, in any order."""
+        return self.encode_batch(texts).ids
+
+    def with_tokens(self, ids: Sequence[int]) -> "AlbertTokenizer":
+        """Return the tokenizer of a part of the vocabulary, numbered in the order of these ids.
+
+        Raises:
+            CheckpointError: unsupported, as `required_ids`.
+        """
+        raise self._not_divisible_error()
+
     def word_starts(self) -> np.ndarray:
         """Return a mask of the tokens that start a word, for whole-word masking, bool [vocab_size].
 
@@ -507,6 +527,14 @@ class AlbertTokenizer(ABC):
     def matches_added(self, token: AddedToken) -> bool:
         """Return True if a token that a folder adds is one of the five special tokens, or is matched without it."""
         return any(token.content == self._piece(getattr(self, f"{role}_id")) for role in SPECIAL_ROLES)
+
+    def _not_divisible_error(self) -> CheckpointError:
+        return CheckpointError(
+            "unsupported",
+            f"the vocabulary of this {type(self).__name__} cannot be divided: only unigram models in a *.model and WordPiece in "
+            "a vocab.txt can",
+            "train one: `albertkit tokenizer train FILES --out DIR`",
+        )
 
     @abstractmethod
     def _arguments(self) -> tuple:

@@ -160,6 +160,23 @@ class WordPieceTokenizer(JsonTokenizer):
             "tokenize_chinese_chars": self._rules.split_chinese,
         }
 
+    def required_ids(self) -> list[int]:
+        """See `AlbertTokenizer.required_ids`."""
+        ids = {token: token_id for token_id, token in enumerate(self._vocabulary)}
+        required = set(self.special_ids())
+        for token, token_id in ids.items():
+            letters = token.removeprefix("##")
+            start = "##" if token.startswith("##") else ""
+            characters = [start + letters[:1], *(f"##{letter}" for letter in letters[1:])]
+            if len(letters) < 2 or not ids.keys() >= set(characters):
+                required.add(token_id)
+        return sorted(required)
+
+    def with_tokens(self, ids: Sequence[int]) -> "WordPieceTokenizer":
+        """See `AlbertTokenizer.with_tokens`."""
+        vocabulary = [self._vocabulary[token_id] for token_id in ids]
+        return WordPieceTokenizer(vocabulary, self._rules, self._names, self._source)
+
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`. Until a compiled engine pays, the work is the `tokenizers` library's."""
         self._characters += sum(map(len, texts))

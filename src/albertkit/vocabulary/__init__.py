@@ -1,4 +1,4 @@
-"""A vocabulary and the rows that belong to it: training on files, more tokens for a tokenizer and its model, renumbered ids."""
+"""A vocabulary and the rows that belong to it: training on files, more or fewer tokens for both, renumbered ids."""
 
 from importlib import import_module
 from typing import Any
@@ -6,10 +6,13 @@ from typing import Any
 _WHERE = {
     "ExtensionReport": "albertkit.vocabulary.extend",
     "RepairReport": "albertkit.vocabulary.repair",
+    "TextChange": "albertkit.vocabulary.trim",
     "TrainingReport": "albertkit.vocabulary.train",
+    "TrimReport": "albertkit.vocabulary.trim",
     "extend_vocabulary": "albertkit.vocabulary.extend",
     "repair_vocabulary": "albertkit.vocabulary.repair",
     "train_vocabulary": "albertkit.vocabulary.train",
+    "trim_vocabulary": "albertkit.vocabulary.trim",
 }
 
 __all__ = list(_WHERE)

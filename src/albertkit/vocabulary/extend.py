@@ -1,6 +1,6 @@
 """`albertkit tokenizer extend`: more tokens for a tokenizer, and in the same step the rows that its model needs for them.
 
-`VocabularyModel` is a checkpoint whose two tables with a row a token are replaced; `repair` uses it, too.
+`VocabularyModel` is a checkpoint whose two tables with a row a token are replaced; `repair` and `trim` use it, too.
 """
 
 import os
@@ -64,7 +64,7 @@ class VocabularyModel:
             self.checkpoint.tensors[_BIAS] = bias_V.contiguous()
         self.checkpoint.config = self.checkpoint.config.replace(vocab_size=len(words_VE))
 
-    def write(self, folder: Path, name: str, tokenizer: SentencePieceTokenizer, change: str) -> None:
+    def write(self, folder: Path, name: str, tokenizer: AlbertTokenizer, change: str) -> None:
         """Write the checkpoint folder with the tokenizer, a card that says what changed, and read it again."""
         ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
         self.checkpoint.config = self.checkpoint.config.replace(**ids)

@@ -1,0 +1,192 @@
+"""`albertkit tokenizer trim`: the part of a vocabulary that some text uses, with the rows of its model.
+
+Every row goes where its token goes, so the model computes for a text what it computed before, if its tokens are all there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from albertkit.command import takes
+from albertkit.conversion.classes import check_vocabulary
+from albertkit.errors import ConfigError, DataError
+from albertkit.files import new_folder
+from albertkit.folder_facts import FolderFacts
+from albertkit.model_paths import CONFIG_FILE, local_folder
+from albertkit.output.sections import Paragraph, Result, Section
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.check import compare_json
+from albertkit.tokenizer.options import TrimOptions
+from albertkit.tokenizer.readings import HARD_SENTENCES
+from albertkit.tokenizer.train import reading_section
+from albertkit.vocabulary.extend import open_vocabulary_model
+from albertkit.vocabulary.train import read_text_lines
+
+_LINES_AT_ONCE = 10_000
+_OPENED = ("albert", "bert")  # model types whose rows are cut
+
+
+@dataclass
+class TextChange:
+    """What the reduction changes in the text.
+
+    Attributes:
+        lines: Lines that are not blank.
+        changed_lines: Lines that get other tokens than before.
+        tokens: Tokens before.
+        changed_tokens: Those among them that were left out of the vocabulary.
+        unknown_before, unknown_after: Unknown tokens.
+    """
+
+    lines: int = 0
+    changed_lines: int = 0
+    tokens: int = 0
+    changed_tokens: int = 0
+    unknown_before: int = 0
+    unknown_after: int = 0
+
+
+@dataclass(frozen=True)
+class TrimReport(Result):
+    """Result of `trim_vocabulary`.
+
+    Attributes:
+        out: The folder.
+        old_size, vocab_size: Tokens before and after.
+        used: Tokens of the new vocabulary that occur in the text.
+        fingerprint: Of the new tokenizer.
+        text: How the text is read by both.
+        compared, differing: Hard sentences that were compared with `tokenizer.json`, and how many differ.
+        model_class: The class of the model whose rows were cut; None where there was none.
+        notes: What else there is to say.
+    """
+
+    out: str
+    old_size: int
+    vocab_size: int
+    used: int
+    fingerprint: str
+    text: TextChange
+    compared: int
+    differing: int
+    model_class: str | None
+    notes: tuple[str, ...]
+
+    def sections(self) -> list[Section]:
+        """Return the size, how the text is read now, and the rows of the model."""
+        text = self.text
+        lines = [
+            f"{self.vocab_size:,} tokens in {self.out}, of {self.old_size:,}; {self.used:,} occur in the text, the others are "
+            "special tokens and single characters",
+            f"with other tokens than before: {text.changed_lines:,} of {text.lines:,} lines "
+            f"({text.changed_lines / text.lines:.2%}); {text.changed_tokens:,} of {text.tokens:,} tokens were left out "
+            f"({text.changed_tokens / text.tokens:.3%})",
+            f"unknown tokens in the text: {text.unknown_before:,} before, {text.unknown_after:,} now",
+        ]
+        if self.model_class:
+            lines.append(f"{self.model_class}: its rows are those of the tokens before, bit for bit")
+        return [Paragraph("\n".join([*lines, *self.notes])), reading_section(self.compared, self.differing)]
+
+
+@takes(TrimOptions)
+def trim_vocabulary(options: TrimOptions) -> TrimReport:
+    """Reduce a tokenizer to the tokens that some text uses, and its model's rows with it; see `TrimOptions`.
+
+    Raises:
+        CheckpointError: unsupported, wrong-tokenizer, exists, and what opening a checkpoint raises.
+        ConfigError: bad-value if `vocab_size` is too small. DataError: empty, and what reading the files raises.
+    """
+    folder, out = local_folder(options.tokenizer), Path(options.out)
+    tokenizer = AlbertTokenizer.from_pretrained(folder)
+    required_ids = tokenizer.required_ids()
+    with new_folder(out) as target:
+        counts = _count_tokens(tokenizer, options)
+        old_ids = _choose_tokens(counts, required_ids, options)
+        trimmed = tokenizer.with_tokens(old_ids)
+        for name in ("model_max_length", "truncation_side", "padding_side"):
+            setattr(trimmed, name, getattr(tokenizer, name))
+        change = _compare(tokenizer, trimmed, old_ids, options)
+        notes = []
+        model_class = None
+        model_type = FolderFacts.from_folder(folder).model.get("model_type", "albert")
+        if not (folder / CONFIG_FILE).exists():
+            trimmed.save_pretrained(target)
+        elif model_type not in _OPENED:
+            trimmed.save_pretrained(target)
+            notes.append(f"the tokenizer alone: a model of the type {model_type} is not cut")
+        else:
+            with open_vocabulary_model(folder) as model:
+                words_VE, bias_V = model.words_VE, model.bias_V
+                check_vocabulary(tokenizer.vocab_size, len(words_VE), folder)
+                model.replace(words_VE[old_ids], None if bias_V is None else bias_V[old_ids])
+                card_note = (
+                    f"Reduced by `albertkit tokenizer trim` from {tokenizer.vocab_size:,} tokens to {len(old_ids):,}."
+                )
+                model.write(target, out.name, trimmed, card_note)
+                model_class = model.model_class.__name__
+                if model.checkpoint.kind == "BERT folder":
+                    notes.append("a BERT is written as the ALBERT that computes the same, with a group for every layer")
+        comparison = compare_json(target, trimmed, [text for _, text in HARD_SENTENCES])
+    return TrimReport(
+        out=str(out),
+        old_size=tokenizer.vocab_size,
+        vocab_size=len(old_ids),
+        used=int(np.count_nonzero(counts[old_ids])),
+        fingerprint=trimmed.fingerprint,
+        text=change,
+        compared=comparison.compared,
+        differing=comparison.differing,
+        model_class=model_class,
+        notes=tuple(notes),
+    )
+
+
+def _count_tokens(tokenizer: AlbertTokenizer, options: TrimOptions) -> np.ndarray:
+    """Return how often each token decides how the text is cut, int64 [V]."""
+    counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+    for lines in _read_batches(options):
+        counts += np.bincount(tokenizer.used_ids(lines), minlength=len(counts))
+    if not counts.any():
+        raise DataError("empty", "the text has no token", "give files with text in the languages to keep")
+    return counts
+
+
+def _choose_tokens(counts: np.ndarray, required_ids: list[int], options: TrimOptions) -> np.ndarray:
+    """Return the ids to keep, ascending: the required ones, then the most frequent ones."""
+    size = len(counts) if options.vocab_size is None else options.vocab_size
+    if size < len(required_ids):
+        fact = f"vocab_size is {size:,}, but special tokens and single characters alone are {len(required_ids):,}"
+        raise ConfigError(
+            "bad-value", fact, f"use --vocab-size {len(required_ids)} (vocab_size={len(required_ids)}) or more"
+        )
+    ranks = counts.copy()
+    ranks[required_ids] = counts.max() + 1
+    ids = np.argsort(-ranks, kind="stable")[:size]
+    return np.sort(ids[ranks[ids] >= options.min_count])
+
+
+def _compare(
+    tokenizer: AlbertTokenizer, trimmed: AlbertTokenizer, old_ids: np.ndarray, options: TrimOptions
+) -> TextChange:
+    """Encode the text with both, and compare the tokens of each line."""
+    change = TextChange()
+    in_new = np.zeros(tokenizer.vocab_size, dtype=bool)
+    in_new[old_ids] = True
+    for lines in _read_batches(options):
+        before, after = tokenizer.encode_batch(lines), trimmed.encode_batch(lines)
+        for ids, new_ids in zip(before.texts(), after.texts(), strict=True):
+            change.changed_lines += not np.array_equal(ids, old_ids[new_ids])
+        change.lines += len(lines)
+        change.tokens += len(before.ids)
+        change.changed_tokens += int(np.count_nonzero(~in_new[before.ids]))
+        change.unknown_before += int(np.count_nonzero(before.ids == tokenizer.unk_id))
+        change.unknown_after += int(np.count_nonzero(after.ids == trimmed.unk_id))
+    return change
+
+
+def _read_batches(options: TrimOptions) -> Iterator[list[str]]:
+    lines = read_text_lines(options.files, options.format, options.field, options.errors)
+    return iter(lambda: list(islice(lines, _LINES_AT_ONCE)), [])

@@ -105,7 +105,7 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
     with new_folder(out) as target:
         counts = _count_tokens(tokenizer, options)
         old_ids = _choose_tokens(counts, required_ids, options)
-        trimmed = tokenizer.with_tokens(old_ids)
+        trimmed = tokenizer.with_tokens(old_ids.tolist())
         for name in ("model_max_length", "truncation_side", "padding_side"):
             setattr(trimmed, name, getattr(tokenizer, name))
         change = _compare(tokenizer, trimmed, old_ids, options)

@@ -250,6 +250,15 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
             steps = [normalizers.NFC(), *steps, normalizers.NFC()]
     symbols = [piece for piece, _, kind in facts.pieces if kind == USER_DEFINED]
     changed = [symbol for symbol in symbols if normalizers.Sequence(steps).normalize_str(symbol) != symbol]
+    if facts.charsmap:
+        # transformers.js has NFKC and lists of its own for `Precompiled`. Of 194,559 characters it reads these two
+        # otherwise (U+061C as a letter, U+200D as a space), and those that are younger than the model.
+        for character in "\u061c\u200d":
+            replacement = normalizers.Sequence(steps).normalize_str(character)
+            if replacement == character:
+                changed.append(character)
+            else:
+                steps.insert(0, normalizers.Replace(character, replacement))
     # A symbol stands as a private character while the others are normalised.
     private = {symbol: chr(_PRIVATE + n) for n, symbol in enumerate(sorted(changed, key=len, reverse=True))}
     steps = [normalizers.Replace(symbol, mark) for symbol, mark in private.items()] + steps
@@ -286,7 +295,7 @@ def _pre_tokenizer(facts: ModelFacts, word_by_word: bool) -> Any:
     scheme = "always" if word_by_word else "never"  # else the normaliser has put the first space there
     steps: list[Any] = [pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)]
     if word_by_word:  # the spaces are removed, so that the offsets of a word begin with its first letter
-        steps.insert(0, pre_tokenizers.Split(" ", behavior="removed"))
+        steps.insert(0, pre_tokenizers.Split(Regex(" "), behavior="removed"))
     symbols = [] if facts.model_type == UNIGRAM else _long_symbols(facts)
     if symbols:
         any_symbol = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))

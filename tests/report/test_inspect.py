@@ -16,7 +16,7 @@ from albertkit.errors import AlbertKitError
 from albertkit.model import PackedBatch
 from albertkit.model_paths import local_folder
 from albertkit.output.render import to_terminal
-from albertkit.report.inspect import PUBLISHED, SHARINGS, Sizes, compared_sizes, inspect_folder, memory, sizes
+from albertkit.report.inspect import PAPER, SHARINGS, Sizes, compared_sizes, inspect_folder, memory, sizes
 
 TINY = AlbertConfig(
     vocab_size=60, embedding_size=8, hidden_size=32, num_hidden_layers=3, num_attention_heads=1, intermediate_size=48,
@@ -141,7 +141,7 @@ def test_a_model_stands_beside_the_published_ones():
         alone = classes.AlbertModel(config.replace(parameter_sharing="none")).num_parameters()
         assert this_model["parameters"] == classes.AlbertModel(config).num_parameters()
     assert (this_model["unshared"], this_model["saved"]) == (alone, 1 - this_model["parameters"] / alone)
-    assert [row["name"] for row in published] == list(PUBLISHED)
+    assert [row["name"] for row in published] == list(PAPER)
     rows = {row["name"]: row for row in published}
     assert rows["BERT-base"]["saved"] == 0
     base = AlbertConfig.from_size("base")

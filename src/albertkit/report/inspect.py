@@ -29,7 +29,6 @@ PAPER = {
 }  # fmt: skip
 BERT_LAYERS_WIDTH_HEADS = {"BERT-base": (12, 768, 12), "BERT-large": (24, 1024, 16)}
 BERT_VOCABULARY = 30_522  # of the uncased models
-PUBLISHED = ("BERT-base", "BERT-large", "base", "large", "xlarge", "xxlarge")
 LENGTH = 512  # tokens of the sequences that FLOPs are counted for
 
 
@@ -39,7 +38,23 @@ def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
     `parameters` are those of encoder and pooler; `with_heads` adds the masked-LM and sentence-order heads (None for BERT);
     `paper` is table 1's number, if it has one; `sharing` maps each of `SHARINGS` to its parameters (None for BERT).
     """
-    return [*(_bert(name, length) for name in BERT_LAYERS_WIDTH_HEADS), *(_albert(size, length) for size in SIZES)]
+    rows = []
+    for name, (layers, width, heads) in BERT_LAYERS_WIDTH_HEADS.items():
+        # An ALBERT that shares nothing and embeds at full width, less the projection that it then does not need.
+        config = AlbertConfig(
+            vocab_size=BERT_VOCABULARY, embedding_size=width, hidden_size=width, intermediate_size=4 * width,
+            num_hidden_layers=layers, num_hidden_groups=layers, num_attention_heads=heads, parameter_sharing="none",
+        )  # fmt: skip
+        row = _row(name, config, length)
+        row["parameters"] -= width * width + width
+        row["forward_flops_per_token"] -= 2 * width * width
+        rows.append(row | {"with_heads": None, "sharing": None})
+    for size in SIZES:
+        config = AlbertConfig.from_size(size)
+        sharing = {name: AlbertConfig.from_size(size, **changes).num_parameters() for name, changes in SHARINGS.items()}
+        with_heads = config.num_parameters(heads=True)
+        rows.append(_row(size, config, length) | {"with_heads": with_heads, "sharing": sharing})
+    return rows
 
 
 def forward_flops(config: AlbertConfig, length: float) -> float:
@@ -47,38 +62,16 @@ def forward_flops(config: AlbertConfig, length: float) -> float:
     return config.train_flops_per_token(length, predicted_share=0.0) / 3
 
 
-def _albert(size: str, length: float) -> dict[str, Any]:
-    config = AlbertConfig.from_size(size)
-    sharing = {name: AlbertConfig.from_size(size, **changes).num_parameters() for name, changes in SHARINGS.items()}
-    return {
-        **_row(size, config, config.num_parameters(), forward_flops(config, length)),
-        "with_heads": config.num_parameters(heads=True),
-        "sharing": sharing,
-    }
-
-
-def _bert(name: str, length: float) -> dict[str, Any]:
-    """Count a BERT as an ALBERT that shares nothing and embeds at full width, less the projection it then does not need."""
-    layers, width, heads = BERT_LAYERS_WIDTH_HEADS[name]
-    config = AlbertConfig(
-        vocab_size=BERT_VOCABULARY, embedding_size=width, hidden_size=width, intermediate_size=4 * width,
-        num_hidden_layers=layers, num_hidden_groups=layers, num_attention_heads=heads, parameter_sharing="none",
-    )  # fmt: skip
-    projection = width * width + width
-    flops = forward_flops(config, length) - 2 * width * width
-    return {**_row(name, config, config.num_parameters() - projection, flops), "with_heads": None, "sharing": None}
-
-
-def _row(name: str, config: AlbertConfig, parameters: int, flops: float) -> dict[str, Any]:
+def _row(name: str, config: AlbertConfig, length: float) -> dict[str, Any]:
     return {
         "name": name,
         "layers": config.num_hidden_layers,
         "hidden_size": config.hidden_size,
         "embedding_size": config.embedding_size,
         "heads": config.num_attention_heads,
-        "parameters": parameters,
+        "parameters": config.num_parameters(),
         "paper": PAPER.get(name),
-        "forward_flops_per_token": flops,
+        "forward_flops_per_token": forward_flops(config, length),
     }
 
 
@@ -88,17 +81,12 @@ def compared_sizes(config: AlbertConfig, length: int) -> list[dict[str, Any]]:
     `unshared` are the parameters if no layer shared anything, `saved` the share of those that sharing saves (0 to 1).
     """
     unshared = config.replace(parameter_sharing="none", num_hidden_groups=config.num_hidden_layers).num_parameters()
-    this_model = {
-        **_row("this model", config, config.num_parameters(), forward_flops(config, length)),
-        "sharing": {"none": unshared},
-    }
-    published = {row["name"]: row for row in sizes(length)}
+    this_model = _row("this model", config, length) | {"sharing": {"none": unshared}}
     rows = []
-    for row in (this_model, *(published[name] for name in PUBLISHED)):
-        parameters = row["parameters"]
-        unshared = (row["sharing"] or {"none": parameters})["none"]
+    for row in (this_model, *(row for row in sizes(length) if row["paper"])):
+        unshared = row["sharing"]["none"] if row["sharing"] else row["parameters"]
         facts = {name: row[name] for name in ("name", "parameters", "forward_flops_per_token")}
-        rows.append({**facts, "unshared": unshared, "saved": 1 - parameters / unshared})
+        rows.append({**facts, "unshared": unshared, "saved": 1 - row["parameters"] / unshared})
     return rows
 
 
@@ -209,36 +197,31 @@ class FolderInspection(Result):
             "forward": f"{_flops(self.flops['forward_per_token'])}, heads left out",
             "pretraining step": f"{_flops(self.flops['train_per_token'])}, {predicted}",
         }
-        return [
-            FactList({"run": run, "folder": self.model, "class": self.model_class or "not named"}, "model"),
-            FactList({name: self.config[name] for name in ARCHITECTURE}, "configuration", exact=True),
-            FactList(self._parameter_facts(), "parameters"),
-            FactList(computing, f"computing, a token in a sequence of {length}"),
-            FactList(self._memory_facts(), "memory"),
-            FactList(self.tokenizer or {"kind": "none"}, "tokenizer"),
-            FactList(
-                {name: str(value) for name, value in flatten(self.provenance).items()} | trained | card, "provenance"
-            ),
-            self._comparison_table(),
-            *(Paragraph(problem, tone="bad") for problem in self.problems),
-        ]
-
-    def _parameter_facts(self) -> dict[str, Any]:
         total, stored = self.parameters["total"], self.parameters["stored"]
         layers = self.config["num_hidden_layers"]
         copies = f"{stored:,}: what is shared, once for each of the {layers} layers" if stored != total else None
         types = ", ".join(f"{count:,} {name}" for name, count in self.weights["types"].items())
         file = {self.weights["file"]: f"{format_bytes(self.weights['bytes'])} ({types})"}
-        return {**self.parameters["parts"], "total": total, "in the file": copies} | file
-
-    def _memory_facts(self) -> dict[str, str]:
+        parameters = {**self.parameters["parts"], "total": total, "in the file": copies, **file}
         size = {name: format_bytes(count) for name, count in self.memory.items()}
-        return {
+        memory_facts = {
             "weights": f"{size['load_fp32']} in fp32, {size['load_bf16']} in bf16",
             "weights in int8": f"{size['load_int8']}: matrices of the layer; tables and heads in fp32",
-            f"to read {self.flops['length']} tokens": f"{size['read_fp32']} in fp32, weights included",
+            f"to read {length} tokens": f"{size['read_fp32']} in fp32, weights included",
             "to train": f"{size['train_fp32']} (weights, gradients, two moments) and activations",
         }
+        origin = {name: str(value) for name, value in flatten(self.provenance).items()}
+        return [
+            FactList({"run": run, "folder": self.model, "class": self.model_class or "not named"}, "model"),
+            FactList({name: self.config[name] for name in ARCHITECTURE}, "configuration", exact=True),
+            FactList(parameters, "parameters"),
+            FactList(computing, f"computing, a token in a sequence of {length}"),
+            FactList(memory_facts, "memory"),
+            FactList(self.tokenizer or {"kind": "none"}, "tokenizer"),
+            FactList(origin | trained | card, "provenance"),
+            self._comparison_table(),
+            *(Paragraph(problem, tone="bad") for problem in self.problems),
+        ]
 
     def _comparison_table(self) -> TableSection:
         rows = []

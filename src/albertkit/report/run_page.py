@@ -144,13 +144,15 @@ def read_run(folder: str | Path) -> RunFolder:
     run = RunFolder(path, path)
     run.results = run.table(path / "results.json")
     for seed in seeds:
-        value = numbers(run.table(seed / "results.json")).get("value")
-        run.seeds[seed.name] = value if value is not None and value == value else None
+        value = number_or_nan(run.table(seed / "results.json").get("value"))
+        run.seeds[seed.name] = None if math.isnan(value) else value
     run.attempt = _attempt(run, seeds)
     run.settings = run.table(run.attempt / "run.toml", tomllib.loads)
     run.metrics = _metrics(run)
     run.model = next((path / name for name in MODELS if run.holds(path / name / "config.json")), None)
-    run.kind = _kind(run)
+    kinds = [kind for name, kind in _KINDS.items() if name in run.settings]
+    kinds += [kind for name, kind in _MARKS.items() if run.model and (run.model / name).exists()]
+    run.kind = kinds[0] if kinds else "training"
     run.finished = bool(run.results) or (path / "final" / "config.json").exists()
     checkpoints = numbered_folders(run.attempt / "checkpoints", "step")
     run.state = run.table(checkpoints[-1] / "training_state.json") if checkpoints else {}
@@ -204,25 +206,10 @@ def _metrics(run: RunFolder) -> RunMetrics:
 def numbers(record: dict[str, Any]) -> dict[str, float]:
     """Return the values that are numbers, as floats; NaN where none was recorded."""
     return {
-        name: _float(value)
+        name: number_or_nan(value)
         for name, value in record.items()
         if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
     }
-
-
-def _float(value: Any) -> float:
-    try:
-        return number_or_nan(value)
-    except OverflowError:  # a whole number beyond every float
-        return float("nan")
-
-
-def _kind(run: RunFolder) -> str:
-    for name, kind in _KINDS.items():
-        if name in run.settings:
-            return kind
-    marks = [kind for name, kind in _MARKS.items() if run.model and (run.model / name).exists()]
-    return marks[0] if marks else "training"
 
 
 MASK = "[MASK]"
@@ -306,14 +293,14 @@ def _prediction_panel(record: dict[str, Any]) -> Panel | None:
     sections: list[Section] = []
     if isinstance(texts, list):
         sections += [Paragraph(_shortened(text)) for text in texts if isinstance(text, str)]
-    value = numbers({"value": record.get("value")}).get("value")
+    value = number_or_nan(record.get("value"))
     if isinstance(words, list) and isinstance(entities, list):
         sections.append(Paragraph(list(_entity_spans(" ".join(map(str, words)), entities))))
     elif isinstance(nbest, list):
         sections += _bars(_pairs(nbest))
     elif isinstance(shares, dict):
         sections += _bars(list(shares.items()))
-    elif value is not None and value == value and sections:
+    elif sections and not math.isnan(value):
         sections.append(Paragraph([MarkedSpan("Prediction: "), MarkedSpan(f"{value:.3f}", "strong")], tone="muted"))
     else:
         return None
@@ -349,7 +336,7 @@ def _pairs(guesses: list[Any]) -> list[tuple[Any, Any]]:
 
 def _bars(pairs: list[tuple[Any, Any]]) -> list[Section]:
     """Return bars of the likeliest texts, best first; what has no share between 0 and 1 is left out."""
-    shares = [(str(text), numbers({"share": share}).get("share", -1.0)) for text, share in pairs]
+    shares = [(str(text), number_or_nan(share)) for text, share in pairs]
     possible = [(text, share) for text, share in shares if 0 <= share <= 1]
     best = sorted(possible, key=lambda pair: -pair[1])[:MAX_GUESSES]
     return [Bars([Bar(text or "(no answer)", share) for text, share in best])] if best else []
@@ -494,12 +481,7 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     values = numbers(run.results)
     counts = {name: int(value) for name, value in values.items() if type(run.results[name]) is int and value == value}
     scores = scores_of(values | counts)
-    sections = [_task_highlights(run, details, scores), *_task_sections(run, details, scores)]
-    return sections, failures, SCORED if details.intervals else ""
-
-
-def _task_highlights(run: RunFolder, details: Details, scores: Mapping[str, float]) -> Highlights:
-    """Return the score that chose the model, and two more, of those with an interval if there are such."""
+    # The score that chose the model, and two more, of those with an interval if there are such.
     names = sorted(scores, key=lambda name: name != details.metric)
     names = [*names[:1], *[name for name in names[1:] if name in details.intervals or not details.intervals][:2]]
     highlights = []
@@ -508,31 +490,26 @@ def _task_highlights(run: RunFolder, details: Details, scores: Mapping[str, floa
         notes += ["of the best seed"] if run.seeds and position == 0 else []
         title = f"{score_name(name, details.positive_class)}, dev"
         highlights.append(Highlight(title, number(scores[name]), note="; ".join(notes)))
-    return Highlights(highlights)
-
-
-def _task_sections(run: RunFolder, details: Details, scores: Mapping[str, float]) -> list[Section]:
-    """Return the rest of the results of a task."""
-    sections: list[Section] = []
-    if scores:
-        table = score_table(scores, details.intervals, details.metric, "Results on dev", details.positive_class)
-        sections.append(table)
     seeds = {name: "unfinished" if value is None else number(value) for name, value in run.seeds.items()}
-    sections += [FactList(seeds, "Seeds")] if seeds else []
-    for kind, rows in (("class", details.classes), ("type", details.types)):
-        sections += [class_scores_section(rows, kind)] if rows else []
+    sections = [
+        Highlights(highlights),
+        score_table(scores, details.intervals, details.metric, "Results on dev", details.positive_class),
+        FactList(seeds, "Seeds"),
+        class_scores_section(details.classes, "class"),
+        class_scores_section(details.types, "type"),
+    ]
     if details.confusion and details.confusion.names:
         sections.append(confusion_table(details.confusion))
-    return sections + scatter(details.pairs)
+    return sections + scatter(details.pairs), failures, SCORED if details.intervals else ""
 
 
 def _unfinished_warning(run: RunFolder) -> list[str]:
     """Describe the state of a run that has not come to its end."""
     if run.finished:
         return []
-    planned = numbers(run.settings).get("steps", math.nan)
+    planned = number_or_nan(run.settings.get("steps"))
     total = "" if math.isnan(planned) else f" of {planned:,.0f}"
-    saved = numbers(run.state).get("step", math.nan)
+    saved = number_or_nan(run.state.get("step"))
     checkpoint = "there is no checkpoint yet"
     if not math.isnan(saved):
         checkpoint = f"its newest checkpoint is of step {saved:,.0f}, from which the same command goes on with --resume"
@@ -619,7 +596,7 @@ def _versions_and_threads(run: RunFolder) -> dict[str, str]:
     """Return the versions that the card names, and the number of threads."""
     match = _VERSIONS.search(run.card)
     facts = {"versions": match[1].rstrip(".")} if match else {}
-    threads = numbers(run.state).get("threads", 0.0)
+    threads = number_or_nan(run.state.get("threads"))
     if threads > 0:
         facts["threads"] = f"{threads:,.0f}"
     return facts

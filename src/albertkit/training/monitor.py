@@ -124,10 +124,9 @@ class RunMetrics:
 
 
 def number_or_nan(value: Any) -> float:
-    """Return a finite number as a float, anything else (None, a text, an infinity) as NaN."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return math.nan
-    return float(value)
+    """Return a finite number as a float, anything else (None, a text, an infinity, an int beyond every float) as NaN."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) <= sys.float_info.max else math.nan
 
 
 def read_metrics(path: str | Path) -> RunMetrics:

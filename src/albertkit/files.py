@@ -430,6 +430,14 @@ def changed_files(folder: str | os.PathLike[str], patterns: Sequence[str] = ("*"
     ]
 
 
+def folder_digest(folder: Path) -> str:
+    """Return the SHA-256 of all files of a model."""
+    files = sorted(
+        p for p in folder.rglob("*") if p.is_file() and p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")
+    )
+    return sha256_bytes("".join(f"{p.relative_to(folder)} {sha256_file(p)}\n" for p in files).encode())
+
+
 def sha256_bytes(data: bytes) -> str:
     """Return the SHA-256 as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

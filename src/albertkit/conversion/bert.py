@@ -89,8 +89,8 @@ def bridge(source: FoundModel, config_file: Path | None, lossy: bool) -> None:
         raise CheckpointError(
             "doubtful",
             f"{layers} layers of BERT do not fit {groups} groups without averaging them",
-            "for a start of training, which computes something else than the BERT, add --lossy; "
-            f"for the exact model use num_hidden_groups {layers}",
+            "for an ALBERT that learns from the BERT: `albertkit pretrain STORE --teacher BERT`; for a start of training, "
+            f"which computes something else, add --lossy; for the exact model use num_hidden_groups {layers}",
         )
     source.config = target
     # Layers are assigned as `AlbertEncoder.group_of_layer` does it.
@@ -106,6 +106,7 @@ def bridge(source: FoundModel, config_file: Path | None, lossy: bool) -> None:
             source.tensors[name] = mean.float()
             source.relative_errors[name] = float((members - mean).norm() / members.norm().clamp(min=1e-30))
     source.notes.append(f"{layers} layers averaged into {groups}: a start for training, not the model that it was")
+    source.notes.append("to train an ALBERT that learns from the BERT: albertkit pretrain STORE --teacher BERT")
 
 
 def _check_same(exact: AlbertConfig, target: AlbertConfig, file: Path) -> None:

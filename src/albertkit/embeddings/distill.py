@@ -1,7 +1,6 @@
 """`distill_embeddings`: a student learns the vectors of a teacher, in one language or, from parallel texts, in several."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain
@@ -12,14 +11,12 @@ import torch
 
 from albertkit.command import takes
 from albertkit.embeddings.data import TextExamples, read_scored_pairs, read_texts, split_rows
-from albertkit.embeddings.encode import npy_header
 from albertkit.embeddings.encoder import SentenceEncoder, column_names, known_words
 from albertkit.embeddings.folder import MODULES, Projection
 from albertkit.embeddings.losses import TeacherDistance, TeacherRows, TeacherSpace, matryoshka_loss
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.models import (
     EmbeddingModel,
-    folder_digest,
     is_albert,
     load_embedding_model,
     model_in_package,
@@ -40,10 +37,10 @@ from albertkit.embeddings.train import (
     train_encoder,
 )
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.files import check_regular_file, sha256_bytes, sha256_file
-from albertkit.job import Job
+from albertkit.files import check_regular_file, folder_digest, sha256_bytes, sha256_file
 from albertkit.model_paths import local_folder
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.training.computed_rows import PART_ITEMS, compute_rows
 from albertkit.training.processes import World
 from albertkit.training.run import Run, open_run
 
@@ -138,8 +135,6 @@ def _lazy_encode(open_model: Callable[[], EmbeddingModel], notes: list[str]) -> 
     return encode
 
 
-_PART_TEXTS = 4096  # texts whose vectors are written at once
-_VECTORS = "vectors.npy"
 _MIN_SPREAD = 1e-6  # spread of a teacher's vectors below which there is nothing to learn
 
 
@@ -156,37 +151,20 @@ def compute_teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path
                 f"`{teacher.name}` has {len(teacher.stored):,} rows, there are {len(texts):,} texts",
                 "row n belongs to row n of the data: store the vectors of exactly these texts, in their order",
             )
-        for start in range(0, len(texts), _PART_TEXTS):
-            _check_finite(teacher.stored[start : start + _PART_TEXTS], texts[start : start + _PART_TEXTS], teacher.name)
+        for start in range(0, len(texts), PART_ITEMS):
+            _check_finite(teacher.stored[start : start + PART_ITEMS], texts[start : start + PART_ITEMS], teacher.name)
         return _check_varying(teacher.stored, teacher.name)
-    assert teacher.encode is not None
+    encode = teacher.encode
+    assert encode is not None
     key = {"teacher": teacher.identity, "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))}
-    parts = [f"part-{number:05d}.npy" for number in range(-(-len(texts) // _PART_TEXTS))]
-    with ExitStack() as stack:
-        if world.is_main:
-            job = stack.enter_context(Job(folder, key, overwrite=True))
-        world.barrier()
-        if not world.is_main:
-            job = stack.enter_context(Job(folder, key, rank=world.rank))
-        if not job.is_done(_VECTORS):
-            for name in job.missing(parts[world.rank :: world.size]):
-                first = parts.index(name) * _PART_TEXTS
-                part_texts = texts[first : first + _PART_TEXTS]
-                vectors = teacher.encode(part_texts)
-                _check_finite(vectors, part_texts, teacher.name)
-                with job.part(name) as stream:  # `np.save` may say nothing when the disk is full
-                    stream.write(npy_header(vectors.shape, vectors.dtype) + vectors.tobytes())
-        world.barrier()
-        if world.is_main and not job.is_done(_VECTORS):
-            with job.part(_VECTORS) as stream:
-                width = np.load(folder / parts[0], mmap_mode="r").shape[1]
-                stream.write(npy_header((len(texts), width), np.dtype("<f4")))
-                for name in parts:
-                    stream.write(np.ascontiguousarray(np.load(folder / name), "<f4").tobytes())
-            job.discard(*parts)
-            job.commit()
-        world.barrier()
-    return _check_varying(np.load(folder / _VECTORS, mmap_mode="r"), teacher.name)
+
+    def vectors_of(start: int, end: int) -> np.ndarray:
+        vectors = encode(texts[start:end])
+        _check_finite(vectors, texts[start:end], teacher.name)
+        return vectors
+
+    vectors = compute_rows(folder / "vectors.npy", key, len(texts), vectors_of, world)
+    return _check_varying(vectors, teacher.name)
 
 
 def _check_varying(vectors: np.ndarray, name: str) -> np.ndarray:

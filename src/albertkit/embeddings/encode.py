@@ -5,7 +5,6 @@ texts and committed. So the bytes depend on the texts, the model and the setting
 E texts, vectors of D numbers.
 """
 
-import io
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from albertkit.output.sections import FactList, Result, Section
 from albertkit.tables.bad_rows import BadRow, BadRows, pluralize
 from albertkit.tables.files import InputFile
 from albertkit.tasks.models import check_not_swapped
+from albertkit.training.computed_rows import npy_header
 from albertkit.training.processes import join_world
 
 # Texts sorted together and committed together: 150 MB of vectors of 768 numbers. A kill loses 80 s of work of a base model.
@@ -298,14 +298,6 @@ def _parts(texts: Iterator[FileText]) -> Iterator[list[str]]:
 
 
 # --- files of vectors ---------------------------------------------------------------------------------------------------
-
-
-def npy_header(shape: tuple[int, int], dtype: np.dtype) -> bytes:
-    """Return the first bytes of a `.npy` file."""
-    header = io.BytesIO()
-    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, facts)
-    return header.getvalue()
 
 
 def write_parquet(stream: IO[bytes], texts: Iterator[FileText], vectors: np.ndarray) -> None:

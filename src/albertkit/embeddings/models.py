@@ -17,7 +17,7 @@ from albertkit.embeddings.folder import MODULES, check_pooling
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
-from albertkit.files import read_json, sha256_bytes, sha256_file
+from albertkit.files import folder_digest, read_json, sha256_bytes
 from albertkit.model_paths import local_folder
 from albertkit.output.progress import ProgressBar, quiet_transformers
 from albertkit.tokenizer import AlbertTokenizer
@@ -80,14 +80,6 @@ class EmbeddingModel:
                 "its weights hold NaN or infinity, or its training diverged: use an earlier checkpoint",
             )
         return vectors
-
-
-def folder_digest(folder: Path) -> str:
-    """Return the SHA-256 of all files of a model."""
-    files = sorted(
-        p for p in folder.rglob("*") if p.is_file() and p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")
-    )
-    return sha256_bytes("".join(f"{p.relative_to(folder)} {sha256_file(p)}\n" for p in files).encode())
 
 
 def load_embedding_model(

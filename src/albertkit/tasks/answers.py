@@ -425,7 +425,7 @@ class AnswerTask(Task[QuestionExample]):
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """See `Task.counts`: every window has a target."""
-        count = batch.packed.num_sequences
+        count = len(batch.per_sequence["start_positions"])
         return {"span": count, "answerable": count} if self.head_kind == "beam" else {"span": count}
 
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Any]:

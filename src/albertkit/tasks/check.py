@@ -34,6 +34,8 @@ from albertkit.tokenizer import AlbertTokenizer
 
 Splits = Mapping[str, Sequence[Any]]
 
+UNLABELLED = "unlabelled"  # the split of examples without labels
+_NOT_EVALUATED = ("train", UNLABELLED)
 MANY_NUMBERS = 20  # as many different numbers are hardly classes
 DOMINANT = 0.99
 NO_LABEL = "(no label)"
@@ -246,15 +248,16 @@ class DataCheckReport(Result):
             rows.append([name, *(_share(getattr(check, key), check.examples) for check in checks)])
         rows.append(["unknown tokens", *(f"{check.unknown:.2%}" for check in checks)])
         shared = [
-            None if name == "train" else _share(check.overlap.same, check.examples)
+            None if name in _NOT_EVALUATED else _share(check.overlap.same, check.examples)
             for name, check in self.splits.items()
         ]
         rows.append(["also in train", *shared])
         labels = list(dict.fromkeys(name for check in checks for name in check.labels))
+        labelled_splits = [name for name in self.splits if name != UNLABELLED]
         label_rows = []
         for label in labels[:MAX_LABELS_SHOWN]:
             cells = []
-            for check in checks:
+            for check in map(self.splits.__getitem__, labelled_splits):
                 value = check.labels.get(label, 0)
                 share = value / max(check.labelled, 1)
                 cells.append(f"{value:g}" if isinstance(value, float) else f"{value:,}  {share:6.1%}")
@@ -264,7 +267,7 @@ class DataCheckReport(Result):
         return [
             Paragraph(f"{self.length} tokens at most", self.task),
             TableSection(["", *self.splits], rows),
-            TableSection(["label", *self.splits], label_rows, note=note),
+            TableSection(["label", *labelled_splits], label_rows, note=note),
             *(findings or [Paragraph("nothing odd was found")]),
         ]
 
@@ -277,6 +280,7 @@ def check_task(
     *,
     columns: Columns | None = None,
     dev: Data = None,
+    unlabelled: Data = None,
 ) -> DataCheckReport:
     """Look at the data that `finetune` with the same arguments would train on; nothing is trained."""
     check_order(task, model, data)
@@ -285,22 +289,27 @@ def check_task(
     bad_rows = BadRows("skip")
     folder = local_folder(model)
     source = task if isinstance(task, Task) else find_task(task, columns)
-    task_data = read_given(source, data, dev, settings.held_out, False, bad_rows)
+    task_data = read_given(source, data, dev, settings, False, bad_rows, unlabelled)
     config = AlbertConfig.from_pretrained(folder)
-    resolved, _ = settings.resolve(task_data.task.name, config, len(task_data.train))
+    resolved, _ = settings.resolve(task_data.task.name, config, len(task_data.train) + len(task_data.unlabelled))
     fitted = configured(task_data.task, resolved)
     config.check_length(fitted.length, f"`{model}`")
     tokenizer = AlbertTokenizer.from_pretrained(folder)
-    report = check_data(fitted, {"train": task_data.train, "dev": task_data.dev}, tokenizer)
+    examples = {"train": task_data.train, "dev": task_data.dev}
+    if task_data.unlabelled:
+        examples[UNLABELLED] = task_data.unlabelled
+    report = check_data(fitted, examples, tokenizer)
     return replace(report, findings=(*_bad_row_findings(bad_rows.rows), *bad_rows.notes, *report.findings))
 
 
 def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> DataCheckReport:
-    """Look at labelled examples by split."""
+    """Look at examples by split; all but those of UNLABELLED have labels."""
     # Answers are looked up in the tokens of labelled features.
     features = {
-        split: task.features(rows, tokenizer, labelled=task.kind == "answers") for split, rows in examples.items()
+        split: task.features(rows, tokenizer, labelled=task.kind == "answers" and split != UNLABELLED)
+        for split, rows in examples.items()
     }
+    labelled_examples = {split: rows for split, rows in examples.items() if split != UNLABELLED}
     splits = {}
     repeated_ids: list[str] = []
     for split, rows in examples.items():
@@ -315,7 +324,7 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
         is_windowed = num_windows > np.diff(whole_sequences)
         lengths = np.maximum.reduceat(whole_features.lengths, whole_sequences[:-1])
         quantiles = np.quantile(lengths, [0.5, 0.9, 0.99, 1], method="inverted_cdf").tolist()
-        labels = balance(task.kind, rows)
+        labels = balance(task.kind, rows) if split in labelled_examples else {}
         splits[split] = SplitCheck(
             examples=len(rows),
             labels=labels,
@@ -329,13 +338,13 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
             wordless=sum(not _LETTER.search(key[0]) for key in keys),
             repeated=len(keys) - len(set(keys)),
             contradictory=sum(map(len, contradictory)),
-            overlap=Overlap() if split == "train" else measure_overlap(task.kind, examples["train"], rows),
+            overlap=Overlap() if split in _NOT_EVALUATED else measure_overlap(task.kind, examples["train"], rows),
         )
         repeated = [name for name, count in Counter(example.id for example in rows).items() if count > 1]
         if repeated:
             names = format_list([f"`{name}`" for name in repeated], MAX_SHOWN)
             repeated_ids.append(f"{pluralize(len(repeated), 'id')} of {split} there more than once: {names}")
-    balances = {split: check.labels for split, check in splits.items()}
+    balances = {split: splits[split].labels for split in labelled_examples}
     findings = [
         *label_findings(task.kind, balances, getattr(task, "labels", ())),
         *repeated_ids,
@@ -343,7 +352,7 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
         *_split_findings(splits, task.length),
     ]
     if task.kind == "answers":
-        findings += answer_findings(examples, features)
+        findings += answer_findings(labelled_examples, features)
     if getattr(task, "version", 1) == 2 and not any(example.impossible for example in examples["train"]):
         findings.append(
             "no training question is unanswerable, so nothing is learned about that: are these data SQuAD 1.1 (`squad1`)?"

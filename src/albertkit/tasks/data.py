@@ -3,9 +3,9 @@
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from albertkit.batches.features import Features
-from albertkit.errors import ConfigError, DataError, format_list
+from albertkit.errors import AlbertKitError, ConfigError, DataError, format_list
 from albertkit.normalization import normalize
 from albertkit.tables.bad_rows import BadRow, BadRows, pluralize
 from albertkit.tables.records import Data, DataFile, DataFiles, Records, as_files, file_name, quoted_name
@@ -119,19 +119,22 @@ def draw_held_out(kind: str, examples: Sequence[Any], labels: Sequence[tuple[str
 def _key_levels(kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
     """Yield sets of keys, one an example, the strictest first; examples with a key in common are drawn together."""
     parts = [[_words(text) for text in _identifying_texts(kind, example)] for example in examples]
-    strict_keys: list[set[Key]] = []
     whole_keys: list[set[Key]] = []
-    for example, part in zip(examples, parts, strict=True):
-        keys: set[Key] = {(text,) for text in part if text}
-        if article := getattr(example, "article", ""):
-            keys.add(("article", article))
-        strict_keys.append(keys)
+    for example in examples:
         texts = texts_of(kind, example)
         whole_keys.append({("whole", *_unordered(map(_words, texts)))} if texts else set())
-    yield strict_keys
+    yield [_strict_keys(kind, example) for example in examples]
     yield [{(text,) for text in part[:1]} | whole_key for part, whole_key in zip(parts, whole_keys, strict=True)]
     yield whole_keys
     yield [set() for _ in examples]
+
+
+def _strict_keys(kind: str, example: Any) -> set[Key]:
+    """Return keys of an example, of which none may stand in another split: its texts, punctuation apart, and its article."""
+    keys: set[Key] = {(text,) for text in map(_words, _identifying_texts(kind, example)) if text}
+    if article := getattr(example, "article", ""):
+        keys.add(("article", article))
+    return keys
 
 
 def _connected_groups(keys: Sequence[set[Key]]) -> list[list[int]]:
@@ -195,6 +198,9 @@ class TaskData:
     calibration: list[Any]
     notes: list[str]  # a line for each thing that the user should know
     dev_file: str = "dev"  # name of the dev file, or what the dev examples are a share of
+    unlabelled: list[Any] = field(
+        default_factory=list
+    )  # examples without labels, of which a teacher's outputs are learned
 
 
 def file_of(task: Task, data: DataFiles, split: str) -> tuple[DataFile, str]:
@@ -232,7 +238,13 @@ def read_split(task: Task, file: DataFile, split: str, bad_rows: BadRows, labell
 
 
 def read_data(
-    task: Task, data: DataFiles, dev: DataFiles | None, held_out: float, calibrate: bool, bad_rows: BadRows
+    task: Task,
+    data: DataFiles,
+    dev: DataFiles | None,
+    held_out: float,
+    calibrate: bool,
+    bad_rows: BadRows,
+    unlabelled: DataFiles | None = None,
 ) -> TaskData:
     """Read the examples of a training."""
     files = task.files(data)
@@ -259,17 +271,64 @@ def read_data(
         dev_name = f"{file_name(files['train'])}, held out"
     notes.append(f"data: {pluralize(len(train), 'training example')}; dev: {len(dev_examples):,}, {dev_source}")
     notes += measure_overlap(task.kind, train, dev_examples).lines("dev", len(dev_examples))
-    if bad_rows.rows:
-        notes.append(left_out_line(bad_rows.rows))
-    notes += bad_rows.notes
+    calibration: list[Any] = []
     with _naming_left_out_rows(bad_rows):
         task = task.fitted(train)
-    calibration: list[Any] = []
     if calibrate:
         train, calibration = task.calibration_split(train)
         if calibration:
             notes.append(f"kept from training to calibrate on: {len(calibration):,} examples")
-    return TaskData(task, train, dev_examples, calibration, notes, dev_name)
+    unlabelled_examples: list[Any] = []
+    if unlabelled is not None:
+        other_files = {name: file for name, file in files.items() if not name.startswith("train")}
+        unlabelled_examples = _read_unlabelled(task, unlabelled, other_files, [*dev_examples, *calibration], bad_rows)
+    if bad_rows.rows:
+        notes.append(left_out_line(bad_rows.rows))
+    notes += bad_rows.notes
+    return TaskData(task, train, dev_examples, calibration, notes, dev_name, unlabelled_examples)
+
+
+def _read_unlabelled(
+    task: Task,
+    unlabelled: DataFiles,
+    other_files: Mapping[str, DataFile],
+    held_out: Sequence[Any],
+    bad_rows: BadRows,
+) -> list[Any]:
+    """Return the examples of a file without labels but for those that have a text in common with dev or test."""
+    file, _ = file_of(task, unlabelled, "train")
+    examples = read_split(task, file, "train", bad_rows, labelled=False)
+    compared = list(held_out)
+    unreadable = BadRows("skip")
+    for split, split_file in other_files.items():
+        compared += task.examples(split_file, split=split, labelled=False, bad_rows=unreadable)
+    held_out_keys = {key for example in compared for key in _strict_keys(task.kind, example)}
+    remaining = [example for example in examples if held_out_keys.isdisjoint(_strict_keys(task.kind, example))]
+    _words.cache_clear()
+    plain_text.cache_clear()
+    line = f"unlabelled: {pluralize(len(remaining), 'example')} of {quoted_name(file)}"
+    if num_left_out := len(examples) - len(remaining):
+        line += f"; {num_left_out:,} left out, whose text stands in dev or test"
+    bad_rows.note(line)
+    if unreadable.rows:
+        bad_rows.note(f"not compared with the unlabelled examples, {left_out_line(unreadable.rows)}")
+    if _has_labels(task, file):
+        bad_rows.note(f"{quoted_name(file)} has labels: they are not read")
+    if not remaining:
+        fact = f"every text of {quoted_name(file)} stands in dev or test"
+        raise DataError("too-little-data", fact, "name other texts with --unlabelled, or leave it out")
+    return remaining
+
+
+def _has_labels(task: Task, file: DataFile) -> bool:
+    """Return whether a file has an example with a label; False for a pipe, which can be read only once."""
+    if isinstance(file, Path) and not file.is_file():
+        return False
+    try:
+        labelled = task.examples(file, split="train", labelled=True, bad_rows=BadRows("skip"))
+        return next(iter(labelled), None) is not None
+    except AlbertKitError:
+        return False
 
 
 @contextmanager
@@ -284,10 +343,25 @@ def _naming_left_out_rows(bad_rows: BadRows) -> Iterator[None]:
         raise DataError(error.slug, f"{error.message}; {left_out_line(bad_rows.rows)}", hint) from None
 
 
-def read_given(task: Task, data: Data, dev: Data, held_out: float, calibrate: bool, bad_rows: BadRows) -> TaskData:
+def read_given(
+    task: Task,
+    data: Data,
+    dev: Data,
+    settings: FinetuneSettings,
+    calibrate: bool,
+    bad_rows: BadRows,
+    unlabelled: Data = None,
+) -> TaskData:
     """Read data that may be at an address or in memory, see `as_files`, as `read_data` does."""
-    with as_files(data) as files, nullcontext() if dev is None else as_files(dev) as dev_file:
-        return read_data(task, files, dev_file, held_out, calibrate, bad_rows)
+    if unlabelled is not None and settings.teacher is None:
+        fact = "examples without labels are given, and no teacher to learn their labels from"
+        raise ConfigError("conflicting-options", fact, "add a model that was fine-tuned on the task: --teacher MODEL")
+    with ExitStack() as stack:
+        files = stack.enter_context(as_files(data))
+        dev_files, unlabelled_files = (
+            None if source is None else stack.enter_context(as_files(source)) for source in (dev, unlabelled)
+        )
+        return read_data(task, files, dev_files, settings.held_out, calibrate, bad_rows, unlabelled_files)
 
 
 def configured(task: Task, settings: FinetuneSettings) -> Task:

@@ -1,4 +1,4 @@
-"""Learning from a larger model that was fine-tuned on the same task: its logits, and its hidden states.
+"""The losses of a student that learns from a model that was fine-tuned on the same task: its logits, and its hidden states.
 
 T tokens of N sequences, C labels, H hidden size of the student, K of the teacher. Sources: Hinton et al. 2015, section 2
 (temperature, T² on the soft loss); Sun et al. 2019, PKD, and Jiao et al. 2020, TinyBERT, equations 8 and 10 (hidden states,
@@ -6,7 +6,7 @@ uniform map of layers, learned projection).
 """
 
 import copy
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,68 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertkit.batches.features import LabelledBatch
-from albertkit.config import AlbertConfig
-from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import (
-    AlbertForBeamQuestionAnswering,
     AlbertForMultipleChoice,
     AlbertForQuestionAnswering,
-    AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
 from albertkit.model.heads import ragged_log_softmax
 from albertkit.model.layers import linear
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_paths import local_folder
 from albertkit.tables import IGNORED
 from albertkit.tasks.task import Task
-from albertkit.tokenizer import AlbertTokenizer
-from albertkit.training.loop import LossPart
-
-
-def load_teacher(
-    folder: str | Path, student: PretrainedAlbert, tokenizer: AlbertTokenizer, length: int
-) -> PretrainedAlbert:
-    """Return a teacher that reads the student's ids and means the same by each output."""
-    path = local_folder(folder)
-    hint = "fine-tune a teacher on the same data, from a model with the student's tokenizer"
-    try:
-        teacher = type(student).from_pretrained(path, strict=True)
-    except CheckpointError as error:
-        if error.slug != "weights-mismatch":
-            raise
-        fact = f"`{folder}` holds no {type(student).__name__}: it was not fine-tuned on this kind of task"
-        raise CheckpointError("wrong-model", fact, hint) from None
-    teacher_tokenizer = AlbertTokenizer.from_pretrained(path)
-    differences = []
-    if teacher_tokenizer.fingerprint != tokenizer.fingerprint:
-        differences.append(
-            f"its tokenizer is another: {teacher_tokenizer.vocab_size:,} tokens, "
-            f"fingerprint {teacher_tokenizer.fingerprint[:12]}; "
-            f"the student's has {tokenizer.vocab_size:,} tokens, {tokenizer.fingerprint[:12]}"
-        )
-    if teacher.config.max_position_embeddings < length:
-        differences.append(f"it reads {teacher.config.max_position_embeddings} tokens at most, the task has {length}")
-    if isinstance(student, AlbertForSequenceClassification | AlbertForTokenClassification):
-        differences += _output_differences(student.config, teacher.config)
-    if differences:
-        fact = f"the teacher `{folder}` cannot teach this student: {'; '.join(differences)}"
-        raise CheckpointError("wrong-model", fact, hint)
-    teacher.compute_dtype = student.compute_dtype
-    return teacher.to(student.device)
-
-
-def _output_differences(student: AlbertConfig, teacher: AlbertConfig) -> list[str]:
-    if student.problem_type and teacher.problem_type and student.problem_type != teacher.problem_type:
-        return [f"it was trained for {teacher.problem_type}, the student for {student.problem_type}"]
-    if student.num_labels != teacher.num_labels:
-        return [f"it has {teacher.num_labels} outputs, the student {student.num_labels}"]
-    have_names = student.foreign.get("id2label") and teacher.foreign.get("id2label")
-    if have_names and student.id2label != teacher.id2label:
-        names = [", ".join(config.id2label[i] for i in range(config.num_labels)) for config in (teacher, student)]
-        return [f"its labels are {names[0]}; the student's {names[1]}"]
-    return []
+from albertkit.tasks.teacher import IS_LABELLED, TEACHER_LOGITS
+from albertkit.training.loop import LossPart, no_losses
 
 
 class DistillationLosses(nn.Module):
@@ -90,13 +41,14 @@ class DistillationLosses(nn.Module):
 
     `hidden_weight` weighs the mean squared error between the student's states after each layer and the teacher's at the same
     share of its depth, over all tokens. As the loop's model this module has the student's parameters and, where hidden sizes
-    differ, those of a projection, which is saved with the state but belongs to no model. The teacher is none of its parts.
+    differ, those of a projection, which is saved with the state but belongs to no model. The teacher is none of its parts;
+    without one its logits are in the batches.
     """
 
     def __init__(
         self,
         student: PretrainedAlbert,
-        teacher: PretrainedAlbert,
+        teacher: PretrainedAlbert | None,
         task: Task,
         *,
         weight: float = 0.5,
@@ -105,33 +57,31 @@ class DistillationLosses(nn.Module):
         class_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(student, AlbertForBeamQuestionAnswering):
-            fact = f"a teacher cannot teach {type(student).__name__}"
-            raise ConfigError("bad-value", fact, "use the head with start and end logits: --qa-head spans")
         self.student = student
         self.task = task
         self.class_weights = class_weights
         self.weight = weight
         self.temperature = temperature
         self.hidden_weight = hidden_weight
-        self._teacher = (teacher.eval().requires_grad_(False),)  # a tuple: no part, so `train()` leaves it alone
+        # A tuple: no part, so `train()` leaves it alone.
+        self._teacher = (teacher and teacher.eval().requires_grad_(False),)
         self._num_layers = student.config.num_hidden_layers * student.config.inner_group_num
-        widths = student.config.hidden_size, teacher.config.hidden_size
         self.projection: nn.Linear | None = None
-        if hidden_weight and widths[0] != widths[1]:
+        if hidden_weight and teacher and student.config.hidden_size != teacher.config.hidden_size:
+            widths = student.config.hidden_size, teacher.config.hidden_size
             self.projection = nn.Linear(*widths, bias=False, device=student.device)
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the targets: the task's, as many of distillation, and of hidden states tokens times layers."""
         if isinstance(self.student, AlbertForTokenClassification):
-            num_imitated = int((batch.per_token["labels"] != IGNORED).sum())
+            num_imitated = int(_imitated_tokens(batch).sum())
         elif isinstance(self.student, AlbertForMultipleChoice):
             num_imitated = len(batch.examples.unique_consecutive())
         elif self.student.config.problem_type in ("regression", "multi_label_classification"):
             num_imitated = batch.packed.num_sequences * self.student.config.num_labels
         else:
             num_imitated = batch.packed.num_sequences
-        counts = self.task.counts(batch) | {"distillation": num_imitated}
+        counts = self.task.counts(labelled_part(batch)[0]) | {"distillation": num_imitated}
         if self.hidden_weight:
             counts["hidden_states"] = batch.num_tokens * self._num_layers
         return counts
@@ -141,14 +91,17 @@ class DistillationLosses(nn.Module):
         counts = self.counts(batch)
         trace = Trace(True, False) if self.hidden_weight else None
         teacher_trace = Trace(True, False) if self.hidden_weight else None
-        with torch.no_grad():
-            teacher_logits = self._teacher[0].packed_logits(batch.packed, teacher_trace)  # type: ignore[operator]
+        teacher_logits = self._teacher_logits(batch, teacher_trace)
         logits = self.student.packed_logits(batch.packed, trace)  # type: ignore[operator]
-        task_losses = self.task.losses(answered(self.student, logits), batch, self.class_weights)
-        parts = {
-            name: LossPart(loss.loss_sum * (1 - self.weight), counts[name], loss.correct)
-            for name, loss in task_losses.items()
-        }
+        labelled, labelled_logits = labelled_part(batch, logits)
+        if len(labelled.examples):
+            task_losses = self.task.losses(answered(self.student, labelled_logits), labelled, self.class_weights)
+            parts = {
+                name: LossPart(loss.loss_sum * (1 - self.weight), counts[name], loss.correct)
+                for name, loss in task_losses.items()
+            }
+        else:
+            parts = no_losses(self.task.counts(labelled), batch.examples.device)
         imitation = self._imitation_loss(logits, teacher_logits, batch) * self.weight
         parts["distillation"] = LossPart(imitation, counts["distillation"])
         if trace and teacher_trace:
@@ -170,6 +123,15 @@ class DistillationLosses(nn.Module):
 
     # --- logits -------------------------------------------------------------------------------------------------------
 
+    @torch.no_grad()
+    def _teacher_logits(self, batch: LabelledBatch, trace: Trace | None) -> Any:
+        teacher = self._teacher[0]
+        if teacher is not None:
+            return teacher.packed_logits(batch.packed, trace)  # type: ignore[operator]
+        return (
+            batch.per_token[TEACHER_LOGITS] if TEACHER_LOGITS in batch.per_token else batch.per_sequence[TEACHER_LOGITS]
+        )
+
     def _imitation_loss(self, logits: Any, teacher_logits: Any, batch: LabelledBatch) -> Tensor:
         problem, t = self.student.config.problem_type, self.temperature
         if isinstance(self.student, AlbertForQuestionAnswering):
@@ -186,8 +148,8 @@ class DistillationLosses(nn.Module):
             soft = [ragged_log_softmax(values.squeeze(1) / t, groups) for values in (logits, teacher_logits)]
             return _divergence(*soft) * t**2
         if isinstance(self.student, AlbertForTokenClassification):
-            is_labelled = batch.per_token["labels"] != IGNORED
-            logits, teacher_logits = logits[is_labelled], teacher_logits[is_labelled]
+            is_imitated = _imitated_tokens(batch)
+            logits, teacher_logits = logits[is_imitated], teacher_logits[is_imitated]
         elif problem == "regression":
             return F.mse_loss(logits, teacher_logits, reduction="sum")
         elif problem == "multi_label_classification":
@@ -200,6 +162,31 @@ class DistillationLosses(nn.Module):
 def teacher_layer(number: int, layers: int, teacher_layers: int) -> int:
     """Return the teacher's layer at the same share of its depth as the student's layer `number`, both counted from 1."""
     return max(1, (2 * number * teacher_layers + layers) // (2 * layers))
+
+
+def _imitated_tokens(batch: LabelledBatch) -> Tensor:
+    """Return which tokens stand for a word, bool [T], and for one that the teacher has logits of."""
+    is_imitated = batch.per_token["labels"] != IGNORED
+    if TEACHER_LOGITS in batch.per_token:
+        is_imitated = is_imitated & batch.per_token[TEACHER_LOGITS][:, 0].isfinite()
+    return is_imitated
+
+
+def labelled_part(batch: LabelledBatch, logits: Any = ()) -> tuple[LabelledBatch, Any]:
+    """Return what belongs to the labelled sequences of a batch, whose tokens stay all, and their logits."""
+    if IS_LABELLED not in batch.per_sequence:
+        return batch, logits
+    is_labelled = batch.per_sequence[IS_LABELLED]
+    has_label = is_labelled.repeat_interleave(batch.packed.offsets.diff(), output_size=batch.num_tokens)
+    part = replace(
+        batch,
+        examples=batch.examples[is_labelled],
+        per_sequence={name: values[is_labelled] for name, values in batch.per_sequence.items()},
+        per_token={name: values[has_label] for name, values in batch.per_token.items()},
+    )
+    if isinstance(logits, tuple):
+        return part, tuple(values[is_labelled] for values in logits)
+    return part, logits[has_label if len(logits) == len(has_label) else is_labelled]
 
 
 def _divergence(log_probs: Tensor, teacher_log_probs: Tensor) -> Tensor:

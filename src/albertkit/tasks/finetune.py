@@ -27,13 +27,14 @@ from albertkit.output.sections import FactList, Paragraph, Section, to_json_valu
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tasks.check import DataCheckReport, check_task
 from albertkit.tasks.data import TaskData, configured, fingerprint, read_given
-from albertkit.tasks.distillation import DistillationLosses, load_teacher
+from albertkit.tasks.distillation import DistillationLosses
 from albertkit.tasks.early_exit import ExitLosses
 from albertkit.tasks.models import TaskModel, check_order, load_encoder, load_task_model, run_model, save_task_model
 from albertkit.tasks.options import FinetuneCommandOptions, FinetuneOptions
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Prediction, Task
+from albertkit.tasks.teacher import TaskTeacher, open_teacher, with_teacher_logits, with_unlabelled
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
 from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, no_losses
@@ -141,6 +142,7 @@ def task_card(
     transformers = ", and so does the class of that name in transformers"
     if model_class == "AlbertForBeamQuestionAnswering":
         transformers = "; transformers has no class for this head"
+    unlabelled = f" and {len(data.unlabelled):,} without labels" if data.unlabelled else ""
     loading = (
         "`task.json` says how inputs are read and what the outputs mean. In Python, albertkit's "
         f"`{model_class}.from_pretrained` loads the model{transformers}."
@@ -148,7 +150,7 @@ def task_card(
     sections = [
         Paragraph(
             f"An ALBERT model, fine-tuned with albertkit on the task `{data.task.name}` from `{escape_markdown(start)}`: "
-            f"{len(data.train):,} training examples, {parameters:,} parameters.",
+            f"{len(data.train):,} training examples{unlabelled}, {parameters:,} parameters.",
             form="markdown",
         ),
         Paragraph(
@@ -256,25 +258,39 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     with open_run(options.out, settings, f"fine-tuning {name}", options.resume) as run:
         task_to_read = task if isinstance(task, Task) else find_task(task, options.columns)
         calibrate = settings.threshold_from == "train"
-        examples = read_given(task_to_read, options.data, options.dev, settings.held_out, calibrate, bad_rows)
-        return run.of_seeds(lambda seed_run: _finetune_once(seed_run, examples, options.model))
+        data = read_given(task_to_read, options.data, options.dev, settings, calibrate, bad_rows, options.unlabelled)
+        teacher = None
+        if settings.teacher is not None:
+            tokenizer = AlbertTokenizer.from_pretrained(local_folder(options.model))
+            fitted = configured(data.task, settings)
+            examples = [*data.train, *data.unlabelled]
+            teacher = open_teacher(settings, fitted, examples, tokenizer, run.folder / "teacher", run.world)
+        return run.of_seeds(lambda seed_run: _finetune_once(seed_run, data, options.model, teacher))
 
 
 def run_finetune(options: FinetuneCommandOptions) -> DataCheckReport | FinetuneResult:
     """Run `albertkit finetune`: train, or look at the data."""
     if options.check:
         return check_task(
-            options.task, options.model, options.data, options.settings, columns=options.columns, dev=options.dev
+            options.task,
+            options.model,
+            options.data,
+            options.settings,
+            columns=options.columns,
+            dev=options.dev,
+            unlabelled=options.unlabelled,
         )
     if options.out is None:
         raise ConfigError("bad-value", "--out is not given", "name the folder of the run: --out RUN")
     return finetune(options)
 
 
-def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path) -> FinetuneResult:
+def _finetune_once(
+    run: Run[FinetuneSettings], data: TaskData, start: str | Path, teacher: TaskTeacher | None
+) -> FinetuneResult:
     """Fine-tune with one seed."""
     config = AlbertConfig.from_pretrained(local_folder(start))
-    settings, reasons = run.settings.resolve(data.task.name, config, len(data.train))
+    settings, reasons = run.settings.resolve(data.task.name, config, len(data.train) + len(data.unlabelled))
     run = run.resolved(settings)
     settings = run.settings
     world = run.world
@@ -283,7 +299,14 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
     dropout = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     model, tokenizer, notes = load_encoder(start, task, **dropout)
     features = task.features(data.train, tokenizer, labelled=True)
+    if data.unlabelled:
+        features = with_unlabelled(features, task.features(data.unlabelled, tokenizer, labelled=False))
     made_from = {"task": task.name, "data": fingerprint(features)}
+    if teacher:
+        made_from["teacher"] = teacher.digest
+        notes += teacher.notes
+        if teacher.logits is not None:
+            features = with_teacher_logits(features, task, [*data.train, *data.unlabelled], teacher.logits)
     run.check_made_from(made_from)
     run.place_model(model)
     evaluator = TaskEvaluator(task, data, tokenizer, settings.batch_tokens, world)
@@ -292,7 +315,7 @@ def _finetune_once(run: Run[FinetuneSettings], data: TaskData, start: str | Path
         add_lora(model, settings.lora)
     elif settings.freeze:
         freeze_encoder(model)
-    teaching = _make_teaching(model, tokenizer, task, settings, class_weights)
+    teaching = _make_teaching(model, task, settings, class_weights, teacher)
 
     def save(folder: Path) -> None:
         save_task_model(folder, merge_lora(model) if settings.lora else model, tokenizer, evaluator.task)
@@ -417,20 +440,21 @@ class FinetuningObjective:
 
 def _make_teaching(
     model: PretrainedAlbert,
-    tokenizer: AlbertTokenizer,
     task: Task,
     settings: FinetuneSettings,
     class_weights: torch.Tensor | None,
+    teacher: TaskTeacher | None,
 ) -> DistillationLosses | ExitLosses | None:
     """Return the losses of early exits or of a student, if the settings ask for them."""
     if settings.exits:
         return ExitLosses(model, task, class_weights)
-    if settings.teacher is None:
+    if teacher is None:
         return None
-    teacher = load_teacher(settings.teacher, model, tokenizer, task.length)
+    if teacher.model:
+        teacher.model.config.check_length(task.length, f"the teacher `{teacher.source}`")
     return DistillationLosses(
         model,
-        teacher,
+        teacher.model,
         task,
         weight=settings.teacher_weight,
         hidden_weight=settings.teacher_hidden,

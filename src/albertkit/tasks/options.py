@@ -181,6 +181,8 @@ class FinetuneOptions(TableOptions):
         out: Folder of the run. The best model is saved in OUT/best, its dev set predictions in OUT/dev.
         settings: Training settings.
         dev: Dev file. Default: the one in the folder, else a share of the training examples.
+        unlabelled: More examples in the format of DATA, labels not needed: in every epoch the teacher's outputs on them are
+            learned, too. Needs --teacher. Those with a text of dev or test are left out.
         resume: Continue the run in OUT from its newest checkpoint (bit-identical).
     """
 
@@ -191,6 +193,7 @@ class FinetuneOptions(TableOptions):
     settings: FinetuneSettings = field(default_factory=FinetuneSettings)
     _: KW_ONLY
     dev: Any = None
+    unlabelled: Any = None
     resume: bool = False
 
 

@@ -81,9 +81,10 @@ class FinetuneSettings(EpochSettings):
             tasks with official labels keep theirs.
         freeze: Freeze the encoder and train only the head.
         lora: Rank of LoRA adapters, trained in place of the encoder's matrices; 0: none.
-        teacher: Folder of a larger model, fine-tuned on the same task, to distil from.
+        teacher: Model to distil from, fine-tuned on the same task: an ALBERT, a BERT, or for classes, numbers and tags any that
+            transformers opens. Of another tokenizer it reads the texts by its own. Labels are matched by name.
         teacher_weight: Weight of the distillation loss, 0 to 1.
-        teacher_hidden: Weight of the distance to the teacher's hidden states; 0: none.
+        teacher_hidden: Weight of the distance to the teacher's hidden states, which needs one tokenizer; 0: none.
         exits: Train a classifier after every layer for early exit (PABEE's loss).
     """
 

@@ -1,0 +1,398 @@
+"""A model that was fine-tuned on a task, to learn from: it reads the student's tokens, or the texts by a tokenizer of its own.
+
+E examples with R rows of logits: one for each text, word or choice. C labels. A teacher that reads the student's tokens runs
+beside the student and is an ALBERT or a BERT, which is opened as the ALBERT that it is, with a group for every layer. Any other
+reads the texts once, before the training, and its logits are kept in the run.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+
+from albertkit.batches.features import Features, LabelledBatch
+from albertkit.batches.streams import cut_by_tokens
+from albertkit.conversion.checkpoints import open_checkpoint
+from albertkit.conversion.classes import HEADS, choose_head, own_tokenizer
+from albertkit.errors import CheckpointError, ConfigError, MissingExtraError, format_list
+from albertkit.files import folder_digest, read_typed, sha256_bytes
+from albertkit.model import AlbertForBeamQuestionAnswering
+from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_paths import local_folder
+from albertkit.output.progress import quiet_transformers
+from albertkit.tables import IGNORED
+from albertkit.tables.bad_rows import pluralize
+from albertkit.tasks.data import plain_text
+from albertkit.tasks.models import run_batches
+from albertkit.tasks.official import OFFICIAL
+from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tasks.tagging import find_tagged_words
+from albertkit.tasks.task import Task, label_indices
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.computed_rows import compute_rows
+from albertkit.training.processes import World, choose_precision
+
+IS_LABELLED = "is_labelled"  # in features: [M], where there are unlabelled examples
+TEACHER_LOGITS = "teacher_logits"  # in features: [M, C], of tagging [T, C], NaN where the teacher has none
+_MAX_LENGTH = 512  # tokens that a teacher of another tokenizer reads of a text
+_NUM_TRIED = 256  # training examples that outputs without names are tried on
+_CLEAR_DIFFERENCE = (
+    0.1  # in the share of these that are right; two orders of a teacher that knows the task differ by far more
+)
+_HINT = "name a model that was fine-tuned on the same task, with the same labels"
+_SAME_TOKENIZER = (
+    "let the student read the teacher's tokens: albertkit corpus build FILES --tokenizer TEACHER --out STORE, "
+    "then albertkit pretrain STORE --teacher TEACHER"
+)
+
+
+@dataclass(frozen=True)
+class TaskTeacher:
+    """A model to learn from.
+
+    Attributes:
+        source: As the user named it.
+        digest: SHA-256 of its folder.
+        model: On its device, where it reads the student's tokens.
+        logits: fp32 [R, C] of the examples, a memory map, where it has read the texts.
+        notes: Lines for the user.
+    """
+
+    source: Path
+    digest: str
+    model: PretrainedAlbert | None = None
+    logits: np.ndarray | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class Reader(Protocol):
+    """A fine-tuned model that reads examples by its own tokenizer.
+
+    Attributes:
+        labels: Names of its outputs.
+        problem_type: transformers' name of what it was trained for, if its configuration says it.
+        length: Tokens that it reads of a text.
+    """
+
+    labels: list[str]
+    problem_type: str | None
+    length: int
+
+    def logits(self, examples: Sequence[Any]) -> np.ndarray:
+        """Return fp32 [R, C]; NaN for a word that no token stands for."""
+
+    def num_truncated(self, examples: Sequence[Any]) -> int:
+        """Return how many examples are longer."""
+
+
+def open_teacher(
+    settings: FinetuneSettings,
+    task: Task,
+    examples: Sequence[Any],
+    tokenizer: AlbertTokenizer,
+    folder: Path,
+    world: World,
+) -> TaskTeacher:
+    """Open the teacher of the settings, and let one that does not read the student's tokens read the examples.
+
+    Args:
+        settings: They name the teacher.
+        task: Fitted to the training examples.
+        examples: All that are learned from, those with labels first.
+        tokenizer: The student's.
+        folder: Where logits are kept.
+        world: The processes.
+
+    Raises:
+        CheckpointError: wrong-model, doubtful. ConfigError: bad-value, conflicting-options. MissingExtraError: not-installed.
+    """
+    assert settings.teacher is not None
+    if task.model_class is AlbertForBeamQuestionAnswering:
+        fact = f"a teacher cannot teach {task.model_class.__name__}"
+        raise ConfigError("bad-value", fact, "use the head with start and end logits: --qa-head spans")
+    source = settings.teacher
+    path = local_folder(source)
+    reader = open_reader(source, path, task, settings, world)
+    teacher = TaskTeacher(source, folder_digest(path))
+    problem_type = task.head().get("problem_type")
+    if reader.problem_type and problem_type and reader.problem_type != problem_type:
+        fact = f"the teacher `{source}` was trained for {reader.problem_type}, the task is {problem_type}"
+        raise CheckpointError("wrong-model", fact, _HINT)
+    order, are_named = match_labels(task, reader.labels, teacher)
+    if not are_named:
+        check_order(task, examples, reader, source)
+    if isinstance(reader, EncoderReader) and reader.tokenizer.fingerprint == tokenizer.fingerprint:
+        classifier = getattr(reader.model, "classifier", None)
+        for parameter in classifier.parameters() if order and classifier else ():
+            parameter.data = parameter.data[order]
+        return replace(teacher, model=reader.model)
+    if task.kind == "answers" or settings.teacher_hidden:
+        reason = "answers start and end at tokens" if task.kind == "answers" else "hidden states are of tokens"
+        fact = f"the teacher `{source}` has another tokenizer, and {reason}"
+        hint = _SAME_TOKENIZER if task.kind == "answers" else f"leave --teacher-hidden out; or {_SAME_TOKENIZER}"
+        raise ConfigError("conflicting-options", fact, hint)
+    teacher.notes.append(f"teacher: `{source}` reads the texts by its own tokenizer, {reader.length} tokens at most")
+    if num_cut := reader.num_truncated(examples):
+        num_examples = pluralize(len(examples), "example")
+        teacher.notes.append(f"teacher: {num_cut:,} of {num_examples} are longer, and it reads their start")
+    digest = sha256_bytes(repr(list(examples)).encode("utf-8", "surrogatepass"))
+    key = {"teacher": teacher.digest, "order": order, "kind": task.kind, "examples": digest}
+
+    def logits_of(start: int, end: int) -> np.ndarray:
+        logits = reader.logits(examples[start:end])
+        return np.ascontiguousarray(logits[:, order], np.float32) if order else logits
+
+    return replace(teacher, logits=compute_rows(folder / "logits.npy", key, len(examples), logits_of, world))
+
+
+def open_reader(source: Path, path: Path, task: Task, settings: FinetuneSettings, world: World) -> Reader:
+    """Open a folder of a fine-tuned model: an ALBERT or a BERT as ours, any other through transformers."""
+    values = read_typed(path / "config.json", dict[str, Any], "model configuration")
+    if values.get("model_type", "albert") not in ("albert", "bert"):
+        return TransformersReader(source, path, task, settings.batch_tokens, world.device)
+    class_name = task.model_class.__name__
+    with open_checkpoint(path) as checkpoint:
+        if HEADS[choose_head(checkpoint, None, str(source))] is not task.model_class:
+            raise _wrong_class_error(source, class_name)
+        if checkpoint.unknown:
+            fact = f"`{source}` has parameters that {class_name} has not: {format_list(checkpoint.unknown, 5)}"
+            raise CheckpointError("wrong-model", fact, _HINT)
+        config = checkpoint.config
+        model, _ = task.model_class.from_tensors(config, checkpoint.tensors, (), str(source))
+        tokenizer = own_tokenizer(path, config, source)
+    model.compute_dtype = choose_precision(settings.precision, world.device)
+    model.to(world.device).requires_grad_(False)
+    return EncoderReader(model, tokenizer, task, settings.batch_tokens)
+
+
+def _wrong_class_error(source: Path, class_name: str) -> CheckpointError:
+    fact = f"`{source}` holds no {class_name}: it was not fine-tuned on this kind of task"
+    return CheckpointError("wrong-model", fact, _HINT)
+
+
+class EncoderReader:
+    """An ALBERT, or a BERT as one."""
+
+    def __init__(self, model: PretrainedAlbert, tokenizer: AlbertTokenizer, task: Task, batch_tokens: int) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.labels = list(model.config.id2label.values())
+        self.problem_type = model.config.problem_type
+        self.length = min(_MAX_LENGTH, model.config.max_position_embeddings)
+        self._task = task.with_changes(length=self.length)
+        self._batch_tokens = batch_tokens
+
+    def num_truncated(self, examples: Sequence[Any]) -> int:
+        return self._task.features(examples, self.tokenizer, labelled=False).num_truncated
+
+    def logits(self, examples: Sequence[Any]) -> np.ndarray:
+        """Return fp32 [R, C]: of a text in windows their mean, as in prediction; of a word those of its first token."""
+        features = self._task.features(examples, self.tokenizer, labelled=False)
+        outputs_of = self._word_logits if self._task.kind == "tagging" else self._sequence_logits
+        outputs = run_batches(outputs_of, features, self._batch_tokens, self.model.device)
+        if self._task.kind == "choice":
+            return np.array(outputs)
+        if self._task.kind != "tagging":
+            return self._task.logits(examples, features, outputs).astype(np.float32)  # type: ignore[attr-defined]
+        logits = _no_logits(examples, len(self.labels))
+        logits[_word_rows(features, examples)[features.per_token["words"] >= 0]] = np.concatenate(outputs)
+        return logits
+
+    def _sequence_logits(self, batch: LabelledBatch) -> list[Any]:
+        return list(self.model.packed_logits(batch.packed).float().cpu().numpy())  # type: ignore[operator]
+
+    def _word_logits(self, batch: LabelledBatch) -> list[Any]:
+        logits = self.model.packed_logits(batch.packed)  # type: ignore[operator]
+        has_word = batch.per_token["words"] >= 0
+        counts = [int(part.sum()) for part in has_word.split(batch.packed.lengths)]
+        return [part.float().cpu().numpy() for part in logits[has_word].split(counts)]
+
+
+class TransformersReader:
+    """A model that transformers opens: DistilBERT, RoBERTa, ELECTRA, …; in fp32."""
+
+    def __init__(self, source: Path, path: Path, task: Task, batch_tokens: int, device: torch.device) -> None:
+        try:
+            import transformers
+        except ImportError:
+            raise MissingExtraError.for_package("transformers", "embed", f"the teacher `{source}`") from None
+        class_name = task.model_class.__name__.removeprefix("Albert")
+        if class_name not in ("ForSequenceClassification", "ForTokenClassification"):
+            fact = f"the teacher `{source}` is neither an ALBERT nor a BERT, and the task is one of {task.kind}"
+            raise CheckpointError(
+                "unsupported", fact, "for classes, numbers and tags any model teaches; else name a BERT"
+            )
+        # A RoBERTa refuses words without it, and examples of transformers train it so.
+        prefix = {"add_prefix_space": True} if task.kind == "tagging" else {}
+        options = {"local_files_only": True, "dtype": torch.float32, "output_loading_info": True}
+        try:
+            with quiet_transformers():
+                self._tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, **prefix)
+                model, loading = getattr(transformers, f"AutoModel{class_name}").from_pretrained(path, **options)
+        except Exception as error:  # of transformers or torch: they share no base class
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise CheckpointError("wrong-model", f"transformers cannot load `{source}`: {reason}", _HINT) from None
+        architecture = next(iter(model.config.architectures or ()), "")
+        if loading["missing_keys"] or not architecture.endswith(class_name):
+            raise _wrong_class_error(source, f"model {class_name}")
+        self._model = model.eval().requires_grad_(False).to(device)
+        self.labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
+        self.problem_type = model.config.problem_type
+        self.length = min(_MAX_LENGTH, self._tokenizer.model_max_length)
+        self._kind = task.kind
+        self._batch_tokens = batch_tokens
+
+    def num_truncated(self, examples: Sequence[Any]) -> int:
+        return sum(len(ids) > self.length for ids in self._encoded(examples, truncated=False)["input_ids"])
+
+    @torch.inference_mode()
+    def logits(self, examples: Sequence[Any]) -> np.ndarray:
+        """Return fp32 [R, C]: of a word those of its first token."""
+        encoding = self._encoded(examples, truncated=True)
+        encoded = dict(encoding)
+        offsets = encoded.pop("offset_mapping", None)
+        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
+        order = np.argsort(lengths, kind="stable")
+        outputs: list[Any] = [None] * len(examples)
+        for run in cut_by_tokens(lengths[order], self._batch_tokens, order):
+            rows = [{name: values[number] for name, values in encoded.items()} for number in run.tolist()]
+            batch = self._tokenizer.pad(rows, padding_side="right", return_tensors="pt").to(self._model.device)
+            for number, logits in zip(run.tolist(), self._model(**batch).logits.cpu().numpy(), strict=True):
+                outputs[number] = logits
+        if self._kind != "tagging":
+            return np.array(outputs)
+        word_logits = _no_logits(examples, len(self.labels))
+        first_row = 0
+        for number, (example, logits) in enumerate(zip(examples, outputs, strict=True)):
+            if offsets is None:
+                owners = np.array([-1 if word is None else word for word in encoding.word_ids(number)])
+                words, tokens = np.unique(owners, return_index=True)
+                words, tokens = words[words >= 0], tokens[words >= 0]
+            else:
+                tagged = find_tagged_words(example.words, example.spaces, offsets[number])
+                words, tokens = tagged.words, tagged.tokens
+            word_logits[first_row + words] = logits[tokens]
+            first_row += len(example.words)
+        return word_logits
+
+    def _encoded(self, examples: Sequence[Any], truncated: bool) -> Any:
+        options: dict[str, Any] = {"truncation": True, "max_length": self.length} if truncated else {"verbose": False}
+        texts = [example.text for example in examples]
+        pairs = None
+        if self._kind == "tagging" and all(example.spaces for example in examples):
+            texts = [list(example.words) for example in examples]
+            options["is_split_into_words"] = True
+        elif self._kind == "tagging":
+            options["return_offsets_mapping"] = truncated
+        elif any(example.pair is not None for example in examples):
+            pairs = [example.pair or "" for example in examples]
+        return self._tokenizer(texts, pairs, **options)
+
+
+def match_labels(task: Task, teacher_labels: Sequence[str], teacher: TaskTeacher) -> tuple[list[int], bool]:
+    """Return the teacher's output for each label of a task ([] where they stand in one order), and whether both have names.
+
+    Names are equal, or but for upper case, or the others that an official task has for its labels. Outputs without
+    names are taken in the order of the labels; what is not plain is noted.
+    """
+    head = task.head()
+    labels = list(head.get("id2label", {}).values())
+    if head and len(teacher_labels) != head["num_labels"]:
+        fact = f"it has {pluralize(len(teacher_labels), 'output')}, the task {head['num_labels']}"
+        raise CheckpointError("wrong-model", f"the teacher `{teacher.source}` cannot teach this task: {fact}", _HINT)
+    if not labels:
+        return [], True
+    official = OFFICIAL.get(getattr(task, "layout", ""))
+    official_names = official.label_names if official else ()
+    plain_labels = list(map(plain_text, teacher_labels))
+    spellings = (
+        (labels, list(teacher_labels)),
+        (list(map(plain_text, labels)), plain_labels),
+        (list(map(plain_text, official_names)), plain_labels),
+    )
+    order = list(range(len(labels)))
+    has_names = list(teacher_labels) != [f"LABEL_{number}" for number in order] or labels == list(teacher_labels)
+    for names, teacher_names in spellings:
+        if len(set(names)) == len(labels) and set(names) == set(teacher_names):
+            order = [teacher_names.index(name) for name in names]
+            break
+    else:
+        if has_names:
+            fact = f"its labels are {format_list(teacher_labels, 12)}; those of the task {format_list(labels, 12)}"
+            raise CheckpointError(
+                "wrong-model", f"the teacher `{teacher.source}` cannot teach this task: {fact}", _HINT
+            )
+    pairs = format_list([f"{teacher_labels[output]} is `{labels[n]}`" for n, output in enumerate(order)], 12)
+    if not has_names:
+        pairs = f"its outputs have no names and are taken in the order of the labels: {pairs}"
+    if labels != list(teacher_labels):
+        teacher.notes.append(f"teacher: {pairs}")
+    return ([] if order == sorted(order) else order), has_names
+
+
+def check_order(task: Task, examples: Sequence[Any], reader: Reader, source: Path) -> None:
+    """Refuse outputs without names that fit the labels of training examples clearly better in another order."""
+    tried = examples[:_NUM_TRIED]
+    labels = list(task.head()["id2label"].values())
+    if task.kind not in ("classification", "tagging"):
+        return
+    logits = reader.logits(tried)
+    is_compared = np.isfinite(logits[:, 0])
+    if task.kind == "tagging":
+        gold = [tag for example in tried for tag in example.tags]
+        is_compared &= np.array(gold) != "O"
+    else:
+        gold = [example.label for example in tried]
+    counts = np.zeros((len(labels), len(labels)), np.int64)
+    np.add.at(counts, (label_indices(gold, labels)[is_compared], logits[is_compared].argmax(1)), 1)
+    outputs = linear_sum_assignment(counts, maximize=True)[1]
+    total = max(int(counts.sum()), 1)
+    share, best_share = counts.trace() / total, counts[range(len(labels)), outputs].sum() / total
+    if best_share - share > _CLEAR_DIFFERENCE:
+        names = {str(output): labels[label] for label, output in sorted(enumerate(outputs.tolist()), key=itemgetter(1))}
+        fact = (
+            f"the outputs of the teacher `{source}` have no names; in the order of the labels {share:.0%} of "
+            f"{pluralize(len(tried), 'training example')} are right, in another {best_share:.0%}"
+        )
+        raise CheckpointError("doubtful", fact, f'name them in its config.json: "id2label": {json.dumps(names)}')
+
+
+def _no_logits(examples: Sequence[Any], num_labels: int) -> np.ndarray:
+    return np.full((sum(len(example.words) for example in examples), num_labels), np.nan, np.float32)
+
+
+def _word_rows(features: Features, examples: Sequence[Any]) -> np.ndarray:
+    """Return the row of the word of each token among the words of all examples, int64 [T]; without meaning where it has none."""
+    first_rows = np.cumsum([0, *(len(example.words) for example in examples)])
+    return first_rows[np.repeat(features.examples, features.lengths)] + features.per_token["words"]
+
+
+def with_unlabelled(features: Features, unlabelled: Features) -> Features:
+    """Return features with those of unlabelled examples after them, whose labels are 0; IS_LABELLED tells them apart."""
+    labels = {
+        name: np.zeros((unlabelled.num_sequences, *values.shape[1:]), values.dtype)
+        for name, values in features.per_sequence.items()
+    }
+    labels |= unlabelled.per_sequence
+    per_token = dict(unlabelled.per_token)
+    if "labels" in features.per_token:
+        per_token["labels"] = np.where(per_token["words"] >= 0, 0, IGNORED)
+    is_labelled = np.ones(features.num_sequences, bool)
+    labelled = replace(features, per_sequence={**features.per_sequence, IS_LABELLED: is_labelled})
+    labels[IS_LABELLED] = np.zeros(unlabelled.num_sequences, bool)
+    return Features.concatenated([labelled, replace(unlabelled, per_sequence=labels, per_token=per_token)])
+
+
+def with_teacher_logits(features: Features, task: Task, examples: Sequence[Any], logits: np.ndarray) -> Features:
+    """Return the student's features of examples with the logits of a teacher that has read their texts."""
+    if task.kind == "tagging":
+        rows = np.where(features.per_token["words"] >= 0, _word_rows(features, examples), 0)
+        return replace(features, per_token={**features.per_token, TEACHER_LOGITS: logits[rows]})
+    rows = np.arange(features.num_sequences) if task.kind == "choice" else features.examples
+    return replace(features, per_sequence={**features.per_sequence, TEACHER_LOGITS: logits[rows]})

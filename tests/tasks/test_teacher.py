@@ -1,0 +1,438 @@
+"""Teachers of any tokenizer against transformers' own forward passes, their labels, and runs that learn from them."""
+
+import itertools
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import transformers
+
+from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
+from albertkit.tasks.check import check_task
+from albertkit.tasks.choices import ChoiceExample
+from albertkit.tasks.data import read_data
+from albertkit.tasks.distillation import DistillationLosses
+from albertkit.tasks.finetune import TaskEvaluator, finetune
+from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample
+from albertkit.tasks.registry import find_task
+from albertkit.tasks.settings import FinetuneSettings
+from albertkit.tasks.tagging_files import TaggedExample
+from albertkit.tasks.teacher import (
+    TaskTeacher,
+    TransformersReader,
+    match_labels,
+    open_reader,
+    open_teacher,
+    with_unlabelled,
+)
+from albertkit.tasks.texts import TextExample
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.processes import World
+
+from .conftest import WORDS, read_records, write_table
+
+ALONE = World(0, 1, torch.device("cpu"))
+LABELS = ("magic", "perhaps", "plain")
+TEXTS = [
+    "the quick brown fox",
+    "seven old wizards brew strong potions near calm rivers",
+    "a lazy dog",
+    "unknown wizards",
+]
+TEXT_TASK = find_task("classify", Columns(text="sentence", label="label")).with_changes(labels=LABELS)
+SETTINGS = FinetuneSettings(precision="fp32", lr=3e-3, epochs=2, batch_size=16, length=32, batch_tokens=512)
+
+TAGS = ("O", "B-PS", "I-PS")
+NER = find_task("ner").with_changes(labels=TAGS)
+SENTENCES = [TaggedExample(id=str(n), words=tuple(text.split()), tags=(), spaces=True) for n, text in enumerate(TEXTS)]
+
+MakeTeacher = Callable[..., Path]
+
+
+def label_names(labels: tuple[str, ...]) -> dict[str, Any]:
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: n for n, label in enumerate(labels)}}
+
+
+@pytest.fixture(scope="module")
+def make_bert(tmp_path_factory: pytest.TempPathFactory) -> MakeTeacher:
+    """`make_bert(class, **configuration)`: the folder of a random BERT with a WordPiece vocabulary in which words have parts."""
+
+    def make(name: str, **changes: Any) -> Path:
+        folder = tmp_path_factory.mktemp("bert")
+        pieces = [word[:4] for word in WORDS] + [f"##{word[4:]}" for word in WORDS if len(word) > 4]
+        vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(pieces)]
+        (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+        transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+        config = transformers.BertConfig(
+            vocab_size=len(vocabulary), hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96,
+            max_position_embeddings=64, initializer_range=0.3, **changes,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        getattr(transformers, name)(config).eval().save_pretrained(folder)
+        return folder
+
+    return make
+
+
+def read_by(
+    folder: Path, task: Any, examples: list[Any], tokenizer: AlbertTokenizer, out: Path, **changes: Any
+) -> TaskTeacher:
+    settings = replace(SETTINGS, teacher=folder, **changes)
+    return open_teacher(settings, task, examples, tokenizer, out, ALONE)
+
+
+def transformers_logits(folder: Path, *texts: list[str]) -> np.ndarray:
+    """The logits of transformers' class for each text, or pair, run by itself."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        return np.concatenate(
+            [model(**tokenizer(*row, return_tensors="pt")).logits for row in zip(*texts, strict=True)]
+        )
+
+
+@pytest.mark.parametrize("pairs", [None, TEXTS[::-1]], ids=["texts", "pairs"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["in order", "permuted"])
+def test_a_bert_reads_the_texts_as_transformers_does(make_bert, tiny_tokenizer, tmp_path, pairs, order):
+    folder = make_bert("BertForSequenceClassification", **label_names(tuple(LABELS[n] for n in order)))
+    examples = [TextExample(str(n), text, pairs and pairs[n]) for n, text in enumerate(TEXTS)]
+    teacher = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path)
+    expected = transformers_logits(folder, TEXTS, *([pairs] if pairs else []))
+    assert np.ptp(expected) > 0.5
+    np.testing.assert_allclose(teacher.logits, expected[:, [order.index(n) for n in range(3)]], atol=2e-5)
+    assert teacher.model is None
+    assert any("by its own tokenizer" in note for note in teacher.notes)
+
+
+def test_a_bert_with_the_students_tokenizer_runs_beside_it(make_bert, tmp_path):
+    folder = make_bert("BertForSequenceClassification", **label_names(LABELS[::-1]))
+    tokenizer = AlbertTokenizer.from_pretrained(folder)
+    examples = [TextExample(str(n), text) for n, text in enumerate(TEXTS)]
+    teacher = read_by(folder, TEXT_TASK, examples, tokenizer, tmp_path, teacher_hidden=1.0)
+    assert teacher.model is not None
+    batch = TEXT_TASK.features(examples, tokenizer, labelled=False).batch(np.arange(len(TEXTS)))
+    with torch.no_grad():
+        logits = teacher.model.packed_logits(batch.packed)
+    np.testing.assert_allclose(logits, transformers_logits(folder, TEXTS)[:, ::-1], atol=2e-5)
+    assert not (tmp_path / "logits.npy").exists()
+
+
+def first_token_logits(folder: Path) -> torch.Tensor:
+    """The logits that transformers has for the first token of each word, sentence by sentence."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForTokenClassification.from_pretrained(folder).eval()
+    rows = []
+    for sentence in SENTENCES:
+        encoded = tokenizer(list(sentence.words), is_split_into_words=True, return_tensors="pt")
+        owners = encoded.word_ids()
+        with torch.no_grad():
+            logits = model(**encoded).logits[0]
+        rows += [logits[owners.index(word)] for word in range(len(sentence.words))]
+    return torch.stack(rows)
+
+
+def test_words_have_the_logits_of_their_first_tokens(make_bert, tiny_tokenizer, tmp_path):
+    folder = make_bert("BertForTokenClassification", **label_names(TAGS))
+    teacher = read_by(folder, NER, SENTENCES, tiny_tokenizer, tmp_path)
+    np.testing.assert_allclose(teacher.logits, first_token_logits(folder), atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def make_other(make_bert: MakeTeacher, tmp_path_factory: pytest.TempPathFactory) -> MakeTeacher:
+    """`make_other(kind, task, **configuration)`: the folder of a random DistilBERT, ELECTRA or RoBERTa."""
+
+    def make(kind: str, head: str, **changes: Any) -> Path:
+        folder = tmp_path_factory.mktemp(kind)
+        if kind == "Roberta":
+            trained = tokenizers.ByteLevelBPETokenizer()
+            trained.train_from_iterator(TEXTS * 5, 300, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+            trained.save_model(str(folder))
+            tokenizer = transformers.RobertaTokenizerFast.from_pretrained(folder, add_prefix_space=True)
+            changes |= {"pad_token_id": 1}
+        else:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(make_bert("BertForMaskedLM"))
+        sizes = dict(
+            hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96, embedding_size=64
+        )
+        if kind == "DistilBert":
+            sizes = dict(dim=64, n_layers=2, n_heads=2, hidden_dim=96)
+        config = getattr(transformers, f"{kind}Config")(
+            vocab_size=len(tokenizer), max_position_embeddings=66, initializer_range=0.3, **sizes, **changes
+        )
+        torch.manual_seed(0)
+        getattr(transformers, f"{kind}{head}")(config).eval().save_pretrained(folder)
+        tokenizer.model_max_length = 64
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["DistilBert", "Electra", "Roberta"])
+def test_what_transformers_opens_teaches(make_other, tiny_tokenizer, tmp_path, kind, slug_of):
+    folder = make_other(kind, "ForSequenceClassification", **label_names(LABELS[::-1]))
+    examples = [TextExample(str(n), text, TEXTS[n - 1]) for n, text in enumerate(TEXTS)]
+    teacher = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "pairs", batch_tokens=40)
+    expected = transformers_logits(folder, TEXTS, [TEXTS[n - 1] for n in range(len(TEXTS))])
+    np.testing.assert_allclose(teacher.logits, expected[:, ::-1], atol=2e-5)
+    long = [TextExample("0", " ".join(TEXTS * 20))]
+    assert any(
+        "1 of 1 example" in note for note in read_by(folder, TEXT_TASK, long, tiny_tokenizer, tmp_path / "long").notes
+    )
+    assert slug_of(read_by, folder, find_task("arc"), [], tiny_tokenizer, tmp_path) == "unsupported"
+    assert slug_of(read_by, folder, NER, [], tiny_tokenizer, tmp_path) == "wrong-model"
+
+    folder = make_other(kind, "ForTokenClassification", **label_names(TAGS))
+    teacher = read_by(folder, NER, SENTENCES, tiny_tokenizer, tmp_path / "words", batch_tokens=40)
+    np.testing.assert_allclose(teacher.logits, first_token_logits(folder), atol=2e-5)
+
+
+def test_characters_have_the_logits_of_the_tokens_that_begin_there(make_bert):
+    folder = make_bert("BertForTokenClassification", **label_names(TAGS))
+    sentences = [TaggedExample(id=str(n), words=tuple(text), spaces=False) for n, text in enumerate(TEXTS)]
+    ours = open_reader(folder, folder, NER, SETTINGS, ALONE).logits(sentences)
+    theirs = TransformersReader(folder, folder, NER, 40, ALONE.device).logits(sentences)
+    assert np.array_equal(np.isnan(ours), np.isnan(theirs))
+    assert 0.1 < np.isnan(ours).mean() < 0.9
+    np.testing.assert_allclose(ours, theirs, atol=2e-5)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)], ids=["in order", "in another"])
+def test_outputs_without_names_are_tried_on_labelled_examples(make_bert, tiny_tokenizer, tmp_path, order):
+    folder = make_bert("BertForSequenceClassification", num_labels=3)
+    outputs = transformers_logits(folder, TEXTS).argmax(1)
+    examples = [TextExample(str(n), text, None, LABELS[order[outputs[n]]]) for n, text in enumerate(TEXTS)]
+    assert len(set(outputs)) > 1
+    if order == (0, 1, 2):
+        assert "LABEL_0 is `magic`" in read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path).notes[0]
+        return
+    with pytest.raises(
+        CheckpointError, match=r"\[doubtful\].* 0% of 4 training examples are right, in another 100%"
+    ) as caught:
+        read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path)
+    named_output = outputs[0]
+    assert f'"{named_output}": "{LABELS[order[named_output]]}"' in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("labels", "outputs", "expected", "noted"),
+    [
+        (("no", "yes"), ("no", "yes"), ([], True), ""),
+        (("no", "yes"), ("yes", "no"), ([1, 0], True), "no is `no`, yes is `yes`"),
+        (("no", "yes"), ("YES", "NO"), ([1, 0], True), "NO is `no`"),
+        (("no", "yes"), ("LABEL_0", "LABEL_1"), ([], False), "LABEL_0 is `no`, LABEL_1 is `yes`"),
+        (("LABEL_0", "LABEL_1"), ("LABEL_1", "LABEL_0"), ([1, 0], True), "LABEL_0 is `LABEL_0`"),
+        (("O", "o"), ("o", "O"), ([1, 0], True), "O is `O`"),
+    ],
+    ids=["same", "permuted", "upper case", "unnamed", "named so", "case decides"],
+)
+def test_labels_are_matched_by_name(labels, outputs, expected, noted):
+    teacher = TaskTeacher(Path("t"), "")
+    assert match_labels(TEXT_TASK.with_changes(labels=labels), outputs, teacher) == expected
+    assert noted in " ".join(teacher.notes)
+    assert bool(noted) == bool(teacher.notes)
+
+
+def test_an_official_tasks_other_names_are_known():
+    teacher = TaskTeacher(Path("t"), "")
+    assert match_labels(find_task("sst2"), ("POSITIVE", "NEGATIVE"), teacher) == ([1, 0], True)
+    assert "NEGATIVE is `0`" in teacher.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("BertForSequenceClassification", label_names(("a", "b")), "2 outputs, the task 3"),
+        (
+            "BertForSequenceClassification",
+            label_names(("magic", "perhaps", "dull")),
+            "its labels are magic, perhaps, dull",
+        ),
+        (
+            "BertForSequenceClassification",
+            {**label_names(LABELS), "problem_type": "regression"},
+            "was trained for regression",
+        ),
+        ("BertForTokenClassification", label_names(LABELS), "not fine-tuned on this kind of task"),
+        ("BertForMaskedLM", {}, "not fine-tuned on this kind of task"),
+    ],
+    ids=["number", "names", "problem", "tokens", "pretrained"],
+)
+def test_a_teacher_of_something_else_is_refused(make_bert, tiny_tokenizer, tmp_path, name, changes, reason):
+    with pytest.raises(CheckpointError, match=rf"\[wrong-model\].*{reason}"):
+        read_by(make_bert(name, **changes), TEXT_TASK, [TextExample("0", "a fox")], tiny_tokenizer, tmp_path)
+
+
+def test_what_tokens_decide_needs_one_tokenizer(make_bert, tiny_tokenizer, tmp_path, slug_of):
+    answers = find_task("squad1")
+    folder = make_bert("BertForQuestionAnswering")
+    assert slug_of(read_by, folder, answers, [], tiny_tokenizer, tmp_path) == "conflicting-options"
+    assert read_by(folder, answers, [], AlbertTokenizer.from_pretrained(folder), tmp_path).model is not None
+    folder = make_bert("BertForSequenceClassification", **label_names(LABELS))
+    with pytest.raises(ConfigError, match="hidden states are of tokens"):
+        read_by(folder, TEXT_TASK, [], tiny_tokenizer, tmp_path, teacher_hidden=1.0)
+    assert slug_of(read_by, folder, find_task("squad2"), [], tiny_tokenizer, tmp_path) == "bad-value"
+
+
+# --- unlabelled examples ----------------------------------------------------------------------------------------------
+
+
+def choices(number: int, label: int | None) -> ChoiceExample:
+    return ChoiceExample(
+        str(number), "", TEXTS[number], ("a fox", "a dog", "wizards")[: 2 + number % 2], label, ("A", "B", "C")
+    )
+
+
+def question(number: int, labelled: bool) -> QuestionExample:
+    word = TEXTS[number].split()[1]
+    answer = AnnotatedAnswer(word, TEXTS[number].index(word), word)
+    return QuestionExample(str(number), "the lazy fox", TEXTS[number], (answer,) if labelled else ())
+
+
+TAGGED = [replace(sentence, tags=("B-PS", *["O"] * (len(sentence.words) - 1))) for sentence in SENTENCES]
+MIXED = {
+    "classify": (TEXT_TASK, [TextExample(str(n), text, None, LABELS[n % 3]) for n, text in enumerate(TEXTS)]),
+    "windows": (
+        TEXT_TASK.with_changes(long_texts="windows", length=8),
+        [TextExample(str(n), text, None, LABELS[n % 3]) for n, text in enumerate(TEXTS)],
+    ),
+    "regress": (find_task("regress"), [TextExample(str(n), text, "a fox", float(n)) for n, text in enumerate(TEXTS)]),
+    "multilabel": (
+        find_task("multilabel").with_changes(labels=("a", "b")),
+        [TextExample(str(n), text, None, ("a", "b")[n % 2 :]) for n, text in enumerate(TEXTS)],
+    ),
+    "ner": (NER, TAGGED),
+    "arc": (find_task("arc"), [choices(n, n % 2) for n in range(4)]),
+    "squad1": (find_task("squad1"), [question(n, True) for n in range(4)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_labels_count_for_the_labelled_alone_and_the_teacher_for_all(tiny_model, tiny_tokenizer, kind):
+    task, examples = MIXED[kind]
+    task = task.with_changes(length=min(task.length, 32))
+    stripped = [
+        replace(e, **{"tags": ()} if kind == "ner" else {} if kind == "squad1" else {"label": None}) for e in examples
+    ]
+    unlabelled = stripped[2:] if kind != "squad1" else [question(n, False) for n in (2, 3)]
+    student = tiny_model(task.model_class, **task.head())
+    teacher = tiny_model(task.model_class, initializer_range=0.3, **task.head())
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter *= 1.5
+    features = task.features(examples[:2], tiny_tokenizer, labelled=True)
+    all_features = task.features(examples, tiny_tokenizer, labelled=True)
+    mixed = with_unlabelled(features, task.features(unlabelled, tiny_tokenizer, labelled=False))
+    losses = DistillationLosses(student, teacher, task, weight=0.25)
+    batch, labelled, all_labelled = (
+        part.batch(np.arange(part.num_sequences)) for part in (mixed, features, all_features)
+    )
+    parts = losses.losses(batch)
+    alone, everywhere = losses.losses(labelled), losses.losses(all_labelled)
+    assert losses.counts(batch) == {name: part.count for name, part in parts.items()}
+    for name, part in parts.items():
+        expected = everywhere[name] if name == "distillation" else alone[name]
+        assert part.count == expected.count
+        assert float(expected.total.detach()) > 1e-3
+        torch.testing.assert_close(part.total, expected.total, atol=1e-4, rtol=1e-4)
+
+    only_unlabelled = mixed.batch(np.arange(features.num_sequences, mixed.num_sequences))
+    parts = losses.losses(only_unlabelled)
+    assert [float(part.total) for name, part in parts.items() if name != "distillation"] == [0.0]
+    assert parts["distillation"].total.requires_grad
+
+
+def test_texts_of_dev_and_test_are_left_out(tmp_path):
+    header = "sentence\tsentence2\tlabel\n"
+    (tmp_path / "train.tsv").write_text(header + "a fox\ta dog\tyes\na cat\ta rat\tno\n")
+    (tmp_path / "dev.tsv").write_text(header + "Seven wizards!\tthe potions\tyes\n")
+    (tmp_path / "test.tsv").write_text("sentence\tsentence2\nthe rivers\tcalm\n")
+    more_rows = [
+        "a new text\ta fox\t",
+        "SEVEN  wizards\tother\tno",
+        "other\tThe potions.\tno",
+        "calm\tother\t",
+        "so\tnew\tno",
+    ]
+    (tmp_path / "more.tsv").write_text(header + "\n".join(more_rows) + "\n")
+    columns = Columns(text="sentence", pair="sentence2", label="label")
+    data = read_data(find_task("classify", columns), tmp_path, None, 0.1, False, BadRows(), tmp_path / "more.tsv")
+    assert [(example.text, example.pair, example.label) for example in data.unlabelled] == [
+        ("a new text", "a fox", None),
+        ("so", "new", None),
+    ]
+    notes = "\n".join(data.notes)
+    assert "more.tsv`; 3 left out, whose text stands in dev or test" in notes
+    assert "more.tsv` has labels: they are not read" in notes
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a text\nseven wizards\n")
+    single = find_task("classify", Columns(text="sentence", label="label"))
+    data = read_data(single, tmp_path, None, 0.1, False, BadRows(), lines)
+    assert [example.text for example in data.unlabelled] == ["a text"]
+    assert not any("has labels" in note for note in data.notes)
+    lines.write_text("seven wizards\n")
+    with pytest.raises(DataError, match=r"\[too-little-data\]"):
+        read_data(single, tmp_path, None, 0.1, False, BadRows(), lines)
+
+
+def test_unlabelled_examples_need_a_teacher_and_are_checked(start, table, tmp_path, slug_of):
+    more_rows = write_table(tmp_path / "more.tsv", 20, 3)
+    columns = Columns(text="sentence", label="label")
+    arguments = ("classify", start, table)
+    options = dict(columns=columns, unlabelled=more_rows)
+    assert slug_of(finetune, *arguments, tmp_path / "run", SETTINGS, **options) == "conflicting-options"
+    assert slug_of(check_task, *arguments, SETTINGS, **options) == "conflicting-options"
+    report = check_task(*arguments, replace(SETTINGS, teacher=start), **options)
+    assert report.splits["unlabelled"].examples == 20
+    assert report.splits["unlabelled"].labels == {}
+    assert any("has labels: they are not read" in finding for finding in report.findings)
+    assert not any("unlabelled that train lacks" in finding for finding in report.findings)
+
+
+def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(make_bert, start, table, tmp_path, monkeypatch):
+    teacher = make_bert("BertForSequenceClassification", **label_names(("plain", "magic")))
+    settings = replace(SETTINGS, teacher=teacher, teacher_weight=1.0, eval_every=10, epochs=1)
+    columns = Columns(text="sentence", label="label")
+    more_rows = write_table(tmp_path / "more.tsv", 60, 3)
+    learn = partial(finetune, "classify", start, table, settings=settings, columns=columns, unlabelled=more_rows)
+    learn(out=tmp_path / "whole")
+    events = read_records(tmp_path / "whole" / "metrics.jsonl")
+    assert any("distillation_loss" in event for event in events)
+    assert "300 training examples and 60 without labels" in (tmp_path / "whole" / "best" / "README.md").read_text()
+    logits = np.load(tmp_path / "whole" / "teacher" / "logits.npy")
+    lines = (table / "train.tsv").read_text().splitlines()[1:] + more_rows.read_text().splitlines()[1:]
+    rows = [line.split("\t")[0] for line in lines]
+    assert len(rows) == 360
+    np.testing.assert_allclose(logits, transformers_logits(teacher, rows)[:, ::-1], atol=5e-5)
+
+    scores, evaluations = TaskEvaluator.scores, itertools.count(1)
+
+    def stopping(evaluator, model):
+        if next(evaluations) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return scores(evaluator, model)
+
+    monkeypatch.setattr(TaskEvaluator, "scores", stopping)
+    assert learn(out=tmp_path / "cut").model is None
+    shutil.copytree(tmp_path / "cut", tmp_path / "other")
+    learn(out=tmp_path / "cut", resume=True)
+    weights = [(tmp_path / run / "best" / "model.safetensors").read_bytes() for run in ("whole", "cut")]
+    assert weights[0] == weights[1]
+    with open(teacher / "config.json", "a") as stream:
+        stream.write("\n")
+    with pytest.raises(CheckpointError, match="other teacher than now"):
+        learn(out=tmp_path / "other", resume=True)
+    write_table(more_rows, 60, 4)
+    with pytest.raises(CheckpointError, match="other data than now; other teacher"):
+        learn(out=tmp_path / "other", resume=True)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from albertkit.tasks.metrics import (
+    EVERY_ROW,
     bootstrap_intervals,
     class_scores,
-    class_scores_of,
     class_table,
     confusion,
     label_scores,
@@ -20,7 +20,6 @@ from albertkit.tasks.metrics import (
     regression_scores_of,
     span_counts,
     span_scores,
-    span_scores_of,
     span_table,
     spans,
 )
@@ -38,7 +37,7 @@ def furthest(case: dict) -> float:
     if case["task"] == "sts-b":
         ours = regression_scores(labels, predictions)
     else:
-        ours = class_scores(labels, predictions, 3 if "mnli" in case["task"] else 2)
+        ours = class_scores(labels, predictions, 3 if "mnli" in case["task"] else 2)(EVERY_ROW)
     differences = []
     for name, theirs in case["metrics"].items():
         value = ours[THEIR_NAMES[name]]
@@ -99,16 +98,16 @@ def test_class_scores_equal_scikit_learn(example):
         }
         rows = metrics.precision_recall_fscore_support(labels, predictions, labels=range(num_classes), zero_division=0)
     theirs["accuracy_and_f1"] = (theirs["accuracy"] + theirs["f1"]) / 2
-    assert class_scores(labels, predictions, num_classes) == pytest.approx(theirs, abs=1e-12)
+    assert class_scores(labels, predictions, num_classes)(EVERY_ROW) == pytest.approx(theirs, abs=1e-12)
     table = class_table(labels, predictions, [f"class {number}" for number in range(num_classes)])
     for row, *values in zip(table, *rows, strict=True):
         assert list(row.values())[1:] == pytest.approx(values, abs=1e-12)
 
 
 def test_absent_class_and_single_class():
-    assert class_scores([0, 0], [0, 0], 2)["f1"] == 0.0  # class 1 occurs nowhere
-    assert class_scores([0, 0], [0, 0], 2)["accuracy"] == 1.0
-    assert class_scores([0, 1], [0, 1], 5)["f1_macro"] == 1.0  # over the classes that occur
+    assert class_scores([0, 0], [0, 0], 2)(EVERY_ROW)["f1"] == 0.0  # class 1 occurs nowhere
+    assert class_scores([0, 0], [0, 0], 2)(EVERY_ROW)["accuracy"] == 1.0
+    assert class_scores([0, 1], [0, 1], 5)(EVERY_ROW)["f1_macro"] == 1.0  # over the classes that occur
     table = class_table([0, 1, 1], [0, 1, 0], ["a", "b", "c"])
     assert table[2] == {"name": "c", "precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
     assert table[1] == {"name": "b", "precision": 1.0, "recall": 0.5, "f1": 2 / 3, "support": 2}
@@ -116,7 +115,9 @@ def test_absent_class_and_single_class():
 
 
 def test_label_sets():
-    scores = label_scores(np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]]), np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0]]))
+    scores = label_scores(np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]]), np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0]]))(
+        EVERY_ROW
+    )
     # label 0: 1 of 2 found; label 1: 1 found, 1 invented; label 2: nowhere, so 0
     assert scores == pytest.approx({"f1_micro": 4 / 6, "f1_macro": (2 / 3 + 2 / 3 + 0) / 3, "subset_accuracy": 1 / 3})
 
@@ -137,7 +138,7 @@ def test_entities_equal_seqeval_on_any_tags(pairs):
     gold, predicted = [list(side) for side in zip(*pairs, strict=True)]
     for tags in gold + predicted:
         assert spans(tags) == get_entities(tags)
-    ours = span_scores(gold, predicted)
+    ours = span_scores(gold, predicted)(EVERY_ROW)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
@@ -150,9 +151,9 @@ def test_entities_equal_seqeval_on_any_tags(pairs):
 def test_ill_formed_tags_are_read_as_conlleval_reads_them():
     assert spans(["O", "I-PER", "I-PER", "I-LOC", "B-LOC", "I-LOC"]) == [("PER", 1, 2), ("LOC", 3, 3), ("LOC", 4, 5)]
     # a reading that lets only B- start an entity would find one entity less and notice it here
-    assert span_scores([["I-PER", "O"]], [["I-PER", "O"]])["f1"] == 1.0
-    assert span_scores([["B-PER"]], [["O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
-    assert span_scores([[]], [[]])["f1"] == 0.0
+    assert span_scores([["I-PER", "O"]], [["I-PER", "O"]])(EVERY_ROW)["f1"] == 1.0
+    assert span_scores([["B-PER"]], [["O"]])(EVERY_ROW) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+    assert span_scores([[]], [[]])(EVERY_ROW)["f1"] == 0.0
 
 
 # --- intervals --------------------------------------------------------------------------------------------------------
@@ -194,14 +195,16 @@ def test_counted_samples_score_as_drawn_samples():
         assert np.isnan(counted(np.zeros(80, np.int64))["spearman"])
     for num_classes in (2, 3, 7):
         labels, predictions = random.integers(0, num_classes, (2, 60))
-        counted = class_scores_of(labels, predictions, num_classes)
+        counted = class_scores(labels, predictions, num_classes)
         for _ in range(20):
             rows = random.integers(0, 60, 60)
-            direct = class_scores(labels[rows], predictions[rows], num_classes)
+            direct = class_scores(labels[rows], predictions[rows], num_classes)(EVERY_ROW)
             assert counted(rows) == pytest.approx(direct, abs=1e-12)
     gold, predicted = [list(map(str, random.choice(TAGS, 5))) for _ in range(9)], [["B-PER"] * 5] * 9
     rows = random.integers(0, 9, 9)
-    assert span_scores_of(gold, predicted)(rows) == span_scores([gold[r] for r in rows], [predicted[r] for r in rows])
+    assert span_scores(gold, predicted)(rows) == span_scores([gold[r] for r in rows], [predicted[r] for r in rows])(
+        EVERY_ROW
+    )
     assert span_counts([], []).shape == (0, 3)
 
 

@@ -14,7 +14,7 @@ from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tables.records import as_files
-from albertkit.tasks.metrics import label_scores_of
+from albertkit.tasks.metrics import label_scores
 from albertkit.tasks.texts import (
     OFFICIAL,
     MultiLabelClassification,
@@ -337,7 +337,7 @@ def test_columns_of_labels_may_hold_booleans_or_floats(tmp_path):
 def test_scores_of_samples_are_scikit_learns():
     random = np.random.default_rng(0)
     gold, predicted = random.integers(0, 2, (50, 4)), random.integers(0, 2, (50, 4))
-    sampled = label_scores_of(gold, predicted)
+    sampled = label_scores(gold, predicted)
 
     def theirs(rows, predicted_rows):
         pair = gold[rows], predicted[predicted_rows]

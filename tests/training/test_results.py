@@ -13,7 +13,7 @@ from albertkit.output.plots import TRAIN
 from albertkit.output.render import to_markdown, to_page, to_terminal
 from albertkit.output.sections import to_json_value
 from albertkit.tasks.finetune import FinetuneResult
-from albertkit.tasks.metrics import class_scores, class_table, confusion
+from albertkit.tasks.metrics import EVERY_ROW, class_scores, class_table, confusion
 from albertkit.training.results import guessing_note, largest_class, result_sections, save_results
 
 image = pytest.importorskip("matplotlib.image")
@@ -25,7 +25,7 @@ def results_of(names: list[str], right: float) -> dict:
     labels = random.integers(0, len(names), 600)
     predictions = np.where(random.random(600) < right, labels, (labels + 1) % len(names))
     return {
-        **class_scores(labels, predictions, len(names)),
+        **class_scores(labels, predictions, len(names))(EVERY_ROW),
         "total": 600,
         "intervals": {"accuracy": [0.5, 0.75]},
         "classes": class_table(labels, predictions, names),

@@ -65,20 +65,15 @@ def bootstrap_intervals(
 
 Labels = Sequence[int] | np.ndarray
 Rows = np.ndarray | slice  # numbers of examples
+RowScores = Callable[[Rows], dict[str, float]]  # scores of some examples, as `bootstrap_intervals` samples them
+EVERY_ROW = slice(None)
 
 
-def class_scores(labels: Labels, predictions: Labels, num_classes: int, positive: int = 1) -> dict[str, float]:
+def class_scores(labels: Labels, predictions: Labels, num_classes: int, positive: int = 1) -> RowScores:
     """Return accuracy, f1, f1_macro, precision, recall, matthews_correlation, and accuracy_and_f1, the mean of the two.
 
     Of two classes f1, precision and recall are those of class `positive`, of more the means over the classes.
     """
-    return class_scores_of(labels, predictions, num_classes, positive)(slice(None))
-
-
-def class_scores_of(
-    labels: Labels, predictions: Labels, num_classes: int, positive: int = 1
-) -> Callable[[Rows], dict[str, float]]:
-    """Return `class_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
     # From counts 1,000 samples of 10,000 take 0.1 s, by scikit-learn's functions 8 to 11.
     cells = _cells(labels, predictions, num_classes)
 
@@ -130,16 +125,11 @@ def _counts(cells: np.ndarray, num_classes: int) -> np.ndarray:
     return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
-def label_scores(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+def label_scores(labels: np.ndarray, predictions: np.ndarray) -> RowScores:
     """Return the scores of label sets, given as 0 or 1, int64 [E, C].
 
     f1_micro is over all decisions, f1_macro over the labels, subset_accuracy the share of sets that are right as a whole.
     """
-    return label_scores_of(labels, predictions)(slice(None))
-
-
-def label_scores_of(labels: np.ndarray, predictions: np.ndarray) -> Callable[[Rows], dict[str, float]]:
-    """Return `label_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
     right = labels & predictions
     either = labels + predictions
     is_exact = (labels == predictions).all(1)
@@ -193,16 +183,14 @@ def regression_scores(labels: Numbers, predictions: Numbers) -> dict[str, float]
     }
 
 
-def regression_scores_of(labels: Numbers, predictions: Numbers) -> Callable[[np.ndarray], dict[str, float]]:
-    """Return `regression_scores` as a function of numbers of examples, for `bootstrap_intervals`.
-
-    Ranks of a sample follow from how often each value was drawn, without sorting it: a thousand samples of 10,000 examples
-    take 0.5 s, by scipy's functions 7 s.
-    """
+def regression_scores_of(labels: Numbers, predictions: Numbers) -> RowScores:
+    """Return `regression_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
     gold, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
+    # Ranks of a sample follow from how often each value was drawn, without sorting it: a thousand samples of 10,000 examples
+    # take 0.5 s, by scipy's functions 7 s.
     order_of_gold, order_of_predicted = (np.unique(side, return_inverse=True)[1] for side in (gold, predicted))
 
-    def scores(rows: np.ndarray) -> dict[str, float]:
+    def scores(rows: Rows) -> dict[str, float]:
         pearson = _correlation(gold[rows], predicted[rows])
         spearman = _correlation(_ranks(order_of_gold[rows]), _ranks(order_of_predicted[rows]))
         return {
@@ -423,13 +411,8 @@ def span_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> np.ndarray:
     return np.array(counts, np.int64).reshape(-1, 3)
 
 
-def span_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, float]:
+def span_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> RowScores:
     """Return precision, recall and f1 over all entities; 0 where nothing was predicted or nothing is there."""
-    return _entity_scores(*span_counts(gold, predicted).sum(0))
-
-
-def span_scores_of(gold: Sequence[Tags], predicted: Sequence[Tags]) -> Callable[[np.ndarray], dict[str, float]]:
-    """Return `span_scores` as a function of numbers of sentences, for `bootstrap_intervals`."""
     counts = span_counts(gold, predicted)
     return lambda rows: _entity_scores(*counts[rows].sum(0))
 

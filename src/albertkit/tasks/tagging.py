@@ -21,7 +21,7 @@ from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns, format_options
 from albertkit.tables.records import DataFile, DataFiles
-from albertkit.tasks.metrics import bootstrap_intervals, span_scores, span_scores_of, span_table, spans
+from albertkit.tasks.metrics import EVERY_ROW, bootstrap_intervals, span_scores, span_table, spans
 from albertkit.tasks.tagging_files import (
     FILES,
     TagFileLayout,
@@ -296,7 +296,7 @@ class TaggingTask(Task[TaggedExample]):
             for gold_row, predicted_row in zip(gold, predicted, strict=True)
             for a, b in zip(gold_row, predicted_row, strict=True)
         )
-        scores = span_scores(gold, predicted) | {"accuracy": right / max(sum(map(len, gold)), 1)}
+        scores = span_scores(gold, predicted)(EVERY_ROW) | {"accuracy": right / max(sum(map(len, gold)), 1)}
         return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores
 
     def details(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
@@ -304,7 +304,7 @@ class TaggingTask(Task[TaggedExample]):
         gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
         return {
             "types": span_table(gold, predicted),
-            "intervals": bootstrap_intervals(span_scores_of(gold, predicted), len(gold)),
+            "intervals": bootstrap_intervals(span_scores(gold, predicted), len(gold)),
         }
 
     def collapsed(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> str | None:

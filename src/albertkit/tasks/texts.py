@@ -7,7 +7,7 @@ import os
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -24,13 +24,13 @@ from albertkit.tables.layouts import TableForm, choose_form, find_split_files, i
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, file_name
 from albertkit.tables.table import Null, Table, TableRow
 from albertkit.tasks.metrics import (
+    EVERY_ROW,
+    RowScores,
     bootstrap_intervals,
     class_scores,
-    class_scores_of,
     class_table,
     confusion,
     label_scores,
-    label_scores_of,
     regression_scores,
     regression_scores_of,
 )
@@ -509,6 +509,17 @@ class TextTask(Task[TextExample]):
         sums = np.add.reduceat(np.array(outputs, np.float64), bounds[:-1])
         return sums / np.diff(bounds)[:, None]
 
+    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Return the scores of the task's kind: `class_scores`, `regression_scores` or `label_scores`."""
+        return self._scores(examples, predictions)(EVERY_ROW)
+
+    def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+        """Return bootstrap intervals."""
+        return {"intervals": bootstrap_intervals(self._scores(examples, predictions), len(predictions))}
+
+    @abstractmethod
+    def _scores(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> RowScores: ...
+
     def describe_example(self, example: TextExample) -> dict[str, Any]:
         """Return the text or the pair, and its label."""
         label = example.label
@@ -655,19 +666,17 @@ class TextClassification(TextTask):
             for e, best, row in zip(examples, logits.argmax(1).tolist(), shares.tolist(), strict=True)
         ]
 
-    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Return the scores of `class_scores`."""
+    def _scores(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> RowScores:
         return class_scores(*self._indices(examples, predictions), len(self.labels), self._positive)
 
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return the positive one of two classes, the scores of each class, the confusion matrix, bootstrap intervals."""
         gold, predicted = self._indices(examples, predictions)
-        scores = class_scores_of(gold, predicted, len(self.labels), self._positive)
         return {
             **({"positive_class": self.scored_class} if self.scored_class else {}),
             "classes": class_table(gold, predicted, self.labels),
             "confusion": {"names": list(self.labels), "counts": confusion(gold, predicted, len(self.labels))},
-            "intervals": bootstrap_intervals(scores, len(gold)),
+            **super().details(examples, predictions),
         }
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
@@ -751,33 +760,26 @@ class TextRegression(TextTask):
 
     def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Return the scores of `regression_scores`; where the benchmark calls pairs similar, also the f1 of that."""
-        scores = self._scores(examples, predictions)(np.arange(len(predictions)))
+        scores = super().score(examples, predictions)
         return scores | regression_scores(labels_of(examples), [record["value"] for record in predictions])
 
     def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
         """Return pairs of label and prediction, bootstrap intervals; of pairs that are similar or not what f1 is of."""
         pairs = [[label, record["value"]] for label, record in zip(labels_of(examples), predictions, strict=True)]
         similar = {} if self._similar_from is None else {"positive_class": f"{self._similar_from:g} and more"}
-        return {
-            **similar,
-            "pairs": pairs,
-            "intervals": bootstrap_intervals(self._scores(examples, predictions), len(pairs)),
-        }
+        return {**similar, "pairs": pairs, **super().details(examples, predictions)}
 
     @property
     def _similar_from(self) -> float | None:
         return OFFICIAL[self.layout].similar_from if self.layout else None
 
-    def _scores(
-        self, examples: Sequence[TextExample], predictions: Sequence[Prediction]
-    ) -> Callable[[np.ndarray], dict[str, float]]:
-        """Return the scores as a function of numbers of examples."""
+    def _scores(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> RowScores:
         labels = np.array(labels_of(examples), np.float64)
         values = np.array([record["value"] for record in predictions], np.float64)
         scores = regression_scores_of(labels, values)
         if (bound := self._similar_from) is None:
             return scores
-        similar = class_scores_of((labels >= bound).astype(int), (values >= bound).astype(int), 2)
+        similar = class_scores((labels >= bound).astype(int), (values >= bound).astype(int), 2)
         return lambda rows: {**scores(rows), "f1": similar(rows)["f1"]}
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
@@ -887,14 +889,8 @@ class MultiLabelClassification(TextTask):
             for example, row in zip(examples, shares.tolist(), strict=True)
         ]
 
-    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Return the scores of `label_scores`."""
+    def _scores(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> RowScores:
         return label_scores(self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions]))
-
-    def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """Return bootstrap intervals."""
-        gold, predicted = self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions])
-        return {"intervals": bootstrap_intervals(label_scores_of(gold, predicted), len(gold))}
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
         """Return a note if all predictions are the same labels, and the labels are not."""

@@ -151,6 +151,8 @@ def encode_on_cluster(
         lines = position.lines
         # In a list: Ray would hand the object itself over.
         reference = [ray.put((replace(inputs, files=[]), package_versions()))]
+        # Streamed without backpressure: with it, workers of later files stand still until their turn, as results are
+        # written in order.
         task = ray.remote(_encode_part).options(num_cpus=1, max_retries=_TRIES - 1, num_returns="streaming")
         sent: deque[tuple[InputPart, Any]] = deque()
         try:

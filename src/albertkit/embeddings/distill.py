@@ -378,14 +378,7 @@ def choose_teacher_space(
 def add_projection(
     encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors: TeacherRows, world: World
 ) -> str:
-    """Give a student a linear layer to the teacher's vectors, if it has none of its own; return a note on it.
-
-    It is there to match dimensions, and where they are equal because the teacher's directions are not the student's. It begins
-    as the least-squares fit of the teacher's vectors of some texts. A random one spends hundreds of updates on becoming
-    that: after 120 updates of 32 texts an H 256 student had cosine 0.08 with its teacher (Spearman 0.48 on STS-B dev), from
-    the fit 0.60 (0.63). With no layer, and the teacher's vectors reduced to 256 numbers, it had 0.26 after 300 updates of 64.
-    The first process fits, all get its layer.
-    """
+    """Give a student a linear layer to the teacher's vectors, if it has none of its own; return a note on it."""
     sample = range(0, len(rows), max(1, len(rows) * len(rows[0]) // _MAX_FITTED_TEXTS))
     goals = vectors[np.array(sample)]
     dimension, width = encoder.dimension, goals.shape[1]
@@ -397,6 +390,11 @@ def add_projection(
                 "start from the checkpoint that the student was made of",
             )
         return f"layer: the student's own, to the teacher's {width} numbers"
+    # It matches dimensions, and where they are equal it is there because the teacher's directions are not the
+    # student's. A random one spends hundreds of updates on becoming the least-squares fit with which this one begins:
+    # after 120 updates of 32 texts an H 256 student had cosine 0.08 with its teacher (Spearman 0.48 on STS-B dev), from
+    # the fit 0.60 (0.63). With no layer, and the teacher's vectors reduced to 256 numbers, it had 0.26 after 300
+    # updates of 64. The first process fits, all get its layer.
     layer = Projection(dimension, width, "identity").to(world.device)
     encoder.to(world.device)
     if world.is_main:

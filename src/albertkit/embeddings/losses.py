@@ -55,10 +55,6 @@ class SoftmaxNLI(nn.Module):
 class TeacherDistance(nn.Module):
     """Measures how far vectors of each text are from a teacher's one: mean over the texts of an example, times `scale`.
 
-    The squared differences of D numbers that make a vector of length 1 have a mean near 1 / D, and gradients so small that
-    AdamW's epsilon of 1e-6 outweighs them: an H 256 student learned nothing in 300 updates. Times D it is the squared
-    distance. The other distance is 1 - cosine.
-
     Source: sentence-transformers `EmbedDistillLoss`, which 5.2 does not have.
     """
 
@@ -69,6 +65,9 @@ class TeacherDistance(nn.Module):
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
         """Return the loss of K times [E, D] and [E, D]."""
         assert targets is not None
+        # The squared differences of D numbers that make a vector of length 1 have a mean near 1 / D, and gradients so
+        # small that AdamW's epsilon of 1e-6 outweighs them: an H 256 student learned nothing in 300 updates. Times D it
+        # is the squared distance.
         if self.distance == "mse":
             return self.scale * torch.stack([F.mse_loss(v, targets) for v in vectors]).mean()
         return self.scale * torch.stack([1 - F.cosine_similarity(v, targets) for v in vectors]).mean()

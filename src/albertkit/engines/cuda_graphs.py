@@ -23,6 +23,7 @@ from albertkit.model.pretrained import AlbertModel
 
 logger = logging.getLogger(__name__)
 
+# 128 tokens of base take 0.47 ms so, compiled as well 0.42; gelu inside the product gains 0.01.
 MAX_GRAPH_TOKENS = 16_384  # beyond, the GPU computes longer than Python launches
 MAX_GRAPHS = 128
 TOKENS, LONGEST = 64, 128  # of the smallest shapes; the longest sequence is counted in powers of two

@@ -187,6 +187,8 @@ class PackedWeights:
         addresses = {array.ctypes.data for array in shared}
         self._model = model
         self._parameters = list(model.parameters())  # held, so that no new one gets the identity of an old one
+        # All numbers are summed: torch's version counters miss writes through `.data`, NumPy and DLPack, a sample
+        # misses a single number, and `torch.hash_tensor` (7 ms) is an exclusive or, which misses changed signs.
         self._words = [_words(parameter) for parameter in self._parameters if parameter.data_ptr() not in addresses]
         self._layout, self._sums = self._current_layout(), self._current_sums()
 

@@ -1,9 +1,6 @@
 """Construct an ONNX graph in fp32: nodes in the order they run, every parameter stored once.
 
 Values are names. T tokens, I inputs and O outputs of a linear layer, V tokens, E numbers of an embedding.
-
-Built node by node and not traced. torch's exporter takes 9 s for base (this 0.2 s), and in its graph every layer transposes the
-shared matrices: ONNX Runtime folds that into twelve copies in memory, and its quantiser finds 2 of 74 weights behind it.
 """
 
 from collections.abc import Mapping
@@ -33,6 +30,9 @@ class Output(NamedTuple):
     kind: int = TensorProto.FLOAT
 
 
+# Built node by node and not traced. torch's exporter takes 9 s for base (this 0.2 s), and in its graph every layer
+# transposes the shared matrices: ONNX Runtime folds that into twelve copies in memory, and its quantiser finds 2 of 74
+# weights behind it.
 class OnnxGraph:
     """Collect nodes, and the numbers they use.
 
@@ -160,11 +160,9 @@ _MIN_SCALE = 1e-20  # the scale of a row of zeros
 
 
 class QuantizedGraph(OnnxGraph):
-    """Construct a graph with matrices in int8: a scale for each output, and for each row of the table of words.
+    """Construct a graph with matrices in int8: a scale for each output, and for each row of the table of words."""
 
-    The few outputs at the end of a head, positions, segments, norms and biases stay fp32: 0.3 MB of base.
-    """
-
+    # The few outputs at the end of a head, positions, segments, norms and biases stay fp32: 0.3 MB of base.
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         super().__init__(parameters)
         self._quantized: dict[str, tuple[str, str, str]] = {}  # query, key and value read the same rows
@@ -215,9 +213,12 @@ class QuantizedGraph(OnnxGraph):
             lowest = self._lowest.get(values)
             zero = _MIDDLE_ZERO_POINT if lowest is None else _LOW_ZERO_POINT
             magnitudes = self.add("Abs", values) if lowest is None else values
+            # A scale a row costs 7 % over a scale a tensor (42.1 and 39.4 ms), and the worst cosine is 0.99956 for
+            # 0.99556.
             largest = self.add("ReduceMax", magnitudes, self.ints(-1), keepdims=0)
             step = self.add("Mul", largest, self.scalar(1 / (255 - zero)))
             step = self.add("Max", step, self.scalar(max((lowest or 0.0) / zero, _MIN_SCALE)))
+            # ONNX Runtime multiplies uint8 with int8 at 730 G/s, uint8 with uint8 at 350, int8 with int8 at 42.
             zero_point = self.scalar(zero, np.uint8)
             step = self.add("Unsqueeze", step, self.ints(1))
             # Divided first, since OpenVINO quantises by constant scales alone.

@@ -115,12 +115,10 @@ def _fits_varlen(query: Tensor, dropout: float) -> bool:
 
 
 def _cheapest(lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, with_loops: bool) -> str:
-    """Return how sequences attend in the least time on a CPU: all at once ("even"), one by one, or in compiled loops.
-
-    Nanoseconds forward and backward on two cores of an Intel Xeon. 32 sequences, 12 heads, bf16, milliseconds even, one by one,
-    loops: SST-2's of 14 tokens, 34 at most, 8.3, 12.4, 2.8; MRPC's of 54 17.4, 18.3, 26.5; of 32 each 3.8, 14.1, 8.4. In fp32 a
-    call costs less and a number more: 9.2 and 4.9, 31 and 13, 6.0 and 6.9.
-    """
+    """Return how sequences attend in the least time on a CPU: all at once ("even"), one by one, or in compiled loops."""
+    # Nanoseconds forward and backward on two cores of an Intel Xeon. 32 sequences, 12 heads, bf16, milliseconds even,
+    # one by one, loops: SST-2's of 14 tokens, 34 at most, 8.3, 12.4, 2.8; MRPC's of 54 17.4, 18.3, 26.5; of 32 each
+    # 3.8, 14.1, 8.4. In fp32 a call costs less and a number more: 9.2 and 4.9, 31 and 13, 6.0 and 6.9.
     a_sequence, a_padded_score = (3.5e5, 5.5) if dtype == torch.bfloat16 else (1.2e5, 11.0)
     count = len(lengths)
     longest = max(lengths)
@@ -135,17 +133,15 @@ def _cheapest(lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, with
 
 
 def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float) -> Tensor:
-    """Compute all sequences at once; padding gets a large negative score.
-
-    That is added by the product itself: 32 of 96 to 128, H 384, bf16, forward and backward 20 to 25 ms; filled in afterwards 25
-    to 29, the same bits.
-    """
+    """Compute all sequences at once; padding gets a large negative score."""
     count, longest = batch.num_sequences, batch.longest
     mask = None
     if count * longest > len(qkv):
         mask = batch.padding_mask()
         indices = mask.flatten().nonzero().squeeze(1)
         qkv = qkv.new_zeros(count * longest, qkv.shape[1]).index_copy(0, indices, qkv)
+    # The product itself adds the score of padding: 32 of 96 to 128, H 384, bf16, forward and backward 20 to 25 ms;
+    # filled in afterwards 25 to 29, the same bits.
     hidden = qkv.new_zeros(count, longest)
     if mask is not None:
         hidden.masked_fill_(~mask, torch.finfo(qkv.dtype).min)
@@ -155,18 +151,16 @@ def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: fl
 
 
 class _EvenAttention(torch.autograd.Function):
-    """Softmax attention of N sequences of one length S at once: [N, S, 3H] to [N·S, H]; `hidden` [N·A, 1, S] is added to scores.
-
-    One tensor of all scores forward and one backward, written over: autograd makes three of each. 8 of 512, 12 heads, bf16,
-    forward and backward on two cores with AMX 61 → 55 ms, and 106 → 81 where glibc gives such blocks back at once; 8 of 384 34
-    → 29 and 58 → 29; 32 of 128 25 → 21.
-    """
+    """Softmax attention of N sequences of one length S: [N, S, 3H] to [N·S, H]; `hidden` [N·A, 1, S] is added to scores."""
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, hidden: Tensor, num_heads: int, dropout: float) -> Tensor:
         count, longest, _ = qkv.shape
         heads = qkv.view(count, longest, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
         query, key, value = (part.flatten(0, 1) for part in heads)
+        # One tensor of all scores forward and one backward, written over: autograd makes three of each. 8 of 512, 12
+        # heads, bf16, forward and backward on two cores with AMX 61 → 55 ms, and 106 → 81 where glibc gives such blocks
+        # back at once; 8 of 384 34 → 29 and 58 → 29; 32 of 128 25 → 21.
         probabilities = torch.baddbmm(hidden, query, key.transpose(1, 2), alpha=query.shape[-1] ** -0.5)
         weights = torch.softmax(probabilities, -1, out=probabilities)
         dropped: list[Tensor] = []

@@ -188,11 +188,7 @@ def exponentials_with_torch(logits: Tensor, target: Tensor) -> tuple[Tensor, Ten
 
 
 class _VocabularyCrossEntropy(torch.autograd.Function):
-    """Cross-entropy of a linear layer over a large vocabulary.
-
-    The gradient is made together with the loss, some rows at a time, so that of a large batch neither the logits nor their
-    gradient exist as a whole: P·V·4 bytes twice, 600 MB for 2,500 predictions.
-    """
+    """Cross-entropy of a linear layer over a large vocabulary."""
 
     # torch's F.linear_cross_entropy takes 109 ms in bf16 and 298 in fp32 for 553 predictions, this 125 and 230, all logits at
     # once 211 and 297. This sums in fp32, and counts right predictions exactly.
@@ -209,6 +205,8 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
                 grad.zero_()
         loss = hidden.new_zeros((), dtype=exact)
         correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
+        # The gradient is made together with the loss, some rows at a time, so that of a large batch neither the logits
+        # nor their gradient exist as a whole: P·V·4 bytes twice, 600 MB for 2,500 predictions.
         at_once = _LOGITS_ON_CPU if hidden.device.type == "cpu" else _LOGITS_ON_ACCELERATOR
         rows = max(1, at_once // len(table))
         for start in range(0, len(labels), rows):

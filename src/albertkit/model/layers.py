@@ -39,11 +39,10 @@ def linear(dtype: torch.dtype, *layers: nn.Module) -> Projection:
 
 
 def as_head_input(values: Tensor, head: nn.Module) -> Tensor:
-    """Return hidden states in the dtype of a head's parameters, where that is wider: a head computes in fp32 over a bf16 encoder.
-
-    Logits rounded to bf16 tie: of 1,500 scores of STS-B two values were left. A head is small: for a text of 128 tokens it
-    multiplies a thousandth of what base's layers do. In a model that is bf16 as a whole, it computes in bf16.
-    """
+    """Return hidden states in the dtype of a head's parameters, if that is wider: a head computes in fp32 over a bf16 encoder."""
+    # Logits rounded to bf16 tie: of 1,500 scores of STS-B two values were left. A head is small: for a text of 128
+    # tokens it multiplies a thousandth of what base's layers do. In a model that is bf16 as a whole, it computes in
+    # bf16.
     head_dtype = next(
         (parameter.dtype for parameter in head.parameters() if parameter.is_floating_point()), values.dtype
     )
@@ -51,17 +50,15 @@ def as_head_input(values: Tensor, head: nn.Module) -> Tensor:
 
 
 def for_few_rows(projection: Projection) -> Projection:
-    """Return the same linear map, faster for a few rows in fp32 on the CPU: W xT in place of x WT; itself for anything else.
-
-    Two rows through base's four matrices, mean of them on two Zen 4 cores: 0.52 ms in place of 1.28; four rows 0.77 of 1.05;
-    eight 1.11 of 0.9 to 1.8, one 0.54 of 0.60.
-    """
+    """Return the same linear map, faster for a few rows in fp32 on the CPU: W xT in place of x WT; itself for anything else."""
     if not isinstance(projection, partial) or projection.func is not F.linear:
         return projection
     weight, bias = projection.keywords["weight"], projection.keywords["bias"]
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return projection
 
+    # Two rows through base's four matrices, mean of them on two Zen 4 cores: 0.52 ms in place of 1.28; four rows 0.77
+    # of 1.05; eight 1.11 of 0.9 to 1.8, one 0.54 of 0.60.
     def multiply_transposed(values: Tensor) -> Tensor:
         rows = (weight @ values.flatten(0, -2).t()).t().unflatten(0, values.shape[:-1])
         return rows if bias is None else rows + bias
@@ -84,11 +81,7 @@ def activated(projection: Projection, activation: Projection, values: Tensor) ->
 
 
 def reused(projection: Projection) -> Projection:
-    """Return the same linear map for a layer that is applied again and again in a forward pass on the CPU; itself elsewhere.
-
-    Autograd adds up the gradients of a weight's uses one by one: 12 % of an update of base on short texts, 5 % on long ones. Here
-    each is added inside the product that makes it, and rounded once.
-    """
+    """Return the same linear map for a layer that is applied again and again in a forward pass on the CPU; itself elsewhere."""
     if not isinstance(projection, partial) or projection.func is not F.linear or torch.compiler.is_compiling():
         return projection
     weight, bias = projection.keywords["weight"], projection.keywords["bias"]
@@ -96,6 +89,8 @@ def reused(projection: Projection) -> Projection:
         return projection
     if weight.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return projection
+    # Autograd adds up the gradients of a weight's uses one by one: 12 % of an update of base on short texts, 5 % on
+    # long ones. Here each is added inside the product that makes it, and rounded once.
     sums: list[Tensor] = []
     weight, bias = _Gathered.apply(sums, weight, bias)
     return partial(_Use.apply, sums, weight, bias)  # by position: `apply` takes no names in torch 2.11

@@ -18,10 +18,6 @@ remains, documents of one sentence, is skipped and counted.
 
 Without a second segment (`pair_task="none"`) nothing is truncated: a chunk ends before a sentence that does not fit, and a
 sentence that does not fit alone is cut into windows, so every token of a document is in exactly one example of an epoch.
-
-An example is two runs of consecutive tokens, so it is stored as 20 bytes, whatever its length. A terabyte of text is some 700
-million examples, 15 GB for each process, so an epoch of a large store is planned a block of shards at a time: in each epoch the
-shards are put in another random order and cut into blocks.
 """
 
 from collections.abc import Sequence
@@ -50,6 +46,9 @@ IN_ORDER, SWAPPED, RANDOM, SINGLE = 0, 1, 2, 3  # kinds of examples
 
 # One example: 20 bytes. Starts are numbers of tokens in a shard, lengths are those after truncation. A and B are the
 # segments as the model sees them, after any swap.
+# An example is two runs of consecutive tokens, so it is stored as 20 bytes, whatever its length. A terabyte of text is
+# some 700 million examples, 15 GB for each process, so an epoch of a large store is planned a block of shards at a
+# time: in each epoch the shards are put in another random order and cut into blocks.
 EXAMPLE = np.dtype(
     [
         ("a_start", "<u4"),
@@ -320,6 +319,8 @@ LABELS = np.array([0, 1, 1, -100], np.int64)  # the sentence-order label of each
 
 # Tokens of a block for each token of the longest sequence: 8.6e9 tokens at length 512 are some 29 million examples, 580 MB, that
 # one core plans in about 8 s. A store that is not larger is one block.
+# The 430 shards of 1 TB in one piece, 777 million examples, took 15.5 GB and 200 s in every process, in blocks 575 MB
+# and 7.4 s.
 BLOCK_SEQUENCES = 1 << 24
 
 PAIR_TASKS = ("sop", "nsp", "none")
@@ -541,6 +542,7 @@ def _read_shards(store: Store, included: Sequence[np.ndarray], indices: Sequence
 
 
 def _check_offsets(kind: str, offsets: np.ndarray, end: int, shard: int) -> None:
+    # Compiled loops check no bounds: a manifest that vouches for wrong offsets could have them read foreign memory.
     has_ends = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == end
     if not (has_ends and bool((offsets[1:] > offsets[:-1]).all())):
         raise DataError(

@@ -210,6 +210,8 @@ def _part(name: str) -> str:
 
 
 FEW_PREDICTIONS = 1_000
+# AdamW moves each weight by about the rate, whatever the gradient: at 2e-3 the pooler follows the noise of 32 pairs.
+# With 0.1 of the rate sentence order is right for 53.4 % of the pairs after 600 updates, without for 48.7 % after 363.
 _PAIR_HEAD = ("albert.pooler", "sop_classifier")  # beginnings of the names of its parameters
 _SPREAD = 2.5  # nats: standard deviation of the loss of one masked token, about, in early and late models
 

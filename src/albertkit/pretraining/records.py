@@ -156,10 +156,7 @@ class TrainingRecords:
         return list(form.values())
 
     def _check_tokenizer(self) -> None:
-        """Refuse a tokenizer whose [CLS], [SEP] and [MASK] are not where the records have them.
-
-        80 % of the masked tokens are shown as [MASK].
-        """
+        """Refuse a tokenizer whose [CLS], [SEP] and [MASK] are not where the records have them."""
         cls_id = self.tokenizer.cls_id
         sep_id = self.tokenizer.sep_id
         mask_id = self.tokenizer.mask_id
@@ -172,6 +169,7 @@ class TrainingRecords:
                 f"begins with id {first} and ends with {last}; the tokenizer's [CLS] is {cls_id}, its [SEP] {sep_id}"
             )
             raise self._record_error("wrong-tokenizer", int(wrong[0, 0]), fault)
+        # 80 % of the masked tokens are shown as [MASK].
         visible_ids = batch.input_ids[batch.masked_positions]
         if len(visible_ids) >= 20 and not (visible_ids == mask_id).any():  # by chance once in 10^14
             raise self._record_error(

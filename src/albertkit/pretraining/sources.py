@@ -286,11 +286,9 @@ def mask_settings(settings: MaskingOptions) -> MaskSettings:
 def held_out_stream(
     store: TokenStore, settings: PretrainSettings, held_out: list[np.ndarray], world: World
 ) -> EvaluationStream:
-    """Return the examples to evaluate on, the same at every evaluation.
-
-    They are masked as the paper does (15 %) whatever the training masks, so that numbers of different runs compare; a run that
-    masks nothing is evaluated on whole text.
-    """
+    """Return the examples to evaluate on, the same at every evaluation."""
+    # They are masked as the paper does (15 %) whatever the training masks, so that numbers of different runs compare; a
+    # run that masks nothing is evaluated on whole text.
     masks = MaskSettings() if settings.masked_lm_prob else MaskSettings(masked_lm_prob=0.0)
     return EvaluationStream(
         store,

@@ -63,11 +63,9 @@ def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[Pretra
 
 
 def save_task_model(folder: str | Path, model: PretrainedAlbert, tokenizer: AlbertTokenizer, task: Task) -> None:
-    """Write a checkpoint folder that transformers loads, with `task.json` beside the weights.
-
-    The folder of a regression names the identity for sentence-transformers' `CrossEncoder`, which otherwise puts a sigmoid on
-    one output: 0.94 in place of 2.81 of 5.
-    """
+    """Write a checkpoint folder that transformers loads, with `task.json` beside the weights."""
+    # The folder of a regression names the identity for sentence-transformers' `CrossEncoder`, which otherwise puts a
+    # sigmoid on one output: 0.94 in place of 2.81 of 5.
     if task.head().get("problem_type") == "regression":
         model.config.foreign["sentence_transformers"] = {"activation_fn": "torch.nn.modules.linear.Identity"}
     model.save_pretrained(folder, tokenizer)

@@ -41,11 +41,9 @@ def launched() -> bool:
 
 
 def warn_of_shared_store() -> None:
-    """Say on stderr that a machine which is lost could not join again, if torchrun has started this training on several.
-
-    torchrun's agents then keep their rendezvous in the store of the processes, which ends with them (torch 2.13): the machine
-    that comes back and those that stayed wait for each other for 60 s and fail with DistStoreError.
-    """
+    """Say on stderr that a machine which is lost could not join again, if torchrun has started this training on several."""
+    # torchrun's agents then keep their rendezvous in the store of the processes, which ends with them (torch 2.13): the
+    # machine that comes back and those that stayed wait for each other for 60 s and fail with DistStoreError.
     across = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
     if across and speaks() and os.environ.get(SEPARATE_STORE) != "1":
         fact = f"torchrun runs on several machines without {SEPARATE_STORE}=1"

@@ -28,6 +28,7 @@ from albertkit.training.launch import name_start, warn_of_shared_store
 
 # How long processes wait for one another: the first writes checkpoints and cards while the others wait, and at the start each
 # plans its own examples. A process that has died is noticed at once; this is for one that hangs.
+# A cable that is out tells TCP nothing: two hosts were silent for 7 minutes and then went on in the same processes.
 TIMEOUT = timedelta(minutes=30)
 
 Value = TypeVar("Value")

@@ -153,6 +153,7 @@ class RowMaker:
         seed = int(torch.randint(2**31, (), generator=self._generator))
         vectors = cooccurrence_vectors([documents], counts, width, seed)
         text_vectors, old_rows = vectors[shared], self._old_VE[shared]
+        # In vain: shorter rows by how well the turn fits (loss 7.726), ridge regression in place of a turn (7.584).
         u, _, vh = torch.linalg.svd((text_vectors - text_vectors.mean(0)).T @ (old_rows - old_rows.mean(0)))
         scale = (old_rows - old_rows.mean(0)).norm() / (text_vectors - text_vectors.mean(0)).norm()
         new = vectors[len(vectors) - len(self._new_pieces) :]

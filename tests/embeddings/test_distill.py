@@ -107,7 +107,8 @@ def test_the_mean_of_a_teacher_is_taken_out_where_it_is_wanted(start, lesson, tm
     np.save(tmp_path / "shifted.npy", shifted)
     plain = distill(start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "plain", SETTINGS)
     assert "--center-teacher" in capfd.readouterr().err
-    train_rows = split_rows((lesson / "texts.txt").read_text().splitlines(), SETTINGS.held_out, lesson)[0]
+    texts = (lesson / "texts.txt").read_text().splitlines()
+    train_rows = split_rows([(text,) for text in texts], SETTINGS.held_out, lesson)[0]
     centred = shifted - shifted[train_rows].mean(0)
     np.save(tmp_path / "centred.npy", centred / np.linalg.norm(centred, axis=1, keepdims=True))
     before = distill(start, tmp_path / "centred.npy", lesson / "texts.txt", tmp_path / "before", SETTINGS)

@@ -22,7 +22,7 @@ from albertkit.tables.files import ByteStream, InputFile, find_input_file
 from albertkit.tables.records import DataFile, DataFiles, Records, SplitRecords, as_source, file_name, quoted_name
 from albertkit.tables.table import EXTENSIONS, Table
 from albertkit.tables.text_lines import NOT_UTF8, lines, text_problem, utf8_hint
-from albertkit.tasks.data import left_out_line, read_split
+from albertkit.tasks.data import draw_held_out, left_out_line, measure_overlap, read_split
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextExample, TextTask, table_task
@@ -292,7 +292,6 @@ def _shorten(value: str) -> str:
 
 
 CLASSES = ("contradiction", "entailment", "neutral")
-_SPLIT_SEED = 0  # which examples are held out does not change with the seed of a run: runs must be compared on the same
 
 
 @dataclass(frozen=True)
@@ -351,32 +350,22 @@ def select_entailed(pairs: TextExamples) -> TextExamples:
 
 
 def hold_out(train: TextExamples, share: float, data: DataFiles) -> tuple[TextExamples, TextExamples]:
-    """Keep a share as dev; see `split_rows`."""
-    train_rows, dev_rows = split_rows([texts[0] for texts in train.texts], share, data)
+    """Keep a share as dev; see `split_rows`. Negatives may stand in both: mined ones are positives of other rows."""
+    train_rows, dev_rows = split_rows([texts[:2] for texts in train.texts], share, data)
     return train.take(train_rows), train.take(dev_rows)
 
 
-def split_rows(firsts: Sequence[str], share: float, data: DataFiles) -> tuple[list[int], list[int]]:
-    """Return the rows to train on and those to keep as dev, which are all rows of some first texts."""
-    # Together: each premise of KLUE-NLI has one pair of each class, and a model could learn which is missing. Held out pair by
-    # pair, dev pairs were answered right 12.7 % of the time (chance 33.3), together 46.5.
-    groups: dict[str, list[int]] = defaultdict(list)
-    for row, text in enumerate(firsts):
-        groups[text].append(row)
-    group_texts = list(groups)
-    num_held_out = round(share * len(firsts))
-    dev_rows: set[int] = set()
-    for group in np.random.default_rng(_SPLIT_SEED).permutation(len(group_texts)):
-        if len(dev_rows) >= num_held_out:
-            break
-        dev_rows.update(groups[group_texts[group]])
-    if not 0 < len(dev_rows) < len(firsts):
+def split_rows(rows: Sequence[tuple[str, ...]], share: float, data: DataFiles) -> tuple[list[int], list[int]]:
+    """Return the indices of rows to train on and of those to keep as dev; see `draw_held_out`."""
+    count = round(share * len(rows))
+    dev_rows = draw_held_out("texts", rows, [()] * len(rows), count)
+    if not dev_rows:
         raise DataError(
             "too-little-data",
-            f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(firsts):,} training examples are {num_held_out}",
-            "name a dev file with --dev, or " + ("add examples" if dev_rows else "a larger share with --held-out"),
+            f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(rows):,} training examples are {count}",
+            "name a dev file with --dev, or " + ("add examples" if count else "a larger share with --held-out"),
         )
-    return [row for row in range(len(firsts)) if row not in dev_rows], sorted(dev_rows)
+    return [row for row in range(len(rows)) if row not in dev_rows], sorted(dev_rows)
 
 
 # --- texts of a file of any size ----------------------------------------------------------------------------------------
@@ -527,11 +516,7 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
     group = "triplet" if num_columns == 3 else "pair"
     noun = {"scores": "scored pair", "texts": "text"}.get(kind, group)
     notes.insert(0, f"data: {pluralize(len(examples), noun)}{origin}; dev: {len(dev):,}, {dev_source}")
-    train_pairs = {frozenset(row[:2]) for row in train.texts}
-    repeated = sum(frozenset(row[:2]) in train_pairs for row in dev.texts)
-    if repeated:
-        fact = f"{repeated:,} of {len(dev):,} dev pairs stand in the training examples, too: their scores are too good"
-        notes.append(f"dev: {fact}")
+    notes += measure_overlap("texts", [texts[:2] for texts in train.texts], dev.texts).lines("dev", len(dev))
     if bad_rows.rows:
         notes.append(left_out_line(bad_rows.rows))
     return EmbeddingData(kind, examples, dev, [*notes, *bad_rows.notes])

@@ -40,6 +40,7 @@ from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import check_regular_file, folder_digest, sha256_bytes, sha256_file
 from albertkit.model_paths import local_folder
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.tasks.data import measure_overlap
 from albertkit.training.computed_rows import PART_ITEMS, compute_rows
 from albertkit.training.processes import World
 from albertkit.training.run import Run, open_run
@@ -262,7 +263,7 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
     teacher_folder = run.folder / "teacher"
     vectors = compute_teacher_vectors(teacher, [row[0] for row in rows], teacher_folder / "train", run.world)
     if options.dev is None:
-        train, held_out = split_rows([row[0] for row in rows], settings.held_out, data)
+        train, held_out = split_rows(rows, settings.held_out, data)
         dev_rows = [rows[n] for n in held_out]
         dev_vectors = vectors[held_out]
         dev_source = f"{settings.held_out:.0%} of them, held out"
@@ -283,6 +284,7 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
         *space_notes,
         *teacher.notes,
         known_words_note,
+        *measure_overlap("texts", [rows[n] for n in train], dev_rows).lines("dev", len(dev_rows)),
     ]
     if bad_rows.rows:
         notes.append(f"rows left out: {len(bad_rows.rows):,} (the first: {bad_rows.rows[0].where})")

@@ -52,6 +52,8 @@ def texts_of(kind: str, example: Any) -> tuple[str, ...]:
         return example.question, example.context
     if kind == "choice":
         return f"{example.context} {example.question}", *example.choices
+    if kind == "texts":  # a row of a training of embeddings
+        return tuple(example)
     texts = getattr(example, "text", None), getattr(example, "pair", None)
     return tuple(text for text in texts if text is not None)
 

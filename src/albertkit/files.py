@@ -16,7 +16,7 @@ import stat
 import tempfile
 import tomllib
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -354,10 +354,24 @@ def read_text(path: str | os.PathLike[str], kind: str = "file") -> str:
         raise DataError("bad-encoding", fact, file_encoding_advice(io.BytesIO(error.object), str(path))) from None
 
 
-def read_json(path: str | os.PathLike[str], kind: str = "file") -> Any:
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; a key given twice is a ValueError."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key `{next(name for name in names if names.count(name) > 1)}` occurs twice in an object")
+    return record
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of JSON that holds data: `json.loads` keeps the last value of a key given twice, this refuses it."""
+    return json.loads(text, object_pairs_hook=unique_keys)
+
+
+def read_json(path: str | os.PathLike[str], kind: str = "file", parse: Callable[[str], Any] = json.loads) -> Any:
     """Read JSON."""
     try:
-        return json.loads(check_regular_file(path, kind).read_text(encoding="utf-8"))
+        return parse(check_regular_file(path, kind).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of 5,000 digits; nested without end
         if isinstance(error, DataError):
             raise

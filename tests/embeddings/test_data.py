@@ -113,7 +113,9 @@ CONNECTED = {
     "swapped": [(f"some text {n // 2}", f"this text {n // 2}")[:: 1 if n % 2 else -1] for n in range(90)],
     "case": [((f"some text {n // 2}", f"SOME TEXT {n // 2}")[n % 2], f"another line {n}") for n in range(90)],
     "width": [((f"some text {n // 2}", f"ｓｏｍｅ ｔｅｘｔ {n // 2}")[n % 2], f"another line {n}") for n in range(90)],
-    "white space": [((f"some text {n // 2}", f" some text\u00a0 {n // 2}")[n % 2], f"another line {n}") for n in range(90)],
+    "white space": [
+        ((f"some text {n // 2}", f" some text\u00a0 {n // 2}")[n % 2], f"another line {n}") for n in range(90)
+    ],
     "punctuation": [(f"another line {n}", (f"some text {n // 2}", f"Some text, {n // 2}!")[n % 2]) for n in range(90)],
 }
 

@@ -20,6 +20,9 @@ import pandas as pd
 import pytest
 import zstandard
 
+from albertkit.captioning.annotations import is_annotations
+from albertkit.captioning.clips import read_manifest
+from albertkit.captioning.score import read_caption_file
 from albertkit.corpus.documents import DocumentFile, read_documents
 from albertkit.corpus.options import BuildSettings
 from albertkit.embeddings.data import _ExampleReader, read_texts
@@ -31,6 +34,7 @@ from albertkit.tables.files import ByteStream, find_input_file, find_inputs
 from albertkit.tables.layouts import is_number
 from albertkit.tables.table import Table
 from albertkit.tasks.data import read_data
+from albertkit.tasks.predictions import read_object
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import train_tokenizer
 from albertkit.tokenizer.texts import read_lines
@@ -39,6 +43,11 @@ from albertkit.vocabulary.train import read_text_lines
 from .public_shapes import PUBLIC_RECORDS, PUBLIC_TABLES
 
 PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
+
+
+def examples_of(task: Any, file: Path, on_error: Any = "stop", split: str = "train") -> tuple[list[Any], BadRows]:
+    bad_rows = BadRows(on_error)
+    return list(task.examples(file, split=split, labelled=True, bad_rows=bad_rows)), bad_rows
 
 
 @contextmanager
@@ -67,6 +76,8 @@ def opened(folder: Path, name: str, content: bytes, packing: str = "") -> Iterat
         ("\ufeffsep=;\r\ntext;label\r\na;pos\r\n", ";"),
         ("SEP=,\ntext,label\na;b,pos\n", ","),
         ("sep=|\ntext|label\na;b,c|pos\n", "|"),
+        ("id|text|label\n1|a;b,c|pos\n2|d|neg\n", "|"),
+        ("id,text|label\n1,a|b\n2,c\n", ","),
         ("sep=\t\ntext\tlabel\na;b,c\tpos\n", "\t"),
     ],
 )
@@ -190,6 +201,43 @@ def test_a_key_twice_is_refused(name: str, content: str, slug: str, tmp_path: Pa
     assert error.value.slug == slug
 
 
+QUESTIONS = '[{"id": "1", "question": "q", "answers": ["b"]}]'
+SQUAD = f'{{"data": [{{"paragraphs": [{{%s"context": "b", "qas": {QUESTIONS}}}]}}]}}'
+CLIPS = '{"videos": [{"video_id": "v", %s"split": "train"}], "sentences": [{"video_id": "v", "caption": "a"}]}'
+# Content with room for a key that stands there already, the key, and what reads the file.
+READERS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
+    "squad.json": (SQUAD, '"context": "c", ', lambda file: examples_of(find_task("squad1"), file)[0]),
+    "squad.jsonl": (
+        '{"question": "q", %s"context": "b", "answers": ["b"]}',
+        '"question": "r", ',
+        lambda file: examples_of(find_task("squad1"), file)[0],
+    ),
+    "corpus.jsonl": ('{"text": "a"%s}', ', "text": "b"', lambda file: list(read_documents([file]))),
+    "predictions.json": ('{"1": "a"%s}', ', "1": "b"', read_object),
+    "captions.json": ('{"v1": ["a"]%s}', ', "v1": ["b"]', read_caption_file),
+    "captions.jsonl": ('{"key": "v1", "caption": "a"%s}', ', "caption": "b"', read_caption_file),
+    "annotations.json": (CLIPS, '"video_id": "w", ', is_annotations),
+    "manifest.jsonl": ('{"video": "v.mp4"%s}', ', "video": "w.mp4"', lambda file: read_manifest(file, BadRows())),
+    "choices.tsv": (
+        'question\tchoices\tlabel\nq\t[{"text": "a", "label": "A"%s}, {"text": "b", "label": "B"}]\tA',
+        ', "label": "B"',
+        lambda file: examples_of(find_task("choice"), file)[0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_key_twice_is_refused_by_every_reader_of_json(name: str, tmp_path: Path) -> None:
+    content, repeated, read = READERS[name]
+    file = tmp_path / name
+    (tmp_path / "v.mp4").touch()
+    file.write_text(content % "")
+    assert read(file)
+    file.write_text(content % repeated)
+    with pytest.raises(DataError, match="occurs twice"):
+        read(file)
+
+
 @pytest.mark.parametrize("packing", ["", ".gz", ".xz", ".zst", "pipe"])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
 def test_columns_of_json_are_those_of_all_records(name: str, packing: str, tmp_path: Path) -> None:
@@ -278,7 +326,7 @@ def test_rows_are_those_of_pandas(name: str, content: str, options: dict[str, An
 
 def test_cr_alone_ends_lines_of_tagged_words(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_bytes(b"EU B-ORG\rrejects O\r\rPeter B-PER\r")
-    examples = find_task("ner").examples(tmp_path / "a.conll", split="train", labelled=True, bad_rows=BadRows())
+    examples = examples_of(find_task("ner"), tmp_path / "a.conll")[0]
     assert [(example.words, example.tags) for example in examples] == [
         (("EU", "rejects"), ("B-ORG", "O")),
         (("Peter",), ("B-PER",)),
@@ -336,6 +384,23 @@ STRUCTURED = {
     "film.srt": "1\n00:00:01,000 --> 00:00:02,500\nHello.\n\n2\n00:00:03,000 --> 00:00:04,000\nYes.\n",
     "film.vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\nHello.\n",
     "mac.txt": "text,label\ra,pos\rb,neg\r",
+    "film.ass": "[Script Info]\nTitle: a\n\n[Events]\nFormat: Start, End, Text\nDialogue: 0:00:01.00,0:00:02.00,Yes.\n",
+    "film.sub": "{1}{50}Hello.\n{60}{90}Yes.\n",
+    "song.lrc": "[00:01.00]Hello.\n[00:02.00]Yes.\n",
+    "ud.conllu": "# text = I go.\n"
+    + "\n".join(f"{n}\tgo\tgo\tVERB\t_\t_\t0\troot\t_\t_" for n in (1, 2))
+    + "\n\n# a\n",
+    "ud.txt": "The DET\ncat NOUN\n. PUNCT\n",
+    "brown.txt": "The/DT cat/NN sat/VBD ./.\nIt/PRP slept/VBD ./.\n",
+    "fasttext.train": "__label__pos A good film.\n__label__neg __label__long A bad film.\n",
+    "fr.po": '# French.\nmsgid ""\nmsgstr ""\n"Language: fr\\n"\n\n#: a.c:1\nmsgid "Open"\nmsgstr "Ouvrir"\n',
+    "a.rtf": "{\\rtf1\\ansi {\\fonttbl {\\f0 Times;}}\n\\f0 Hello.\\par\n}\n",
+    "a.tex": "\\documentclass{article}\n\\begin{document}\nHello.\n\\end{document}\n",
+    "pipes.txt": "id|text\n1|A good film.\n2|A bad film.\n",
+    "table.md": "| id | text |\n|----|------|\n| 1 | A good film. |\n",
+    "brat.ann": "T1\tPER 0 3\tBob\nT2\tLOC 7 12\tParis\nR1\tlives Arg1:T1 Arg2:T2\n",
+    "sst.trees": "(3 (2 It) (4 (2 is) (3 good)))\n(1 (2 It) (1 bad))\n",
+    "glove.txt": "the 0.4 -0.2 1e-3 4\nof 0.7 0.5 0.1 2\n",
 }
 
 
@@ -363,6 +428,12 @@ PROSE = {
     "code": "if x:\n    {y} = f(x, y)\n    <p> is a tag\n",
     "talk": "A: yes\tno\nB: no\n",
     "names.csv": "Alice\nBob\nCarol\n",
+    "hindi": "राम घर गया |\nसीता भी गई |\nवे खुश थे |\n",
+    "or": "Either a | b holds.\nOr a | c.\nOr and/or holds.\n",
+    "label": "The sign __label__ begins\nevery line of fastText.\n",
+    "gettext": 'A message begins with\nmsgid "Open"\nand goes on.\n',
+    "heading": "# A title\nThe USA\nand the UK are here.\n",
+    "counting": "1 2 3 4\nare numbers.\nSo are 5 and 6.\n",
 }
 
 
@@ -383,6 +454,7 @@ def test_running_text_is_read_by_every_reader(name: str, packing: str, tmp_path:
     [
         ("a.csv", 'id,text\n1,"a, b\nc"\n2,d\n', "csv", "text", ["a, b\nc", "d"]),
         ("a.csv", "id;본문\n1;가\n2;나, 다\n", "csv", "본문", ["가", "나, 다"]),
+        ("a.csv", "id|본문\n1|가\n2|나, 다\n", "csv", "본문", ["가", "나, 다"]),
         ("a.tsv", 'id\ttext\n1\tsay "no"\n2\td\n', "tsv", "text", ['say "no"', "d"]),
         ("a.json", '[{"text": "a"},\n {"text": "b"}]', None, "text", ["a", "b"]),
         ("a.json", json.dumps([{"text": "a"}, {"text": "b"}], indent=2), None, "text", ["a", "b"]),
@@ -515,11 +587,6 @@ def test_a_file_with_bytes_of_no_encoding_gets_a_command_that_works(tmp_path: Pa
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 ROWS = pd.DataFrame({"text": [f"text {number}" for number in range(9)], "label": [*("pos", "neg") * 4, "pos"]})
-
-
-def examples_of(task: Any, file: Path, on_error: Any = "stop", split: str = "train") -> tuple[list[Any], BadRows]:
-    bad_rows = BadRows(on_error)
-    return list(task.examples(file, split=split, labelled=True, bad_rows=bad_rows)), bad_rows
 
 
 @pytest.mark.parametrize("folder", [".", "data"])

@@ -1,6 +1,5 @@
 """Captions as MSR-VTT, COCO, VATEX, MSVD, YouCook2 and TVC publish them; the videos lie below the file's folder."""
 
-import json
 import re
 import unicodedata
 from bisect import bisect_left
@@ -20,7 +19,7 @@ from albertkit.captioning.clips import (
     validate_key,
 )
 from albertkit.errors import DataError
-from albertkit.files import check_regular_file, read_json
+from albertkit.files import check_regular_file, parse_json, read_json
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.table import Table
 
@@ -159,6 +158,8 @@ def is_annotations(path: Path) -> bool:
         jsonl = path.suffix.lower() == ".jsonl"
         content = [next(_read_json_lines(path))[1]] if jsonl else _read_content(path, BadRows("skip"))
     except (DataError, StopIteration):
+        if path.suffix.lower() == ".json":  # a split must not be left out because its file is broken
+            raise
         return False
     return read_clip_records(content, lambda *_: None, lambda _: None) is not None
 
@@ -168,7 +169,7 @@ def _read_content(path: Path, bad_rows: BadRows) -> Any:
         return [record for _, record in _read_json_lines(path)]
     if path.suffix.lower() in (".csv", ".txt"):
         return read_caption_table(path, bad_rows)
-    return read_json(path, "annotations")
+    return read_json(path, "annotations", parse_json)
 
 
 def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
@@ -176,7 +177,7 @@ def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
         for number, line in enumerate(stream, 1):
             try:
                 if line.strip():
-                    yield number, json.loads(line)
+                    yield number, parse_json(line)
             except (ValueError, RecursionError) as error:
                 raise DataError("bad-file", f"`{path}`, line {number:,}: {error}", "restore the file") from None
 

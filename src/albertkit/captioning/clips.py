@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.errors import DataError, suggest_name
-from albertkit.files import check_regular_file, write_lines
+from albertkit.files import check_regular_file, parse_json, write_lines
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.text_lines import json_problem
 
@@ -134,7 +134,7 @@ def read_manifest(path: Path, bad_rows: BadRows) -> list[Clip]:
             if not line.strip():
                 continue
             try:
-                clip = _parse_clip(json.loads(line.removeprefix(b"\xef\xbb\xbf")), path.parent)
+                clip = _parse_clip(parse_json(line.removeprefix(b"\xef\xbb\xbf")), path.parent)
                 if clip.key in clips:
                     raise ValueError(
                         f"the key `{clip.key}` is that of line {clips[clip.key][1]:,} already: put all its captions into "

@@ -1,7 +1,6 @@
 """`score_caption_files`: captions out of anybody's files against references out of anybody's files."""
 
 import io
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from albertkit.captioning.options import ScoreCaptionsOptions
 from albertkit.command import takes
 from albertkit.encodings import file_encoding_advice
 from albertkit.errors import DataError
-from albertkit.files import check_new_file, check_regular_file, write_lines
+from albertkit.files import check_new_file, check_regular_file, parse_json, write_lines
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.text_lines import json_problem
@@ -100,7 +99,7 @@ def read_caption_file(file: File) -> CaptionFile:
         rows = []
         for number, line in filled:
             key, _, value = line.partition("\t")
-            records = _as_list(_parse_json(file, number, value))
+            records = _as_list(_parse_line(file, number, value))
             captions = [record.get("caption") if isinstance(record, dict) else record for record in records]
             rows.append(_caption_row(file, f"line {number:,}", key, captions))
         return CaptionFile(file, "tsv", rows)
@@ -109,10 +108,10 @@ def read_caption_file(file: File) -> CaptionFile:
             file, "lines", [CaptionRow(str(number), [line], f"line {number:,}") for number, line in lines]
         )
     if len(filled) > 1 and _is_json(first):
-        rows = [_record_row(file, f"line {number:,}", _parse_json(file, number, line)) for number, line in filled]
+        rows = [_record_row(file, f"line {number:,}", _parse_line(file, number, line)) for number, line in filled]
         return CaptionFile(file, "json", rows)
     try:
-        content = json.loads(text)
+        content = parse_json(text)
     except (ValueError, RecursionError) as error:
         fact = f"`{file}` begins as JSON and is not: {error}"
         raise DataError("bad-file", fact, "write it again; a JSON object a line, or one for the whole file") from None
@@ -180,16 +179,16 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _parse_json(file: File, number: int, text: str) -> Any:
+def _parse_line(file: File, number: int, text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise _bad_row_error(file, f"line {number:,}", json_problem(error)) from None
 
 
 def _is_json(text: str) -> bool:
     with suppress(ValueError, RecursionError):
-        json.loads(text)
+        parse_json(text)
         return True
     return False
 

@@ -4,7 +4,6 @@ A file never continues another's document.
 """
 
 import html
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import IO, Any, get_args
 from albertkit.corpus.options import SEPARATOR, BuildSettings, Errors, Format
 from albertkit.encodings import SAMPLE_BYTES, check_mojibake, check_not_utf16
 from albertkit.errors import ConfigError, DataError, suggest_name
+from albertkit.files import parse_json
 from albertkit.tables.files import ByteStream, InputFile, find_inputs
 from albertkit.tables.table import ParquetFile, is_json_lines, json_items, open_separated
 from albertkit.tables.text_lines import HEAD_BYTES, MAX_RECORD_CHARACTERS, blocks, check_running_text, encoding_hint
@@ -307,8 +307,8 @@ class DocumentFile:
             if line and not line.isspace():
                 location = f"`{self.file.path}`, line {number:,}"
                 try:
-                    record = json.loads(line)
-                except (json.JSONDecodeError, RecursionError) as error:
+                    record = parse_json(line)
+                except (ValueError, RecursionError) as error:
                     raise DataError(
                         "bad-row", f"{location}: not JSON: {error}", "JSONL has one whole object on every line"
                     ) from None

@@ -19,6 +19,7 @@ from typing import IO, Any, Literal, NamedTuple, Self
 
 from albertkit.encodings import check_not_utf16
 from albertkit.errors import DataError, MissingExtraError, suggest_name
+from albertkit.files import unique_keys
 from albertkit.normalization import normalize
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.files import ByteStream, InputFile, check_is_file, find_inputs
@@ -87,7 +88,7 @@ PACKINGS = ("gz", "xz", "zst")
 Quoting = bool | Literal["commas", "look"] | None
 
 _SAMPLE = 1 << 20
-_SEPARATORS = "\t,;"
+_SEPARATORS = "\t,;|"
 _SEPARATOR_LINES = 200  # that the separator is judged by
 _QUOTES = 'double the quotes within quoted fields; if `"` is a character as any other here, say --no-quoted'
 _DECLARED_SEPARATOR = re.compile(r"sep=([\t,;|])\r?", re.IGNORECASE)  # Excel's first line, which is no row
@@ -99,15 +100,11 @@ def canonical_column_name(name: str) -> str:
     return name if name.isascii() else normalize("NFC", name)
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [canonical_column_name(name) for name, _ in pairs]
-    record = dict(zip(names, (value for _, value in pairs), strict=True))
-    if len(record) < len(pairs):
-        raise ValueError(f"the key `{next(name for name in names if names.count(name) > 1)}` occurs twice in an object")
-    return record
+def _canonical_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return unique_keys([(canonical_column_name(name), value) for name, value in pairs])
 
 
-JSON_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
+JSON_DECODER = json.JSONDecoder(object_pairs_hook=_canonical_record)
 _Report = Callable[[int, str, str], None]  # takes line, reason and hint of a record that cannot be read
 
 
@@ -144,7 +141,7 @@ class _TableSource(NamedTuple):
 class Table:
     """A table, opened at its first row. The first bytes say what it is, and the extension where they leave it open.
 
-    - A separated table has the tab, comma or semicolon that its first line holds and most rows agree with, that of its
+    - A separated table has the tab, comma, semicolon or `|` that its first line holds and most rows agree with, that of its
       extension first.
     - With commas and semicolons fields may be in quotes, with tabs they are not: GLUE's never are.
     - JSON and Parquet have names of their own, JSON those of all its records. An object within an object gives names such as

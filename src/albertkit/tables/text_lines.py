@@ -19,8 +19,8 @@ HEAD_BYTES = 1 << 16
 _ROWS = 1000
 _MIN_COMMA_ROWS = 3
 _MIN_REPEATING_ROWS = 6
-_MARKUP_SHARE, _TAG_SHARE = 0.5, 0.9  # of the lines
-_KINDS: dict[str, Literal["csv", "tsv"]] = {",": "csv", ";": "csv", "\t": "tsv"}
+_MARKUP_SHARE, _STRUCTURED_SHARE = 0.5, 0.9  # of the lines
+_KINDS: dict[str, Literal["csv", "tsv"]] = {",": "csv", ";": "csv", "|": "csv", "\t": "tsv"}
 _COMMON_COLUMNS = {
     "id",
     "idx",
@@ -36,8 +36,26 @@ _COMMON_COLUMNS = {
 }
 _JSON = re.compile(r'(\{\s*["}]|\[\s*[{"])')
 _MARKUP_LINE = re.compile(r"\s*</?[A-Za-z][\w:.-]*[^<>]*>")
-_SUBTITLES = re.compile(r"(WEBVTT|\d+\s*\n\d\d:\d\d:\d\d[,.]\d{3} +-->)")
-_TAGGED_LINE = re.compile(r"\S.*[ \t](O|[BIESMLU]-\S+)\s*")
+_BEGINNINGS = {
+    "HTML": re.compile(r"<!doctype html|<html", re.IGNORECASE),
+    "XML": re.compile(r"<\?xml|<mediawiki"),
+    "RTF": re.compile(r"\{\\rtf"),
+    "LaTeX": re.compile(r"\\documentclass"),
+    "subtitles with times": re.compile(r"WEBVTT|\[Script Info\]|\d+\s*\n\d\d:\d\d:\d\d[,.]\d{3} +-->"),
+}
+_LINES = {  # as which most lines, but for comments, are written
+    "words with tags": re.compile(r"\S.*[ \t](O|[BIESMLU]-\S+)\s*"),
+    "words with annotations (CoNLL-U)": re.compile(r"\d+([-.]\d+)?(\t[^\t]+){9}\s*"),
+    "annotations of brat": re.compile(r"([TREAMN]\d+|[#*]\d*)\t\S+ .*"),
+    "texts with labels (fastText)": re.compile(r"__label__\S+\s.*"),
+    "lines with times": re.compile(r"(\[\d+:\d\d([.:]\d+)?\]|\{\d+\}\{\d+\}).*"),
+    "messages with translations (PO)": re.compile(r'(msg(ctxt|id|id_plural|str)(\[\d+\])? )?".*"\s*|#[:.,|~].*'),
+    "words with their parts of speech": re.compile(
+        r"\s*+\S+/[^\s/]++(\s++\S+/[^\s/]++)+\s*|\S+[ \t]([A-Z]{2,6}\$?|[^\w\s]{1,2})\s*"
+    ),
+    "syntax trees": re.compile(r"\s*\((\S+ )?\(.*\)\s*\)\s*"),
+    "numbers": re.compile(r"\S+( (\d+:)?[-+]?\d+(\.\d+)?(e[-+]?\d+)?){3,}\s*"),
+}
 _NUMBER = re.compile(r"[-+]?\d+([.:/-]\d+)*")
 
 
@@ -79,19 +97,20 @@ def detect_structure(head: bytes, name: str = "") -> Structure | None:
     if len(head) >= HEAD_BYTES:
         lines.pop()
     lines = [line for line in lines if line.strip()][:_ROWS]
-    if text[:15].lower().startswith(("<!doctype html", "<html")):
-        return Structure("other", "HTML")
-    if text.startswith(("<?xml", "<mediawiki")) or _is_markup(lines):
-        return Structure("other", "XML")
-    if _SUBTITLES.match(text):
-        return Structure("other", "subtitles with times")
     if _JSON.match(text):
         return Structure("jsonl", "JSON")
-    tagged = sum(_TAGGED_LINE.fullmatch(line) is not None for line in lines)
-    if len(lines) > 1 and tagged >= _TAG_SHARE * len(lines):
-        return Structure("other", "words with tags")
+    if _is_markup(lines):
+        return Structure("other", "XML")
+    for description, beginning in _BEGINNINGS.items():
+        if beginning.match(text):
+            return Structure("other", description)
+    written = [line for line in lines if not line.startswith("# ")]
+    for description, pattern in _LINES.items():
+        matching = sum(pattern.fullmatch(line) is not None for line in written)
+        if len(written) > 1 and matching >= _STRUCTURED_SHARE * len(written):
+            return Structure("other", description)
     extension = next((part for part in reversed(name.lower().split(".")) if part in ("csv", "tsv")), "")
-    for separator in "\t,;":
+    for separator in "\t,;|":
         rows = _split_rows(lines, separator)
         if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1 and (extension or _is_table(rows, separator)):
             return _table_structure(rows, _KINDS[separator])
@@ -121,6 +140,10 @@ def _is_table(rows: Sequence[Sequence[str]], separator: str) -> bool:
     """Return whether rows of the same width are a table: a poem, too, may have a comma in every line."""
     if separator == "\t":
         return len(rows) > 1
+    if separator == "|":  # Hindi has it for a full stop
+        return (
+            len(rows) >= _MIN_COMMA_ROWS and sum(any(map(str.strip, column)) for column in zip(*rows, strict=True)) > 1
+        )
     if len(rows) < _MIN_COMMA_ROWS or any(field.startswith(" ") for row in rows for field in row[1:]):
         return False
     has_common_name = not _COMMON_COLUMNS.isdisjoint(name.strip().lower() for name in rows[0])

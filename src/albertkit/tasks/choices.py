@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections import Counter
@@ -17,7 +16,7 @@ import numpy as np
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
 from albertkit.errors import ConfigError, DataError, suggest_name
-from albertkit.files import atomic_file, check_regular_file, write_json, write_lines
+from albertkit.files import atomic_file, check_regular_file, parse_json, write_json, write_lines
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, find_inputs
@@ -296,8 +295,10 @@ def _row_example(name: str, values: dict[str, str], form: QuestionForm, label: s
 def _parse_list(value: Any, name: str) -> list[Any]:
     """Return a list, as it is or as the JSON text that a table holds."""
     if isinstance(value, str):
-        with contextlib.suppress(ValueError, RecursionError):
-            value = json.loads(value)
+        try:
+            value = parse_json(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"`{name}` is not a list: {json_problem(error)}") from None
     if not isinstance(value, list):
         raise ValueError(f"`{name}` is not a list")
     return value

@@ -1,12 +1,12 @@
 """Predictions out of files (submissions, records of `albertkit predict`), and how they are joined to examples."""
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from albertkit.errors import DataError, format_list
+from albertkit.files import parse_json
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_inputs
@@ -109,7 +109,7 @@ def parse_labels(text: str) -> list[str]:
     names = text.split(",")
     if text.startswith("["):
         try:
-            names = json.loads(text)
+            names = parse_json(text)
         except ValueError:
             raise ValueError(f"`{text[:40]}` is not a list of labels") from None
     return [name for part in names if part is not None and (name := str(part).strip())]
@@ -134,10 +134,10 @@ def read_object(file: File) -> Any:
     with ByteStream(find_inputs([file])[0]) as stream:
         content = b"".join(iter(stream.read, b""))
     try:
-        return json.loads(content)
+        return parse_json(content)
     except (ValueError, RecursionError) as error:
         try:
-            is_lines = isinstance(json.loads(content.split(b"\n", 1)[0]), dict)
+            is_lines = isinstance(parse_json(content.split(b"\n", 1)[0]), dict)
         except (ValueError, RecursionError):
             is_lines = False
         if is_lines or not content.lstrip().startswith(b"{"):

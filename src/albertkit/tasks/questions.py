@@ -1,6 +1,5 @@
 """Questions about paragraphs: the official JSON of SQuAD 1.1 and 2.0, and records of one question each."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from albertkit.errors import DataError
+from albertkit.files import parse_json
 from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_inputs
@@ -286,7 +286,7 @@ def _lines(stream: ByteStream) -> Iterator[bytes]:
 def _parse_json(text: bytes) -> Any:
     """Return the value of a JSON text, or the error."""
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         return error
 

@@ -1,7 +1,6 @@
 """Base of all dataclasses of settings: say what is impossible, be written as TOML, be compared with what a run began with."""
 
 import dataclasses
-import json
 import math
 import reprlib
 import tomllib
@@ -13,7 +12,7 @@ import tomli_w
 import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, suggest_name
-from albertkit.files import atomic_file, check_other_files, check_regular_file
+from albertkit.files import atomic_file, check_other_files, check_regular_file, parse_json
 from albertkit.validation import MAX_SEED, NotNegative, Positive, Range, Share, list_wrong_fields
 
 _YAML = (".yaml", ".yml")
@@ -269,7 +268,7 @@ def _read_values(path: Path, pipe: bool) -> dict[str, Any]:
             raise ValueError(f"it is longer than {_LARGEST_FILE:,} bytes")
         text = content.decode("utf-8")
         if suffix == ".json" or (suffix not in _YAML and text.lstrip().startswith("{")):
-            values = json.loads(text)
+            values = parse_json(text)
         elif suffix in _YAML:
             values = yaml.safe_load(text)
         else:

@@ -102,12 +102,16 @@ def test_race_without_answers_and_with_another_number_of_choices(tmp_path):
     ("change", "reason", "num_examples"),
     [
         ({"answers": ["A"]}, "not as many of each: 2 questions, 2 options, 1 answers", 0),
-        ({"answers": "AB"}, "`answers` is not a list", 0),
+        ({"answers": "AB"}, "`answers` is not a list: not JSON: Expecting value, column 1", 0),
         ({"answers": ["A", "E"]}, "question 1 of x: label `E` is none of A, B, C, D, and no number from 0 to 3", 1),
         ({"options": [["a"], ["a", "b", "c", "d"]]}, "question 0 of x: 1 choices that are not empty", 1),
         ({"options": [["a", " ", "c"], list("abcd")]}, "question 0 of x: choice B is empty", 1),
         ({"options": [["a", 1], list("abcd")]}, "question 0 of x: 1 is not a text", 1),
-        ({"options": ["ab", list("abcd")]}, "question 0 of x: `options` is not a list", 1),
+        (
+            {"options": ["ab", list("abcd")]},
+            "question 0 of x: `options` is not a list: not JSON: Expecting value, column 1",
+            1,
+        ),
         ({"article": ["a"]}, "question 0 of x: ['a'] is not a text", 0),
         ({"article": "\ud800"}, "question 0 of x: bytes that are not UTF-8", 0),
         ({"article": " ", "questions": ["", "b"]}, "question 0 of x: no context and no question", 1),
@@ -216,7 +220,7 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        ([{"choices": "[1"}], "`choices` is not a list"),
+        ([{"choices": "[1"}], "`choices` is not a list: not JSON: Expecting ',' delimiter, column 3"),
         ([{"choices": ["a", None]}], "None is not a text"),
         ([{"label": 2}], "label `2` is none of A, B, and no number from 0 to 1"),
         ([{"label": None}], "label `` is none of A, B, and no number from 0 to 1"),

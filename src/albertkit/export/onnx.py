@@ -95,9 +95,16 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
     folder = local_folder(options.model)
     model = _load_model(folder, options.masked_lm)
     graph = build_onnx(model, precision)
+    import onnx  # an extra, which `build_onnx` asks for
+
     with atomic_folder(out) as temporary:
-        _write(graph, temporary)
-        _copy_files(folder, model, temporary)
+        is_large = graph.ByteSize() > _MAX_FILE_BYTES
+        location = f"{ONNX_FILE}.data" if is_large else None
+        onnx.save(graph, temporary / ONNX_FILE, save_as_external_data=is_large, location=location)
+        for file in sorted({file for pattern in _COPIED_FILES for file in folder.glob(pattern)}):
+            shutil.copy2(file, temporary / file.name)
+        name = "AlbertModel" if isinstance(model, SentenceEncoder) else type(model).__name__
+        model.config.replace(foreign={**model.config.foreign, "architectures": [name]}).save_pretrained(temporary)
         exported = load_onnx(temporary)
         difference = _check_difference(folder, model, exported, precision)
         comparison = compare_with_fp32(folder, model, exported, precision, options.data)
@@ -148,22 +155,6 @@ def _load_model(folder: Path, masked_lm: bool) -> PretrainedAlbert | SentenceEnc
         fact = f"`{folder}` ({type(model).__name__}) has no masked-LM head"
         raise ConfigError("bad-value", fact, "leave --masked-lm out, or name a pretrained model")
     return AlbertForMaskedLM.from_pretrained(folder).eval()
-
-
-def _write(graph: "onnx.ModelProto", folder: Path) -> None:
-    import onnx
-
-    is_large = graph.ByteSize() > _MAX_FILE_BYTES
-    location = f"{ONNX_FILE}.data" if is_large else None
-    onnx.save(graph, folder / ONNX_FILE, save_as_external_data=is_large, location=location)
-
-
-def _copy_files(folder: Path, model: PretrainedAlbert | SentenceEncoder, out: Path) -> None:
-    """Copy the files of the model other than its weights."""
-    for file in sorted({file for pattern in _COPIED_FILES for file in folder.glob(pattern)}):
-        shutil.copy2(file, out / file.name)
-    name = "AlbertModel" if isinstance(model, SentenceEncoder) else type(model).__name__
-    model.config.replace(foreign={**model.config.foreign, "architectures": [name]}).save_pretrained(out)
 
 
 def _check_difference(

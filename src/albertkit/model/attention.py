@@ -93,25 +93,18 @@ def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: i
             return _even_attention(qkv, batch, num_heads, dropout)
         return _SequenceAttention.apply(qkv, batch.lengths, num_heads, dropout)
     query, key, value = qkv.view(len(qkv), 3, num_heads, -1).unbind(1)
-    attend = _varlen_attention() if _has_varlen(qkv.device) and _fits_varlen(query, dropout) else None
-    if attend is not None:
-        offsets = batch.offsets.int()  # the kernel takes no others
-        return attend(query, key, value, offsets, offsets, batch.longest, batch.longest).reshape(len(qkv), -1)
-    return _padded_attention(qkv, batch, num_heads, dropout)
-
-
-def _has_varlen(device: torch.device) -> bool:
-    """Return whether torch's packed attention works on a device; what is compiled is not tried first."""
-    return device.type in _VARLEN_DEVICES and (torch.compiler.is_compiling() or not varlen_fault(device))
-
-
-def _fits_varlen(query: Tensor, dropout: float) -> bool:
-    """Return whether torch's packed attention computes this: it knows no dropout and half precision only.
-
-    Heads of a multiple of 8 keep every row of the view aligned to 16 bytes, which the kernel reads at once.
-    """
     size = query.shape[-1]
-    return dropout == 0 and query.dtype in (torch.bfloat16, torch.float16) and size % 8 == 0 and size <= 256
+    # torch's packed attention knows no dropout and half precision only. Heads of a multiple of 8 keep every row of the view
+    # aligned to 16 bytes, which the kernel reads at once.
+    is_supported = dropout == 0 and query.dtype in (torch.bfloat16, torch.float16) and size % 8 == 0 and size <= 256
+    # What is compiled is not tried first.
+    is_compiling = torch.compiler.is_compiling()
+    if is_supported and qkv.device.type in _VARLEN_DEVICES and (is_compiling or not varlen_fault(qkv.device)):
+        attend = _varlen_attention()
+        if attend is not None:
+            offsets = batch.offsets.int()  # the kernel takes no others
+            return attend(query, key, value, offsets, offsets, batch.longest, batch.longest).reshape(len(qkv), -1)
+    return _padded_attention(qkv, batch, num_heads, dropout)
 
 
 def _cheapest(lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, with_loops: bool) -> str:

@@ -206,6 +206,32 @@ class Classifier(PretrainedAlbert):
         positions = batch.offsets[:0] if self.albert.pooler is not None and trace is None else None
         return self._head(*self.albert.encode(batch, trace, positions))
 
+    def task_loss(self, logits: Tensor, labels: Tensor) -> SummedLoss:
+        """Return the cross-entropy of logits [N, C] and labels int64 [N], -100 for none; of token classification [T]."""
+        return class_loss(logits, labels)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **options: Unpack[PassOptions],
+    ) -> LogitsOutput:
+        """Run padded input; arguments other than `labels` as `PaddedPass`, options as `PassOptions`.
+
+        `labels` are as `task_loss` takes them, of token classification int64 [B, S], -100 for none.
+        """
+        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
+        logits = self._head(run.hidden, run.pooled)
+        of_tokens = run.pooled is None
+        loss = None
+        if labels is not None:
+            loss = run.mean(self.task_loss(logits, run.labels(labels) if of_tokens else labels))
+        return run.output(LogitsOutput, loss=loss, logits=run.rows(logits) if of_tokens else logits)
+
     def _head(self, hidden: Tensor, pooled: Tensor | None) -> Tensor:
         values = as_head_input(hidden if pooled is None else pooled, self.classifier)
         return linear(values.dtype, self.classifier)(self.dropout(values))
@@ -240,22 +266,6 @@ class AlbertForSequenceClassification(Classifier):
             return multi_label_loss(logits, labels)
         return class_loss(logits, labels.reshape(-1).long())
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        **options: Unpack[PassOptions],
-    ) -> LogitsOutput:
-        """Run padded input: `labels` as `task_loss`, other arguments as `PaddedPass`, options as `PassOptions`."""
-        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
-        logits = self._head(run.hidden, run.pooled)
-        loss = None if labels is None else run.mean(self.task_loss(logits, labels))
-        return run.output(LogitsOutput, loss=loss, logits=logits)
-
 
 class AlbertForTokenClassification(Classifier):
     """A class for each token.
@@ -266,22 +276,6 @@ class AlbertForTokenClassification(Classifier):
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__(config, to_own_config(config).num_labels, pooled=False)
-
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        **options: Unpack[PassOptions],
-    ) -> LogitsOutput:
-        """Run padded input: `labels` int64 [B, S], -100 for none; other arguments as `PaddedPass`."""
-        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
-        logits = self._head(run.hidden, run.pooled)
-        loss = None if labels is None else run.mean(class_loss(logits, run.labels(labels)))
-        return run.output(LogitsOutput, loss=loss, logits=run.rows(logits))
 
 
 class AlbertForMultipleChoice(Classifier):

@@ -28,6 +28,7 @@ from albertkit.output.sections import (
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text as RichText
 
 BAR_WIDTH = 30
 MIN_COLUMN_WIDTH = 12  # a column of text is not folded to fewer characters: a row then becomes lines of its own
@@ -63,26 +64,30 @@ def to_terminal(sections: Iterable[Section], out: TextIO | None = None, width: i
         out.writelines(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 
 
-def _print(section: Section, console: "Console") -> None:
+def _rich_text(text: str, style: str = "") -> "RichText":
     from rich.text import Text as RichText
 
+    return RichText(escape_control_characters(text), style)
+
+
+def _print(section: Section, console: "Console") -> None:
     def say(text: str, style: str = "") -> None:
-        console.print(RichText(escape_control_characters(text), style))
+        console.print(_rich_text(text, style))
 
     if section.title and not isinstance(section, Commands):
         say(section.title, "bold")
     match section:
         case FactList():
-            _grid([(name, text) for name, text in section.rows()], console)
+            _grid(section.rows(), console)
         case TableSection():
             _print_table(section, console)
             if section.note:
                 say(section.note, "dim")
         case Paragraph():
-            line = RichText(_SIGNS.get(section.tone, ""), _STYLES[section.tone])
+            line = _rich_text(_SIGNS.get(section.tone, ""), _STYLES[section.tone])
             for span in section.spans():
-                line.append(escape_control_characters(span.text), _STYLES[span.tone or section.tone])
-                line.append(f" {escape_control_characters(span.label)}" if span.label else "", "dim")
+                line.append(_rich_text(span.text, _STYLES[span.tone or section.tone]))
+                line.append(_rich_text(f" {span.label}" if span.label else "", "dim"))
             if section.text:
                 console.print(line, soft_wrap=section.form == "code")
         case Figure():
@@ -90,10 +95,7 @@ def _print(section: Section, console: "Console") -> None:
         case Bars():
             rows = []
             for bar in section.bars:
-                name, share = (
-                    RichText(text, _STYLES[bar.tone])
-                    for text in (f"  {escape_control_characters(bar.name)}", f"{bar.share:6.1%}")
-                )
+                name, share = (_rich_text(text, _STYLES[bar.tone]) for text in (f"  {bar.name}", f"{bar.share:6.1%}"))
                 rows.append((name, share, "█" * round(BAR_WIDTH * bar.share)))
             console.print(_rich_table([], rows, [False, True, False]))
         case Highlights():
@@ -104,8 +106,8 @@ def _print(section: Section, console: "Console") -> None:
             say(f"{section.title}:")
             widest = max((len(command) for command, _ in section.commands), default=0)
             for command, purpose in section.commands:
-                line = RichText(f"  {escape_control_characters(command):<{widest}}")
-                console.print(line.append(f"  {escape_control_characters(purpose)}", "dim"), soft_wrap=True)
+                line = _rich_text(f"  {command:<{widest}}")
+                console.print(line.append(_rich_text(f"  {purpose}", "dim")), soft_wrap=True)
         case Panel():
             for inner in section.sections:
                 _print(inner, console)
@@ -114,39 +116,25 @@ def _print(section: Section, console: "Console") -> None:
 def _grid(rows: Sequence[tuple[str, str]], console: "Console") -> None:
     """Print names with their values; a long value is folded beside its name, or below it where there is no room."""
     from rich.cells import cell_len
-    from rich.text import Text as RichText
 
     widest = max((cell_len(name) for name, _ in rows), default=0)
     if console.width - widest - 2 < MIN_COLUMN_WIDTH:
         for name, text in rows:
-            console.print(
-                RichText.assemble((escape_control_characters(name), "dim"), ": ", escape_control_characters(text))
-            )
+            console.print(_rich_text(name, "dim") + ": " + _rich_text(text))
         return
     console.print(
         _rich_table(
             [],
-            [
-                (RichText(escape_control_characters(name), "dim"), escape_control_characters(text))
-                for name, text in rows
-            ],
+            [(_rich_text(name, "dim"), escape_control_characters(text)) for name, text in rows],
             [False, False],
         )
     )
 
 
 def _print_table(table: TableSection, console: "Console") -> None:
-    from rich.text import Text as RichText
-
     to_right = table.are_numeric()
     cells = [
-        [
-            RichText(
-                escape_control_characters(cell.value),
-                _STYLES[cell.tone or ("strong" if number == table.strong else "")],
-            )
-            for cell in row
-        ]
+        [_rich_text(cell.value, _STYLES[cell.tone or ("strong" if number == table.strong else "")]) for cell in row]
         for number, row in enumerate(table.cells())
     ]
     min_width = 0
@@ -154,22 +142,21 @@ def _print_table(table: TableSection, console: "Console") -> None:
         widths = [row[column].cell_len if right else min(row[column].cell_len, MIN_COLUMN_WIDTH) for row in cells]
         min_width += 2 + max([0, *widths, *(len(word) for word in head.split())])
     if min_width <= console.width + 2:
-        console.print(_rich_table([escape_control_characters(head) for head in table.columns], cells, to_right))
+        console.print(_rich_table(table.columns, cells, to_right))
         return
     for number, row in enumerate(cells):
         if number:
             console.print()
         for head, value in zip(table.columns, row, strict=True):
-            console.print(RichText.assemble((f"{escape_control_characters(head)}: " if head else "", "dim"), value))
+            console.print(_rich_text(f"{head}: " if head else "", "dim") + value)
 
 
 def _rich_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], to_right: Sequence[bool]) -> "RenderableType":
     from rich.table import Table as RichTable
-    from rich.text import Text as RichText
 
     table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim", show_header=any(heads), pad_edge=False)
     for column, right in enumerate(to_right):
-        head = RichText(heads[column]) if heads else ""
+        head = _rich_text(heads[column]) if heads else ""
         table.add_column(head, justify="right" if right else "left", no_wrap=right, overflow="fold")
     for row in rows:
         table.add_row(*row)

@@ -15,11 +15,6 @@ _ROUGH = ("epochs",)  # three figures are enough
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def readable_name(name: str) -> str:
-    """Return a name for readers: no underscores, and no unit that stands beside the number."""
-    return name.replace("_", " ").removesuffix(" mb")
-
-
 def format_value(value: Any, name: str = "") -> str:
     """Return a value for readers.
 
@@ -176,13 +171,12 @@ class FactList:
         """Return label and text of every value."""
         if self.exact:
             return [(name, format_setting(value)) for name, value in flatten(self.values).items()]
-        values = {name: value for name, value in flatten(self.values).items() if not _is_nothing(value)}
-        return [(readable_name(name), format_value(value, name)) for name, value in values.items()]
-
-
-def _is_nothing(value: Any) -> bool:
-    """Return whether a value is None, or an empty list, tuple or text."""
-    return value is None or (isinstance(value, list | tuple | str) and not value)
+        rows = []
+        for name, value in flatten(self.values).items():
+            if value or not isinstance(value, list | tuple | str | None):
+                label = name.replace("_", " ").removesuffix(" mb")  # the unit stands beside the number
+                rows.append((label, format_value(value, name)))
+        return rows
 
 
 @dataclass(frozen=True)

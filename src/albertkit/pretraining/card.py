@@ -170,23 +170,20 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
     if teacher is not None:
         learned = f"{learned if has_heads else ''} to have the states of {Path(teacher).name}"
     placeholders = {"folder": python_literal(facts.folder), "example": f'"{facts.example}"'}
+    loading = [
+        code_block(_ALBERTKIT.format_map(placeholders), title="Loading it"),
+        code_block(_TRANSFORMERS.format_map(placeholders)),
+        Paragraph("Use the path of this folder, or the model's name once it is on a hub."),
+    ]
     sections: list[Section] = [
         Paragraph(f"An ALBERT model, pretrained with albertkit{learned}."),
         *(_results(facts, rows) if rows else []),
-        *(_loading(placeholders) if has_heads else []),
+        *(loading if has_heads else []),
         *_architecture(facts),
         FactList(facts.corpus, "Training data"),
         *settings_sections(facts.settings, facts.versions),
     ]
     return Card(name, hub_fields("fill-mask" if has_heads else "feature-extraction"), sections)
-
-
-def _loading(placeholders: Mapping[str, str]) -> list[Section]:
-    return [
-        code_block(_ALBERTKIT.format_map(placeholders), title="Loading it"),
-        code_block(_TRANSFORMERS.format_map(placeholders)),
-        Paragraph("Use the path of this folder, or the model's name once it is on a hub."),
-    ]
 
 
 def measures_table(rows: Sequence[Measure], title: str = "") -> TableSection:

@@ -355,31 +355,34 @@ def folder(name: str, path: Path) -> dict[str, Any]:
 
 def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
     """List the problems, worst first: each with its `fact`, a `hint` that works, and whether it is `fatal` to the core."""
-    problems = []
+    problems: list[dict[str, Any]] = []
+
+    def add(fact: str, hint: str, fatal: bool = False) -> None:
+        problems.append({"fact": fact, "hint": hint, "fatal": fatal})
+
     for package in facts["packages"]:
         if package["status"] != "ok":
             state = f"{package['installed']} is installed" if package["installed"] else "it is not installed"
             fact = (
                 f"{package['name']} is {package['status']}: {state}, {package['required'] or 'any version'} is needed"
             )
-            problems.append({"fact": fact, "hint": CORE_INSTALL, "fatal": True})
+            add(fact, CORE_INSTALL, fatal=True)
     torch_missing = any(p["name"] == "torch" and p["status"] == "missing" for p in facts["packages"])
     if facts["torch"]["error"] and not torch_missing:
         hint = "pip install --force-reinstall -c constraints.txt torch"
-        problems.append({"fact": f"torch cannot be imported: {facts['torch']['error']}", "hint": hint, "fatal": True})
+        add(f"torch cannot be imported: {facts['torch']['error']}", hint, fatal=True)
     for folder in facts["folders"]:
         if not folder["writable"]:
             fact = f"the folder for {folder['name']}, `{folder['path']}`, cannot be written to"
             variable = "XDG_CACHE_HOME" if folder["name"] == "cache" else "TMPDIR"
-            hint = f"set {variable} to a folder you own"
-            problems.append({"fact": fact, "hint": hint, "fatal": False})
+            add(fact, f"set {variable} to a folder you own")
     tool = facts["compiler"]
     if not tool["path"]:
         fact = f"there is no C++ compiler `{tool['command']}`: torch.compile does not work on the CPU"
-        problems.append({"fact": fact, "hint": "install one (Debian: apt install g++), or set CXX", "fatal": False})
+        add(fact, "install one (Debian: apt install g++), or set CXX")
     elif not tool["python_headers"]:
         fact = "Python's C headers are missing: torch.compile does not work on the CPU"
-        problems.append({"fact": fact, "hint": "install them (Debian: apt install python3-dev)", "fatal": False})
+        add(fact, "install them (Debian: apt install python3-dev)")
     return problems
 
 

@@ -73,8 +73,8 @@ class RunMetrics:
         A training step that is not after the last one means that the run was resumed from a checkpoint before it: every
         later record belongs to work that was thrown away, even if the resumed run never got as far.
         """
-        step = record.get("step") if isinstance(record, dict) else None
-        event = record.get("event") if isinstance(record, dict) else None
+        values = record if isinstance(record, dict) else {}
+        step, event = values.get("step"), values.get("event")
         if event not in (None, "step", "eval"):
             return
         if event is None or not isinstance(step, int):
@@ -256,7 +256,6 @@ def _picture(
 def _panels(metrics: RunMetrics, baseline: Mapping[str, float], metric: str | None) -> list[Panel]:
     """Return the panels that have data: of a pretraining its two tasks, of any other run its losses and its score."""
     panels: list[Panel] = []
-    losses = _choose_losses(metrics)
     if _is_pretraining(metrics):
         panels.append((3.2, partial(_draw_masked_lm_loss, metrics=metrics, baseline=baseline)))
         if _is_known(metrics, "sentence_order_accuracy"):
@@ -264,6 +263,10 @@ def _panels(metrics: RunMetrics, baseline: Mapping[str, float], metric: str | No
     else:
         recorded = dict.fromkeys(name for record in metrics.evaluations for name in record if name != "step")
         scores = [name for name in (metric, *recorded) if name and _is_known(metrics, name, "eval")]
+        names = dict.fromkeys(name for record in metrics.steps for name in record if name.endswith("_loss"))
+        losses = [name for name in names if _is_known(metrics, name, "step")]
+        if not 0 < len(losses) <= MAX_LOSSES:
+            losses = ["loss"] if _is_known(metrics, "loss", "step") else []
         panels += [(2.2, partial(_draw_series, metrics=metrics, name=name)) for name in losses]
         if scores:
             panels.append((1.8, partial(_draw_score, metrics=metrics, name=scores[0])))
@@ -280,15 +283,6 @@ def _is_known(metrics: RunMetrics, name: str, *events: str) -> bool:
 def _is_pretraining(metrics: RunMetrics) -> bool:
     records = (*metrics.steps, *metrics.evaluations)
     return any(name.startswith(PRETRAINING) for record in records for name in record)
-
-
-def _choose_losses(metrics: RunMetrics) -> list[str]:
-    """Return the losses that training recorded, at most three; else their sum."""
-    recorded = dict.fromkeys(name for record in metrics.steps for name in record if name.endswith("_loss"))
-    names = [name for name in recorded if _is_known(metrics, name, "step")]
-    if 0 < len(names) <= MAX_LOSSES:
-        return names
-    return ["loss"] if _is_known(metrics, "loss", "step") else []
 
 
 def _draw_series(axis: Any, metrics: RunMetrics, name: str) -> None:

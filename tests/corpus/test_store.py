@@ -23,7 +23,7 @@ DOCUMENTS = st.lists(st.lists(SENTENCES, min_size=1, max_size=5), min_size=1, ma
 
 def make(folder: Path, text: str, vocab_size: int = 5000, **options) -> TokenStore:
     (folder / "in.txt").write_text(text, encoding="utf-8")
-    build_store([folder / "in.txt"], folder / "store", WordTokenizer(vocab_size), BuildSettings(**options))
+    build_store([folder / "in.txt"], folder / "store", WordTokenizer(vocab_size), BuildSettings("text", **options))
     return TokenStore.open(folder / "store")
 
 

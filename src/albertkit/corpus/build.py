@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,6 @@ from albertkit.corpus.encode import (
     BuildCounts,
     BuildInputs,
     CorpusPosition,
-    DocumentBatch,
-    EncodedBatch,
     SeenDocuments,
     encode_here,
     peak_memory_mb,
@@ -197,9 +195,9 @@ def line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayo
             continue  # bytes that are read from a pipe are gone
         documents = DocumentFile(file, settings, errors="replace")
         try:
-            head = documents.head(_HEAD_BYTES) if documents.format == "text" else b""
+            head = documents.stream.peek(_HEAD_BYTES) if documents.format == "text" else b""
         finally:
-            documents.close()
+            documents.stream.close()
         text = head.decode("utf-8", "ignore").strip()
         if len(head) == _HEAD_BYTES and "\n" in text:
             text = text[: text.rindex("\n")]
@@ -252,7 +250,7 @@ def settings_for(files: Sequence[InputFile]) -> BuildSettings:
         return BuildSettings(sentences="split")
     for file in files:
         documents = DocumentFile(file)
-        documents.close()
+        documents.stream.close()
         if documents.format != "text":
             return BuildSettings(sentences="split")
     return BuildSettings(format="paragraphs")
@@ -395,7 +393,13 @@ class _Build:
             first, last = inputs.files[0].path, inputs.files[-1].path
             job.progress.say(f"{len(inputs.files):,} files in this order: {first} … {last}")
         with SeenDocuments(job.folder / "seen.sqlite", job.folder / _HASHES) as seen_documents:
-            results = self._results(position, seen_documents, job)
+            options, workers = self.options, self._local_workers()
+            if options.engine == "ray":
+                from albertkit.corpus.cluster import encode_on_cluster  # ray is an extra
+
+                results = encode_on_cluster(inputs, position, seen_documents.is_new, options.address, options.workers)
+            else:
+                results = encode_here(inputs, position, seen_documents.is_new, job.folder / "tokenizer", workers)
             try:
                 for batch, encoded in results:
                     counts.add(batch.counts)
@@ -431,23 +435,10 @@ class _Build:
         if self.options.engine == "ray":
             report.workers, report.nodes = len(peaks), len({node for node, _ in peaks})
         else:
-            report.workers = self._local_workers()
+            report.workers = workers
         peaks[None, os.getpid()] = peak_memory_mb()
         report.peak_memory_mb = round(sum(peaks.values()), 1)
         return counts.text_bytes - text_before
-
-    def _results(
-        self, position: CorpusPosition, seen_documents: SeenDocuments, job: Job
-    ) -> Generator[tuple[DocumentBatch, EncodedBatch], None, None]:
-        if self.options.engine == "ray":
-            from albertkit.corpus.cluster import encode_on_cluster  # ray is an extra
-
-            return encode_on_cluster(
-                self.inputs, position, seen_documents.is_new, self.options.address, self.options.workers
-            )
-        return encode_here(
-            self.inputs, position, seen_documents.is_new, job.folder / "tokenizer", self._local_workers()
-        )
 
     def _local_workers(self) -> int:
         if self.options.workers is not None:

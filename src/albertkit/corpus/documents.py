@@ -115,6 +115,7 @@ class DocumentFile:
         first_line: Number of the first line of the range.
 
     Attributes:
+        stream: The file, decompressed; to be closed where the documents are not read.
         lines: Lines read, when all documents have been.
         faulty_lines: Lines of pairs, read so far, with fewer than two sentences; they are passed over.
         faults: Numbers of the first of them, at most `FAULTS_NAMED`.
@@ -144,16 +145,16 @@ class DocumentFile:
         self._sample = b""  # of what is not UTF-8
         self.faulty_lines = 0
         self.faults: list[int] = []
-        self._stream = ByteStream(file)
+        self.stream = ByteStream(file)
         try:
             self.format = settings.format or self._detect()
-            self._is_json_document = self.format == "jsonl" and not is_json_lines(self._stream)
+            self._is_json_document = self.format == "jsonl" and not is_json_lines(self.stream)
         except BaseException:
-            self._stream.close()
+            self.stream.close()
             raise
 
     def _detect(self) -> str:
-        head = self._stream.peek(HEAD_BYTES)
+        head = self.stream.peek(HEAD_BYTES)
         if head.startswith(b"PAR1"):
             return "parquet"
         check_not_utf16(head, self.file.path)
@@ -174,29 +175,12 @@ class DocumentFile:
             check_running_text(head, self.file.path, _STRUCTURE_HINTS, self.file.name)
         return format
 
-    @property
-    def empty(self) -> bool:
-        """Return True if the file holds no byte."""
-        return not self._stream.peek(1)
-
-    def head(self, size: int) -> bytes:
-        """Return the first bytes, decompressed, at most `size`, without consuming them."""
-        return self._stream.peek(size)
-
-    def position(self) -> int:
-        """Return the bytes of the stored file consumed so far."""
-        return self._stream.position()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
-
     def __iter__(self) -> Iterator[Document]:
         reader = {
             "text": self._text, "paragraphs": self._paragraphs, "pairs": self._pairs,
             "jsonl": self._jsonl, "csv": self._separated, "tsv": self._separated, "parquet": self._parquet, "wiki": self._wiki,
         }[self.format]  # fmt: skip
-        with self._stream:
+        with self.stream:
             if not self._enter_range():
                 return
             for ordinal, (text, cut) in enumerate(reader()):
@@ -208,11 +192,11 @@ class DocumentFile:
         if (start, end) == (0, None):
             return True
         is_whole = self.format in WHOLE_FORMATS or self._is_json_document
-        file = None if is_whole else self._stream.seekable_file()
+        file = None if is_whole else self.stream.seekable_file()
         if file is None:
             return start == 0
         first, last = document_bounds(file, self.format, start, end)
-        self._stream.limit(first, last)
+        self.stream.limit(first, last)
         self._first_byte = first
         return first != last
 
@@ -221,7 +205,7 @@ class DocumentFile:
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Yield line numbers from 1 and lines without their ends."""
         offset, bad = self._first_byte, ""
-        for number, block in blocks(self._stream, self._first_line):
+        for number, block in blocks(self.stream, self._first_line):
             text, first = self._decode(block, number, offset)
             bad = bad or first
             if not bad:
@@ -320,7 +304,7 @@ class DocumentFile:
         def bad(line: int, reason: str, hint: str) -> None:
             raise DataError("bad-row", f"`{self.file.path}`, line {line:,}: {reason}", hint or "correct the row")
 
-        sample = self._stream.peek(SAMPLE_BYTES)
+        sample = self.stream.peek(SAMPLE_BYTES)
         extension = self.format if self.format == "csv" else ""
         table = open_separated(self._lines(), self.file.path, sample, extension, "look", bad)
         if table.columns.count(self.field) != 1:
@@ -413,7 +397,7 @@ class DocumentFile:
             )
 
     def _parquet(self) -> Iterator[tuple[str, bool]]:
-        table = ParquetFile(self._stream)
+        table = ParquetFile(self.stream)
         if self.field not in table.schema.names:
             hint = _field_hint(self.field, table.schema.names)
             raise DataError("missing-column", f"`{self.file.path}`: no column `{self.field}`", hint)

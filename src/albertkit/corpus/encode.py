@@ -226,8 +226,8 @@ def read_batches(part: InputPart, inputs: BuildInputs, is_new: Callable[[bytes],
     for number, file in enumerate(part.files, part.first):
         skip = part.skip if number == part.first else 0
         source = DocumentFile(file, inputs.settings, inputs.errors, part.start, part.end, part.first_line)
-        if source.empty:
-            source.close()
+        if not source.stream.peek(1):
+            source.stream.close()
             batch.counts.empty_files += 1
         else:
             rule = line_rule(inputs.settings.sentences, source.format)
@@ -237,7 +237,7 @@ def read_batches(part: InputPart, inputs: BuildInputs, is_new: Callable[[bytes],
                 size += batch.take(document, rule, is_new)
                 if size >= BATCH_CHARACTERS or len(batch.texts) >= BATCH_DOCUMENTS:
                     batch.position = CorpusPosition(number, document.ordinal + 1, part.start)
-                    batch.stored_bytes = stored_bytes + source.position()
+                    batch.stored_bytes = stored_bytes + source.stream.position()
                     yield batch
                     batch = DocumentBatch()
                     size = 0

@@ -20,9 +20,10 @@ from albertkit.model import (
     SummedLoss,
 )
 from albertkit.model.heads import class_loss, multi_label_loss, regression_loss, span_loss
+from albertkit.model.layers import layer_at_same_depth
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables import IGNORED
-from albertkit.tasks.distillation import DistillationLosses, teacher_layer
+from albertkit.tasks.distillation import DistillationLosses
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.training.loop import LoopSettings, TrainingRecipe, train
 from albertkit.training.monitor import Display
@@ -202,10 +203,10 @@ def test_hidden_states_at_the_same_share_of_depth(same_width):
 
 
 def test_map_of_layers():
-    assert [teacher_layer(k, 4, 12) for k in (1, 2, 3, 4)] == [3, 6, 9, 12]  # TinyBERT's g(m) = 3m
-    assert [teacher_layer(k, 12, 12) for k in range(1, 13)] == list(range(1, 13))
-    assert [teacher_layer(k, 5, 12) for k in range(1, 6)] == [2, 5, 7, 10, 12]
-    assert [teacher_layer(k, 6, 2) for k in range(1, 7)] == [1, 1, 1, 1, 2, 2]
+    assert [layer_at_same_depth(k, 4, 12) for k in (1, 2, 3, 4)] == [3, 6, 9, 12]  # TinyBERT's g(m) = 3m
+    assert [layer_at_same_depth(k, 12, 12) for k in range(13)] == list(range(13))
+    assert [layer_at_same_depth(k, 5, 12) for k in range(1, 6)] == [2, 5, 7, 10, 12]
+    assert [layer_at_same_depth(k, 6, 2) for k in range(1, 7)] == [0, 1, 1, 1, 2, 2]
 
 
 def test_the_student_runs_once_and_the_teacher_stays_in_evaluation_mode():

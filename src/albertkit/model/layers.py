@@ -397,3 +397,8 @@ class AlbertEncoder(nn.Module):
             if hidden_states is not None:
                 hidden_states.append(hidden)
         return hidden
+
+
+def layer_at_same_depth(number: int, num_layers: int, num_other_layers: int) -> int:
+    """Return the layer of another model at the same share of its depth, the nearest; layers count from 1, 0 is the embedding."""
+    return (2 * number * num_other_layers + num_layers) // (2 * num_layers)

@@ -20,7 +20,7 @@ from albertkit.conversion.classes import own_tokenizer
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
 from albertkit.model.files import PREFIX
-from albertkit.model.layers import linear
+from albertkit.model.layers import layer_at_same_depth, linear
 from albertkit.model.padded import Trace
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.pretraining.settings import PretrainSettings
@@ -225,7 +225,7 @@ class TaughtStudent(nn.Module):
         self._teacher = (teacher,)  # a tuple: no part, so its parameters are not this module's
         layers = student.config.num_hidden_layers * student.config.inner_group_num
         depth = teacher.model.config.num_hidden_layers * teacher.model.config.inner_group_num
-        self._layers = [(2 * number * depth + layers) // (2 * layers) for number in range(layers + 1)]
+        self._layers = [layer_at_same_depth(number, layers, depth) for number in range(layers + 1)]
         width, teacher_width = student.config.hidden_size, teacher.model.config.hidden_size
         maps = [nn.Linear(width, teacher_width, device=student.device) for _ in self._layers]
         self.maps = nn.ModuleList(maps)

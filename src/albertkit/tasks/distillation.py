@@ -20,7 +20,7 @@ from albertkit.model import (
     AlbertForTokenClassification,
 )
 from albertkit.model.heads import ragged_log_softmax
-from albertkit.model.layers import linear
+from albertkit.model.layers import layer_at_same_depth, linear
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables import IGNORED
@@ -110,9 +110,9 @@ class DistillationLosses(nn.Module):
             num_teacher_layers = len(teacher_trace.hidden_states) - 1
             distances = []  # the mean over the width, summed over tokens and layers
             for number, states in enumerate(trace.hidden_states[1:], start=1):
-                teacher_states = teacher_trace.hidden_states[
-                    teacher_layer(number, self._num_layers, num_teacher_layers)
-                ]
+                # A teacher of fewer layers has none but its embeddings at the share of the first.
+                layer = max(1, layer_at_same_depth(number, self._num_layers, num_teacher_layers))
+                teacher_states = teacher_trace.hidden_states[layer]
                 if self.projection is not None:
                     states = linear(states.dtype, self.projection)(states)
                 distance = F.mse_loss(_at_least_fp32(states), _at_least_fp32(teacher_states), reduction="sum")
@@ -157,11 +157,6 @@ class DistillationLosses(nn.Module):
                 F.binary_cross_entropy_with_logits(logits / t, (teacher_logits / t).sigmoid(), reduction="sum") * t**2
             )
         return _divergence((logits / t).log_softmax(-1), (teacher_logits / t).log_softmax(-1)) * t**2
-
-
-def teacher_layer(number: int, layers: int, teacher_layers: int) -> int:
-    """Return the teacher's layer at the same share of its depth as the student's layer `number`, both counted from 1."""
-    return max(1, (2 * number * teacher_layers + layers) // (2 * layers))
 
 
 def _imitated_tokens(batch: LabelledBatch) -> Tensor:

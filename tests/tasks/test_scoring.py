@@ -334,6 +334,67 @@ def test_a_column_of_an_unknown_name_beside_the_label_is_refused(tmp_path, task)
     assert caught.value.slug == "predictions-mismatch"
 
 
+ROWS = [("Bob", "O", "B-PER"), ("ran", "B-LOC", "O"), ("", "", ""), ("Paris", "O", "B-LOC"), ("is", "O", "O")]
+
+
+def columns(*indices):
+    """A file with these columns of `ROWS`: words, predictions, gold."""
+    return "".join(" ".join(row[index] for index in indices).strip() + "\n" for row in ROWS)
+
+
+def test_tags_before_the_gold_are_refused(tmp_path):
+    """The last column is the gold: it would be 1.0. conlleval prints 0.00 for the right order."""
+    gold = write(tmp_path / "g.conll", columns(0, 2))
+    with pytest.raises(AlbertKitError, match="predictions in column 2 or in column 3, the last") as caught:
+        score_file("ner", write(tmp_path / "p.conll", columns(0, 1, 2)), gold)
+    assert caught.value.slug == "predictions-mismatch"
+    silent = columns(0, 1, 2).replace("B-LOC O", "O O")  # nothing is predicted
+    with pytest.raises(AlbertKitError, match="or in column 3"):
+        score_file("ner", write(tmp_path / "p.conll", silent), gold)
+    assert score_file("ner", write(tmp_path / "p.conll", columns(0, 2, 1)), gold)["f1"] == 0
+    chunks = columns(0, 2).replace(" ", " NNP B-NP ")
+    assert score_file("ner", write(tmp_path / "p.conll", chunks), gold)["f1"] == 1
+
+
+def test_one_file_of_tags_says_which_column_is_the_gold(tmp_path):
+    scores = score_file("ner", write(tmp_path / "both.conll", columns(0, 2, 1)))
+    assert scores["accuracy"] == 0.25
+    (note,) = [note for note in scores["notes"] if "conlleval" in note]
+    assert "column 2 is read as the gold tags, column 3, the last, as the predicted ones" in note
+    gold_alone = json.dumps({"tokens": ["Bob", "ran"], "tags": ["B-PER", "O"]}) + "\n"
+    with pytest.raises(AlbertKitError, match="no column of predictions, only `tokens`, `tags`"):
+        score_file("ner", write(tmp_path / "gold.jsonl", gold_alone))
+
+
+@pytest.mark.parametrize(("gold", "predicted"), [("12345", "01234"), ("01234", "12345"), ("1213", "0102")])
+def test_numbers_of_classes_that_begin_with_another_one_are_refused(tmp_path, gold, predicted):
+    texts = [f"text,label\n{''.join(f'a,{label}' + chr(10) for label in labels)}" for labels in (gold, predicted)]
+    with pytest.raises(AlbertKitError, match="numbers that begin with another one") as caught:
+        table(tmp_path, texts[1], "classify", texts[0])
+    assert caught.value.slug == "predictions-mismatch"
+
+
+def test_a_class_that_no_gold_row_has_is_no_other_numbering(tmp_path):
+    scores = table(tmp_path, "label\n0\n1\n2\n", "classify", "text,label\na,1\nb,1\nc,2\n")
+    assert scores["accuracy"] == pytest.approx(2 / 3)
+    assert scores["notes"] == ["predicted, but the label of no example: `0`"]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "accuracy"),
+    [([0, 1, 2, 3], 1), ([1, 2, 3, 4], 1), ([1, 2, 3, 0], 0), (["A", "B", 1, 0], 0.5), ([1, 2, 1, 2], None)],
+)
+def test_numbers_for_letters_are_mapped_where_their_first_one_is_certain(tmp_path, predicted, accuracy):
+    rows = [{"question": "q", "choices": ["w", "x", "y", "z"], "label": letter} for letter in "ABCD"]
+    gold = write(tmp_path / "g.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    predictions = write(tmp_path / "p.jsonl", "".join(json.dumps({"label": str(label)}) + "\n" for label in predicted))
+    if accuracy is None:
+        with pytest.raises(AlbertKitError, match="may begin with 0 or with 1"):
+            score_file("choice", predictions, gold)
+    else:
+        assert score_file("choice", predictions, gold)["accuracy"] == accuracy
+
+
 def test_two_columns_of_predictions_are_refused(tmp_path):
     with pytest.raises(AlbertKitError, match="any of `pred`, `prediction`"):
         table(tmp_path, "id,pred,prediction\na,yes,no\nb,no,yes\nc,no,yes\n")

@@ -13,10 +13,13 @@ from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 from albertkit.errors import ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
+from albertkit.tasks.evaluate import score_file
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.tagging_files import SCHEMES, TagFileLayout, TaggedExample, read_tagged, write_tags
+
+from .conftest import read_examples
 
 WORDS = TagFileLayout()
 
@@ -159,8 +162,8 @@ def test_compressed(tmp_path):
 
 
 def test_odd_characters_are_no_line_ends(tmp_path):
-    examples, _ = read_text(tmp_path / "a.conll", "a\u2028b\u0085\tO\nc\u00a0d O\n")
-    assert examples[0].words == ("a\u2028b\u0085", "c\u00a0d")
+    examples, _ = read_text(tmp_path / "a.conll", "a\u2028b\u0085e\tO\nc\u00a0d O\n")
+    assert examples[0].words == ("a\u2028b\u0085e", "c\u00a0d")
 
 
 def test_klue_characters(tmp_path):
@@ -285,6 +288,60 @@ def test_a_column_that_counts_the_words_is_no_word(tmp_path, name):
     assert any("2 lines with an index such as" in note for note in bad_rows.notes) is (name == "CoNLL-U")
     unlabelled, _ = read_text(tmp_path / "a.conll", re.sub("[\t ][^\t\n ]*$", "", text, flags=re.M), labelled=False)
     assert [list(example.words) for example in unlabelled] == sentences
+
+
+NAMED = {
+    "blank lines": "7\tBob\tB-PER\n7\tran\tO\n\n8\tParis\tB-LOC\n8\tis\tO\n",
+    "none": "7 Bob B-PER\n7 ran O\n8 Paris B-LOC\n8 is O\n",
+    "words": "s-1 Bob NNP B-PER\ns-1 ran VBD O\n\ns-2 Paris NNP B-LOC\ns-2 is VBZ O\n",
+    "a document": "d1 Bob B-PER\nd1 ran O\n\nd1 Paris B-LOC\nd1 is O\n",
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_column_that_names_the_sentences_is_no_word(tmp_path, name):
+    file, bad_rows = tmp_path / "train.conll", BadRows()
+    file.write_text(NAMED[name])
+    examples = read_examples(find_task("ner"), file, "train", bad_rows=bad_rows)
+    assert [(e.words, e.tags) for e in examples] == [
+        (("Bob", "ran"), ("B-PER", "O")),
+        (("Paris", "is"), ("B-LOC", "O")),
+    ]
+    (note,) = bad_rows.notes
+    assert note.endswith("the first column names the sentence of each word; the words are in the second")
+
+
+def test_words_that_stand_twice_are_words(tmp_path):
+    text = "ha UH O\nha UH O\nho UH O\nBob NNP B-PER\n"
+    assert read_text(tmp_path / "a", text)[0][0].words == ("ha", "ha", "ho", "Bob")
+
+
+def test_the_language_before_the_words_of_wikiann_is_left_out(tmp_path):
+    file, bad_rows = tmp_path / "train", BadRows()
+    file.write_text("en:Bob\tB-PER\nen::\tO\n\nen:Paris\tB-LOC\n")
+    assert [e.words for e in read_examples(find_task("ner"), file, "train", bad_rows=bad_rows)] == [
+        ("Bob", ":"),
+        ("Paris",),
+    ]
+    assert "every word begins with `en:`" in bad_rows.notes[0]
+    predictions = tmp_path / "p"
+    predictions.write_text("en:Bob\tO\nen::\tO\n\nen:Paris\tB-LOC\n")
+    assert score_file("ner", predictions, file)["accuracy"] == pytest.approx(2 / 3)
+    assert read_text(tmp_path / "a", "en:Bob O\nis: B-PER\n")[0][0].words == ("en:Bob", "is:")
+
+
+@pytest.mark.parametrize("blank", [*" \u00a0\u2009\u3000\u200b\ufeff"])
+@pytest.mark.parametrize("name", ["a.conll", "a.jsonl"])
+def test_blanks_that_are_not_seen_belong_to_no_label(tmp_path, blank, name):
+    words, tags = [f"Bob{blank}", f"{blank}ran"], [f"B-PER{blank}", f"{blank}O{blank}"]
+    file = tmp_path / name
+    if name == "a.jsonl":
+        file.write_text(json.dumps({"tokens": words, "tags": tags}) + "\n")
+    else:
+        file.write_text("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + f"{blank}\n")
+    (example,) = read_examples(find_task("ner"), file, "train")
+    assert (example.words, example.tags) == (("Bob", "ran"), ("B-PER", "O"))
+    assert score_file("ner", file, file)["accuracy"] == 1
 
 
 def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path):

@@ -19,13 +19,20 @@ from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.files import atomic_file, check_regular_file, parse_json, write_json, write_lines
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import IDS, Columns
-from albertkit.tables.files import ByteStream, find_inputs
+from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import find_split_files, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records
 from albertkit.tables.table import JSON_DECODER, ListText, Table
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, lines
 from albertkit.tasks.metrics import bootstrap_intervals
-from albertkit.tasks.predictions import Predicted, join_predictions, read_object, read_predictions, wrong_label_error
+from albertkit.tasks.predictions import (
+    File,
+    Predicted,
+    join_predictions,
+    read_object,
+    read_predictions,
+    wrong_label_error,
+)
 from albertkit.tasks.task import Prediction, Task, column_fields, labels_of
 from albertkit.tasks.texts import is_whole_float, note_unread_texts
 
@@ -48,7 +55,7 @@ class ChoiceExample:
         choices: Two or more, none empty.
         label: Place of the right choice, from 0; None if not read.
         names: What the choices are called, one each; mostly A, B, C, …
-        first: What the numbers of choices begin with in the file.
+        first: What the numbers of labels begin with in the file; None if the label is a name.
         level: Part of the data that is scored for itself, too: "middle" or "high" of RACE; "" for none.
     """
 
@@ -59,7 +66,7 @@ class ChoiceExample:
     label: int | None
     names: tuple[str, ...]
     level: str = ""
-    first: int = field(default=0, compare=False)
+    first: int | None = field(default=0, compare=False)
 
 
 def checked_example(
@@ -93,17 +100,20 @@ def checked_example(
         raise ValueError("no context and no question")
     names = names[: len(texts)]
     label_index = None
+    number_base: int | None = first
     if label is not None:
         label = str(label).strip()
         number = label.removesuffix(".0") if is_whole_float(label) else label
         last = first + len(names) - 1
         if label in names:
-            label_index = names.index(label)
+            label_index, number_base = names.index(label), None
         elif number.isascii() and number.isdigit() and first <= int(number) <= last:
             label_index = int(number) - first
         else:
             raise ValueError(f"label `{number}` is none of {', '.join(names)}, and no number from {first} to {last}")
-    return ChoiceExample(name, context.strip() and context, question, tuple(texts), label_index, names, level, first)
+    return ChoiceExample(
+        name, context.strip() and context, question, tuple(texts), label_index, names, level, number_base
+    )
 
 
 _NUMBERED = re.compile(r"(choice|option|answer|ending|alternative|sol)[ _]?(\d+)")
@@ -340,7 +350,7 @@ def read_race(path: DataFile, levels: Sequence[str], *, labelled: bool, bad_rows
     for file, level in _passage_files(path, levels):
         # A stream may be named, not lie among passages.
         source = check_regular_file(file, "passage") if isinstance(file, Path) and file != path else file
-        with ByteStream(find_inputs([source])[0]) as stream:
+        with ByteStream(find_input_file(source)) as stream:
             for number, line in lines(stream):
                 if line.strip():
                     yield from _passage_examples(file, number, line, level, labelled, bad_rows)
@@ -557,7 +567,8 @@ class ChoiceTask(Task[ChoiceExample]):
     def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[ChoiceExample]) -> list[Prediction]:
         """Read records or a table with `label`, ARC's `predictions.csv`, SocialIQA's `predictions.lst`, or RACE's `answers.json`.
 
-        A choice has its name, or its number, which begins as the numbers of the gold file do.
+        A choice has its name, or its number. Numbers begin as those of the gold file do; if that has names, as the predictions
+        show by a 0 or by the number of choices.
         """
         content = read_object(file)
         if isinstance(content, dict) and all(isinstance(letters, list) for letters in content.values()):
@@ -568,9 +579,11 @@ class ChoiceTask(Task[ChoiceExample]):
             ]
         else:
             predictions = read_predictions(file, ("label",), bare=True)
+        values = join_predictions([example.id for example in examples], predictions, file)
+        first = _find_number_base(values, examples, file)
         records = []
-        for example, value in zip(examples, join_predictions([e.id for e in examples], predictions, file), strict=True):
-            numbers = [str(example.first + number) for number in range(len(example.choices))]
+        for example, value in zip(examples, values, strict=True):
+            numbers = [str(first + number) for number in range(len(example.choices))]
             names = example.names if value in example.names else numbers
             if value not in names:
                 raise wrong_label_error(file, [value], example.names)
@@ -612,6 +625,23 @@ class ChoiceTask(Task[ChoiceExample]):
         with atomic_file(folder / name, "w") as stream:
             stream.writelines(line.format(**record | {"index": record["index"] + 1}) for record in predictions)
         return [records, folder / name]
+
+
+def _find_number_base(values: Sequence[str], examples: Sequence[ChoiceExample], file: File) -> int:
+    """Return what the predicted numbers of choices begin with."""
+    bases = {example.first for example in examples} - {None}
+    if len(bases) == 1:
+        return bases.pop() or 0
+    numbered = [
+        (int(value), len(example.choices))
+        for value, example in zip(values, examples, strict=True)
+        if value.isdecimal() and value not in example.names
+    ]
+    fitting = [base for base in (0, 1) if all(base <= number < base + count for number, count in numbered)]
+    if numbered and len(fitting) > 1:
+        fact = f"`{file}` has numbers for choices that the gold file calls by name: they may begin with 0 or with 1"
+        raise DataError("predictions-mismatch", fact, f"write the names, such as {', '.join(examples[0].names)}")
+    return next(iter(fitting), 0)
 
 
 def choice_task(name: str, **settings: Any) -> ChoiceTask:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from albertkit.output.render import to_terminal
 from albertkit.output.sections import to_json_value
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
-from albertkit.tables.files import ByteStream, find_inputs
+from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import TableForm
 from albertkit.tables.records import Data, as_files, file_name
 from albertkit.tables.table import Table
@@ -196,7 +196,7 @@ def score_file(options: ScoreOptions) -> Scores:
 def _find_task_of_gold(name: str, gold: File | None) -> Task:
     if name.lower() != "squad":
         return find_task(name)
-    with ByteStream(find_inputs([_require_gold(gold)])[0]) as stream:
+    with ByteStream(find_input_file(_require_gold(gold))) as stream:
         content = b"".join(iter(stream.read, b""))
     version_2 = re.search(rb'"version"\s*:\s*"v?2|"is_impossible"\s*:\s*true', content)
     return find_task("squad2" if version_2 else "squad1")
@@ -234,8 +234,14 @@ def _score_table(name: str, file: File, gold: File, options: ScoreOptions, bad_r
     predicted = [label for record in records for label in _as_labels(record.get("labels", record.get("label")))]
     if gold_counts.keys().isdisjoint(predicted):
         raise wrong_label_error(file, predicted, sorted(gold_counts))
-    strange = format_list([f"`{label}`" for label in sorted({*predicted} - gold_counts.keys())], 12)
-    note = f"predicted, but the label of no example: {strange}" if strange else ""
+    strange = sorted({*predicted} - gold_counts.keys())
+    listed = format_list([f"`{label}`" for label in strange], 12)
+    if strange and _have_other_base(predicted, gold_counts):
+        fact = f"`{file}` has numbers that begin with another one than those of `{gold}`: predicted, but no label: {listed}"
+        raise DataError(
+            "predictions-mismatch", fact, f"write the labels of the gold file: {format_list(sorted(gold_counts), 12)}"
+        )
+    note = f"predicted, but the label of no example: {listed}" if strange else ""
     counts = {label: gold_counts[label] for label in {*gold_counts, *predicted}}
     task = task.with_changes(labels=sorted_labels(counts))
     if isinstance(task, TextClassification):
@@ -256,6 +262,13 @@ def _labelled_rows(task: TextTask, gold: File, label: str, id: str | None, bad_r
                 table.add_bad_row(row.line, *error.args)
             else:
                 yield TextExample(row.values[ids[0]] if ids else str(row.number), "", None, value)
+
+
+def _have_other_base(predicted: Sequence[str], gold: Iterable[str]) -> bool:
+    """Return whether all predicted numbers are labels if one is added, or taken away: classes 1 to 5 as indices 0 to 4."""
+    if not all(label.isdecimal() for label in (*predicted, *gold)):
+        return False
+    return any({str(int(label) + step) for label in predicted} <= set(gold) for step in (1, -1))
 
 
 def _as_labels(labels: Any) -> Sequence[str]:

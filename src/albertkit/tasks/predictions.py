@@ -9,7 +9,7 @@ from albertkit.errors import DataError, format_list
 from albertkit.files import parse_json
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tables.columns import IDS
-from albertkit.tables.files import ByteStream, find_inputs
+from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.table import Table
 from albertkit.tasks.task import format_counts
 
@@ -131,7 +131,7 @@ def wrong_label_error(file: File, strange: Iterable[str], labels: Sequence[str])
 
 def read_object(file: File) -> Any:
     """Return the JSON of a file; None if it is JSON lines or another format. A broken object is an error."""
-    with ByteStream(find_inputs([file])[0]) as stream:
+    with ByteStream(find_input_file(file)) as stream:
         content = b"".join(iter(stream.read, b""))
     try:
         return parse_json(content)

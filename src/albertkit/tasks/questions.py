@@ -11,7 +11,7 @@ from albertkit.errors import DataError
 from albertkit.files import parse_json
 from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
-from albertkit.tables.files import ByteStream, find_inputs
+from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, quoted_name, row_name
 from albertkit.tables.text_lines import NOT_UTF8, json_problem, utf8_hint
@@ -249,7 +249,7 @@ def read_question_records(file: DataFile) -> Iterator[QuestionRecord]:
     - `{"question", "context", "id"?, "answers"?, "is_impossible"?, "title"?}`, one a line, streamed;
     - such records as a list, or as a list under "data", as transformers' examples have it.
     """
-    with ByteStream(find_inputs([file])[0]) as stream:
+    with ByteStream(find_input_file(file)) as stream:
         lines = _lines(stream)
         first = next(lines, b"")
         head = _parse_json(first)

@@ -315,7 +315,7 @@ class TaggingTask(Task[TaggedExample]):
 
     def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[TaggedExample]) -> list[Prediction]:
         """Read the last column of CoNLL lines, or records with `tags`; ill-formed tags are kept, and read as conlleval does."""
-        tags = read_predicted_tags(file, examples)
+        tags = read_predicted_tags(file, examples, beside_gold=self.tag_column == -2)
         return [{"id": e.id, "tags": row, "entities": spans(row)} for e, row in zip(examples, tags, strict=True)]
 
     def error(self, example: TaggedExample, prediction: Prediction) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 from albertkit.errors import DataError, suggest_name
 from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
-from albertkit.tables.files import ByteStream, find_inputs
+from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, PACKINGS
@@ -30,6 +30,9 @@ _SAME_SENTENCES = "predict the very sentences that are scored"
 _COMMENT = re.compile("#+ ")
 _SPAN_INDEX = re.compile(r"\d+[-.]\d+")  # of CoNLL-U: `1-2` repeats words as one token, `8.1` was never written
 _NO_WORD = re.compile("[\t\n\r]")
+_LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:(?=.)")  # before every word of WikiANN
+# That are no part of a word or of a tag: white space, such as U+00A0 and U+3000, and what is not even seen.
+_BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\ufeff"
 _FORM = "a line is a word and its tag, with a tab or spaces between; or the file is JSONL with `tokens` and `tags`"
 
 # What each file of a folder may be called, the first that is there. A compressed file has one more ending.
@@ -120,10 +123,10 @@ def read_tagged(
     """Yield the sentences of a file, in order.
 
     Columns are separated by a tab, or by spaces in lines without one, and every line has as many. A first column that counts the
-    words of each sentence is passed over. Blank lines and lines that begin with -DOCSTART- stand between sentences. A line
-    that begins with `# ` or `## ` before the first word of a sentence is a comment if it has other columns than the words, or
-    no tag where they have one; KLUE's name the sentence. A file that begins with `{` is JSONL: `tokens`, `tags` or
-    `ner_tags`, and perhaps `id`.
+    words of each sentence, or names it, is passed over, as is the language before every word of WikiANN. Blank lines and lines
+    that begin with -DOCSTART- stand between sentences. A line that begins with `# ` or `## ` before the first word of a sentence
+    is a comment if it has other columns than the words, or no tag where they have one; KLUE's name the sentence. A file that
+    begins with `{` is JSONL: `tokens`, `tags` or `ner_tags`, and perhaps `id`.
 
     Args:
         strict: Sentences whose tags break the file's scheme are bad rows; else their entities are read as conlleval and seqeval
@@ -139,11 +142,19 @@ def read_tagged(
         read_fields = (layout.tokens_field or "tokens", tags_field, *IDS)
         hint = "name those to read with --text-column and --label-column"
         note_unread_fields(file, records, read_fields, hint, bad_rows)
-    if form.is_counted and layout.word_column == 0:
-        bad_rows.note(
-            f"{quoted_name(file)}: the first column counts the words of each sentence; the words are in the second"
-        )
+    if (form.is_counted or form.is_named) and layout.word_column == 0:
+        content = "counts the words of each sentence" if form.is_counted else "names the sentence of each word"
+        bad_rows.note(f"{quoted_name(file)}: the first column {content}; the words are in the second")
         layout = replace(layout, word_column=1)
+    if form.language:
+        bad_rows.note(
+            f"{quoted_name(file)}: every word begins with `{form.language}`, as in WikiANN, which is left out"
+        )
+    if labelled and layout.tag_column == -2 and not form.is_json:
+        columns = (
+            f"column {form.width - 1} is read as the gold tags, column {form.width}, the last, as the predicted ones"
+        )
+        bad_rows.note(f"{quoted_name(file)}: {columns}, as conlleval has them")
     if form.num_span_indices:
         lines = pluralize(form.num_span_indices, "line")
         bad_rows.note(
@@ -205,6 +216,8 @@ class _ColumnFacts:
         has_tabs: Whether tabs separate them.
         is_tagged: Whether lines have a tag, as labelled ones must and most others of the file do.
         is_counted: Whether the first column counts the words of each sentence.
+        is_named: Whether it has the same value for all words of a sentence, such as a number.
+        language: What every word begins with, such as `en:`; "" for nothing.
         num_span_indices: Lines of such a file whose index is that of several words, or of none.
         num_doubtful: Lines that may be comments, or the word `#`.
         same_types: Another column, from 0, whose tags name some of the types of those that are read, as GermEval's nested
@@ -216,6 +229,8 @@ class _ColumnFacts:
     has_tabs: bool = False
     is_tagged: bool = False
     is_counted: bool = False
+    is_named: bool = False
+    language: str = ""
     num_span_indices: int = 0
     num_doubtful: int = 0
     same_types: int = -1
@@ -240,13 +255,17 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     )  # by number of columns, and whether with tabs
     types: dict[int, set[str]] = defaultdict(set)
     num_tagged = num_span_indices = num_counting = num_others = 0
+    num_runs = 0  # of equal values in the first column of a sentence
+    languages = set[str]()
     previous = -1
+    previous_name: str | None = None
     begins = counts = True
     for _, line in chain([first], lines, [(0, "")]):
         if _is_between(line, layout):
             if not begins:
                 num_counting, num_others = num_counting + counts, num_others + (not counts)
             begins, counts = True, True
+            previous_name = None
             continue
         fields = _fields(line)
         if line.startswith("#"):
@@ -254,6 +273,10 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
             continue
         rows[len(fields), "\t" in line] += 1
         num_tagged += _has_tag(fields, layout)
+        num_runs += fields[0] != previous_name
+        previous_name = fields[0]
+        language = _LANGUAGE.match(fields[0])
+        languages.add(language[0] if language else "")
         for column, text in enumerate(fields):
             if text != "O" and is_tag(text):
                 types[column].add(text[2:])
@@ -268,6 +291,10 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     tag_column = layout.tag_column % width if form.is_tagged and width else width
     if num_counting > num_others and rows.total() > num_counting and tag_column > 1:
         form.is_counted, form.num_span_indices = True, num_span_indices
+    # No text has every word twice; 4: a sentence may.
+    form.is_named = not form.is_counted and tag_column > 1 and rows.total() >= max(4, 2 * num_runs)
+    if len(languages) == 1 and rows.total() > 1:
+        form.language = languages.pop()
     if layout.tag_column == -1:
         form.same_types = next((c for c in sorted(types) if 0 < c < tag_column and types[c] & types[tag_column]), -1)
     if not form.is_tagged and not form.is_counted:
@@ -286,7 +313,7 @@ def _sentences(file: DataFile, layout: TagFileLayout, form: _ColumnFacts, labell
 
 
 def _lines(file: File | Records) -> Iterator[tuple[int, str]]:
-    with ByteStream(find_inputs([file])[0]) as stream:
+    with ByteStream(find_input_file(file)) as stream:
         yield from lines_of(stream)
 
 
@@ -294,6 +321,7 @@ def _column_sentences(
     lines: Iterable[tuple[int, str]], layout: TagFileLayout, form: _ColumnFacts, labelled: bool
 ) -> Iterator[_FileSentence]:
     sentence, num_sentences = _FileSentence("0"), 0
+    sentence_name = ""
     for number, line in chain(lines, [(0, "")]):
         if _is_between(line, layout):
             if sentence.words or sentence.bad_row:
@@ -302,6 +330,11 @@ def _column_sentences(
             sentence = _FileSentence(str(num_sentences))
             continue
         columns = [line] if line == " " else _fields(line)
+        if form.is_named and sentence.lines and columns[0] != sentence_name:
+            yield sentence
+            num_sentences += 1
+            sentence = _FileSentence(str(num_sentences))
+        sentence_name = columns[0]
         if not sentence.lines and form.is_comment(line, columns, layout):
             if "\t" in line:
                 sentence.id = columns[0].lstrip("# ") or sentence.id
@@ -318,7 +351,8 @@ def _column_sentences(
                 raise UnusableRowError(f"number of columns {len(columns)}, of the first line {form.width}", _FORM)
             if form.is_counted and not columns[0].isdecimal():
                 raise UnusableRowError(f"`{columns[0]}` in the first column, which counts the words of each sentence")
-            sentence.words.append(_word(_column(columns, layout.word_column), layout))
+            word = _column(columns, layout.word_column).removeprefix(form.language)
+            sentence.words.append(_word(word, layout))
             if labelled:
                 if form.width == 1:
                     raise UnusableRowError("one column alone, so there is no tag", _FORM)
@@ -329,7 +363,7 @@ def _column_sentences(
 
 def _is_between(line: str, layout: TagFileLayout) -> bool:
     """Return whether a line stands between sentences."""
-    return not line.strip("\t" if layout.characters else "\t ") or line.startswith("-DOCSTART-")
+    return not line.strip("\t" if layout.characters else _BLANKS) or line.startswith("-DOCSTART-")
 
 
 def _fields(line: str) -> list[str]:
@@ -337,7 +371,7 @@ def _fields(line: str) -> list[str]:
 
 
 def _has_tag(fields: Sequence[str], layout: TagFileLayout) -> bool:
-    return -len(fields) <= layout.tag_column < len(fields) and is_tag(fields[layout.tag_column].strip(" "))
+    return -len(fields) <= layout.tag_column < len(fields) and is_tag(fields[layout.tag_column].strip(_BLANKS))
 
 
 def _column(columns: list[str], number: int) -> str:
@@ -389,13 +423,13 @@ def _word(word: str, layout: TagFileLayout) -> str:
         raise UnusableRowError(f"`{word}` is not one character")
     if has_half_characters(word):
         raise UnusableRowError(NOT_UTF8)
-    if not word or _NO_WORD.search(word) or (word.isspace() and not layout.characters):
+    if not (word if layout.characters else word.strip(_BLANKS)) or _NO_WORD.search(word):
         raise UnusableRowError(f"{word!r} is not a word: it is empty, or has a tab or a line break")
-    return word if layout.characters else word.strip(" ")
+    return word if layout.characters else word.strip(_BLANKS)
 
 
 def _tag(tag: str) -> str:
-    tag = tag.strip(" ")
+    tag = tag.strip(_BLANKS)
     if not is_tag(tag):
         raise UnusableRowError(f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`", _FORM)
     return as_bioes(tag)
@@ -453,17 +487,22 @@ def find_scheme(sentences: Iterable[list[str]]) -> str:
 # --- predictions ------------------------------------------------------------------------------------------------------
 
 
-def read_predicted_tags(file: File, examples: Sequence[TaggedExample]) -> list[list[str]]:
+def read_predicted_tags(file: File, examples: Sequence[TaggedExample], beside_gold: bool) -> list[list[str]]:
     """Return the predicted tags of each sentence; the file must have the words of the sentences, in their order.
 
     Tags are rewritten as IOB2 where the gold tags were, or where they have the prefixes of BIOES, BILOU or BMES: accuracy
     compares tags as they are written. Others are kept, ill-formed ones included.
+
+    Args:
+        file: Columns, of which the last one is read, or JSON records.
+        examples: The sentences with their gold tags.
+        beside_gold: Whether the gold tags are from the same file, so that `tags` of its records are none of a prediction.
     """
     form = _scan_columns(file, TagFileLayout(), labelled=True)
     if form.is_json:
-        predictions = read_predictions(file, ("tags",))
+        predictions = read_predictions(file, () if beside_gold else ("tags",))
         sentences = [
-            parse_predicted_labels(value, file)
+            [tag.strip(_BLANKS) for tag in parse_predicted_labels(value, file)]
             for value in join_predictions([example.id for example in examples], predictions, file)
         ]
     else:
@@ -484,8 +523,9 @@ def read_predicted_tags(file: File, examples: Sequence[TaggedExample]) -> list[l
 def _last_columns(form: _ColumnFacts, examples: Sequence[TaggedExample], file: File) -> list[list[str]]:
     """Return the last column, cut into the sentences of the examples, whose words must be those of the file."""
     words = [(example.id, word) for example in examples for word in example.words]
+    word_column = int(form.is_counted or form.is_named)
     layout = TagFileLayout(characters=any(not example.spaces for example in examples))
-    tags: list[str] = []
+    rows: list[list[str]] = []
     begins = True
     for number, line in _lines(file):
         if _is_between(line, layout):
@@ -497,14 +537,38 @@ def _last_columns(form: _ColumnFacts, examples: Sequence[TaggedExample], file: F
         begins = False
         if form.is_counted and _SPAN_INDEX.fullmatch(fields[0]):
             continue
-        word_in_file = fields[form.is_counted and len(fields) > 1]
-        if len(tags) < len(words) and words[len(tags)][1] not in (word_in_file, word_in_file.strip(" ")):
-            sentence, word = words[len(tags)]
+        word_in_file = fields[word_column if len(fields) > 1 else 0].removeprefix(form.language)
+        if len(rows) < len(words) and words[len(rows)][1] not in (word_in_file, word_in_file.strip(_BLANKS)):
+            sentence, word = words[len(rows)]
             fact = f"`{file}`, line {number:,}: `{word_in_file}`, but word {word!r} of sentence {sentence} is next"
             raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
-        tags.append(fields[-1].strip(" "))
-    if len(tags) != len(words):
-        fact = f"`{file}` has {len(tags):,} words, the gold data have {len(words):,}"
+        rows.append([field.strip(_BLANKS) for field in fields])
+    if len(rows) != len(words):
+        fact = f"`{file}` has {len(rows):,} words, the gold data have {len(words):,}"
         raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
+    _check_other_columns_are_gold(rows, word_column, examples, file)
+    return _cut_into_sentences([row[-1] for row in rows], examples)
+
+
+def _check_other_columns_are_gold(
+    rows: Sequence[Sequence[str]], word_column: int, examples: Sequence[TaggedExample], file: File
+) -> None:
+    """Refuse a column before the last that has tags of the gold's types and other entities: it may be what was predicted."""
+    gold = [spans(example.tags) for example in examples]
+    gold_types = {entity[0] for entities in gold for entity in entities}
+    last = min(map(len, rows), default=0) - 1
+    for column in range(word_column + 1, last):
+        tags = [row[column] for row in rows]
+        if not all(map(is_tag, tags)):
+            continue
+        predicted = [spans(sentence) for sentence in _cut_into_sentences(list(map(as_bioes, tags)), examples)]
+        types = {entity[0] for entities in predicted for entity in entities}
+        if predicted != gold and (not types or types & gold_types):
+            fact = f"`{file}` may have its predictions in column {column + 1} or in column {last + 1}, the last"
+            hint = f"leave the other out, such as: cut -f {word_column + 1},{column + 1} {file} > NEW_FILE"
+            raise DataError("predictions-mismatch", fact, hint)
+
+
+def _cut_into_sentences(tags: Sequence[str], examples: Sequence[TaggedExample]) -> list[list[str]]:
     remaining_tags = iter(tags)
     return [[next(remaining_tags) for _ in example.words] for example in examples]

@@ -89,8 +89,6 @@ def _logits(answer):
 @pytest.mark.parametrize("ours", [False, True])
 @pytest.mark.parametrize("run", RUNNERS, ids=lambda run: run.__name__)
 def test_model_itself_answers(run, ours):
-    if ours and run is traced:
-        pytest.skip("torch.jit.trace of this package's classes is not supported")
     model = make_model(ours)
     expected = model(**BATCH)[0] if not ours else model(**BATCH).logits
     logits = _logits(run(albertkit.accelerate(model, "fp32")))

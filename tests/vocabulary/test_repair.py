@@ -13,6 +13,7 @@ from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForPreTraining
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.sentencepiece_model import read_facts
 from albertkit.vocabulary import repair_vocabulary
 
 
@@ -93,6 +94,7 @@ def test_padding_behind_the_vocabulary(korean, config_of, tmp_path):
     (tmp_path / "old" / "tokenizer_config.json").write_text('{"keep_accents": true, "do_lower_case": false}')
     (tmp_path / "old" / "added_tokens.json").write_text(json.dumps({"<pad>": size}))
     with_weights(tmp_path / "old", config_of(size + 1), pad_token_id=size)
+    facts = read_facts(model)
     report = repair_vocabulary(tmp_path / "old", tmp_path / "new")
     assert report.moved["<pad>"] == (size, 0)
     assert report.vocab_size == size + 1
@@ -102,6 +104,7 @@ def test_padding_behind_the_vocabulary(korean, config_of, tmp_path):
         assert torch.equal(new[words][new_output], old[words][old_output])
         assert new["predictions.bias"][new_output] == old["predictions.bias"][old_output]
     assert AlbertForPreTraining.from_pretrained(tmp_path / "new").config.pad_token_id == 0
+    assert len(facts.pieces) == size  # a process keeps the facts of a model for all who read it
 
 
 def test_a_tokenizer_alone_and_the_command(korean_layout, tmp_path, run_command):

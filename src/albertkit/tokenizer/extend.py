@@ -136,7 +136,7 @@ def extend_tokenizer(
         hint = f"use --max-new {num_required} (max_new={num_required}) or more, fewer words, or a lower --coverage"
         raise ConfigError("bad-value", f"max_new is {settings.max_new:,}, but {requirement}", hint)
     lowest = UnigramPieces(facts, tokenizer.unk_id).lowest
-    with_characters = ModelFacts([*facts.pieces, *((c, lowest, NORMAL) for c in characters)])
+    with_characters = ModelFacts((*facts.pieces, *((c, lowest, NORMAL) for c in characters)))
     pieces = UnigramPieces(with_characters, tokenizer.unk_id)
     max_pieces = settings.max_new - num_required
     alphabet = {c for c in vocabulary.union(characters) if len(c) == 1}

@@ -8,7 +8,7 @@ bring that package, and its `sentencepiece_model_pb2` cannot live in one process
 import itertools
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,9 +26,12 @@ _FLT_MIN = 2.0**-126
 UNIGRAM, BPE, WORD, CHAR = 1, 2, 3, 4  # model types
 
 
-@dataclass
+Piece = tuple[str, float, int]  # text, score, type
+
+
+@dataclass(frozen=True)  # shared by all that read one model
 class ModelFacts:
-    """The parts of a model file that albertkit uses (sentencepiece_model.proto). Shared: never changed.
+    """The parts of a model file that albertkit uses (sentencepiece_model.proto).
 
     Attributes:
         pieces: Text, score and type of each piece.
@@ -40,7 +43,7 @@ class ModelFacts:
         escape_spaces: A space is written U+2581.
     """
 
-    pieces: list[tuple[str, float, int]] = field(default_factory=list)
+    pieces: tuple[Piece, ...] = ()
     model_type: int = UNIGRAM
     whitespace_as_suffix: bool = False
     charsmap: bytes = b""
@@ -52,26 +55,30 @@ class ModelFacts:
 @lru_cache(maxsize=1)  # 0.1 s for 30,000 pieces; loading a tokenizer reads its model two to four times
 def read_facts(model: bytes) -> ModelFacts:
     """Read a model file. It must be one that SentencePiece has accepted; nothing is checked again."""
-    facts = ModelFacts()
+    pieces: list[Piece] = []
+    trainer: dict[int, Any] = {}
+    normalizer: dict[int, Any] = {}
     for number, value, _ in fields(model):
         if not isinstance(value, bytes):
             continue
         if number == 1:
-            facts.pieces.append(_read_piece(value))
+            pieces.append(_read_piece(value))
         elif number == 2:
             trainer = _read_fields(value, {3: int, 24: int})
-            facts.model_type = trainer.get(3, UNIGRAM)
-            facts.whitespace_as_suffix = bool(trainer.get(24, 0))
         elif number == 3:
             normalizer = _read_fields(value, {2: bytes, 3: int, 4: int, 5: int})
-            facts.charsmap = normalizer.get(2, b"")
-            facts.dummy_prefix = bool(normalizer.get(3, 1))
-            facts.one_space = bool(normalizer.get(4, 1))
-            facts.escape_spaces = bool(normalizer.get(5, 1))
-    return facts
+    return ModelFacts(
+        tuple(pieces),
+        model_type=trainer.get(3, UNIGRAM),
+        whitespace_as_suffix=bool(trainer.get(24, 0)),
+        charsmap=normalizer.get(2, b""),
+        dummy_prefix=bool(normalizer.get(3, 1)),
+        one_space=bool(normalizer.get(4, 1)),
+        escape_spaces=bool(normalizer.get(5, 1)),
+    )
 
 
-def _read_piece(message: bytes) -> tuple[str, float, int]:
+def _read_piece(message: bytes) -> Piece:
     """Return text, score and type. The three fields in SentencePiece's own order are read three times as fast."""
     end = 2 + message[1] if len(message) > 1 else 0
     if message[:1] == b"\n" and end < 0x82 and message[end : end + 1] == b"\x15" and len(message) in (end + 5, end + 7):
@@ -167,13 +174,11 @@ def role_of(piece: str) -> int | None:
     return _ROLES.get(piece.strip("<>[]").lower()) if piece[:1] + piece[-1:] in ("<>", "[]") else None
 
 
-def _in_place(piece: tuple[str, float, int], role: int) -> bool:
+def _in_place(piece: Piece, role: int) -> bool:
     """Return True for ALBERT's special piece of this id: called so, or a control piece whose name says nothing."""
     name, _, kind = piece
     return role_of(name) == role or (role_of(name) is None and kind == (UNKNOWN if role == 1 else CONTROL))
 
-
-Piece = tuple[str, float, int]  # text, score, type
 
 # Fields of ModelProto and TrainerSpec (sentencepiece_model.proto).
 _PIECES, _TRAINER = 1, 2

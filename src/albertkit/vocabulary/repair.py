@@ -75,8 +75,8 @@ def renumber_specials(folder: Path) -> Renumbering:
         SentencePieceProcessor(model_proto=model)
     except RuntimeError:
         raise CheckpointError("bad-file", f"`{file}` is not a SentencePiece model", "fetch it again") from None
-    pieces = read_facts(model).pieces
-    num_pieces = len(pieces)
+    old_pieces = read_facts(model).pieces
+    num_pieces = len(old_pieces)
     ids = added_tokens(folder, read_settings(folder))
     tokens = sorted((token for token, token_id in ids.items() if token_id >= num_pieces), key=ids.__getitem__)
     without_gap = [ids[token] for token in tokens] == list(range(num_pieces, num_pieces + len(tokens)))
@@ -87,7 +87,7 @@ def renumber_specials(folder: Path) -> Renumbering:
             "special tokens that follow the last one without a gap can become part of it",
             "load it with transformers, which matches such tokens itself",
         )
-    pieces += [(token, 0.0, CONTROL) for token in tokens]
+    pieces = [*old_pieces, *((token, 0.0, CONTROL) for token in tokens)]
     special_ids = _find_special_ids(pieces, special_names(settings), file)
     old_ids = [*special_ids, *(piece_id for piece_id in range(len(pieces)) if piece_id not in set(special_ids))]
     special_kinds = dict.fromkeys(special_ids, CONTROL) | {special_ids[1]: UNKNOWN}

@@ -42,12 +42,12 @@ FOREIGN_KEYS = frozenset(
 _USUAL_VALUES: dict[str, tuple[Any, ...]] = {
     "hidden_act": (*ACTIVATIONS, *_SAME_ACTIVATIONS),
     "position_embedding_type": ("absolute",),
-    "is_decoder": (False, None),
-    "is_encoder_decoder": (False, None),
-    "add_cross_attention": (False, None),
-    "pruned_heads": ({}, None),
-    "directionality": ("bidi", None),
-    "pooler_type": ("first_token_transform", None),
+    "is_decoder": (False,),
+    "is_encoder_decoder": (False,),
+    "add_cross_attention": (False,),
+    "pruned_heads": ({},),
+    "directionality": ("bidi",),
+    "pooler_type": ("first_token_transform",),
 }
 
 Count = Annotated[int, Range(1, 10_000_000)]  # beyond it a broken file, not a model
@@ -197,14 +197,16 @@ class AlbertConfig:
     @property
     def problem_type(self) -> str | None:
         """Kind of labels of a sequence classifier; None until its first labels say so."""
-        return self.foreign.get("problem_type")
+        return self.foreign.get("problem_type") or None
 
     def problems(self) -> list[str]:
         """List everything that makes this configuration impossible."""
-        values, kinds = {**self.foreign, **vars(self)}, _types()
-        for name in kinds:  # transformers writes null for none
-            if values.get(name) is None and (name in _FOREIGN_TYPES or name.endswith("_token_id")):
-                values.pop(name, None)
+        kinds = _types()
+        values = {name: value for name, value in self.foreign.items() if not _is_empty(value)}
+        for name in kinds.keys() & vars(self).keys():
+            value = getattr(self, name)
+            if value is not None or not name.endswith("_token_id"):  # transformers writes null for none
+                values[name] = value
         problems = list_wrong_values(values, kinds)
         if problems:
             return problems
@@ -228,13 +230,12 @@ class AlbertConfig:
                 f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}"
             )
         labels, num_labels = self.foreign.get("id2label"), self.foreign.get("num_labels")
-        numbers = {str(number) for number in labels or ()}
-        if labels and numbers != {str(number) for number in range(len(labels))}:
-            keys = ", ".join(sorted(numbers)[:5])
+        if labels and not _are_numbered(labels):
+            keys = ", ".join(sorted(map(str, labels))[:5])
             problems.append(f"id2label has the keys {keys}, they must be the numbers 0 to {len(labels) - 1}")
         if labels and any(isinstance(label, list | dict) for label in labels.values()):
             problems.append("id2label has a label that is a list or an object, labels are texts")
-        if labels and num_labels not in (None, len(labels)):
+        if labels and num_labels and num_labels != len(labels):
             problems.append(f"num_labels is {num_labels}, but id2label names {len(labels)}")
         choices = {"parameter_sharing": SHARING, "problem_type": (None, *PROBLEM_TYPES)}
         for name, allowed in choices.items():
@@ -409,7 +410,7 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
         ConfigError: wrong-model for a `model_type` that is not albert; unknown-name for a misspelt field; unsupported for
             a key that changes what is computed; bad-value.
     """
-    if values.get("model_type", "albert") != "albert":
+    if values.get("model_type") not in (None, "", "albert"):
         fact = f"`{file}` describes a {values['model_type']} model, not an albert"
         raise ConfigError("wrong-model", fact, "name the folder of an ALBERT; `albertkit convert` makes one of a BERT")
     fields = {f.name for f in dataclasses.fields(AlbertConfig)} - {"foreign"}
@@ -426,11 +427,27 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
     return AlbertConfig.from_dict(known_values, source=f"`{file}`"), notes
 
 
+def _is_empty(value: Any) -> bool:
+    """Return whether a value of a foreign key says nothing; transformers reads such keys as if they were absent."""
+    return value is None or value in ("", [], {})
+
+
+def _are_numbered(labels: Mapping[Any, Any]) -> bool:
+    """Return whether keys are the numbers from 0, in any form that `int` reads, as transformers does: " 1", "01"."""
+    try:
+        return sorted(map(int, labels)) == list(range(len(labels)))
+    except (TypeError, ValueError):
+        return False
+
+
 def _check_computable(values: Mapping[str, Any], source: str) -> None:
     """Refuse values that ask for a computation that is not ALBERT's; another value would give other numbers silently."""
     for key, usual in _USUAL_VALUES.items():
-        value = values.get(key, usual[0])
-        if value in usual or (key == "hidden_act" and not isinstance(value, str)):  # another type is a broken file
+        value = values.get(key)
+        says_nothing = _is_empty(value)
+        if key == "hidden_act":  # a field, whose type is checked later
+            says_nothing = not isinstance(value, str)
+        if says_nothing or value in usual:
             continue
         fact = f"{key} is {value!r} in {source}, which is not computed here"
         usual_values = ", ".join(map(str, usual[:3]))

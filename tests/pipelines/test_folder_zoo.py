@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from albertkit.config import FOREIGN_KEYS, AlbertConfig
 from albertkit.conversion.convert import convert
 from albertkit.conversion.options import ConvertOptions
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -649,6 +650,9 @@ MODELS_REFUSED = {
     "keys that are no numbers": (
         lambda folder: change(folder / "config.json", id2label={"a": "x", "b": "y", "c": "z"}), "bad-value", "id2label",
     ),
+    "two keys of one number": (
+        lambda folder: change(folder / "config.json", id2label={"1": "x", " 1": "y", "0": "z"}), "bad-value", "id2label",
+    ),
     "a key below 0": (
         lambda folder: change(folder / "config.json", id2label={"-1": "x", "0": "y", "1": "z"}), "bad-value", "-1",
     ),
@@ -865,6 +869,25 @@ def test_what_convert_tolerates_is_loaded_alike(classifier, tmp_path, name):
     for path in (classifier, tmp_path / "converted"):
         probabilities = load_pipeline(path, precision="fp32")(TEXTS[0])["probabilities"]
         assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
+
+
+EMPTY = {key: None for key in sorted(FOREIGN_KEYS - {"num_labels", "tie_word_embeddings"})}  # transformers refuses these
+EMPTY |= {"problem_type": "", "pruned_heads": [], "directionality": "", "label2id": {}}
+
+
+@pytest.mark.parametrize("label_keys", [["0", "1", "2"], ["00", " 1", "+2"], ["2 ", "1\n", "0_0"]])
+def test_keys_without_a_value_say_nothing_and_labels_have_any_whole_numbers(classifier, label_keys):
+    file = classifier / "config.json"
+    labels = dict(zip(label_keys, "xyz", strict=True))
+    settings(tokenizer_class="BertTokenizer")(classifier)
+    file.write_text(json.dumps({**json.loads(file.read_text()), **EMPTY, "id2label": labels}))
+    model = transformers.AlbertForSequenceClassification.from_pretrained(classifier)
+    assert AlbertConfig.from_pretrained(classifier).id2label == model.config.id2label
+    change(classifier / "config.json", model_type="albert", architectures=[CLASSIFIER])  # which AutoConfig asks for
+    shares = logits_of(classifier, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
+    probabilities = load_pipeline(classifier, precision="fp32")(TEXTS[0])["probabilities"]
+    expected = {model.config.id2label[number]: share for number, share in enumerate(shares)}
+    assert probabilities == pytest.approx(expected, abs=1e-5)
 
 
 def test_keys_that_are_left_out_are_reported_once(with_model, caplog):

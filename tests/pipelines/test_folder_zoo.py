@@ -235,6 +235,45 @@ def test_ids_are_those_of_transformers(copy, name):
     ]
 
 
+def replaced(**roles):
+    """Put new special tokens in the place of old ones with transformers 5, and save."""
+
+    def replace(folder):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer.add_special_tokens(roles)
+        tokenizer.save_pretrained(folder)
+
+    return replace
+
+
+MASK = transformers.AddedToken("<mask>", lstrip=True, rstrip=True, special=True)
+NEW_ROLES = {
+    "mask": ("words", dict(mask_token=MASK)),
+    "mask behind an added token": ("words", dict(additional_special_tokens=["<e1>"], mask_token=MASK)),
+    "all but the unknown token": ("words", dict(cls_token="<c>", sep_token="<s>", pad_token="<p>", mask_token=MASK)),
+    "ours, mask and padding": ("ours", dict(pad_token="<p>", mask_token=MASK)),
+}
+
+
+@pytest.mark.parametrize("era", ["tokenizer.json", "added_tokens_decoder"])
+@pytest.mark.parametrize("name", NEW_ROLES)
+def test_special_tokens_that_were_replaced_are_those_of_transformers(copy, name, era):
+    base, roles = NEW_ROLES[name]
+    folder = copy(base, replaced(**roles))
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    if era == "added_tokens_decoder" and base == "words":
+        tokens = {str(number): token.__getstate__() for number, token in theirs.added_tokens_decoder.items()}
+        settings(added_tokens_decoder=tokens)(folder)
+        (folder / "tokenizer.json").unlink()
+        theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    ours = AlbertTokenizer.from_pretrained(folder)
+    for text in [*TEXTS, "the [MASK] fox", "the <mask> fox<mask> a [MASK]"]:
+        assert ours(text)["input_ids"] == theirs(text)["input_ids"], text
+    assert ours("a", "the fox")["input_ids"] == theirs("a", "the fox")["input_ids"]
+    for role in ("pad", "unk", "cls", "sep", "mask"):
+        assert getattr(ours, f"{role}_id") == getattr(theirs, f"{role}_token_id")
+
+
 def test_blanks_in_a_vocabulary_are_no_part_of_its_tokens(bases, copy):
     folder = copy("words", blanks)
     plain = AlbertTokenizer.from_pretrained(bases["words"])

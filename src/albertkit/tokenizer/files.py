@@ -116,11 +116,10 @@ def find_vocabularies(folder: Path) -> list[Path]:
     return candidates if len(candidates) == 1 else []
 
 
-def added_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, int]:
+def added_tokens(folder: Path) -> dict[str, int]:
     """Return the tokens that a folder adds, with the ids that its files give them."""
-    return {
-        name: token.id for name, token in FolderFacts.from_folder(folder).added_tokens().items() if token.id is not None
-    }
+    tokens = FolderFacts.from_folder(folder).added_tokens()
+    return {name: token.id for name, token in tokens.items() if token.id is not None}
 
 
 # Capitals, accents, quotes, a digit before a comma, Hangul, Chinese, full-width letters: where readers part.

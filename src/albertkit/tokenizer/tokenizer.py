@@ -21,6 +21,7 @@ from albertkit.tokenizer.files import (
     VOCAB_NAME,
     check_no_other_tokenizer,
     settings_with_flags,
+    special_names,
     tokenizer_config,
     warn_of_other_reading,
 )
@@ -150,7 +151,11 @@ class AlbertTokenizer(ABC):
                     f"`{folder}` adds {len(added)} tokens to its rules ({format_list([t.content for t in added], 5)})"
                 )
                 raise CheckpointError("wrong-tokenizer", fact, "other rules cannot be chosen for it: leave them out")
-            tokenizer = cls.with_added(folder, tokenizer, added)
+            # The other three stay: the template has the old [CLS] and [SEP], the model the old unknown token.
+            role_names = special_names(settings)
+            added_names = {token.content for token in added}
+            roles = {role: role_names[role] for role in ("pad", "mask") if role_names.get(role) in added_names}
+            tokenizer = cls.with_added(folder, tokenizer, added, roles)
         elif not only_json:
             warn_of_other_reading(folder, tokenizer)
         limit = settings.get("model_max_length", settings.get("max_len"))
@@ -165,12 +170,14 @@ class AlbertTokenizer(ABC):
         return tokenizer
 
     @classmethod
-    def with_added(cls, folder: Path, tokenizer: "AlbertTokenizer", added: Sequence[AddedToken]) -> "AlbertTokenizer":
+    def with_added(
+        cls, folder: Path, tokenizer: "AlbertTokenizer", added: Sequence[AddedToken], roles: Mapping[str, str]
+    ) -> "AlbertTokenizer":
         """Return the tokenizer of `tokenizer.json`, the folder's or that of its other files, with added tokens.
 
-        Only the last of `kinds` reads such a file.
+        Only the last of `kinds` reads such a file. `roles` names those that take the place of a special token.
         """
-        return cls.kinds[-1].with_added(folder, tokenizer, added)
+        return cls.kinds[-1].with_added(folder, tokenizer, added, roles)
 
     @classmethod
     def _read_files(

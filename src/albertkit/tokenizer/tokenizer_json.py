@@ -374,7 +374,13 @@ class JsonTokenizer(AlbertTokenizer):
         if model["type"] == "Unigram":
             rows = model["vocab"]
             model["vocab"] = [[_UNMATCHED + row[0], row[1]] if row[0] in special_names else row for row in rows]
-        added = [token for token in parts.get("added_tokens") or [] if token["content"] not in special_names]
+        added = []
+        model_tokens = self._full_tokenizer.get_vocab(with_added_tokens=False)
+        for token in parts.get("added_tokens") or []:
+            if token["content"] not in special_names:
+                added.append(token)
+            elif token["content"] not in model_tokens:  # it holds its id, which the next token would get
+                added.append({**token, "content": _UNMATCHED + token["content"], "normalized": False})
         self._backend = self._build_tokenizer({**parts, "model": model, "added_tokens": added, "post_processor": None})
         try:
             self._backend.encode(_UNKNOWN, add_special_tokens=False)
@@ -400,12 +406,14 @@ class JsonTokenizer(AlbertTokenizer):
         return tokenizer
 
     @classmethod
-    def with_added(cls, folder: Path, tokenizer: AlbertTokenizer, added: Sequence[AddedToken]) -> "JsonTokenizer":
+    def with_added(
+        cls, folder: Path, tokenizer: AlbertTokenizer, added: Sequence[AddedToken], roles: Mapping[str, str]
+    ) -> "JsonTokenizer":
         """See `AlbertTokenizer.with_added`."""
         file = folder / JSON_NAME
         content = file.read_text(encoding="utf-8") if file.exists() else tokenizer.tokenizer_json()
         names = {role: tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id")) for role in SPECIAL_ROLES}
-        return JsonTokenizer(_with_added_tokens(content, added, folder), names, source=file)
+        return JsonTokenizer(_with_added_tokens(content, added, folder), {**names, **roles}, source=file)
 
     def matches_added(self, token: AddedToken) -> bool:
         """See `AlbertTokenizer.matches_added`; those that the file lists are matched."""

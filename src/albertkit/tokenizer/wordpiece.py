@@ -26,6 +26,7 @@ from albertkit.tokenizer.files import (
     JSON_NAME,
     SPECIAL_ROLES,
     VOCAB_NAME,
+    added_tokens,
     check_no_rules,
     find_vocabularies,
     special_names,
@@ -139,7 +140,12 @@ class WordPieceTokenizer(JsonTokenizer):
         listed = [] if only_json else find_vocabularies(folder)
         if listed:
             check_no_rules(folder, text_rules)
-            return cls(read_vocabulary(listed[0]), bert_rules(settings), special_names(settings), source=listed[0])
+            vocabulary, names = read_vocabulary(listed[0]), special_names(settings)
+            if not set(vocabulary).issuperset(names.values()):  # a special token that was added behind it
+                added = {number: name for name, number in added_tokens(folder).items()}
+                while (name := added.get(len(vocabulary))) is not None:
+                    vocabulary.append(name)
+            return cls(vocabulary, bert_rules(settings), names, source=listed[0])
         file = folder / JSON_NAME
         names = {**_USUAL_NAMES, **special_names(settings)}
         bert = bert_vocabulary(read_json(file, "tokenizer"), set(names.values())) if file.exists() else None

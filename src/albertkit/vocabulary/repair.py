@@ -77,7 +77,7 @@ def renumber_specials(folder: Path) -> Renumbering:
         raise CheckpointError("bad-file", f"`{file}` is not a SentencePiece model", "fetch it again") from None
     old_pieces = read_facts(model).pieces
     num_pieces = len(old_pieces)
-    ids = added_tokens(folder, read_settings(folder))
+    ids = added_tokens(folder)
     tokens = sorted((token for token, token_id in ids.items() if token_id >= num_pieces), key=ids.__getitem__)
     without_gap = [ids[token] for token in tokens] == list(range(num_pieces, num_pieces + len(tokens)))
     if not without_gap or any(role_of(token) is None for token in tokens):

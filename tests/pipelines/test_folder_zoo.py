@@ -910,7 +910,7 @@ def test_what_convert_tolerates_is_loaded_alike(classifier, tmp_path, name):
         assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
 
 
-EMPTY = {key: None for key in sorted(FOREIGN_KEYS - {"num_labels", "tie_word_embeddings"})}  # transformers refuses these
+EMPTY = dict.fromkeys(sorted(FOREIGN_KEYS - {"num_labels", "tie_word_embeddings"}))  # transformers refuses these
 EMPTY |= {"problem_type": "", "pruned_heads": [], "directionality": "", "label2id": {}}
 
 

@@ -414,4 +414,17 @@ def test_lower_case_is_asked_for_only_where_no_file_says(golden, tmp_path):
     assert SwinBertTokenizer.from_pretrained(folder, do_lower_case=False).tokenize("Man man") == ["Man", "man"]
     assert SwinBertTokenizer.from_pretrained(folder, do_lower_case=True).tokenize("Man man") == ["man", "man"]
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    assert SwinBertTokenizer.from_pretrained(folder, do_lower_case=False).tokenize("Man man") == ["man", "man"]
+    assert SwinBertTokenizer.of_run(folder, do_lower_case=False).tokenize("Man man") == ["man", "man"]
+    assert SwinBertTokenizer.from_pretrained(folder, do_lower_case=False).tokenize("Man man") == ["Man", "man"]
+    theirs = pytest.importorskip("transformers").BertTokenizer.from_pretrained(folder, do_lower_case=False)
+    assert theirs.tokenize("Man man") == ["Man", "man"]
+
+
+def test_other_case_of_a_fixed_tokenizer_is_refused(tiny_tokenizer, tmp_path):
+    tiny_tokenizer.save_pretrained(tmp_path)
+    cased = SwinBertTokenizer.from_pretrained(tmp_path, do_lower_case=False)
+    assert cased.tokenize("The") != SwinBertTokenizer.from_pretrained(tmp_path).tokenize("The")
+    for file in tmp_path.glob("spiece.*"):
+        file.unlink()
+    with pytest.raises(AlbertKitError, match="do_lower_case cannot be changed"):
+        SwinBertTokenizer.from_pretrained(tmp_path, do_lower_case=False)

@@ -395,7 +395,7 @@ def _load_tokenizer(
             "name the folder of the tokenizer that it was trained with: --tokenizer FOLDER",
         )
     lower = bool(arguments.get("do_lower_case", True))
-    tokenizer = SwinBertTokenizer.from_pretrained(folders[0], do_lower_case=lower).tokenizer
+    tokenizer = SwinBertTokenizer.of_run(folders[0], lower).tokenizer
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
             "wrong-tokenizer",

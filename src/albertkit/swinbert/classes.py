@@ -290,22 +290,17 @@ class SwinBertTokenizer:
         self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token = self.all_special_tokens
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], do_lower_case: bool = True) -> "SwinBertTokenizer":
-        """Read the tokenizer of a folder."""
-        path = Path(folder)
-        says_nothing = not any(
-            (path / name).exists() for name in (tokenizer_files.CONFIG_NAME, tokenizer_files.JSON_NAME)
-        ) and not any(path.glob("*.model"))
-        if says_nothing and (path / tokenizer_files.VOCAB_NAME).exists() and not do_lower_case:
-            from albertkit.tokenizer.wordpiece import WordPieceTokenizer, bert_rules, read_vocabulary
+    def from_pretrained(cls, folder: str | os.PathLike[str], do_lower_case: bool | None = None) -> "SwinBertTokenizer":
+        """Read the tokenizer of a folder; `do_lower_case` as in `AlbertTokenizer.from_pretrained`."""
+        return cls(AlbertTokenizer.from_pretrained(folder, do_lower_case=do_lower_case))
 
-            rules = bert_rules({"do_lower_case": False})
-            return cls(
-                WordPieceTokenizer(
-                    read_vocabulary(path / tokenizer_files.VOCAB_NAME), rules, source=path / tokenizer_files.VOCAB_NAME
-                )
-            )
-        return cls(AlbertTokenizer.from_pretrained(path))
+    @classmethod
+    def of_run(cls, folder: Path, do_lower_case: bool) -> "SwinBertTokenizer":
+        """Read the tokenizer of a training, whose arguments speak of the case of a `vocab.txt` without settings alone."""
+        names = (tokenizer_files.CONFIG_NAME, tokenizer_files.JSON_NAME)
+        has_rules = any((folder / name).exists() for name in names) or any(folder.glob("*.model"))
+        is_bare = (folder / tokenizer_files.VOCAB_NAME).exists() and not has_rules
+        return cls.from_pretrained(folder, do_lower_case if is_bare else None)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write what `from_pretrained` reads."""

@@ -98,9 +98,7 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     file = config_path if config_path.is_file() else local_folder(config_path) / "config.json"
     stored, notes = make_config(read_typed(file, dict[str, Any], "model configuration"), file)
     config = _adapt_config(AlbertConfig.of(stored), arguments, folder if tensors else None)
-    tokenizer = SwinBertTokenizer.from_pretrained(
-        local_folder(arguments.tokenizer_name or folder), arguments.do_lower_case
-    )
+    tokenizer = SwinBertTokenizer.of_run(local_folder(arguments.tokenizer_name or folder), arguments.do_lower_case)
     run = EvaluatedRun.of(args)
     if run is not None:
         tokenizer = run.tokenizer(tokenizer, arguments.do_lower_case)
@@ -208,7 +206,7 @@ class EvaluatedRun:
         """Return the tokenizer that the run was trained with; `default` where the run kept none."""
         if not self.tokenizer_folder.is_dir() or not any(self.tokenizer_folder.iterdir()):
             return default
-        run_tokenizer = SwinBertTokenizer.from_pretrained(self.tokenizer_folder, do_lower_case)
+        run_tokenizer = SwinBertTokenizer.of_run(self.tokenizer_folder, do_lower_case)
         if run_tokenizer.tokens != default.tokens:
             print(
                 f"warning: the ALBERT's folder has another vocabulary than the run was trained with; the run's own, in "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from fault_commands import Inputs, final_bytes, fresh
+from fault_commands import COMMANDS, Inputs, final_bytes, fresh
 from fault_server import Server
 
 
@@ -73,6 +73,25 @@ def bench(data: Path) -> Iterator[Bench]:
     finally:
         server.close()
         shutil.rmtree(scratch)
+
+
+@pytest.fixture(params=COMMANDS)
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def command(bench, name):
+    """The command of a name."""
+    return getattr(bench.inputs, name)
+
+
+@pytest.fixture
+def faults() -> Iterator[list[str]]:
+    """What went wrong; the test fails at its end if anything did."""
+    faults: list[str] = []
+    yield faults
+    assert not faults, "\n\n".join(faults)
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

@@ -3,9 +3,9 @@
 import csv
 import gzip
 import json
+import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,18 +14,22 @@ _VOLATILE = re.compile(r"metrics\.jsonl|tensorboard/|loss\.png|README\.md|SHA256
 _TIMES = re.compile(rb'"(seconds|seconds_of_updates|sha256)": "?[0-9a-f.]+"?|in [0-9.]+ s')
 
 
+COMMANDS = ("build", "pretrain", "finetune", "encode", "encode_parquet", "prepare")  # those that work long
+TIMES = int(os.environ.get("ALBERTKIT_FAULTS", "12"))
+
+
 @dataclass(frozen=True)
 class Command:
     """A command.
 
     Attributes:
         name: In the table.
-        make: Output folder of an attempt -> arguments.
+        line: Its arguments; `FOLDER` is the folder of an attempt.
         resumes: Whether `--resume` is needed once there is a run.
     """
 
     name: str
-    make: Callable[[Path], Sequence[object]]
+    line: str
     resumes: bool = False
 
     def arguments(self, folder: Path) -> list[str]:
@@ -35,7 +39,7 @@ class Command:
             folder: Its folder.
         """
         resumed = ["--resume"] if self.resumes and (folder / "out" / "run.toml").exists() else []
-        return [*map(str, self.make(folder)), *resumed]
+        return [*(word.replace("FOLDER", str(folder)) for word in self.line.split()), *resumed]
 
 
 def final_bytes(root: Path) -> dict[str, bytes]:
@@ -132,93 +136,74 @@ class Inputs:
     def build(self) -> Command:
         return Command(
             "corpus build",
-            lambda folder: [
-                "corpus", "build", self.texts, "--tokenizer", self.tokenizer, "--out", folder / "out", "--workers", "0",
-                "--shard-tokens", "10000",
-            ],
-        )  # fmt: skip
+            f"corpus build {self.texts} --tokenizer {self.tokenizer} --out FOLDER/out --workers 0 --shard-tokens 10000",
+        )
 
     @property
     def pretrain(self) -> Command:
         return Command(
             "pretrain",
-            lambda folder: [
-                "pretrain", self.store, "--out", folder / "out", "--config", self.folder / "config.json", "--steps", "12",
-                "--length", "64", "--batch-tokens", "512", "--save-every", "2", "--eval-every", "4", "--log-every", "3",
-                "--held-out", "0.1", "--warmup-steps", "2", "--ema-decay", "0.9", "--device", "cpu", "--precision", "fp32",
-            ],
+            f"pretrain {self.store} --out FOLDER/out --config {self.folder}/config.json --steps 12 "
+            "--length 64 --batch-tokens 512 --save-every 2 --eval-every 4 --log-every 3 --held-out 0.1 "
+            "--warmup-steps 2 --ema-decay 0.9 --device cpu --precision fp32",
             resumes=True,
-        )  # fmt: skip
+        )
 
     @property
     def finetune(self) -> Command:
         return Command(
             "finetune",
-            lambda folder: [
-                "finetune", "classify", self.model, self.pairs, "--out", folder / "out", "--text", "first",
-                "--pair", "second", "--label", "label", "--steps", "6", "--eval-every", "2", "--batch-size", "8",
-                "--length", "64", "--lr", "1e-3", "--dropout", "0.1", "--device", "cpu", "--precision", "fp32",
-            ],
+            f"finetune classify {self.model} {self.pairs} --out FOLDER/out --text first --pair second "
+            "--label label --steps 6 --eval-every 2 --batch-size 8 --length 64 --lr 1e-3 --dropout 0.1 "
+            "--device cpu --precision fp32",
             resumes=True,
-        )  # fmt: skip
+        )
 
     @property
     def tokenizer_train(self) -> Command:
-        return Command(
-            "tokenizer train",
-            lambda folder: ["tokenizer", "train", self.lines, "--out", folder / "out", "--vocab-size", "300"],
-        )
+        return Command("tokenizer train", f"tokenizer train {self.lines} --out FOLDER/out --vocab-size 300")
 
     @property
     def tokenizer_extend(self) -> Command:
         return Command(
             "tokenizer extend",
-            lambda folder: [
-                "tokenizer", "extend", self.tokenizer, self.korean, "--model", self.model, "--out", folder / "out",
-                "--max-new", "400", "--min-count", "2",
-            ],
-        )  # fmt: skip
+            f"tokenizer extend {self.tokenizer} {self.korean} --model {self.model} --out FOLDER/out "
+            "--max-new 400 --min-count 2",
+        )
 
     @property
     def convert(self) -> Command:
-        return Command("convert", lambda folder: ["convert", self.model, folder / "out", "--to", "tf1"])
+        return Command("convert", f"convert {self.model} FOLDER/out --to tf1")
 
     @property
     def export(self) -> Command:
-        return Command("export onnx", lambda folder: ["export", "onnx", self.model, "--out", folder / "out"])
+        return Command("export onnx", f"export onnx {self.model} --out FOLDER/out")
 
     @property
     def predict(self) -> Command:
         return Command(
             "predict",
-            lambda folder: [
-                "predict", self.model, self.lines, "--kind", "embed", "--out", folder / "out.jsonl", "--device", "cpu",
-                "--precision", "fp32",
-            ],
-        )  # fmt: skip
+            f"predict {self.model} {self.lines} --kind embed --out FOLDER/out.jsonl --device cpu --precision fp32",
+        )
 
     @property
     def embed_train(self) -> Command:
         return Command(
             "embed train",
-            lambda folder: [
-                "embed", "train", "scores", self.model, self.pairs, "--out", folder / "out", "--text", "first",
-                "--pair", "second", "--label", "label", "--steps", "6", "--eval-every",
-                "2", "--batch-size", "8", "--length", "32", "--device", "cpu", "--precision", "fp32",
-            ],
+            f"embed train scores {self.model} {self.pairs} --out FOLDER/out --text first --pair second "
+            "--label label --steps 6 --eval-every 2 --batch-size 8 --length 32 --device cpu --precision "
+            "fp32",
             resumes=True,
-        )  # fmt: skip
+        )
 
     @property
     def caption_train(self) -> Command:
         return Command(
             "caption train",
-            lambda folder: [
-                "caption", "train", self.model, self.prepared, "--out", folder / "out", "--steps", "4", "--eval-every", "2",
-                "--batch-size", "4", "--length", "8", "--dev-split", "train", "--device", "cpu", "--precision", "fp32",
-            ],
+            f"caption train {self.model} {self.prepared} --out FOLDER/out --steps 4 --eval-every 2 "
+            "--batch-size 4 --length 8 --dev-split train --device cpu --precision fp32",
             resumes=True,
-        )  # fmt: skip
+        )
 
     @property
     def encode(self) -> Command:
@@ -231,21 +216,17 @@ class Inputs:
     def _encode(self, ending: str) -> Command:
         return Command(
             f"embed encode {ending}",
-            lambda folder: [
-                "embed", "encode", self.model, self.lines, "--out", folder / f"vectors.{ending}",
-                "--batch-tokens", "1024", "--precision", "fp32", "--device", "cpu",
-            ],
-        )  # fmt: skip
+            f"embed encode {self.model} {self.lines} --out FOLDER/vectors.{ending} --batch-tokens 1024 "
+            "--precision fp32 --device cpu",
+        )
 
     @property
     def prepare(self) -> Command:
         return Command(
             "caption prepare",
-            lambda folder: [
-                "caption", "prepare", self.clips, "--out", folder / "out", "--backbone", "conv3d", "--frames", "2",
-                "--size", "32", "--workers", "1", "--device", "cpu",
-            ],
-        )  # fmt: skip
+            f"caption prepare {self.clips} --out FOLDER/out --backbone conv3d --frames 2 --size 32 "
+            "--workers 1 --device cpu",
+        )
 
 
 _TINY = {

@@ -6,7 +6,7 @@ import re
 import signal
 
 import pytest
-from fault_commands import differences, final_bytes
+from fault_commands import COMMANDS, differences, final_bytes
 
 KILLS = int(os.environ.get("ALBERTKIT_KILLS", "100"))
 _AGAIN = 0.5  # of the attempts after a kill are killed, too
@@ -70,18 +70,14 @@ def kill_again_and_again(bench, command, kills: int, seed: int) -> list[str]:
 
 
 OTHERS = ["tokenizer_train", "tokenizer_extend", "convert", "export", "predict", "embed_train", "caption_train"]
-COMMANDS = ["build", "pretrain", "finetune", "encode", "encode_parquet", "prepare"]
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("name", COMMANDS)
-def test_kill_9_a_hundred_times(bench, name):
-    faults = kill_again_and_again(bench, getattr(bench.inputs, name), KILLS, seed=COMMANDS.index(name))
-    assert not faults, "\n\n".join(faults)
+def test_kill_9_a_hundred_times(bench, name, command, faults):
+    faults += kill_again_and_again(bench, command, KILLS, seed=COMMANDS.index(name))
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("name", OTHERS)
-def test_kill_9_others(bench, name):
-    faults = kill_again_and_again(bench, getattr(bench.inputs, name), max(1, KILLS // 5), seed=OTHERS.index(name))
-    assert not faults, "\n\n".join(faults)
+def test_kill_9_others(bench, name, command, faults):
+    faults += kill_again_and_again(bench, command, max(1, KILLS // 5), seed=OTHERS.index(name))

@@ -10,12 +10,9 @@ import signal
 import subprocess
 
 import pytest
-from fault_commands import differences, final_bytes
+from fault_commands import TIMES, differences, final_bytes
 
-COMMANDS = ["build", "pretrain", "finetune", "encode", "encode_parquet", "prepare"]
-TIMES = int(os.environ.get("ALBERTKIT_FAULTS", "12"))
 pytestmark = pytest.mark.fault
-each_command = pytest.mark.parametrize("name", COMMANDS)
 
 
 def judge(
@@ -44,26 +41,19 @@ def judge(
         faults.append(f"{event}, {ending}: again: status {second_outcome.code}, {problems}")
 
 
-@each_command
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "short"])
-def test_files_that_fail(bench, name, error):
-    command = getattr(bench.inputs, name)
-    rng = random.Random(name + error)
-    faults = []
+def test_files_that_fail(bench, command, faults, error):
+    rng = random.Random(command.name + error)
     moments = bench.straight(command)[1]
     for _ in range(TIMES):
         folder, at = bench.new_folder(), rng.randint(1, len(moments))
         outcome = bench.server.run(command.arguments(folder), root=str(folder), at=at, do=error)
         judge(bench, f"files: {error}", command, outcome, faults, f"{error} at {moments[at - 1]}", folder)
-    assert not faults, "\n\n".join(faults)
 
 
-@each_command
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
-def test_signals(bench, name, number):
-    command = getattr(bench.inputs, name)
-    rng = random.Random(name + number)
-    faults = []
+def test_signals(bench, command, faults, number):
+    rng = random.Random(command.name + number)
     _, moments, seconds = bench.straight(command)
     for turn in range(TIMES):
         folder = bench.new_folder()
@@ -79,29 +69,21 @@ def test_signals(bench, name, number):
             outcome = attempt.wait()
         codes = ({"SIGTERM": 143, "SIGINT": 130, "SIGHUP": 129}[number],)
         judge(bench, number, command, outcome, faults, event, folder, codes)
-    assert not faults, "\n\n".join(faults)
 
 
-@each_command
-def test_files_may_not_grow(bench, name):
+def test_files_may_not_grow(bench, command, faults):
     """The kernel's limit on the size of a file: compiled writers meet it, too."""
-    command = getattr(bench.inputs, name)
-    rng = random.Random(name)
-    faults = []
+    rng = random.Random(command.name)
     largest = max(len(content) for content in bench.straight(command)[0].values())
     for _ in range(TIMES):
         folder, size = bench.new_folder(), int(largest * rng.uniform(0.001, 1.1))
         outcome = bench.server.run(command.arguments(folder), file_size=size)
         judge(bench, "limit of file size", command, outcome, faults, f"{size:,} bytes", folder)
-    assert not faults, "\n\n".join(faults)
 
 
-@each_command
-def test_memory_is_short(bench, name):
+def test_memory_is_short(bench, command, faults):
     """From the beginning, and from a moment in the middle."""
-    command = getattr(bench.inputs, name)
-    rng = random.Random(name)
-    faults = []
+    rng = random.Random(command.name)
     moments = bench.straight(command)[1]
     for turn in range(TIMES):
         folder, at = bench.new_folder(), rng.randint(1, len(moments)) * (turn % 2)
@@ -122,7 +104,6 @@ def test_memory_is_short(bench, name):
         event = f"{extra_bytes:,} bytes more{f', from {moments[at - 1]}' if at else ''}"
         fault = "limit of memory, in the middle" if at else "limit of memory"
         judge(bench, fault, command, outcome, faults, event, folder, _aborted(outcome))
-    assert not faults, "\n\n".join(faults)
 
 
 def _aborted(outcome) -> tuple[int, ...]:
@@ -155,11 +136,8 @@ def remount(folder, options: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
 
 
-@each_command
-def test_full_disk(bench, name):
-    command = getattr(bench.inputs, name)
-    rng = random.Random(name)
-    faults = []
+def test_full_disk(bench, command, faults):
+    rng = random.Random(command.name)
     total_bytes = sum(len(content) + 4096 for content in bench.straight(command)[0].values())
     for _ in range(TIMES // 2):
         folder, size = bench.new_folder(), int(total_bytes * rng.uniform(0.02, 0.9)) // 4096 * 4096 + 4096
@@ -167,13 +145,10 @@ def test_full_disk(bench, name):
             outcome = bench.server.run(command.arguments(folder))
             remount(folder, "size=1g")
             judge(bench, "full disk", command, outcome, faults, f"{size:,} bytes", folder)
-    assert not faults, "\n\n".join(faults)
 
 
-@each_command
-def test_read_only(bench, name):
+def test_read_only(bench, command, faults):
     """From the beginning, and when half is done; nothing is changed then, and it goes on when it may be written again."""
-    command, faults = getattr(bench.inputs, name), []
     moments = bench.straight(command)[1]
     for at in (0, len(moments) // 2):
         folder = bench.new_folder()
@@ -187,13 +162,10 @@ def test_read_only(bench, name):
             remount(folder, "rw")
             judge(bench, "read-only", command, outcome, faults, f"killed at {at}", folder)
             assert outcome.code != 0
-    assert not faults, "\n\n".join(faults)
 
 
-@each_command
 @pytest.mark.parametrize("jump", [-1e6, 1e9])
-def test_clock_jumps(bench, name, jump):
-    command, faults = getattr(bench.inputs, name), []
+def test_clock_jumps(bench, command, faults, jump):
     moments = bench.straight(command)[1]
     for at in (0, len(moments) // 2):
         folder = bench.new_folder()
@@ -201,4 +173,3 @@ def test_clock_jumps(bench, name, jump):
         if outcome.code == -signal.SIGKILL:
             outcome = bench.server.run(command.arguments(folder), clock=jump)
         judge(bench, "clock jumps", command, outcome, faults, f"killed at {at}", folder)
-    assert not faults, "\n\n".join(faults)

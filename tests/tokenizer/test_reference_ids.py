@@ -72,19 +72,30 @@ def exact_rows(file: Path) -> list[dict]:
     return [row for row in rows(file) if exact or not row["differs_with"]]
 
 
-@pytest.mark.parametrize(("rules", "key"), [("google", "lower"), ("google-cased", "cased"), ("none", "raw")])
-def test_hard_lines(golden, data, rules, key):
-    tokenizer = AlbertTokenizer.from_pretrained(data / "albert", text_rules=rules)
-    lines = exact_rows(golden / "tokenizer" / "lines.jsonl")
-    assert len(lines) >= 1872
+def compare_ids(tokenizer: AlbertTokenizer, lines: list[dict], key: str) -> None:
+    """Compare ids and pieces of each text, and of all in a batch, with the reference's."""
     for row in lines:
         assert tokenizer.encode(row["text"]) == row[key]["ids"], row["id"]
         assert tokenizer.pieces(row["text"]) == row[key]["pieces"], row["id"]
         assert tokenizer.encode_with_offsets(row["text"])[0] == row[key]["ids"], row["id"]
-        if rules != "none":
-            assert text_rules.apply(rules, row["text"]) == row[key]["text"], row["id"]
     batch = tokenizer.encode_batch([row["text"] for row in lines])
     assert [ids.tolist() for ids in batch.texts()] == [row[key]["ids"] for row in lines]
+
+
+each_rules = pytest.mark.parametrize(
+    ("rules", "key"), [("google", "lower"), ("google-cased", "cased"), ("none", "raw")]
+)
+
+
+@each_rules
+def test_hard_lines(golden, data, rules, key):
+    tokenizer = AlbertTokenizer.from_pretrained(data / "albert", text_rules=rules)
+    lines = exact_rows(golden / "tokenizer" / "lines.jsonl")
+    assert len(lines) >= 1872
+    compare_ids(tokenizer, lines, key)
+    if rules != "none":
+        for row in lines:
+            assert text_rules.apply(rules, row["text"]) == row[key]["text"], row["id"]
 
 
 def test_one_rule_left_out_is_noticed(golden, data):
@@ -98,19 +109,14 @@ def test_one_rule_left_out_is_noticed(golden, data):
         assert sum(tokenizer.encode(row["text"]) != row[key]["ids"] for row in lines) >= min_differing
 
 
-@pytest.mark.parametrize(("rules", "key"), [("google", "lower"), ("google-cased", "cased"), ("none", "raw")])
+@each_rules
 def test_digit_comma_rule_where_it_matters(golden, rules, key):
     folder = golden / "tokenizer"
     tokenizer = SentencePieceTokenizer((folder / "digit_comma_toy.model").read_bytes(), rules)
     lines = exact_rows(folder / "digit_comma_toy.jsonl")
     assert len(lines) >= 386
-    for row in lines:
-        assert tokenizer.encode(row["text"]) == row[key]["ids"], row["id"]
-        assert tokenizer.pieces(row["text"]) == row[key]["pieces"], row["id"]
-        assert tokenizer.encode_with_offsets(row["text"])[0] == row[key]["ids"], row["id"]
+    compare_ids(tokenizer, lines, key)
     assert sum(row["lower"]["ids"] != row["raw"]["ids"] for row in lines) > 200  # the rule had something to do
-    batch = tokenizer.encode_batch([row["text"] for row in lines])
-    assert [ids.tolist() for ids in batch.texts()] == [row[key]["ids"] for row in lines]
 
 
 def test_fault_of_googles_code_under_python_3(golden):

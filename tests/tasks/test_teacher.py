@@ -89,7 +89,7 @@ def read_by(
     folder: Path, task: Any, examples: list[Any], tokenizer: AlbertTokenizer, out: Path, **changes: Any
 ) -> TaskTeacher:
     settings = replace(SETTINGS, teacher=folder, **changes)
-    return open_teacher(settings, task, examples, tokenizer, out, ALONE)
+    return open_teacher(settings, task, examples, tokenizer, ALONE.device).having_read(examples, out, ALONE)
 
 
 def transformers_logits(folder: Path, *texts: list[str]) -> np.ndarray:
@@ -201,7 +201,7 @@ def test_what_transformers_opens_teaches(make_other, tiny_tokenizer, tmp_path, k
 def test_characters_have_the_logits_of_the_tokens_that_begin_there(make_bert):
     folder = make_bert("BertForTokenClassification", **label_names(TAGS))
     sentences = [TaggedExample(id=str(n), words=tuple(text), spaces=False) for n, text in enumerate(TEXTS)]
-    ours = open_reader(folder, folder, NER, SETTINGS, ALONE).logits(sentences)
+    ours = open_reader(folder, folder, NER, SETTINGS, ALONE.device).logits(sentences)
     theirs = TransformersReader(folder, folder, NER, 40, ALONE.device).logits(sentences)
     assert np.array_equal(np.isnan(ours), np.isnan(theirs))
     assert 0.1 < np.isnan(ours).mean() < 0.9
@@ -238,16 +238,16 @@ def test_outputs_without_names_are_tried_on_labelled_examples(make_bert, tiny_to
     ids=["same", "permuted", "upper case", "unnamed", "named so", "case decides"],
 )
 def test_labels_are_matched_by_name(labels, outputs, expected, noted):
-    teacher = TaskTeacher(Path("t"), "")
-    assert match_labels(TEXT_TASK.with_changes(labels=labels), outputs, teacher) == expected
-    assert noted in " ".join(teacher.notes)
-    assert bool(noted) == bool(teacher.notes)
+    notes: list[str] = []
+    assert match_labels(TEXT_TASK.with_changes(labels=labels), outputs, Path("t"), notes) == expected
+    assert noted in " ".join(notes)
+    assert bool(noted) == bool(notes)
 
 
 def test_an_official_tasks_other_names_are_known():
-    teacher = TaskTeacher(Path("t"), "")
-    assert match_labels(find_task("sst2"), ("POSITIVE", "NEGATIVE"), teacher) == ([1, 0], True)
-    assert "NEGATIVE is `0`" in teacher.notes[0]
+    notes: list[str] = []
+    assert match_labels(find_task("sst2"), ("POSITIVE", "NEGATIVE"), Path("t"), notes) == ([1, 0], True)
+    assert "NEGATIVE is `0`" in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -283,6 +283,17 @@ def test_what_tokens_decide_needs_one_tokenizer(make_bert, tiny_tokenizer, tmp_p
     with pytest.raises(ConfigError, match="hidden states are of tokens"):
         read_by(folder, TEXT_TASK, [], tiny_tokenizer, tmp_path, teacher_hidden=1.0)
     assert slug_of(read_by, folder, find_task("squad2"), [], tiny_tokenizer, tmp_path) == "bad-value"
+
+
+def test_numbers_of_another_scale_are_refused(make_bert, tiny_tokenizer, tmp_path, slug_of):
+    folder = make_bert("BertForSequenceClassification", num_labels=1)
+    task = find_task("regress")
+    numbers = transformers_logits(folder, TEXTS)[:, 0]
+    examples = [TextExample(str(n), text, None, float(numbers[n]) + 0.1) for n, text in enumerate(TEXTS)]
+    teacher = read_by(folder, task, examples, tiny_tokenizer, tmp_path)
+    np.testing.assert_allclose(teacher.logits[:, 0], numbers, atol=2e-5)
+    shifted = [replace(example, label=example.label + 10) for example in examples]
+    assert slug_of(read_by, folder, task, shifted, tiny_tokenizer, tmp_path) == "doubtful"
 
 
 # --- unlabelled examples ----------------------------------------------------------------------------------------------
@@ -386,7 +397,7 @@ def test_texts_of_dev_and_test_are_left_out(tmp_path):
         read_data(single, tmp_path, None, 0.1, False, BadRows(), lines)
 
 
-def test_unlabelled_examples_need_a_teacher_and_are_checked(start, table, tmp_path, slug_of):
+def test_unlabelled_examples_need_a_teacher_and_are_checked(make_bert, start, table, tmp_path, slug_of):
     more_rows = write_table(tmp_path / "more.tsv", 20, 3)
     columns = Columns(text="sentence", label="label")
     arguments = ("classify", start, table)
@@ -398,6 +409,10 @@ def test_unlabelled_examples_need_a_teacher_and_are_checked(start, table, tmp_pa
     assert report.splits["unlabelled"].labels == {}
     assert any("has labels: they are not read" in finding for finding in report.findings)
     assert not any("unlabelled that train lacks" in finding for finding in report.findings)
+    assert any("finetune will stop" in finding and "not fine-tuned" in finding for finding in report.findings)
+    teacher = make_bert("BertForSequenceClassification", **label_names(("plain", "magic")))
+    findings = check_task(*arguments, replace(SETTINGS, teacher=teacher), **options).findings
+    assert any("reads the texts by its own tokenizer" in finding for finding in findings)
 
 
 def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(make_bert, start, table, tmp_path, monkeypatch):

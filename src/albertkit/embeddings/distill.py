@@ -164,7 +164,7 @@ def compute_teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path
         _check_finite(vectors, texts[start:end], teacher.name)
         return vectors
 
-    vectors = compute_rows(folder / "vectors.npy", key, len(texts), vectors_of, world)
+    vectors = compute_rows(folder / "vectors.npy", key, len(texts), vectors_of, world, "the teacher's vectors")
     return _check_varying(vectors, teacher.name)
 
 

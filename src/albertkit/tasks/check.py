@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from albertkit.batches.features import Features
 from albertkit.config import AlbertConfig
-from albertkit.errors import format_list
+from albertkit.errors import AlbertKitError, format_list
 from albertkit.model_paths import local_folder
 from albertkit.normalization import normalize
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
@@ -30,6 +31,7 @@ from albertkit.tasks.models import check_order
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task, format_counts, sorted_labels
+from albertkit.tasks.teacher import open_teacher
 from albertkit.tokenizer import AlbertTokenizer
 
 Splits = Mapping[str, Sequence[Any]]
@@ -299,7 +301,21 @@ def check_task(
     if task_data.unlabelled:
         examples[UNLABELLED] = task_data.unlabelled
     report = check_data(fitted, examples, tokenizer)
-    return replace(report, findings=(*_bad_row_findings(bad_rows.rows), *bad_rows.notes, *report.findings))
+    teacher_lines: list[str] = []
+    if settings.teacher is not None:
+        teacher_lines = _teacher_findings(settings, fitted, [*task_data.train, *task_data.unlabelled], tokenizer)
+    findings = (*_bad_row_findings(bad_rows.rows), *bad_rows.notes, *teacher_lines, *report.findings)
+    return replace(report, findings=findings)
+
+
+def _teacher_findings(
+    settings: FinetuneSettings, task: Task, examples: Sequence[Any], tokenizer: AlbertTokenizer
+) -> list[str]:
+    """Return how the teacher reads the examples and what its outputs are called, or why it cannot teach."""
+    try:
+        return open_teacher(settings, task, examples, tokenizer, torch.device("cpu")).notes
+    except AlbertKitError as error:
+        return [f"finetune will stop: {error.message}"]
 
 
 def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> DataCheckReport:

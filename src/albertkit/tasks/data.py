@@ -308,14 +308,14 @@ def _read_unlabelled(
     remaining = [example for example in examples if held_out_keys.isdisjoint(_strict_keys(task.kind, example))]
     _words.cache_clear()
     plain_text.cache_clear()
-    line = f"unlabelled: {pluralize(len(remaining), 'example')} of {quoted_name(file)}"
+    line = f"unlabelled: {pluralize(len(remaining), 'example')} of `{file_name(file)}`"
     if num_left_out := len(examples) - len(remaining):
         line += f"; {num_left_out:,} left out, whose text stands in dev or test"
     bad_rows.note(line)
     if unreadable.rows:
         bad_rows.note(f"not compared with the unlabelled examples, {left_out_line(unreadable.rows)}")
     if _has_labels(task, file):
-        bad_rows.note(f"{quoted_name(file)} has labels: they are not read")
+        bad_rows.note(f"`{file_name(file)}` has labels: they are not read")
     if not remaining:
         fact = f"every text of {quoted_name(file)} stands in dev or test"
         raise DataError("too-little-data", fact, "name other texts with --unlabelled, or leave it out")

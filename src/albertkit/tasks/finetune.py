@@ -264,7 +264,8 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
             tokenizer = AlbertTokenizer.from_pretrained(local_folder(options.model))
             fitted = configured(data.task, settings)
             examples = [*data.train, *data.unlabelled]
-            teacher = open_teacher(settings, fitted, examples, tokenizer, run.folder / "teacher", run.world)
+            teacher = open_teacher(settings, fitted, examples, tokenizer, run.world.device)
+            teacher = teacher.having_read(examples, run.folder / "teacher", run.world)
         return run.of_seeds(lambda seed_run: _finetune_once(seed_run, data, options.model, teacher))
 
 

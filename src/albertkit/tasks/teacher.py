@@ -5,6 +5,9 @@ beside the student and is an ALBERT or a BERT, which is opened as the ALBERT tha
 reads the texts once, before the training, and its logits are kept in the run.
 """
 
+from __future__ import annotations
+
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +24,7 @@ from albertkit.batches.streams import cut_by_tokens
 from albertkit.conversion.checkpoints import open_checkpoint
 from albertkit.conversion.classes import HEADS, choose_head, own_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError, format_list
-from albertkit.files import folder_digest, read_typed, sha256_bytes
+from albertkit.files import folder_digest, read_typed
 from albertkit.model import AlbertForBeamQuestionAnswering
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
@@ -45,30 +48,12 @@ _NUM_TRIED = 256  # training examples that outputs without names are tried on
 _CLEAR_DIFFERENCE = (
     0.1  # in the share of these that are right; two orders of a teacher that knows the task differ by far more
 )
+_FAR = 2.0  # times the variance of the labels: the mean is nearer
 _HINT = "name a model that was fine-tuned on the same task, with the same labels"
 _SAME_TOKENIZER = (
     "let the student read the teacher's tokens: albertkit corpus build FILES --tokenizer TEACHER --out STORE, "
     "then albertkit pretrain STORE --teacher TEACHER"
 )
-
-
-@dataclass(frozen=True)
-class TaskTeacher:
-    """A model to learn from.
-
-    Attributes:
-        source: As the user named it.
-        digest: SHA-256 of its folder.
-        model: On its device, where it reads the student's tokens.
-        logits: fp32 [R, C] of the examples, a memory map, where it has read the texts.
-        notes: Lines for the user.
-    """
-
-    source: Path
-    digest: str
-    model: PretrainedAlbert | None = None
-    logits: np.ndarray | None = None
-    notes: list[str] = field(default_factory=list)
 
 
 class Reader(Protocol):
@@ -91,23 +76,61 @@ class Reader(Protocol):
         """Return how many examples are longer."""
 
 
+@dataclass(frozen=True)
+class TaskTeacher:
+    """A model to learn from.
+
+    Attributes:
+        source: As the user named it.
+        digest: SHA-256 of its folder.
+        model: On its device, where it reads the student's tokens.
+        reader: Reads the texts, where it does not.
+        order: Its output for each label of the task; [] for all in their order.
+        logits: fp32 [R, C] of the examples that it has read, a memory map.
+        notes: Lines for the user.
+    """
+
+    source: Path
+    digest: str
+    model: PretrainedAlbert | None = None
+    reader: Reader | None = None
+    order: list[int] = field(default_factory=list)
+    logits: np.ndarray | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def having_read(self, examples: Sequence[Any], folder: Path, world: World) -> TaskTeacher:
+        """Return a teacher of another tokenizer with its logits of examples, which are kept in a folder; else this one."""
+        reader = self.reader
+        if reader is None:
+            return self
+        sha256 = hashlib.sha256()
+        for example in examples:
+            sha256.update(repr(example).encode("utf-8", "surrogatepass"))
+        key = {"teacher": self.digest, "order": self.order, "examples": sha256.hexdigest()}
+
+        def logits_of(start: int, end: int) -> np.ndarray:
+            logits = reader.logits(examples[start:end])
+            return np.ascontiguousarray(logits[:, self.order], np.float32) if self.order else logits
+
+        logits = compute_rows(folder / "logits.npy", key, len(examples), logits_of, world, "the teacher's logits")
+        return replace(self, reader=None, logits=logits)
+
+
 def open_teacher(
     settings: FinetuneSettings,
     task: Task,
     examples: Sequence[Any],
     tokenizer: AlbertTokenizer,
-    folder: Path,
-    world: World,
+    device: torch.device,
 ) -> TaskTeacher:
-    """Open the teacher of the settings, and let one that does not read the student's tokens read the examples.
+    """Open the teacher of the settings, and make sure that its outputs mean what the labels do.
 
     Args:
         settings: They name the teacher.
         task: Fitted to the training examples.
         examples: All that are learned from, those with labels first.
         tokenizer: The student's.
-        folder: Where logits are kept.
-        world: The processes.
+        device: Where the teacher computes.
 
     Raises:
         CheckpointError: wrong-model, doubtful. ConfigError: bad-value, conflicting-options. MissingExtraError: not-installed.
@@ -118,15 +141,16 @@ def open_teacher(
         raise ConfigError("bad-value", fact, "use the head with start and end logits: --qa-head spans")
     source = settings.teacher
     path = local_folder(source)
-    reader = open_reader(source, path, task, settings, world)
-    teacher = TaskTeacher(source, folder_digest(path))
+    reader = open_reader(source, path, task, settings, device)
     problem_type = task.head().get("problem_type")
     if reader.problem_type and problem_type and reader.problem_type != problem_type:
         fact = f"the teacher `{source}` was trained for {reader.problem_type}, the task is {problem_type}"
         raise CheckpointError("wrong-model", fact, _HINT)
-    order, are_named = match_labels(task, reader.labels, teacher)
-    if not are_named:
-        check_order(task, examples, reader, source)
+    notes: list[str] = []
+    order, are_named = match_labels(task, reader.labels, source, notes)
+    if not are_named or task.kind == "regression":
+        check_outputs(task, examples[:_NUM_TRIED], reader, source)
+    teacher = TaskTeacher(source, folder_digest(path), order=order, notes=notes)
     if isinstance(reader, EncoderReader) and reader.tokenizer.fingerprint == tokenizer.fingerprint:
         classifier = getattr(reader.model, "classifier", None)
         for parameter in classifier.parameters() if order and classifier else ():
@@ -137,25 +161,18 @@ def open_teacher(
         fact = f"the teacher `{source}` has another tokenizer, and {reason}"
         hint = _SAME_TOKENIZER if task.kind == "answers" else f"leave --teacher-hidden out; or {_SAME_TOKENIZER}"
         raise ConfigError("conflicting-options", fact, hint)
-    teacher.notes.append(f"teacher: `{source}` reads the texts by its own tokenizer, {reader.length} tokens at most")
+    notes.append(f"teacher: `{source}` reads the texts by its own tokenizer, {reader.length} tokens at most")
     if num_cut := reader.num_truncated(examples):
         num_examples = pluralize(len(examples), "example")
-        teacher.notes.append(f"teacher: {num_cut:,} of {num_examples} are longer, and it reads their start")
-    digest = sha256_bytes(repr(list(examples)).encode("utf-8", "surrogatepass"))
-    key = {"teacher": teacher.digest, "order": order, "kind": task.kind, "examples": digest}
-
-    def logits_of(start: int, end: int) -> np.ndarray:
-        logits = reader.logits(examples[start:end])
-        return np.ascontiguousarray(logits[:, order], np.float32) if order else logits
-
-    return replace(teacher, logits=compute_rows(folder / "logits.npy", key, len(examples), logits_of, world))
+        notes.append(f"teacher: {num_cut:,} of {num_examples} are longer, and it reads their start")
+    return replace(teacher, reader=reader)
 
 
-def open_reader(source: Path, path: Path, task: Task, settings: FinetuneSettings, world: World) -> Reader:
+def open_reader(source: Path, path: Path, task: Task, settings: FinetuneSettings, device: torch.device) -> Reader:
     """Open a folder of a fine-tuned model: an ALBERT or a BERT as ours, any other through transformers."""
     values = read_typed(path / "config.json", dict[str, Any], "model configuration")
     if values.get("model_type", "albert") not in ("albert", "bert"):
-        return TransformersReader(source, path, task, settings.batch_tokens, world.device)
+        return TransformersReader(source, path, task, settings.batch_tokens, device)
     class_name = task.model_class.__name__
     with open_checkpoint(path) as checkpoint:
         if HEADS[choose_head(checkpoint, None, str(source))] is not task.model_class:
@@ -166,8 +183,8 @@ def open_reader(source: Path, path: Path, task: Task, settings: FinetuneSettings
         config = checkpoint.config
         model, _ = task.model_class.from_tensors(config, checkpoint.tensors, (), str(source))
         tokenizer = own_tokenizer(path, config, source)
-    model.compute_dtype = choose_precision(settings.precision, world.device)
-    model.to(world.device).requires_grad_(False)
+    model.compute_dtype = choose_precision(settings.precision, device)
+    model.to(device).requires_grad_(False)
     return EncoderReader(model, tokenizer, task, settings.batch_tokens)
 
 
@@ -295,17 +312,17 @@ class TransformersReader:
         return self._tokenizer(texts, pairs, **options)
 
 
-def match_labels(task: Task, teacher_labels: Sequence[str], teacher: TaskTeacher) -> tuple[list[int], bool]:
+def match_labels(task: Task, teacher_labels: Sequence[str], source: Path, notes: list[str]) -> tuple[list[int], bool]:
     """Return the teacher's output for each label of a task ([] where they stand in one order), and whether both have names.
 
     Names are equal, or but for upper case, or the others that an official task has for its labels. Outputs without
-    names are taken in the order of the labels; what is not plain is noted.
+    names are taken in the order of the labels; `notes` takes what is not plain.
     """
     head = task.head()
     labels = list(head.get("id2label", {}).values())
     if head and len(teacher_labels) != head["num_labels"]:
         fact = f"it has {pluralize(len(teacher_labels), 'output')}, the task {head['num_labels']}"
-        raise CheckpointError("wrong-model", f"the teacher `{teacher.source}` cannot teach this task: {fact}", _HINT)
+        raise CheckpointError("wrong-model", f"the teacher `{source}` cannot teach this task: {fact}", _HINT)
     if not labels:
         return [], True
     official = OFFICIAL.get(getattr(task, "layout", ""))
@@ -325,30 +342,37 @@ def match_labels(task: Task, teacher_labels: Sequence[str], teacher: TaskTeacher
     else:
         if has_names:
             fact = f"its labels are {format_list(teacher_labels, 12)}; those of the task {format_list(labels, 12)}"
-            raise CheckpointError(
-                "wrong-model", f"the teacher `{teacher.source}` cannot teach this task: {fact}", _HINT
-            )
+            raise CheckpointError("wrong-model", f"the teacher `{source}` cannot teach this task: {fact}", _HINT)
     pairs = format_list([f"{teacher_labels[output]} is `{labels[n]}`" for n, output in enumerate(order)], 12)
     if not has_names:
         pairs = f"its outputs have no names and are taken in the order of the labels: {pairs}"
     if labels != list(teacher_labels):
-        teacher.notes.append(f"teacher: {pairs}")
+        notes.append(f"teacher: {pairs}")
     return ([] if order == sorted(order) else order), has_names
 
 
-def check_order(task: Task, examples: Sequence[Any], reader: Reader, source: Path) -> None:
-    """Refuse outputs without names that fit the labels of training examples clearly better in another order."""
-    tried = examples[:_NUM_TRIED]
-    labels = list(task.head()["id2label"].values())
-    if task.kind not in ("classification", "tagging"):
+def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: Path) -> None:
+    """Refuse outputs that fit the labels of examples clearly better in another order, and numbers that are far from them."""
+    if task.kind not in ("classification", "tagging", "regression"):
         return
-    logits = reader.logits(tried)
+    logits = reader.logits(examples)
+    if task.kind == "regression":
+        numbers = np.array([example.label for example in examples])
+        distance = np.square(logits[:, 0] - numbers).mean()
+        if distance > _FAR * numbers.var() > 0:
+            fact = (
+                f"the numbers of the teacher `{source}` are {distance**0.5:.3g} away from the labels of "
+                f"{pluralize(len(examples), 'training example')}, their mean is {numbers.std():.3g} away"
+            )
+            raise CheckpointError("doubtful", fact, "name a model that was trained on numbers of the same scale")
+        return
+    labels = list(task.head()["id2label"].values())
     is_compared = np.isfinite(logits[:, 0])
     if task.kind == "tagging":
-        gold = [tag for example in tried for tag in example.tags]
+        gold = [tag for example in examples for tag in example.tags]
         is_compared &= np.array(gold) != "O"
     else:
-        gold = [example.label for example in tried]
+        gold = [example.label for example in examples]
     counts = np.zeros((len(labels), len(labels)), np.int64)
     np.add.at(counts, (label_indices(gold, labels)[is_compared], logits[is_compared].argmax(1)), 1)
     outputs = linear_sum_assignment(counts, maximize=True)[1]
@@ -358,7 +382,7 @@ def check_order(task: Task, examples: Sequence[Any], reader: Reader, source: Pat
         names = {str(output): labels[label] for label, output in sorted(enumerate(outputs.tolist()), key=itemgetter(1))}
         fact = (
             f"the outputs of the teacher `{source}` have no names; in the order of the labels {share:.0%} of "
-            f"{pluralize(len(tried), 'training example')} are right, in another {best_share:.0%}"
+            f"{pluralize(len(examples), 'training example')} are right, in another {best_share:.0%}"
         )
         raise CheckpointError("doubtful", fact, f'name them in its config.json: "id2label": {json.dumps(names)}')
 

@@ -11,7 +11,7 @@ import numpy as np
 from albertkit.job import Job
 from albertkit.training.processes import World
 
-PART_ITEMS = 4096  # whose rows are written at once
+PART_ITEMS = 1024  # whose rows are written at once
 
 
 def npy_header(shape: tuple[int, int], dtype: np.dtype) -> bytes:
@@ -23,7 +23,12 @@ def npy_header(shape: tuple[int, int], dtype: np.dtype) -> bytes:
 
 
 def compute_rows(
-    file: Path, key: Mapping[str, Any], num_items: int, rows_of: Callable[[int, int], np.ndarray], world: World
+    file: Path,
+    key: Mapping[str, Any],
+    num_items: int,
+    rows_of: Callable[[int, int], np.ndarray],
+    world: World,
+    title: str,
 ) -> np.ndarray:
     """Return rows of W numbers, a memory map of a `.npy` file.
 
@@ -36,17 +41,20 @@ def compute_rows(
         num_items: At least 1.
         rows_of: Computes the rows, fp32 [R, W], of the items from one number up to another.
         world: The processes.
+        title: Of the progress, which is shown on stderr.
     """
     folder = file.parent
     parts = [f"part-{number:05d}.npy" for number in range(-(-num_items // PART_ITEMS))]
+    own_parts = parts[world.rank :: world.size]
     with ExitStack() as stack:
         if world.is_main:
-            job = stack.enter_context(Job(folder, key, overwrite=True))
+            job = Job(folder, key, overwrite=True, title=title, total=len(own_parts), progress=True)
+            stack.enter_context(job)
         world.barrier()
         if not world.is_main:
             job = stack.enter_context(Job(folder, key, rank=world.rank))
         if not job.is_done(file.name):
-            for name in job.missing(parts[world.rank :: world.size]):
+            for name in job.missing(own_parts):
                 first = parts.index(name) * PART_ITEMS
                 rows = rows_of(first, min(first + PART_ITEMS, num_items))
                 with job.part(name) as stream:  # `np.save` may say nothing when the disk is full

@@ -16,10 +16,10 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.teacher import (
     TaughtStudent,
     TeacherObjective,
-    open_teacher,
     start_from_teacher,
     student_config,
 )
+from albertkit.pretraining.teacher_encoder import open_teacher
 from albertkit.tokenizer import train_tokenizer
 
 CPU = torch.device("cpu")
@@ -80,7 +80,7 @@ def test_states_are_those_of_transformers(bert, teacher, store):
 def test_the_loss_is_the_variance_that_is_not_explained(bert, teacher, store, settings):
     batch, sample = draw_batch(store.vocab_size), draw_batch(store.vocab_size, 1)
     torch.manual_seed(0)
-    student = AlbertForPreTraining(student_config(teacher.model.config, 64)).eval()
+    student = AlbertForPreTraining(student_config(teacher.config, 64)).eval()
     module = TaughtStudent(student, teacher, [sample], ALONE)
     loss = TeacherObjective(module).losses(batch)["teacher_states"]
     expected_states, known = (transformers_states(bert, one) for one in (batch, sample))
@@ -98,7 +98,7 @@ def test_the_loss_is_the_variance_that_is_not_explained(bert, teacher, store, se
 def test_the_start_is_the_best_compression(bert, teacher, store):
     """Against NumPy: components of the frequent tokens' scaled embeddings, then a regression on the first states."""
     batch = draw_batch(store.vocab_size, 2)
-    config = student_config(teacher.model.config, 64).replace(embedding_size=16)
+    config = student_config(teacher.config, 64).replace(embedding_size=16)
     torch.manual_seed(1)
     student = AlbertForPreTraining(config).eval()
     counts = torch.arange(store.vocab_size)
@@ -147,7 +147,7 @@ def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
 
 @pytest.mark.parametrize("shape", [dict(embedding_size=128), dict(max_position_embeddings=128), dict(hidden_size=32)])
 def test_a_student_of_another_shape_starts_from_what_fits(teacher, store, shape):
-    student = AlbertForPreTraining(student_config(teacher.model.config, 64).replace(**shape)).eval()
+    student = AlbertForPreTraining(student_config(teacher.config, 64).replace(**shape)).eval()
     notes = start_from_teacher(student, teacher, torch.ones(store.vocab_size), draw_batch(store.vocab_size))
     assert "keep 100.0%" in notes[0]
     assert TaughtStudent(student, teacher, [draw_batch(store.vocab_size)], ALONE).maps[0].out_features == 64

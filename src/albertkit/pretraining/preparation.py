@@ -28,13 +28,12 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import HeldOut, PretrainingData, open_pretraining_data
 from albertkit.pretraining.teacher import (
     TaughtStudent,
-    TeacherEncoder,
     TeacherObjective,
-    describe_teacher,
-    open_teacher,
+    check_student,
     start_from_teacher,
     student_config,
 )
+from albertkit.pretraining.teacher_encoder import TeacherEncoder, describe_teacher, open_teacher
 from albertkit.pretraining.text_start import start_from_text, text_start_obstacle, token_dimensions
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import check_model, list_checkpoints
@@ -99,7 +98,7 @@ def begin_run(
         return continue_model(start, tokenizer, settings)
     if teacher is not None and settings.size is None and settings.config is None:
         torch.manual_seed(settings.seed)
-        config = student_config(teacher.model.config, settings.length).replace(
+        config = student_config(teacher.config, settings.length).replace(
             vocab_size=tokenizer.vocab_size, **special_ids(tokenizer)
         )
         return InitialModel(AlbertForPreTraining(config))
@@ -313,6 +312,8 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     began = begin_run(folder, source.tokenizer, settings, start, resume, teacher)
     model = prepare_model(began.model, settings, world)
     check_start_layers(settings, model.config)
+    if teacher is not None:
+        check_student(model.config, teacher, settings.length)
     trained = trained_part(model, settings, began.continued.get(NEW_ROWS_FROM, 0))
     if continued:
         notes.append(f"continues `{began.continued['model']}`, which has {began.continued['tokens']:,} tokens")
@@ -329,7 +330,7 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     notes.append(describe_held_out(held_out, settings.held_out))
     objective = PretrainingObjective(model)
     if teacher is not None:
-        notes.append(describe_teacher(teacher))
+        notes += describe_teacher(teacher)
         if settings.initial_weights == "teacher" and not (resume and folder and list_checkpoints(folder)):
             sample = world.first(next(iter(held_out)) if world.is_main else None)
             assert sample is not None

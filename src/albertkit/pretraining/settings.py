@@ -62,8 +62,9 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             output bias from token frequencies, and attention heads on neighbouring tokens, from which the model then predicts
             before the first update (counts at most about 500 million tokens); or teacher: its embeddings, compressed, and the
             mean of its layers. Default: random; teacher for a new model that has one.
-        teacher: Larger encoder to learn from, whose tokenizer made the store: a checkpoint folder of a BERT or an ALBERT of any
-            class, or org/name of the hub. The model learns its states after each layer beside masked tokens and sentence order;
+        teacher: Larger encoder to learn from, whose tokenizer, or a part of it (`tokenizer trim`), made the store: a checkpoint
+            folder of a BERT or an ALBERT of any class, or of another encoder that transformers runs, or org/name of the hub. The
+            model learns its states after each layer beside masked tokens and sentence order;
             with `--masked-lm-prob 0 --pair-task none` the states alone. Without `size` and `config` the new model has its
             shape, with one layer in the place of all.
         start_layers: Number of layers at the start, fewer than the model's, which share one set of weights: cheaper updates that

@@ -1,32 +1,24 @@
 """Learning from a larger encoder: a student whose states after each layer are mapped onto the teacher's.
 
-T tokens, H the student's hidden size, K the teacher's. A BERT is opened as the ALBERT that it is, with a group for every layer,
-so teacher and student run the same packed batch. Sources: Jiao et al. 2020, TinyBERT, equation 8 (hidden states, uniform map of
-layers, learned projection); the teacher's states are standardised, so that the loss is the share of their variance that
+T tokens, H the student's hidden size, K the teacher's. Sources: Jiao et al. 2020, TinyBERT, equation 8 (hidden states, uniform
+map of layers, learned projection); the teacher's states are standardised, so that the loss is the share of their variance that
 the student does not explain.
 """
 
-import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
-from albertkit.conversion.checkpoints import open_checkpoint
-from albertkit.conversion.classes import own_tokenizer
-from albertkit.errors import CheckpointError, ConfigError
+from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
-from albertkit.model.files import PREFIX
 from albertkit.model.layers import layer_at_same_depth, linear
 from albertkit.model.padded import Trace
 from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.pretraining.settings import PretrainSettings
-from albertkit.tokenizer import AlbertTokenizer
+from albertkit.pretraining.teacher_encoder import EmbeddingTables, TeacherEncoder
 from albertkit.training.loop import LossPart, no_losses
-from albertkit.training.processes import World, choose_precision
+from albertkit.training.processes import World
 
 EMBEDDING_SIZE = 128  # of a student, as in every published ALBERT
 TEACHER_LOSS = "teacher_states"
@@ -34,62 +26,6 @@ _INNER_WEIGHT = 0.2  # of the states before the last ones; those are what a task
 _SAMPLE = 16_384  # tokens that the teacher's states are standardised with, and the projection is fitted to
 _LEAST_VARIANCE = 1e-3  # of a dimension, as a share of the mean of its layer
 _RIDGE = 1e-6  # of the mean variance, added to the normal equations of the projection
-
-
-@dataclass(frozen=True)
-class TeacherEncoder:
-    """An encoder to learn from.
-
-    Attributes:
-        source: As the user named it.
-        model: On its device, frozen.
-        digest: SHA-256 of its weights.
-    """
-
-    source: Path
-    model: AlbertModel
-    digest: str
-
-    @torch.no_grad()
-    def states(self, batch: PackedBatch) -> list[Tensor]:
-        """Return the projected embedding and the output of every layer, [T, K] each."""
-        trace = Trace(True, False)
-        self.model.encode(batch, trace)
-        assert trace.hidden_states is not None
-        return trace.hidden_states
-
-
-def open_teacher(
-    source: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, device: torch.device
-) -> TeacherEncoder:
-    """Open an ALBERT or a BERT, of any class, that reads the ids of the data and computes in the precision of the run.
-
-    Raises:
-        CheckpointError: wrong-tokenizer if the data were made with another one; what `open_checkpoint` raises.
-        ConfigError: bad-value if it reads fewer tokens or segments than an example may have.
-    """
-    with open_checkpoint(source) as checkpoint:
-        config, folder = checkpoint.config, checkpoint.folder
-        tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(PREFIX)}
-        teacher_tokenizer = own_tokenizer(folder, config, source)  # the folder of an archive ends with this block
-    config.check_length(settings.length, f"`{source}`")
-    if config.type_vocab_size < 2 and settings.pair_task != "none":
-        fact = f"the teacher `{source}` knows no second segment, pair_task is {settings.pair_task}"
-        raise ConfigError("bad-value", fact, "learn from single segments: --pair-task none")
-    if teacher_tokenizer.fingerprint != tokenizer.fingerprint:
-        raise CheckpointError(
-            "wrong-tokenizer",
-            f"the data's tokenizer has {tokenizer.vocab_size:,} tokens, the teacher `{source}` {teacher_tokenizer.vocab_size:,}: "
-            "they are not the same",
-            f"build the store with the teacher's: albertkit corpus build FILES --tokenizer {source} --out STORE",
-        )
-    model, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
-    model.compute_dtype = choose_precision(settings.precision, device)
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(name.encode())
-        digest.update(tensor.numpy().tobytes())
-    return TeacherEncoder(source, model.to(device).requires_grad_(False), digest.hexdigest())
 
 
 def student_config(teacher: AlbertConfig, length: int) -> AlbertConfig:
@@ -107,14 +43,18 @@ def student_config(teacher: AlbertConfig, length: int) -> AlbertConfig:
     )
 
 
-def describe_teacher(teacher: TeacherEncoder) -> str:
-    """Return a line about a teacher."""
-    config = teacher.model.config
-    size = sum(p.numel() for p in teacher.model.parameters()) / 1e6
-    return (
-        f"teacher: `{teacher.source}`, {size:.1f} M parameters, {config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"in {str(teacher.model.compute_dtype).removeprefix('torch.')}"
-    )
+def check_student(student: AlbertConfig, teacher: TeacherEncoder, length: int) -> None:
+    """Refuse a teacher that computes less than the model that is to learn from it."""
+    shapes = (teacher.config, student)
+    teacher_flops, student_flops = (config.train_flops_per_token(length, 0.0) for config in shapes)
+    if teacher_flops < student_flops:
+        sizes = [f"{config.num_hidden_layers} layers of {config.hidden_size}" for config in shapes]
+        fact = (
+            f"the teacher `{teacher.source}` is smaller than the model that learns from it: {sizes[0]}, not {sizes[1]}"
+        )
+        raise ConfigError(
+            "bad-value", fact, "leave --size and --config out for a model of its shape, or name a larger one"
+        )
 
 
 # --- the start --------------------------------------------------------------------------------------------------------
@@ -135,10 +75,10 @@ def start_from_teacher(
     Returns:
         Lines about the share of the teacher's variance that each step keeps.
     """
-    share = _compress_embeddings(model.albert, teacher.model, counts)
+    share = _compress_embeddings(model.albert, teacher.tables(), counts)
     size = model.config.embedding_size
     notes = [f"initial weights: the teacher's embeddings in {size} dimensions keep {share:.1%} of their squares"]
-    student, original = model.config, teacher.model.config
+    student, original = model.config, teacher.config
     if student.hidden_size == original.hidden_size:
         explained = _fit_projection(model.albert, teacher.states(sample)[0], sample)
         notes.append(
@@ -146,28 +86,26 @@ def start_from_teacher(
         )
     else:
         notes.append(f"initial weights: the projection is drawn, the teacher's hidden size is {original.hidden_size}")
-    shapes = [(c.hidden_size, c.intermediate_size, c.num_attention_heads, c.hidden_act) for c in (student, original)]
-    if shapes[0] == shapes[1]:
-        _average_layers(model.albert, teacher.model)
+    shapes = [(c.num_attention_heads, c.hidden_act) for c in (student, original)]
+    if shapes[0] == shapes[1] and _average_layers(model.albert, teacher.layers()):
         notes.append("initial weights: each layer is the mean of the teacher's layers in its place")
     else:
         notes.append("initial weights: layers are drawn, the teacher's have another shape")
     return notes
 
 
-def _compress_embeddings(student: AlbertModel, teacher: AlbertModel, counts: Tensor) -> float:
+def _compress_embeddings(student: AlbertModel, source: EmbeddingTables, counts: Tensor) -> float:
     """Project the teacher's tables onto their largest components, tokens weighted by frequency; return the share kept.
 
     The components are those of the normalised embedding: each dimension is scaled as the teacher's layer norm scales it.
     """
-    source, target = teacher.embeddings, student.embeddings
-    scale = source.LayerNorm.weight
-    words = source.word_embeddings.weight[: len(counts)] * scale  # without the rows that fill a vocabulary up
-    positions = source.position_embeddings.weight * scale
-    types = source.token_type_embeddings.weight * scale
+    target = student.embeddings
+    scale = source.scale
+    words = source.words[: len(counts)] * scale  # without the rows that fill a vocabulary up
+    types = source.types * scale
     frequencies = (counts.to(words) + 1) / (counts.sum() + len(counts))
-    used = positions[: len(target.position_embeddings.weight)]
-    covariance = (words.T * frequencies) @ words + used.T @ used / len(used)
+    used = source.positions[: len(target.position_embeddings.weight)] * scale
+    covariance = (words.T * frequencies) @ words + used.T @ used / max(len(used), 1)
     values, vectors = torch.linalg.eigh(covariance.double())
     size = min(target.word_embeddings.weight.shape[1], len(scale))  # a wider student keeps drawn values beside them
     basis = vectors[:, -size:].to(words)
@@ -193,15 +131,18 @@ def _fit_projection(student: AlbertModel, states: Tensor, sample: PackedBatch) -
     return 1 - float(((centred @ weight.T - target) ** 2).sum() / (target**2).sum())
 
 
-def _average_layers(student: AlbertModel, teacher: AlbertModel) -> None:
-    """Let each block of the student be the mean of the teacher's layers at the same share of the depth."""
-    blocks, originals = ([block for block, _ in model.encoder.layers(torch.float32)] for model in (student, teacher))
+def _average_layers(student: AlbertModel, layers: list[dict[str, Tensor]]) -> bool:
+    """Let each block be the mean of the teacher's layers at the same share of the depth, if they are such blocks."""
+    blocks = [block for block, _ in student.encoder.layers(torch.float32)]
+    shapes = {name: parameter.shape for name, parameter in blocks[0].named_parameters()}
+    if any({name: parameter.shape for name, parameter in layer.items()} != shapes for layer in layers):
+        return False
     for block in dict.fromkeys(blocks):
         depths = [depth for depth, other in enumerate(blocks) if other is block]
-        members = [layer for n, layer in enumerate(originals) if n * len(blocks) // len(originals) in depths]
-        member_parameters = [dict(member.named_parameters()) for member in members or originals]
+        members = [layer for n, layer in enumerate(layers) if n * len(blocks) // len(layers) in depths] or layers
         for name, parameter in block.named_parameters():
-            parameter.copy_(torch.stack([parameters[name] for parameters in member_parameters]).mean(0))
+            parameter.copy_(torch.stack([member[name] for member in members]).mean(0))
+    return True
 
 
 # --- the loss ---------------------------------------------------------------------------------------------------------
@@ -224,9 +165,8 @@ class TaughtStudent(nn.Module):
         self.student = student
         self._teacher = (teacher,)  # a tuple: no part, so its parameters are not this module's
         layers = student.config.num_hidden_layers * student.config.inner_group_num
-        depth = teacher.model.config.num_hidden_layers * teacher.model.config.inner_group_num
-        self._layers = [layer_at_same_depth(number, layers, depth) for number in range(layers + 1)]
-        width, teacher_width = student.config.hidden_size, teacher.model.config.hidden_size
+        self._layers = [layer_at_same_depth(number, layers, teacher.num_layers) for number in range(layers + 1)]
+        width, teacher_width = student.config.hidden_size, teacher.config.hidden_size
         maps = [nn.Linear(width, teacher_width, device=student.device) for _ in self._layers]
         self.maps = nn.ModuleList(maps)
         self._means, self._deviations = self._measure(sample, world)
@@ -238,7 +178,7 @@ class TaughtStudent(nn.Module):
     @property
     def num_teacher_parameters(self) -> int:
         """Number of the teacher's parameters, which are not trained."""
-        return sum(p.numel() for p in self._teacher[0].model.parameters())
+        return self._teacher[0].num_parameters
 
     def distances(self, states: list[Tensor], batch: PackedBatch) -> Tensor:
         """Return [L + 1] of the share of the teacher's variance that is not explained, summed over tokens."""
@@ -252,13 +192,13 @@ class TaughtStudent(nn.Module):
 
     def _measure(self, sample: Iterable[PackedBatch], world: World) -> tuple[Tensor, Tensor]:
         """Return the mean and standard deviation of each dimension of each of the teacher's states, [L + 1, K] each."""
-        config = self._teacher[0].model.config
-        shape = config.num_hidden_layers * config.inner_group_num + 1, config.hidden_size
+        teacher = self._teacher[0]
+        shape = teacher.num_layers + 1, teacher.config.hidden_size
         sums = torch.zeros(shape, dtype=torch.float64, device=world.device)
         squares = torch.zeros_like(sums)
         count = torch.zeros((), dtype=torch.float64, device=world.device)
         for batch in sample:
-            for layer, states in enumerate(self._teacher[0].states(batch.to(world.device))):
+            for layer, states in enumerate(teacher.states(batch.to(world.device))):
                 sums[layer] += states.double().sum(0)
                 squares[layer] += states.double().square().sum(0)
             count += batch.num_tokens
@@ -297,7 +237,7 @@ class TeacherObjective(PretrainingObjective):
     def flops(self, batch: PackedBatch) -> float:
         """Return the floating-point operations of a training step, the teacher's forward pass among them."""
         squares = sum(n * n for n in batch.lengths) / batch.num_tokens
-        config = self._taught[0]._teacher[0].model.config
+        config = self._taught[0]._teacher[0].config
         return super().flops(batch) + batch.num_tokens * config.train_flops_per_token(squares, 0.0) / 3
 
 

@@ -1,0 +1,380 @@
+"""The encoder that a pretraining learns from: opened, its vocabulary matched with that of the data, run on packed batches.
+
+An ALBERT runs as it is, a BERT as the ALBERT with a group for every layer, any other by transformers on padded rows.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from albertkit.config import ACTIVATIONS, AlbertConfig
+from albertkit.conversion import bert
+from albertkit.conversion.checkpoints import open_checkpoint
+from albertkit.conversion.classes import check_vocabulary, own_tokenizer
+from albertkit.errors import CheckpointError, ConfigError, MissingExtraError, format_list
+from albertkit.folder_facts import FolderFacts
+from albertkit.model import AlbertModel, PackedBatch
+from albertkit.model.files import PREFIX
+from albertkit.model.padded import Trace
+from albertkit.model_paths import is_remote, local_folder
+from albertkit.output.progress import quiet_transformers
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.files import SPECIAL_ROLES
+from albertkit.training.processes import choose_precision
+
+_OUR_TYPES = ("albert", "bert")
+_WORDS = f"{PREFIX}embeddings.word_embeddings.weight"
+# DistilBERT's modules of a layer, and what BERT calls them.
+_DISTILBERT = {
+    "attention.q_lin": "attention.self.query",
+    "attention.k_lin": "attention.self.key",
+    "attention.v_lin": "attention.self.value",
+    "attention.out_lin": "attention.output.dense",
+    "sa_layer_norm": "attention.output.LayerNorm",
+    "ffn.lin1": "intermediate.dense",
+    "ffn.lin2": "output.dense",
+    "output_layer_norm": "output.LayerNorm",
+}
+
+
+class EmbeddingTables(NamedTuple):
+    """Embeddings of an encoder before their layer norm.
+
+    Attributes:
+        words: [V, E], a row for each token of the data.
+        positions: [P, E]; no row where they are not added to the words.
+        types: [segments, E]; the same.
+        scale: [E], of the layer norm.
+    """
+
+    words: Tensor
+    positions: Tensor
+    types: Tensor
+    scale: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherEncoder(ABC):
+    """An encoder to learn from.
+
+    Attributes:
+        source: As the user named it.
+        network: On its device, frozen.
+        config: Its shape as that of an ALBERT with a group for every layer.
+        compute_dtype: Of its products.
+        digest: SHA-256 of its weights.
+        notes: Lines for the user.
+    """
+
+    source: Path
+    network: nn.Module
+    config: AlbertConfig
+    compute_dtype: torch.dtype
+    digest: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers, which is one less than that of the states."""
+        return self.config.num_hidden_layers * self.config.inner_group_num
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters, none of which is trained."""
+        return sum(parameter.numel() for parameter in self.network.parameters())
+
+    @abstractmethod
+    def states(self, batch: PackedBatch) -> list[Tensor]:
+        """Return the projected embedding and the output of every layer, [T, K] each."""
+
+    @abstractmethod
+    def tables(self) -> EmbeddingTables:
+        """Return the embeddings."""
+
+    @abstractmethod
+    def layers(self) -> list[dict[str, Tensor]]:
+        """Return the parameters of each layer under the names of ALBERT's block, and others under their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlbertTeacher(TeacherEncoder):
+    """An ALBERT, or a BERT as one, whose vocabulary is that of the data."""
+
+    network: AlbertModel
+
+    @torch.no_grad()
+    def states(self, batch: PackedBatch) -> list[Tensor]:
+        """See `TeacherEncoder.states`."""
+        trace = Trace(True, False)
+        self.network.encode(batch, trace)
+        assert trace.hidden_states is not None
+        return trace.hidden_states
+
+    def tables(self) -> EmbeddingTables:
+        """See `TeacherEncoder.tables`."""
+        embeddings = self.network.embeddings
+        return EmbeddingTables(
+            embeddings.word_embeddings.weight,
+            embeddings.position_embeddings.weight,
+            embeddings.token_type_embeddings.weight,
+            embeddings.LayerNorm.weight,
+        )
+
+    def layers(self) -> list[dict[str, Tensor]]:
+        """See `TeacherEncoder.layers`."""
+        return [dict(block.named_parameters()) for block, _ in self.network.encoder.layers(torch.float32)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformersTeacher(TeacherEncoder):
+    """An encoder that transformers runs.
+
+    Attributes:
+        ids: int64 [V], for each id of the data that of the teacher.
+        pad_id: The teacher's padding.
+    """
+
+    ids: Tensor
+    pad_id: int
+
+    @torch.no_grad()
+    def states(self, batch: PackedBatch) -> list[Tensor]:
+        """See `TeacherEncoder.states`; the sequences are padded to the longest."""
+        inputs = {
+            "input_ids": batch.unpack(self.ids[batch.input_ids] - self.pad_id) + self.pad_id,
+            "attention_mask": batch.padding_mask().long(),
+        }
+        if self.config.type_vocab_size > 1:
+            inputs["token_type_ids"] = batch.unpack(batch.token_type_ids)
+        with torch.autocast(batch.device.type, self.compute_dtype, self.compute_dtype != torch.float32):
+            layers = self.network(**inputs, output_hidden_states=True).hidden_states
+        positions = batch.padded_positions()
+        return [states.flatten(0, 1)[positions] for states in layers]
+
+    def tables(self) -> EmbeddingTables:
+        """See `TeacherEncoder.tables`."""
+        embeddings = getattr(self.network, "embeddings", None)
+        words = self.network.get_input_embeddings().weight  # type: ignore[operator]
+        norms = [module for module in embeddings.children() if "Norm" in type(module).__name__] if embeddings else []
+        scale = norms[0].weight if norms and len(norms[0].weight) == words.shape[1] else torch.ones_like(words[0])
+        return EmbeddingTables(
+            words[self.ids], _table(embeddings, "position", words), _table(embeddings, "token_type", words), scale
+        )
+
+    def layers(self) -> list[dict[str, Tensor]]:
+        """See `TeacherEncoder.layers`."""
+        layers: list[dict[str, Tensor]] = [{} for _ in range(self.num_layers)]
+        for name, parameter in self.network.named_parameters():
+            bert_name = name.replace("transformer.layer.", "encoder.layer.", 1)
+            if not bert.is_layer(bert_name):
+                continue
+            number, parameter_name = bert_name.removeprefix("encoder.layer.").split(".", 1)
+            module, kind = parameter_name.rsplit(".", 1)
+            full_name = bert.albert_name(f"encoder.layer.{number}.{_DISTILBERT.get(module, module)}.{kind}")
+            layers[int(number)][full_name.split(".", 5)[5]] = parameter
+        return layers
+
+
+def _table(embeddings: nn.Module | None, kind: str, words: Tensor) -> Tensor:
+    """Return the embeddings of positions or segments; RoBERTa's first rows are of no position."""
+    table = getattr(embeddings, f"{kind}_embeddings", None)
+    if table is None or table.weight.shape[1] != words.shape[1]:
+        return words[:0]
+    first = 0 if table.padding_idx is None else table.padding_idx + 1
+    return table.weight[first:]
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def open_teacher(
+    source: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, device: torch.device
+) -> TeacherEncoder:
+    """Open an encoder, of any class, that knows the tokens of the data and computes in the precision of the run.
+
+    Raises:
+        CheckpointError: wrong-tokenizer if it lacks a token of the data; wrong-model for a decoder; unsupported,
+            weights-mismatch, and what `open_checkpoint` raises.
+        ConfigError: bad-value if it reads fewer tokens or segments than an example may have.
+    """
+    teacher = _open_encoder(source, tokenizer, choose_precision(settings.precision, device), device)
+    teacher.config.check_length(settings.length, f"`{source}`")
+    if teacher.config.type_vocab_size < 2 and settings.pair_task != "none":
+        fact = f"the teacher `{source}` knows no second segment, pair_task is {settings.pair_task}"
+        raise ConfigError("bad-value", fact, "learn from single segments: --pair-task none")
+    teacher.network.to(device).requires_grad_(False).eval()
+    return teacher
+
+
+def _encoder_folder(source: Path) -> Path | None:
+    """Return the folder of an encoder that is neither an ALBERT nor a BERT; None of any other source."""
+    if not source.is_dir() and (is_remote(source) or source.parent.is_dir()):
+        return None  # an archive, or a checkpoint that is named by its prefix
+    folder = source if source.is_dir() else local_folder(source)
+    facts = FolderFacts.from_folder(folder)
+    if facts.model.get("model_type", "albert") in _OUR_TYPES:
+        return None
+    facts.check_model()
+    return folder
+
+
+def _open_encoder(source: Path, tokenizer: AlbertTokenizer, dtype: torch.dtype, device: torch.device) -> TeacherEncoder:
+    folder = _encoder_folder(source)
+    if folder is not None:
+        return _open_other(folder, source, tokenizer, dtype, device)
+    with open_checkpoint(source) as checkpoint:
+        config = checkpoint.config
+        tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(PREFIX)}
+        teacher_tokenizer = own_tokenizer(
+            checkpoint.folder, config, source
+        )  # the folder of an archive ends with this block
+    digest = _digest(tensors)
+    notes = []
+    if teacher_tokenizer.fingerprint != tokenizer.fingerprint:
+        special_ids = {role: getattr(teacher_tokenizer, f"{role}_id") for role in SPECIAL_ROLES}
+        ids = _match_tokens(tokenizer, teacher_tokenizer.get_vocab(), special_ids, source)
+        tensors[_WORDS] = tensors[_WORDS][ids]
+        config = config.replace(vocab_size=len(ids), pad_token_id=tokenizer.pad_id)
+        notes.append(f"teacher: {len(ids):,} of its {teacher_tokenizer.vocab_size:,} tokens are the data's")
+        if teacher_tokenizer.text_rules != tokenizer.text_rules:
+            notes.append(
+                f"text rules: {teacher_tokenizer.text_rules} in `{source}`, {tokenizer.text_rules} in the data"
+            )
+    model, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
+    model.compute_dtype = dtype
+    return AlbertTeacher(
+        source=source, network=model, config=config, compute_dtype=dtype, digest=digest, notes=tuple(notes)
+    )
+
+
+def _open_other(
+    folder: Path, source: Path, tokenizer: AlbertTokenizer, dtype: torch.dtype, device: torch.device
+) -> TeacherEncoder:
+    """Open an encoder by transformers' `AutoModel`."""
+    try:
+        from transformers import AutoConfig, AutoModel, AutoTokenizer
+        from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    except ImportError:
+        raise MissingExtraError.for_package("transformers", "embed", f"the teacher `{source}`") from None
+    try:
+        their_config = AutoConfig.from_pretrained(folder)
+    except Exception as error:  # the library raises nothing more particular
+        raise _unread_error(source, "configuration", error) from None
+    kind = their_config.model_type
+    is_decoder = their_config.is_encoder_decoder or getattr(their_config, "is_decoder", False)
+    if is_decoder or kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        fact = f"the teacher `{source}` is a {kind}, not an encoder whose states see the tokens on both sides"
+        raise CheckpointError("wrong-model", fact, "name an encoder, such as a BERT, a RoBERTa or an ELECTRA")
+    try:
+        with quiet_transformers():
+            network, info = AutoModel.from_pretrained(
+                folder, config=their_config, dtype=torch.float32, output_loading_info=True
+            )
+            their_tokenizer = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:
+        raise _unread_error(source, "weights or tokenizer", error) from None
+    fresh = set(info["missing_keys"])
+    missing = sorted(name for name in fresh if "pooler" not in name)
+    if missing:
+        fact = f"`{source}` lacks weights of a {type(network).__name__}: {format_list(missing, 5)}"
+        raise CheckpointError("weights-mismatch", fact, "fetch it again, or save the whole model")
+    special_ids = {role: getattr(their_tokenizer, f"{role}_token_id") for role in SPECIAL_ROLES}
+    ids = _match_tokens(tokenizer, their_tokenizer.get_vocab(), special_ids, source)
+    check_vocabulary(int(ids.max()) + 1, len(network.get_input_embeddings().weight), source)
+    return TransformersTeacher(
+        source=source,
+        network=network.eval(),
+        config=_albert_shape(their_config, network, len(ids)),
+        compute_dtype=dtype,
+        digest=_digest({name: tensor for name, tensor in network.state_dict().items() if name not in fresh}),
+        notes=(f"teacher: {len(ids):,} of its {len(their_tokenizer):,} tokens are the data's",),
+        ids=ids.to(device),
+        pad_id=special_ids["pad"] if their_config.pad_token_id is None else their_config.pad_token_id,
+    )
+
+
+def _unread_error(source: Path, part: str, error: Exception) -> CheckpointError:
+    reason = (str(error).strip().splitlines() or [""])[0]
+    fact = f"transformers cannot read the {part} of the teacher `{source}`: {type(error).__name__}: {reason}"
+    return CheckpointError(
+        "wrong-kind", fact, "give the folder of a whole model, with config.json, weights and tokenizer"
+    )
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _match_tokens(
+    tokenizer: AlbertTokenizer, vocabulary: Mapping[str, int], special_ids: Mapping[str, int | None], source: Path
+) -> Tensor:
+    """Return the teacher's id of each token of the data, int64 [V]: special ones by their role, others by their name.
+
+    Args:
+        tokenizer: Of the data.
+        vocabulary: Of the teacher.
+        special_ids: Of the teacher, by role.
+        source: The teacher, for messages.
+    """
+    ids_by_token = dict(vocabulary)
+    for role, number in special_ids.items():
+        token = tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id"))
+        ids_by_token.pop(token, None)
+        if number is not None:
+            ids_by_token[token] = number
+    tokens = [tokenizer.id_to_piece(number) for number in range(tokenizer.vocab_size)]
+    missing = [token for token in tokens if token not in ids_by_token]
+    if missing:
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"{len(missing):,} of the data's {len(tokens):,} tokens are no tokens of the teacher `{source}`, such as "
+            f"`{missing[0]}`",
+            "build the store with the teacher's tokenizer or a part of it, which is made by: albertkit tokenizer trim "
+            f"{source} FILES --out TOKENIZER",
+        )
+    return torch.tensor([ids_by_token[token] for token in tokens])
+
+
+def _albert_shape(config: Any, network: nn.Module, vocab_size: int) -> AlbertConfig:
+    """Return the shape of an encoder of transformers as that of an ALBERT."""
+    embeddings = getattr(network, "embeddings", None)
+    words = network.get_input_embeddings().weight  # type: ignore[operator]
+    positions = _table(embeddings, "position", words)
+    activation = next(
+        (getattr(config, name) for name in ("hidden_act", "activation", "hidden_activation") if hasattr(config, name)),
+        "",
+    )
+    return AlbertConfig(
+        vocab_size=vocab_size,
+        embedding_size=words.shape[1],
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_hidden_layers,
+        num_hidden_groups=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        intermediate_size=getattr(config, "intermediate_size", getattr(config, "hidden_dim", 4 * config.hidden_size)),
+        hidden_act=activation if activation in ACTIVATIONS else "gelu",
+        max_position_embeddings=len(positions) or config.max_position_embeddings,
+        type_vocab_size=max(1, len(_table(embeddings, "token_type", words))),
+        layer_norm_eps=getattr(config, "layer_norm_eps", 1e-12),
+    )
+
+
+def describe_teacher(teacher: TeacherEncoder) -> list[str]:
+    """Return lines about a teacher."""
+    config = teacher.config
+    return [
+        f"teacher: `{teacher.source}`, {teacher.num_parameters / 1e6:.1f} M parameters, {config.num_hidden_layers} layers of "
+        f"{config.hidden_size}, in {str(teacher.compute_dtype).removeprefix('torch.')}",
+        *teacher.notes,
+    ]

@@ -1,0 +1,200 @@
+"""Teachers of any class and with more tokens than the data, compared with transformers' own states of single sequences."""
+
+import random
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from small_store import differing, weights
+
+from albertkit.corpus import build_store
+from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.pretraining.run import pretrain
+from albertkit.pretraining.settings import PretrainSettings
+from albertkit.pretraining.teacher import start_from_teacher, student_config
+from albertkit.pretraining.teacher_encoder import open_teacher
+from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+from albertkit.vocabulary import trim_vocabulary
+
+SETTINGS = PretrainSettings(length=32, precision="fp32", pair_task="none")
+CPU = torch.device("cpu")
+SIZE = 100
+LENGTHS = (5, 17, 1, 30)
+SHAPE = dict(hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=128, initializer_range=0.2)
+POSITIONS = dict(max_position_embeddings=64)
+
+
+def make_config(kind, vocab_size):
+    config_class = getattr(transformers, f"{kind}Config")
+    values = dict(vocab_size=vocab_size, pad_token_id=0, **SHAPE, **POSITIONS)
+    match kind:
+        case "DistilBert":
+            values = dict(vocab_size=vocab_size, dim=64, n_layers=4, n_heads=2, hidden_dim=128, **POSITIONS)
+        case "Electra":
+            values["embedding_size"] = 32
+        case "Roberta" | "XLMRoberta":
+            values |= dict(max_position_embeddings=65, type_vocab_size=1)
+        case "DebertaV2":
+            values |= dict(
+                relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, type_vocab_size=0
+            )
+        case "ModernBert":
+            values |= dict(local_attention=8, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3)
+    return config_class(**values)
+
+
+KINDS = ("Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "DebertaV2", "ModernBert", "MPNet")
+
+
+@pytest.fixture(scope="module")
+def trimmed(tmp_path_factory, store):
+    """A tokenizer of 100 tokens, those of them that the small store's text uses, and a store of that text in these."""
+    folder = tmp_path_factory.mktemp("trimmed")
+    text = store.folder.parent / "corpus.txt"
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abdegiklmnorstu", k=draw.randint(2, 6))) for _ in range(200)]
+    other_text = [" ".join(draw.choices(words, k=9)) for _ in range(400)]
+    train_tokenizer([text, *other_text], folder / "whole", vocab_size=SIZE)
+    report = trim_vocabulary(folder / "whole", [text], folder / "tokenizer")
+    assert report.vocab_size < SIZE
+    build_store([text], folder / "store", folder / "tokenizer", workers=0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teacher_folder(trimmed):
+    """Return the folder of a random encoder with the whole tokenizer."""
+
+    def make(kind):
+        folder = trimmed / kind
+        if not folder.exists():
+            torch.manual_seed(0)
+            model = transformers.AutoModel.from_config(make_config(kind, SIZE))
+            for parameter in model.parameters():
+                torch.nn.init.normal_(parameter, 1.0 if parameter.dim() == 1 else 0.0, 0.2)
+            model.save_pretrained(folder)
+            shutil.copytree(trimmed / "whole", folder, dirs_exist_ok=True)
+        return folder
+
+    return make
+
+
+def draw_batch(tokenizer):
+    generator = torch.Generator().manual_seed(0)
+    sequences = [torch.randint(5, tokenizer.vocab_size, (length,), generator=generator).tolist() for length in LENGTHS]
+    return PackedBatch.from_sequences([[tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in sequences])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_are_those_of_transformers(kind, teacher_folder, trimmed):
+    folder = teacher_folder(kind)
+    tokenizer, teacher_tokenizer = (AlbertTokenizer.from_pretrained(trimmed / name) for name in ("tokenizer", "whole"))
+    teacher = open_teacher(folder, tokenizer, SETTINGS, CPU)
+    batch = draw_batch(tokenizer)
+    order = torch.tensor([teacher_tokenizer.get_vocab()[tokenizer.id_to_piece(n)] for n in range(tokenizer.vocab_size)])
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        outputs = [
+            model(order[ids][None], output_hidden_states=True).hidden_states
+            for ids in batch.input_ids.split(batch.lengths)
+        ]
+    expected = [torch.cat([states[0] for states in layer]) for layer in zip(*outputs, strict=True)]
+    for states, expected_states in zip(teacher.states(batch), expected, strict=True):
+        torch.testing.assert_close(states, expected_states, atol=3e-5, rtol=1e-5)
+
+
+def test_a_store_in_a_part_of_the_teachers_tokens(tmp_path, teacher_folder, trimmed, store, settings):
+    """The teacher and its trimmed copy, whose tokenizer is that of the store, teach the same to the last bit."""
+    bert = teacher_folder("Bert")
+    trim_vocabulary(bert, [store.folder.parent / "corpus.txt"], tmp_path / "smaller")
+    alone = replace(settings, config=None, masked_lm_prob=0.0, pair_task="none", steps=3, warmup_steps=0)
+    results = [
+        pretrain(trimmed / "store", tmp_path / name, replace(alone, teacher=folder))
+        for name, folder in (("whole", bert), ("part", tmp_path / "smaller"))
+    ]
+    assert not differing(*(weights(result.model) for result in results))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_start_has_what_fits(kind, teacher_folder, trimmed):
+    """Encoders of BERT's arithmetic give the mean of their layers, all of them their words."""
+    tokenizer = AlbertTokenizer.from_pretrained(trimmed / "tokenizer")
+    teacher = open_teacher(teacher_folder(kind), tokenizer, SETTINGS, CPU)
+    student = AlbertForPreTraining(student_config(teacher.config, 32)).eval()
+    notes = start_from_teacher(student, teacher, torch.ones(tokenizer.vocab_size), draw_batch(tokenizer))
+    assert "keep 100.0%" in notes[0]
+    assert "explain" in notes[1]
+    has_mean = kind in ("Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra")
+    assert ("mean" in notes[2]) == has_mean
+    if has_mean:
+        name = (
+            "transformer.layer.{}.ffn.lin1.weight"
+            if kind == "DistilBert"
+            else "encoder.layer.{}.intermediate.dense.weight"
+        )
+        stored = weights(teacher_folder(kind))
+        mean = torch.stack([stored[name.format(layer)] for layer in range(4)]).mean(0)
+        torch.testing.assert_close(student.albert.encoder.albert_layer_groups[0].albert_layers[0].ffn.weight, mean)
+
+
+def test_a_roberta_teaches_and_a_run_with_it_is_resumed(tmp_path, teacher_folder, trimmed, settings, slug_of):
+    """Its checkpoint has no pooler, which transformers then draws: it is no part of what a resumed run compares."""
+    folder = tmp_path / "roberta"
+    shutil.copytree(teacher_folder("Roberta"), folder)
+    model = transformers.RobertaModel.from_pretrained(folder, add_pooling_layer=False)
+    model.save_pretrained(folder)
+    alone = replace(
+        settings,
+        config=None,
+        masked_lm_prob=0.0,
+        pair_task="none",
+        steps=4,
+        warmup_steps=0,
+        save_every=2,
+        teacher=folder,
+    )
+    result = pretrain(trimmed / "store", tmp_path / "run", alone)
+    before = weights(result.model)
+    for name in ("checkpoints/step-000004", "final"):
+        shutil.rmtree(tmp_path / "run" / name)
+    resumed = pretrain(trimmed / "store", tmp_path / "run", alone, resume=True)
+    assert not differing(weights(resumed.model), before)
+    assert resumed.scores["unexplained"] > 0
+    assert slug_of(pretrain, trimmed / "store", tmp_path / "pairs", replace(alone, pair_task="sop")) == "bad-value"
+    assert slug_of(pretrain, trimmed / "store", tmp_path / "long", replace(alone, length=65)) == "bad-value"
+
+
+def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
+    tokenizer = AlbertTokenizer.from_pretrained(trimmed / "tokenizer")
+    folder = tmp_path / "teacher"
+    shutil.copytree(teacher_folder("Electra"), folder)
+
+    def slug(source=folder, data=tokenizer):
+        return error_of(open_teacher, source, data, SETTINGS, CPU).slug
+
+    assert slug(data=store.tokenizer()) == "wrong-tokenizer"
+    config = transformers.GPT2Config(vocab_size=SIZE, n_embd=32, n_layer=1, n_head=2)
+    transformers.GPT2Model(config).save_pretrained(tmp_path / "gpt2")
+    assert slug(tmp_path / "gpt2") == "wrong-model"
+    (folder / "model.safetensors").rename(folder / "kept")
+    assert slug() == "wrong-kind"
+    stored = load_file(folder / "kept")
+    save_file(
+        {name: tensor for name, tensor in stored.items() if "layer.1.output" not in name}, folder / "model.safetensors"
+    )
+    assert slug() == "weights-mismatch"
+    (folder / "config.json").write_text('{"model_type": "unheard-of"}')
+    assert slug() == "wrong-kind"
+    (folder / "config.json").unlink()
+    assert slug() == "not-found"
+
+
+def test_a_teacher_smaller_than_its_student(tmp_path, teacher_folder, trimmed, settings, error_of):
+    larger = replace(settings, size="tiny", config=None, pair_task="none", teacher=teacher_folder("Roberta"))
+    error = error_of(pretrain, trimmed / "store", tmp_path / "run", larger)
+    assert error.slug == "bad-value"
+    assert "smaller" in error.message
+    assert not (tmp_path / "run").exists()

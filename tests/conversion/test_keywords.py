@@ -162,11 +162,16 @@ def test_the_same_parameters_are_fresh_as_in_transformers(tmp_path, source, mode
 
 def test_another_number_of_labels_makes_a_fresh_head_only_where_it_is_asked_for(classifier, caplog):
     load = AlbertForSequenceClassification.from_pretrained
+    theirs = pytest.importorskip("transformers").AlbertForSequenceClassification.from_pretrained
     stored = load_file(classifier / "model.safetensors")
     assert torch.equal(load(classifier, num_labels=3).classifier.weight, stored["classifier.weight"])
     assert "afresh" not in caplog.text
     for labels in ({"num_labels": 5}, {"id2label": {n: str(n) for n in range(5)}}):
-        model = load(classifier, **labels)
+        with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+            theirs(classifier, **labels)
+        with pytest.raises(CheckpointError, match="ignore_mismatched_sizes"):
+            load(classifier, **labels)
+        model = load(classifier, **labels, ignore_mismatched_sizes=True)
         assert model.classifier.weight.shape == (5, 64)
         assert model.config.num_labels == 5
         assert torch.equal(model.albert.pooler.weight, stored["albert.pooler.weight"])

@@ -7,7 +7,14 @@ from small_models import padded_inputs, tiny_config
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, ConfigError
-from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel
+from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
+    AlbertForMaskedLM,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertModel,
+)
 
 transformers = pytest.importorskip("transformers")
 
@@ -75,6 +82,34 @@ def test_a_model_is_made_of_transformers_configuration():
     assert ours.supports_gradient_checkpointing
     with pytest.raises(ConfigError, match="not a configuration"):
         AlbertModel({"hidden_size": 64})
+
+
+def test_positions_of_transformers_4_are_named_and_those_of_5_followed(pair):
+    """Version 4 had `head_mask` before `inputs_embeds`, so what came after it stands one place further."""
+    ours, theirs = pair
+    ids, mask, types = (padded_inputs()[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
+    labels = torch.tensor([0, 2, 1])
+    with torch.no_grad():
+        expected = theirs(ids, mask, types, None, None, labels).loss
+        torch.testing.assert_close(ours(ids, mask, types, None, None, labels).loss, expected)
+    words = ours.albert.embeddings.word_embeddings(ids)
+    wrong_calls = [
+        (AlbertForPreTraining, (None, mask, types, None, None, words), "by name"),
+        (AlbertForPreTraining, (ids, mask, types, None, None, None, ids), "sentence_order_label=…"),
+        (AlbertForQuestionAnswering, (ids, mask, types, None, None, None, labels), "start_positions=…"),
+        (AlbertForBeamQuestionAnswering, (ids, mask, types, None, None, None, labels), "start_positions=…"),
+    ]
+    for model_class, inputs, hint in wrong_calls:
+        with pytest.raises(ConfigError) as raised:
+            model_class(tiny_config())(*inputs)
+        assert hint in raised.value.hint
+
+
+@pytest.mark.parametrize("name", ["output_hidden_states", "output_attentions", "return_dict", "problem_type"])
+def test_hints_for_misspelt_keywords_name_the_right_one(folder, name):
+    with pytest.raises(ConfigError) as raised:
+        AlbertForSequenceClassification.from_pretrained(folder, **{name[:-1]: True})
+    assert name in raised.value.hint
 
 
 def test_arguments_of_transformers_4_are_read(pair):
@@ -178,3 +213,5 @@ def test_transformers_collator_pads_as_with_its_own_tokenizer(tiny_tokenizer, tm
     )
     assert batch.keys() == expected.keys()
     assert all(torch.equal(batch[name], expected[name]) and batch[name].dtype == expected[name].dtype for name in batch)
+    with pytest.raises(TypeError, match="padding_side"):
+        tiny_tokenizer.pad(rows, padding_side="left")

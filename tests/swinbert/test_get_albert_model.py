@@ -357,6 +357,8 @@ def test_a_loader_written_for_bert_runs_with_the_names_replaced(migrated, pretra
     assert config.hidden_size == 64
     with pytest.raises(ConfigError, match="from_tf"):
         AlbertForImageCaptioning.from_pretrained(str(pretrained), from_tf=True)
+    with pytest.raises(ConfigError, match="output_loading_info"):
+        AlbertForImageCaptioning.from_pretrained(str(pretrained), output_loading_info=True)
 
 
 def test_captions_are_scored_without_the_container(migrated):

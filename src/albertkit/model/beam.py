@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
-from albertkit.model.heads import multi_label_loss, span_loss
+from albertkit.model.heads import check_span, multi_label_loss, span_loss
 from albertkit.model.layers import as_head_input, layer_norm, linear
 from albertkit.model.padded import BeamQuestionAnsweringOutput, PaddedPass, PassOptions, SummedLoss
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
@@ -168,6 +168,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
             is_impossible: [B], 1 where there is no answer. Default: the answerability logit is not trained.
             p_mask: [B, S], 1 where no answer may lie; padding never counts. Google: 0 at [CLS] and in the paragraph.
         """
+        check_span(start_positions, end_positions)
         run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
         allowed = run.mask if p_mask is None else run.mask & (p_mask == 0)
         states = run.rows(as_head_input(run.hidden, self.start_logits))

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError
 from albertkit.model.heads import (
     MaskedLMHead,
     SentenceOrderHead,
+    check_span,
     class_loss,
     multi_label_loss,
     regression_loss,
@@ -124,6 +126,9 @@ class AlbertForPreTraining(PretrainedAlbert):
             if run.num_items is not None:
                 share = masked_lm.label_count / run.num_items
         if sentence_order_label is not None:
+            if sentence_order_label.numel() != len(order_logits):
+                fact = f"sentence_order_label has shape {list(sentence_order_label.shape)}, the batch {len(order_logits)} rows"
+                raise ConfigError("bad-value", fact, "name the arguments: labels=…, sentence_order_label=…")
             order = class_loss(order_logits, sentence_order_label.reshape(-1)).mean() * share
             loss = order if loss is None else loss + order
         return run.output(PreTrainingOutput, loss=loss, prediction_logits=run.rows(logits), sop_logits=order_logits)
@@ -372,6 +377,7 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         logits = linear(hidden.dtype, self.qa_outputs)(hidden)
         start_logits, end_logits = logits.view(*run.mask.shape, 2).unbind(-1)
         loss = None
+        check_span(start_positions, end_positions)
         if start_positions is not None and end_positions is not None:
             losses = span_loss(start_logits, start_positions), span_loss(end_logits, end_positions)
             loss = (run.mean(losses[0]) + run.mean(losses[1])) / 2

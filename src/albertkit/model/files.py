@@ -57,15 +57,15 @@ def match_tensors(
     fresh = [name for name in missing if name.split(".")[0] in allow_missing or name in allow_missing]
     unmatched = [name for name in renamed if name not in parameters]
     left_out = [name for name in unmatched if _is_unused_head(name, parameters)]
-    shapes = [
-        f"{name} {list(renamed[name].shape)} in the file, {list(parameter.shape)} in the model"
+    shapes = {
+        name: f"{name} {list(renamed[name].shape)} in the file, {list(parameter.shape)} in the model"
         for name, parameter in parameters.items()
         if name in renamed and renamed[name].shape != parameter.shape
-    ]
+    }
     problems = [
         _describe_names("missing", set(missing) - set(fresh)),
         _describe_names("not in the model", set(unmatched) - set(left_out)),
-        _describe_names("other shapes", shapes),
+        _describe_names("other shapes", shapes.values()),
     ]
     if not any(problems):
         differing += _differing_copies(parameters, renamed)
@@ -75,6 +75,8 @@ def match_tensors(
         hint = "load them with the class and the config.json they were saved with"
         if missing:
             hint += "; what lacks a head gets one by training: albertkit finetune, albertkit pretrain --continue"
+        elif any(name.split(".")[0] in HEADS for name in shapes):
+            hint += "; a head of another shape begins afresh with from_pretrained(…, ignore_mismatched_sizes=True)"
         raise CheckpointError("weights-mismatch", fact, hint)
     return MatchedTensors({name: renamed[name] for name in parameters if name in renamed}, left_out, fresh)
 

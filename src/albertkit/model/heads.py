@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from albertkit.config import AlbertConfig
+from albertkit.errors import ConfigError
 from albertkit.model import cpu_loops
 from albertkit.model.layers import ACTIVATIONS, as_head_input, layer_norm, linear
 from albertkit.model.padded import SummedLoss
@@ -37,6 +38,17 @@ def multi_label_loss(logits: Tensor, labels: Tensor) -> SummedLoss:
     logits = _exact(logits)
     loss_sum = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
     return SummedLoss(loss_sum, ((logits > 0) == (labels > 0.5)).sum(), _count(logits))
+
+
+def check_span(start_positions: Tensor | None, end_positions: Tensor | None) -> None:
+    """Refuse one end of a span alone, which positional arguments in transformers 4's order give.
+
+    Raises:
+        ConfigError: bad-value.
+    """
+    if (start_positions is None) != (end_positions is None):
+        present = "start_positions" if end_positions is None else "end_positions"
+        raise ConfigError("bad-value", f"{present} alone", "name both: start_positions=…, end_positions=…")
 
 
 def span_loss(logits: Tensor, positions: Tensor) -> SummedLoss:

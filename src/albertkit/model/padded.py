@@ -288,7 +288,8 @@ class PaddedPass:
     ) -> None:
         if (input_ids is None) == (inputs_embeds is None):
             subject = "neither" if input_ids is None else "both"
-            raise ConfigError("bad-value", f"{subject} of input_ids and inputs_embeds given", "give one of the two")
+            hint = "give one of the two, by name: transformers 4 had head_mask before inputs_embeds"
+            raise ConfigError("bad-value", f"{subject} of input_ids and inputs_embeds given", hint)
         if head_mask is not None:
             raise ConfigError("bad-value", "head_mask: heads cannot be switched off", "leave it out")
         if inputs_embeds is not None:

@@ -153,9 +153,11 @@ def check_changes(keywords: dict[str, Any]) -> dict[str, Any]:
             continue
         changes[name] = value
     if unknown := [name for name in changes if name not in _OWN_KEYS | FOREIGN_KEYS]:
-        arguments = {"num_labels", "dtype", "device_map", "config", "strict", "revision", "allow_missing"}
+        arguments = {"dtype", "device_map", "config", "strict", "revision", "allow_missing", "ignore_mismatched_sizes"}
         fact = f"from_pretrained has no keyword `{unknown[0]}`, and configurations no such field"
-        raise ConfigError("unknown-name", fact, suggest_name(unknown[0], _OWN_KEYS | arguments | set(HARMLESS)))
+        raise ConfigError(
+            "unknown-name", fact, suggest_name(unknown[0], _OWN_KEYS | FOREIGN_KEYS | arguments | set(HARMLESS))
+        )
     return changes
 
 
@@ -488,8 +490,8 @@ class PretrainedAlbert(nn.Module):
         """Load a checkpoint folder: `config.json` and `model.safetensors` (or `pytorch_model.bin`, without unpickling objects).
 
         A head that the folder lacks is initialised, with a warning in the log, as transformers does; so is one of
-        another shape where `num_labels` or `id2label` is given. Everything else must fit name by name; heads that the class
-        does not have are left out, and that is logged.
+        another shape with `ignore_mismatched_sizes`. Everything else must fit name by name; heads that the class does not
+        have are left out, and that is logged.
 
         Args:
             folder: The folder; a run, which stands for its `best/` or else `final/`; or a model of the Hugging Face hub as
@@ -525,10 +527,9 @@ class PretrainedAlbert(nn.Module):
             check_decoder(tensors, model_config.foreign.get("tie_word_embeddings"), str(path))
         fresh: list[str] = []
         if not strict:
-            other_labels = ignore_mismatched_sizes or not changes.keys().isdisjoint(("num_labels", "id2label"))
             with torch.device("meta"):
                 parameters = cls(model_config).state_dict()
-            tensors, fresh = leave_out_heads(parameters, cls.tied, tensors, other_labels)
+            tensors, fresh = leave_out_heads(parameters, cls.tied, tensors, ignore_mismatched_sizes)
         model, matched = cls.from_tensors(model_config, tensors, (*allow_missing, *fresh), str(path))
         if matched.left_out:
             unused = ", ".join(matched.left_out)

@@ -20,6 +20,7 @@ from albertkit.config import make_config
 from albertkit.errors import ConfigError
 from albertkit.files import read_typed
 from albertkit.model.files import WEIGHTS_FILE, read_tensors
+from albertkit.model.pretrained import REFUSED, check_changes
 from albertkit.model_paths import local_folder
 from albertkit.tokenizer import files as tokenizer_files
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
@@ -108,6 +109,7 @@ class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
         folder = pretrained_model_name_or_path if folder is None else folder
         if from_tf:
             raise ConfigError("bad-value", f"`{folder}`: from_tf=True", f"albertkit convert {folder} ALBERT")
+        check_changes({name: value for name, value in changes.items() if name in REFUSED})
         path = local_folder(folder, revision)  # type: ignore[arg-type]  # says what None is
         built = AlbertConfig.from_pretrained(path) if config is None else AlbertConfig.of(config)
         for name, value in changes.items():

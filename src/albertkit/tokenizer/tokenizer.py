@@ -409,7 +409,7 @@ class AlbertTokenizer(ABC):
         max_length: int | None = None,
         pad_to_multiple_of: int | None = None,
         return_tensors: str | None = None,
-        **_: Any,
+        verbose: bool = True,
     ) -> TokenizedTexts:
         """Pad sequences that were tokenized one by one, as transformers' data collators ask.
 
@@ -420,6 +420,7 @@ class AlbertTokenizer(ABC):
             max_length: As in a call.
             pad_to_multiple_of: As in a call.
             return_tensors: As in a call.
+            verbose: Changes nothing: no warning is given here.
         """
         return pad_inputs(self, encoded_inputs, InputSettings(
             padding=padding, max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, return_tensors=return_tensors

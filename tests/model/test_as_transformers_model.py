@@ -87,21 +87,22 @@ def test_a_model_is_made_of_transformers_configuration():
 def test_positions_of_transformers_4_are_named_and_those_of_5_followed(pair):
     """Version 4 had `head_mask` before `inputs_embeds`, so what came after it stands one place further."""
     ours, theirs = pair
-    ids, mask, types = (padded_inputs()[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
+    inputs = padded_inputs()
+    ids, shared = inputs["input_ids"], (inputs["attention_mask"], inputs["token_type_ids"], None, None)
     labels = torch.tensor([0, 2, 1])
     with torch.no_grad():
-        expected = theirs(ids, mask, types, None, None, labels).loss
-        torch.testing.assert_close(ours(ids, mask, types, None, None, labels).loss, expected)
+        expected = theirs(ids, *shared, labels).loss
+        torch.testing.assert_close(ours(ids, *shared, labels).loss, expected)
     words = ours.albert.embeddings.word_embeddings(ids)
     wrong_calls = [
-        (AlbertForPreTraining, (None, mask, types, None, None, words), "by name"),
-        (AlbertForPreTraining, (ids, mask, types, None, None, None, ids), "sentence_order_label=…"),
-        (AlbertForQuestionAnswering, (ids, mask, types, None, None, None, labels), "start_positions=…"),
-        (AlbertForBeamQuestionAnswering, (ids, mask, types, None, None, None, labels), "start_positions=…"),
+        (AlbertForPreTraining, (None, *shared, words), "by name"),
+        (AlbertForPreTraining, (ids, *shared, None, ids), "sentence_order_label=…"),
+        (AlbertForQuestionAnswering, (ids, *shared, None, labels), "start_positions=…"),
+        (AlbertForBeamQuestionAnswering, (ids, *shared, None, labels), "start_positions=…"),
     ]
-    for model_class, inputs, hint in wrong_calls:
+    for model_class, arguments, hint in wrong_calls:
         with pytest.raises(ConfigError) as raised:
-            model_class(tiny_config())(*inputs)
+            model_class(tiny_config())(*arguments)
         assert hint in raised.value.hint
 
 

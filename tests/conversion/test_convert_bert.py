@@ -120,8 +120,9 @@ def albert_config(file: Path, **changes: object) -> Path:
 def test_sharing_is_lossy_and_says_by_how_much(tmp_path):
     saved(tmp_path / "bert")
     three = albert_config(tmp_path / "three.json", num_hidden_groups=3)
-    with pytest.raises(CheckpointError, match=r"(?s)\[doubtful\].*6 layers of BERT do not fit 3 groups"):
+    with pytest.raises(CheckpointError, match=r"(?s)\[doubtful\].*6 layers of BERT do not fit 3 groups") as error:
         convert(tmp_path / "bert", tmp_path / "albert", config=three)
+    assert "albertkit pretrain STORE --teacher BERT" in error.value.hint
     report = convert(tmp_path / "bert", tmp_path / "albert", config=three, lossy=True)
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("bert", "albert"))
     stack = torch.stack([before[f"bert.encoder.layer.{layer}.output.dense.weight"] for layer in (2, 3)]).double()
@@ -135,6 +136,7 @@ def test_sharing_is_lossy_and_says_by_how_much(tmp_path):
     single = convert(tmp_path / "bert", tmp_path / "one", lossy=True)
     assert AlbertConfig.from_pretrained(tmp_path / "one").num_hidden_groups == 1
     assert len(single.relative_errors) == 16
+    assert any("albertkit pretrain STORE --teacher BERT" in note for note in single.notes)
 
 
 def test_layers_that_are_equal_lose_nothing(tmp_path, inputs):

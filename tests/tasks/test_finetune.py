@@ -166,7 +166,9 @@ def test_frozen_encoder_and_adapters_leave_plain_folders(start, table, tmp_path,
 def test_a_teacher_is_imitated(learned, start, table, tmp_path):
     run, _ = learned
     settings = replace(SETTINGS, epochs=2, teacher=run, teacher_weight=1.0, teacher_hidden=0.1)
-    result = learn(start, table, tmp_path / "student", settings)
+    more_texts = tmp_path / "texts.txt"
+    more_texts.write_text("\n".join(f"seven {word} wizards brew" for word in ("old", "lazy", "brown")))
+    result = learn(start, table, tmp_path / "student", settings, unlabelled=more_texts)
     metrics = (tmp_path / "student" / "metrics.jsonl").read_text()
     assert "distillation_loss" in metrics
     assert "hidden_states_loss" in metrics

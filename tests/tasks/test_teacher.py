@@ -29,11 +29,13 @@ from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging_files import TaggedExample
 from albertkit.tasks.teacher import (
+    EncoderReader,
     TaskTeacher,
     TransformersReader,
     match_labels,
     open_reader,
     open_teacher,
+    with_teacher_logits,
     with_unlabelled,
 )
 from albertkit.tasks.texts import TextExample
@@ -213,12 +215,13 @@ def test_outputs_without_names_are_tried_on_labelled_examples(make_bert, tiny_to
     folder = make_bert("BertForSequenceClassification", num_labels=3)
     outputs = transformers_logits(folder, TEXTS).argmax(1)
     examples = [TextExample(str(n), text, None, LABELS[order[outputs[n]]]) for n, text in enumerate(TEXTS)]
+    examples.append(TextExample("unlabelled", TEXTS[0]))
     assert len(set(outputs)) > 1
     if order == (0, 1, 2):
         assert "LABEL_0 is `magic`" in read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path).notes[0]
         return
     with pytest.raises(
-        CheckpointError, match=r"\[doubtful\].* 0% of 4 training examples are right, in another 100%"
+        CheckpointError, match=r"\[doubtful\].* 0 of 4 training labels are right, in another 4"
     ) as caught:
         read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path)
     named_output = outputs[0]
@@ -362,6 +365,30 @@ def test_labels_count_for_the_labelled_alone_and_the_teacher_for_all(tiny_model,
     parts = losses.losses(only_unlabelled)
     assert [float(part.total) for name, part in parts.items() if name != "distillation"] == [0.0]
     assert parts["distillation"].total.requires_grad
+
+
+@pytest.mark.parametrize("kind", ["classify", "regress", "multilabel", "ner", "arc"])
+def test_logits_that_were_kept_teach_what_the_teacher_beside_teaches(tiny_model, tiny_tokenizer, kind):
+    task, examples = MIXED[kind]
+    task = task.with_changes(length=32)
+    student = tiny_model(task.model_class, **task.head())
+    teacher = tiny_model(task.model_class, initializer_range=0.3, **task.head())
+    logits = EncoderReader(teacher, tiny_tokenizer, task, 64).logits(examples)
+    features = task.features(examples, tiny_tokenizer, labelled=True)
+    order = np.random.default_rng(0).permutation(features.num_sequences) if kind != "arc" else np.arange(10)
+    beside = DistillationLosses(student, teacher, task).losses(features.batch(order))
+    batch = with_teacher_logits(features, task, examples, logits).batch(order)
+    losses = DistillationLosses(student, None, task)
+    kept = losses.losses(batch)
+    assert kept.keys() == beside.keys()
+    for name, part in kept.items():
+        assert part.count == beside[name].count
+        torch.testing.assert_close(part.total, beside[name].total, atol=1e-5, rtol=1e-5)
+    if kind == "ner":
+        logits[3] = np.nan  # a word that is no token of the teacher's
+        batch = with_teacher_logits(features, task, examples, logits).batch(order)
+        assert losses.counts(batch)["distillation"] == len(logits) - 1 == losses.counts(batch)["tagging"] - 1
+        assert losses.losses(batch)["distillation"].total.isfinite()
 
 
 def test_texts_of_dev_and_test_are_left_out(tmp_path):

@@ -45,9 +45,7 @@ IS_LABELLED = "is_labelled"  # in features: [M], where there are unlabelled exam
 TEACHER_LOGITS = "teacher_logits"  # in features: [M, C], of tagging [T, C], NaN where the teacher has none
 _MAX_LENGTH = 512  # tokens that a teacher of another tokenizer reads of a text
 _NUM_TRIED = 256  # training examples that outputs without names are tried on
-_CLEAR_DIFFERENCE = (
-    0.1  # in the share of these that are right; two orders of a teacher that knows the task differ by far more
-)
+_CLEAR_DIFFERENCE = 1.5  # in those that are right, times the root of their number: 24 of 256
 _FAR = 2.0  # times the variance of the labels: the mean is nearer
 _HINT = "name a model that was fine-tuned on the same task, with the same labels"
 _SAME_TOKENIZER = (
@@ -149,12 +147,13 @@ def open_teacher(
     notes: list[str] = []
     order, are_named = match_labels(task, reader.labels, source, notes)
     if not are_named or task.kind == "regression":
-        check_outputs(task, examples[:_NUM_TRIED], reader, source)
+        check_outputs(task, examples, reader, source)
     teacher = TaskTeacher(source, folder_digest(path), order=order, notes=notes)
     if isinstance(reader, EncoderReader) and reader.tokenizer.fingerprint == tokenizer.fingerprint:
         classifier = getattr(reader.model, "classifier", None)
         for parameter in classifier.parameters() if order and classifier else ():
             parameter.data = parameter.data[order]
+        notes.append(f"teacher: `{source}` runs beside the student, on its tokens")
         return replace(teacher, model=reader.model)
     if task.kind == "answers" or settings.teacher_hidden:
         reason = "answers start and end at tokens" if task.kind == "answers" else "hidden states are of tokens"
@@ -355,6 +354,9 @@ def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: P
     """Refuse outputs that fit the labels of examples clearly better in another order, and numbers that are far from them."""
     if task.kind not in ("classification", "tagging", "regression"):
         return
+    name = "tags" if task.kind == "tagging" else "label"
+    labelled = [example for example in examples if getattr(example, name) not in (None, ())]
+    examples = labelled[:: len(labelled) // _NUM_TRIED + 1]  # from all of a file that may be sorted
     logits = reader.logits(examples)
     if task.kind == "regression":
         numbers = np.array([example.label for example in examples])
@@ -376,13 +378,13 @@ def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: P
     counts = np.zeros((len(labels), len(labels)), np.int64)
     np.add.at(counts, (label_indices(gold, labels)[is_compared], logits[is_compared].argmax(1)), 1)
     outputs = linear_sum_assignment(counts, maximize=True)[1]
-    total = max(int(counts.sum()), 1)
-    share, best_share = counts.trace() / total, counts[range(len(labels)), outputs].sum() / total
-    if best_share - share > _CLEAR_DIFFERENCE:
+    total = int(counts.sum())
+    num_right, num_best = int(counts.trace()), int(counts[range(len(labels)), outputs].sum())
+    if num_best - num_right > _CLEAR_DIFFERENCE * total**0.5:
         names = {str(output): labels[label] for label, output in sorted(enumerate(outputs.tolist()), key=itemgetter(1))}
         fact = (
-            f"the outputs of the teacher `{source}` have no names; in the order of the labels {share:.0%} of "
-            f"{pluralize(len(examples), 'training example')} are right, in another {best_share:.0%}"
+            f"the outputs of the teacher `{source}` have no names; in the order of the labels {num_right:,} of "
+            f"{total:,} training labels are right, in another {num_best:,}"
         )
         raise CheckpointError("doubtful", fact, f'name them in its config.json: "id2label": {json.dumps(names)}')
 

@@ -376,14 +376,14 @@ def test_logits_that_were_kept_teach_what_the_teacher_beside_teaches(tiny_model,
     logits = EncoderReader(teacher, tiny_tokenizer, task, 64).logits(examples)
     features = task.features(examples, tiny_tokenizer, labelled=True)
     order = np.random.default_rng(0).permutation(features.num_sequences) if kind != "arc" else np.arange(10)
-    beside = DistillationLosses(student, teacher, task).losses(features.batch(order))
+    online = DistillationLosses(student, teacher, task).losses(features.batch(order))
     batch = with_teacher_logits(features, task, examples, logits).batch(order)
     losses = DistillationLosses(student, None, task)
-    kept = losses.losses(batch)
-    assert kept.keys() == beside.keys()
-    for name, part in kept.items():
-        assert part.count == beside[name].count
-        torch.testing.assert_close(part.total, beside[name].total, atol=1e-5, rtol=1e-5)
+    stored = losses.losses(batch)
+    assert stored.keys() == online.keys()
+    for name, part in stored.items():
+        assert part.count == online[name].count
+        torch.testing.assert_close(part.total, online[name].total, atol=1e-5, rtol=1e-5)
     if kind == "ner":
         logits[3] = np.nan  # a word that is no token of the teacher's
         batch = with_teacher_logits(features, task, examples, logits).batch(order)

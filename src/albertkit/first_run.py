@@ -212,15 +212,13 @@ def quickstart_next_commands(out: Path) -> list[tuple[str, str]]:
 
 
 def _claim(out: Path, options: QuickstartOptions) -> None:
-    """Make sure that the folder is new, or was begun with the same options.
-
-    Until there is a tokenizer nothing depends on them, so a mistaken option can be corrected in the same folder.
-    """
+    """Make sure that the folder is new, or was begun with the same options."""
     chosen = {name: value for name, value in asdict(options).items() if name != "out"} | {
         "corpus": list(options.corpus)
     }
     recorded = out / "quickstart.json"
     remove_leftovers(out)
+    # Until there is a tokenizer nothing depends on them, so a mistaken option can be corrected in the same folder.
     if recorded.exists() and (out / "tokenizer").exists():
         if read_json(recorded) != chosen:
             hint = "choose another --out, or remove the folder"

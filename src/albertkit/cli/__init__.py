@@ -167,11 +167,9 @@ def _use_settings_file(arguments: list[str]) -> None:
 
 
 def _with_streams(arguments: list[str]) -> list[str]:
-    """Replace "-" as an argument of its own by the name of a file: standard input, after --out standard output.
-
-    Elsewhere a "-" after an option is a value, such as a text.
-    """
+    """Replace "-" as an argument of its own by the name of a file: standard input, after --out standard output."""
     replaced = []
+    # Elsewhere a "-" after an option is a value, such as a text.
     for previous, word in zip(["", *arguments], arguments, strict=False):
         if word == "-" and previous == "--out":
             word = "/dev/stdout"

@@ -1,11 +1,4 @@
-"""Split documents into sentences, by sentencex (Wikimedia, MIT): rules and abbreviations in the package, no downloads.
-
-Chosen among eight libraries: 26 of 29 hand-made cases at 82 MB/s a core on English Wikipedia. pysbd has all 29 at
-0.23 MB/s and has not changed since 2021; the table is in docs/log.md.
-
-Korean without full stops has sentences that only its verb endings show. Kiwi knows them, at a 250th of the speed: of 1,500 film
-reviews, sentencex leaves 911 whole and Kiwi 757. On edited text it is no better: 95 % of Wikipedia's lines come out the same.
-"""
+"""Split documents into sentences, by sentencex (Wikimedia, MIT): rules and abbreviations in the package, no downloads."""
 
 import re
 from bisect import bisect_left
@@ -13,6 +6,8 @@ from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
+# Chosen among eight libraries: 26 of 29 hand-made cases at 82 MB/s a core on English Wikipedia. pysbd has all 29 at
+# 0.23 MB/s and has not changed since 2021; the table is in docs/log.md.
 from sentencex import segment
 
 from albertkit.errors import MissingExtraError
@@ -70,6 +65,9 @@ def split_sentences(text: str, rule: str = "paragraph", language: str = "en") ->
     return [line for line in stripped_lines if line]
 
 
+# Korean without full stops has sentences that only its verb endings show. Kiwi knows them, at a 250th of the speed: of
+# 1,500 film reviews, sentencex leaves 911 whole and Kiwi 757. On edited text it is no better: 95 % of Wikipedia's lines
+# come out the same.
 @cache
 def _load_kiwi() -> Any:
     """Load kiwi, once a process: it takes a second and 300 MB, and may be used by several threads."""

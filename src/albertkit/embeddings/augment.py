@@ -61,13 +61,14 @@ def pair_keys(first: np.ndarray, second: np.ndarray, num_texts: int) -> np.ndarr
 def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
     """Return for each of E texts the k with the highest BM25 score of its tokens, best first, int64 [E, k].
 
-    `NOBODY` stands where no further text shares a token. The package bm25s computes it (Lucene's form, k1 1.5, b 0.75). Tokens do
-    for Korean what words do for English: particles and endings are tokens of their own.
+    `NO_NEIGHBOUR` stands where no further text shares a token.
     """
     try:
         from bm25s import BM25
     except ImportError:
         raise MissingExtraError.for_package("bm25s", "embed", "sampling by BM25") from None
+    # Lucene's form with k1 1.5 and b 0.75. Tokens do for Korean what words do for English: particles and endings are
+    # tokens of their own.
     tokens, indices = np.unique(ids.ids, return_inverse=True)
     rows = [row.tolist() for row in np.split(indices, ids.offsets[1:-1])]
     with_tokens = [number for number, row in enumerate(rows) if row]

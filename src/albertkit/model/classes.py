@@ -201,13 +201,12 @@ class Classifier(PretrainedAlbert):
     def packed_logits(self, batch: PackedBatch, trace: Trace | None = None) -> Tensor:
         """Return logits of a packed batch: [N, C], of token classification [T, C], of multiple choice [N, 1].
 
-        A pooled head reads the first token of each sequence alone, so the last layer computes no other. At 128 tokens that
-        makes a training step 1.06 times as fast with base's 12 layers, 1.47 times with 2 of width 256.
-
         Args:
             batch: T tokens of N sequences.
             trace: Collects the states of all tokens, for which the last layer does compute them all.
         """
+        # A pooled head reads the first token of each sequence alone, so the last layer computes no other. At 128 tokens
+        # that makes a training step 1.06 times as fast with base's 12 layers, 1.47 times with 2 of width 256.
         positions = batch.offsets[:0] if self.albert.pooler is not None and trace is None else None
         return self._head(*self.albert.encode(batch, trace, positions))
 

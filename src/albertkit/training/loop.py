@@ -38,9 +38,6 @@ def learning_rate(
 ) -> float:
     """Return the learning rate of update `step`, counted from 0, as Google's and Model Garden's optimization.py compute it.
 
-    The decay runs from step 0, not from the end of the warm-up, so with the paper's settings the rate drops from
-    0.00176 to 0.001716 where the warm-up ends. The first update of a warm-up has rate 0.
-
     `start_warmup_step` is an argument of the original that its scripts leave at this default; it is here to be compared with
     it and no setting of a run reaches it. Before `start_warmup_step` the rate is negative, as there.
 
@@ -70,6 +67,8 @@ def learning_rate(
         return peak * (step - start_warmup_step) / warmup_steps
     if schedule == "constant":
         return peak
+    # The decay runs from step 0, not from the end of the warm-up, so with the paper's settings the rate drops from
+    # 0.00176 to 0.001716 where the warm-up ends. The first update of a warm-up has rate 0.
     remaining = 0.5 * (1 + math.cos(math.pi * progress)) if schedule == "cosine" else (1 - progress) ** power
     return end_lr + (peak - end_lr) * remaining
 

@@ -399,10 +399,7 @@ def draw_evaluations(axis: Any, steps: list[int], values: list[float]) -> None:
 
 
 def _smooth(values: list[float]) -> list[float]:
-    """Return the running mean over 1/50 of the run around each value, leaving out what is not a number.
-
-    The window is narrower at the start, so that the first steep fall is not drawn late or too low.
-    """
+    """Return the running mean over 1/50 of the run around each value, leaving out what is not a number."""
     half = max(
         len(values) // SMOOTHING_SHARE // 2, 2
     )  # below 200 points one of 50 is none: the mean would be the curve
@@ -413,6 +410,7 @@ def _smooth(values: list[float]) -> list[float]:
         counts.append(counts[-1] + is_number)
     smooth = []
     for position in range(len(values)):
+        # The window is narrower at the start, so that the first steep fall is not drawn late or too low.
         reach = min(half, position)
         first, end = position - reach, min(position + reach + 1, len(values))
         count = counts[end] - counts[first]
@@ -590,12 +588,10 @@ class Display:
 
 
 def _round_for_json(value: Any) -> Any:
-    """Round a number to six decimals, or to six significant digits where those are more: a learning rate may be 1e-06.
-
-    Null stands for what JSON has no number for, such as the gradient norm of a skipped update.
-    """
+    """Round a number to six decimals, or to six significant digits where those are more: a learning rate may be 1e-06."""
     if not isinstance(value, float):
         return value
+    # JSON has no number for it, such as the gradient norm of a skipped update.
     if not math.isfinite(value):
         return None
     return round(value, max(6, 5 - math.floor(math.log10(abs(value))))) if value else value

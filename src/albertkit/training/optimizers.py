@@ -124,12 +124,10 @@ class DecoupledAdam(torch.optim.Optimizer):
         first: list[Tensor],
         second: list[Tensor],
     ) -> None:
-        """Compute the same in torch's one-pass kernel: 7 ms in place of 66 for base on one core, limited by memory.
-
-        The kernel corrects bias and adds ε to the corrected root; Keras's ε, added to the uncorrected one, is a larger ε
-        there, and at an update far enough along there is no bias left to correct.
-        """
+        """Compute the same in torch's one-pass kernel: 7 ms in place of 66 for base on one core, limited by memory."""
         beta1, beta2 = group["betas"]
+        # The kernel corrects bias and adds ε to the corrected root; Keras's ε, added to the uncorrected one, is a
+        # larger ε there, and at an update far enough along there is no bias left to correct.
         update, eps = self.num_updates, group["eps"]
         if not group["bias_correction"]:
             update = _NO_BIAS_LEFT

@@ -134,14 +134,12 @@ class RowMaker:
         return rows
 
     def _cooccurrence_rows(self, texts: Sequence[str]) -> Tensor:
-        """Return vectors of co-occurrence of the new tokens, turned to where old tokens have their rows; 0 without neighbours.
-
-        Both sets of vectors are known up to a rotation only: it is the one that brings the old tokens of the text nearest to
-        their rows (Schönemann 1966), after which their lengths are made the same, too.
-        """
+        """Return vectors of co-occurrence of the new tokens, turned to where old tokens have their rows; 0 without neighbours."""
         width = self._old_VE.shape[1]
         encoded = self._tokenizer.encode_batch(texts)
         counts = np.bincount(encoded.ids, minlength=self._tokenizer.vocab_size)
+        # Both sets of vectors are known up to a rotation only: the one used brings the old tokens of the text nearest
+        # to their rows (Schönemann 1966), after which their lengths are made the same, too.
         shared = [number for number in self._pieces.ids.values() if counts[number] >= _FREQUENT]
         if len(shared) < width:
             raise DataError(

@@ -116,7 +116,9 @@ def plot_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], out: s
         axis.set(xlabel="predicted", ylabel="label")
         axis.tick_params(length=0, colors=INK)
         for (row, column), count in np.ndenumerate(table) if has_counts else ():
-            ink = "white" if shares[row, column] > 0.55 else INK if count else MUTED
+            ink = INK if count else MUTED
+            if shares[row, column] > 0.55:
+                ink = "white"
             axis.text(column, row, f"{count:,}", ha="center", va="center", color=ink, fontsize=size)
         bar = figure.colorbar(picture, ax=axis, shrink=0.7, format=matplotlib_modules().ticker.PercentFormatter(1))
         bar.outline.set_visible(False)

@@ -19,6 +19,7 @@ from albertkit.output.sections import (
     Paragraph,
     Section,
     TableSection,
+    Tone,
     escape_control_characters,
     format_percent,
     format_value,
@@ -133,10 +134,10 @@ def _grid(rows: Sequence[tuple[str, str]], console: "Console") -> None:
 
 def _print_table(table: TableSection, console: "Console") -> None:
     to_right = table.are_numeric()
-    cells = [
-        [_rich_text(cell.value, _STYLES[cell.tone or ("strong" if number == table.strong else "")]) for cell in row]
-        for number, row in enumerate(table.cells())
-    ]
+    cells = []
+    for number, table_row in enumerate(table.cells()):
+        tone: Tone = "strong" if number == table.strong else ""
+        cells.append([_rich_text(cell.value, _STYLES[cell.tone or tone]) for cell in table_row])
     min_width = 0
     for column, (head, right) in enumerate(zip(table.columns, to_right, strict=True)):
         widths = [row[column].cell_len if right else min(row[column].cell_len, MIN_COLUMN_WIDTH) for row in cells]

@@ -33,8 +33,10 @@ def format_value(value: Any, name: str = "") -> str:
         return (" to " if is_interval else ", ").join(map(format_value, value))
     if not isinstance(value, int | float):
         return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return "undefined" if math.isnan(value) else "infinite" if value > 0 else "-infinite"
+    if isinstance(value, float) and math.isnan(value):
+        return "undefined"
+    if isinstance(value, float) and math.isinf(value):
+        return "infinite" if value > 0 else "-infinite"
     if name.endswith("accuracy") or name in _SHARES:
         return f"{value:.2%}"
     if isinstance(value, int):

@@ -102,20 +102,9 @@ TASKS = {"masked_lm": "hidden tokens", "sentence_order": "pairs of segments"}
 
 # What makes one ALBERT differ from another; the rest is in config.json.
 ARCHITECTURE = (
-    "vocab_size",
-    "embedding_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_hidden_groups",
-    "inner_group_num",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "max_position_embeddings",
-    "parameter_sharing",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-)
+    "vocab_size embedding_size hidden_size num_hidden_layers num_hidden_groups inner_group_num num_attention_heads "
+    "intermediate_size hidden_act max_position_embeddings parameter_sharing hidden_dropout_prob attention_probs_dropout_prob"
+).split()
 
 _ALBERTKIT = """import torch
 from albertkit import AlbertForMaskedLM, AlbertTokenizer

@@ -27,18 +27,7 @@ GIB = 1 << 30
 CORE_INSTALL = "pip install -c constraints.txt albertkit"
 
 # What decides how fast an ALBERT runs here: vectors, and bf16 or int8 products in hardware (x86, then ARM); torch's names.
-CPU_INSTRUCTIONS = (
-    "avx2",
-    "avx512_f",
-    "avx512_bf16",
-    "avx512_vnni",
-    "amx_bf16",
-    "amx_int8",
-    "neon",
-    "sve",
-    "bf16",
-    "i8mm",
-)
+CPU_INSTRUCTIONS = "avx2 avx512_f avx512_bf16 avx512_vnni amx_bf16 amx_int8 neon sve bf16 i8mm".split()
 
 
 @dataclass(frozen=True)

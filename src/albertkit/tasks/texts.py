@@ -656,15 +656,12 @@ class TextClassification(TextTask):
         logits = self.logits(examples, features, outputs)
         shares = np.exp(logits - logits.max(1, keepdims=True))
         shares /= shares.sum(1, keepdims=True)
-        return [
-            {
-                "id": e.id,
-                "label": self.labels[best],
-                "index": best,
-                "probabilities": dict(zip(self.labels, row, strict=True)),
-            }
-            for e, best, row in zip(examples, logits.argmax(1).tolist(), shares.tolist(), strict=True)
-        ]
+        records: list[Prediction] = []
+        for example, best, row in zip(examples, logits.argmax(1).tolist(), shares.tolist(), strict=True):
+            probabilities = dict(zip(self.labels, row, strict=True))
+            label = self.labels[best]
+            records.append({"id": example.id, "label": label, "index": best, "probabilities": probabilities})
+        return records
 
     def _scores(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> RowScores:
         return class_scores(*self._indices(examples, predictions), len(self.labels), self._positive)
@@ -880,14 +877,12 @@ class MultiLabelClassification(TextTask):
         """Return for each example id, the labels whose probability is above one half, and the probability of each label."""
         logits = self.logits(examples, features, outputs)
         shares = 1 / (1 + np.exp(-logits))
-        return [
-            {
-                "id": example.id,
-                "labels": [label for label, share in zip(self.labels, row, strict=True) if share > 0.5],
-                "probabilities": dict(zip(self.labels, row, strict=True)),
-            }
-            for example, row in zip(examples, shares.tolist(), strict=True)
-        ]
+        records: list[Prediction] = []
+        for example, row in zip(examples, shares.tolist(), strict=True):
+            probabilities = dict(zip(self.labels, row, strict=True))
+            labels = [label for label, share in probabilities.items() if share > 0.5]
+            records.append({"id": example.id, "labels": labels, "probabilities": probabilities})
+        return records
 
     def _scores(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> RowScores:
         return label_scores(self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions]))

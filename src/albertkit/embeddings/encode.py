@@ -253,7 +253,13 @@ def _compute_vectors(
     if not encoded.texts:
         job.write(vectors_name, npy_header(shape, np.dtype(options.dtype)))
     for texts in _parts(islice(source.texts(BadRows("skip")), encoded.texts, None)):
-        vectors, truncated = model.compute(texts, shape[1], options.normalize, options.batch_tokens, job.progress)
+        vectors, truncated = model.compute(
+            texts,
+            dimension=shape[1],
+            normalize=options.normalize,
+            batch_tokens=options.batch_tokens,
+            progress=job.progress,
+        )
         vectors = vectors.astype(options.dtype, copy=False)
         is_finite = np.isfinite(vectors).all(axis=1)
         if not is_finite.all():

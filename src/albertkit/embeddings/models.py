@@ -32,6 +32,7 @@ class Compute(Protocol):
     def __call__(
         self,
         texts: Sequence[str],
+        *,
         dimension: int | None = None,
         normalize: bool = False,
         batch_tokens: int = 8192,
@@ -99,7 +100,7 @@ def load_embedding_model(
         name = "the encoder"
         unnamed = ""
     else:
-        folder = embedding_folder(model)
+        folder = model_in_package(str(model)) or local_folder(model)
         name = str(model)
         if not is_albert(folder):
             if precision not in ("auto", "fp32"):
@@ -113,16 +114,9 @@ def load_embedding_model(
     encoder.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     engine = encoder.engine(precision)
 
-    def compute(
-        texts: Sequence[str],
-        dimension: int | None = None,
-        normalize: bool = False,
-        batch_tokens: int = 8192,
-        progress: ProgressBar | None = None,
-    ) -> tuple[np.ndarray, int]:
+    def compute(texts: Sequence[str], **options: Any) -> tuple[np.ndarray, int]:
         features = encoder.features(texts)
-        vectors = encoder.vectors_of(features, engine, batch_tokens, dimension, normalize, progress=progress)
-        return vectors, features.num_truncated
+        return encoder.vectors_of(features, engine, **options), features.num_truncated
 
     pooling = " and ".join(check_pooling(encoder.pooling))
     return EmbeddingModel(
@@ -139,11 +133,6 @@ def load_embedding_model(
         notes=(*engine.notes, *prompt_notes(name, encoder.prompts, encoder.prompt)),
         tokenizer=encoder.tokenizer,
     )
-
-
-def embedding_folder(model: str | Path) -> Path:
-    """Return the folder of a model: as named, the model of a run, of an installed package, or brought from the hub."""
-    return model_in_package(str(model)) or local_folder(model)
 
 
 def is_albert(folder: Path) -> bool:
@@ -226,6 +215,7 @@ def open_other(
 
     def compute(
         texts: Sequence[str],
+        *,
         dimension: int | None = None,
         normalize: bool = False,
         batch_tokens: int = 8192,

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from numbers import Integral
 from reprlib import Repr
 from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
@@ -43,7 +44,6 @@ class Pipeline(ABC, Generic[Input]):
         model: The heads over the engine.
         precision: What is computed in.
         notes: What the engine fell back from, and why.
-        example: A value it takes, in the model's language: shown in errors and on the service's page.
     """
 
     kind: ClassVar[str]
@@ -54,10 +54,14 @@ class Pipeline(ABC, Generic[Input]):
         self, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
     ) -> None:
         self.tokenizer = tokenizer
-        self.example = getattr(example_texts(tokenizer), self.example_name)
         self.engine = precision if isinstance(precision, Engine) else load_engine(model, precision)
         self.model = on_engine(model, self.engine)
         self.device = model.device
+
+    @cached_property
+    def example(self) -> Any:
+        """A value it takes, in the model's language: shown in errors and on the service's page."""
+        return getattr(example_texts(self.tokenizer), self.example_name)
 
     @property
     def precision(self) -> str:

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -244,13 +245,13 @@ class Classify(TaskPipeline):
     kind = "classify"
     example_name = "opinion"
 
-    def __init__(
-        self, task: Task, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
-    ) -> None:
-        super().__init__(task, model, tokenizer, precision)
-        if self._reads_pairs is not None:
-            texts = example_texts(tokenizer)
-            self.example = texts.alike if self._reads_pairs else texts.opinion
+    @cached_property
+    def example(self) -> Any:
+        """A pair of texts for a task that reads pairs, else one text."""
+        if self._reads_pairs is None:
+            return super().example
+        texts = example_texts(self.tokenizer)
+        return texts.alike if self._reads_pairs else texts.opinion
 
     @property
     def _reads_pairs(self) -> bool | None:

@@ -2,12 +2,14 @@
 
 import json
 import unicodedata
+import warnings
 from pathlib import Path
 
 import pytest
 
 from albertkit.tokenizer import SentencePieceTokenizer, WordPieceTokenizer, check_tokenizer, rules
 from albertkit.tokenizer.readings import HARD_SENTENCES
+from albertkit.tokenizer.sentencepiece_model import read_facts, rebuild_model, round_score
 
 VOCABULARY = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [
     prefix + chr(code) for prefix in ("", "##") for code in [*range(33, 127), *range(0xAC00, 0xAC40)]
@@ -15,8 +17,11 @@ VOCABULARY = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]
 AUTO, SEGMENTS = "transformers.AutoTokenizer", "transformers.AutoTokenizer, segments of a pair"
 
 
+RUNS = "tokenizer.json, runs of a character"
+
+
 def differing(report) -> dict[str, int]:
-    return {comparison.name: comparison.differing for comparison in report.comparisons}
+    return {comparison.name: comparison.differing for comparison in report.comparisons if comparison.name != RUNS}
 
 
 @pytest.fixture
@@ -43,7 +48,28 @@ def test_google(google_folder):
     assert report.ok
     assert set(differing(report).values()) == {0}
     assert report.comparisons[0].compared > len(HARD_SENTENCES)
-    assert report.advice == ""
+
+
+def test_runs_that_rounding_decides_are_reported(google, google_folder, tmp_path):
+    """SentencePiece itself and the `tokenizers` library are the truth; scores that add up exactly are ties in both."""
+    import sentencepiece
+    from tokenizers import Tokenizer
+
+    single = sentencepiece.SentencePieceProcessor(model_proto=google.model)
+    double = Tokenizer.from_file(str(google_folder / "tokenizer.json"))
+    differing_runs = [
+        run for run in google.tied_runs() if single.encode(run) != double.encode(run, add_special_tokens=False).ids
+    ]
+    assert "!!!!" in differing_runs
+    runs = check_tokenizer(google_folder).comparisons[-1]
+    assert (runs.name, runs.differing, runs.first.text) == (RUNS, len(differing_runs), differing_runs[0])
+    with pytest.warns(UserWarning, match=f"on {len(differing_runs)} hard lines, the first of them '!!!!'"):
+        google.save_pretrained(tmp_path / "google")
+    pieces = [(piece, round_score(score), kind) for piece, score, kind in read_facts(google.model).pieces]
+    rounded = SentencePieceTokenizer(rebuild_model(google.model, pieces))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rounded.save_pretrained(tmp_path / "rounded")
 
 
 def test_what_transformers_makes_of_the_model_alone(data, tmp_path):
@@ -121,7 +147,7 @@ def test_a_save_compares_the_same_texts(data, monkeypatch, tmp_path):
     tokenizer.__dict__["_json"] = json.dumps(content)
     with pytest.warns(UserWarning, match="transformers reads other ids") as warned:
         tokenizer.save_pretrained(tmp_path)
-    (comparison,) = check_tokenizer(tmp_path, tokenizer.hard_lines()).comparisons
+    (comparison,) = check_tokenizer(tmp_path, [*tokenizer.hard_lines(), *tokenizer.tied_runs()]).comparisons
     assert f"on {comparison.differing} hard lines, the first of them {comparison.first.text!r}" in str(
         warned[0].message
     )

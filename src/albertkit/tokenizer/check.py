@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -183,11 +183,17 @@ def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | N
     path = local_folder(folder, weights=False)
     tokenizer = AlbertTokenizer.from_pretrained(path)
     texts = [text for _, text in HARD_SENTENCES]
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        texts = list(dict.fromkeys([*texts, *tokenizer.hard_lines()]))
+    runs: list[str] = []
     if sentences is not None:
         texts = list(sentences)
+    elif isinstance(tokenizer, SentencePieceTokenizer):
+        texts = list(dict.fromkeys([*texts, *tokenizer.hard_lines()]))
+        runs = tokenizer.tied_runs()
     comparisons = [compare_json(path, tokenizer, texts), *_compare_auto_tokenizer(path, tokenizer, texts)]
+    if runs and (path / JSON_NAME).exists():  # no fault of the file, which cannot round as SentencePiece does
+        comparisons.append(
+            replace(compare_json(path, tokenizer, runs), name=f"{JSON_NAME}, runs of a character", own=False)
+        )
     advice = ""
     if any(comparison.differing for comparison in comparisons):
         advice = _MORPHEME_ADVICE if _has_morpheme_analyser(tokenizer) else _ADVICE.format(folder=folder)

@@ -267,7 +267,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return compare_reader(
             JSON_NAME,
             self,
-            self.hard_lines(),
+            [*self.hard_lines(), *self.tied_runs()],
             lambda line: self._cut(rules.apply(self.text_rules, line)),
             lambda line: reader.encode(line, add_special_tokens=False).ids,
             is_own=True,
@@ -278,6 +278,12 @@ class SentencePieceTokenizer(AlbertTokenizer):
         from albertkit.tokenizer.tokenizer_json import hard_lines
 
         return hard_lines(self._model, self.text_rules)
+
+    def tied_runs(self) -> list[str]:
+        """Return runs of one character that `tokenizer.json` may cut in another order: see `tokenizer_json.tied_runs`."""
+        from albertkit.tokenizer.tokenizer_json import tied_runs
+
+        return tied_runs(self._model)
 
     def write_listing(self, folder: str | os.PathLike[str]) -> None:
         """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it."""

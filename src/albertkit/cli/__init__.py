@@ -254,7 +254,8 @@ def set_up_process(trains: bool) -> None:
     if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "3000"
     # glibc returns blocks above 32 MB to the system at once, and the next ones fault page by page: 53,000 times an update of
-    # `recipes/wiki-tiny-cpu.toml`, which costs 12 % of its time. Kept, they cost 16 % more memory at the peak.
+    # `recipes/wiki-tiny-cpu.toml`, which costs 12 % of its time. Kept, they cost 16 % more memory at the peak. Huge pages were
+    # no help: `THP_MEM_ALLOC_ENABLE` costs more than the faults that it saves, `glibc.malloc.hugetlb=1` changes nothing.
     if trains and sys.platform == "linux" and not any(name.startswith("MALLOC_") for name in os.environ):
         with suppress(AttributeError):  # a C library without it
             mallopt = ctypes.CDLL(None).mallopt

@@ -67,7 +67,7 @@ def split_sentences(text: str, rule: str = "paragraph", language: str = "en") ->
 
 # Korean without full stops has sentences that only its verb endings show. Kiwi knows them, at a 250th of the speed: of
 # 1,500 film reviews, sentencex leaves 911 whole and Kiwi 757. On edited text it is no better: 95 % of Wikipedia's lines
-# come out the same.
+# come out the same. Of 22 hand-made cases sentencex has 12 at 53 MB/s, Kiwi 20 at 0.21.
 @cache
 def _load_kiwi() -> Any:
     """Load kiwi, once a process: it takes a second and 300 MB, and may be used by several threads."""

@@ -76,6 +76,8 @@ def layers_at(progress: float, settings: PretrainSettings, layers: int) -> int:
     equal part of the rest; `progress` is the share of the run that is done before it, `layers` what the model has."""
     if settings.start_layers is None:
         return layers
+    # More layers cost much and teach little at first: 12 TFLOP with one layer reach the training loss of 40 with four.
+    # The loss rises from about 6.7 to 6.85 where two layers begin, and is below again within 60 updates.
     grown = (progress - settings.start_share) / (1 - settings.start_share)
     if grown < 0:
         return settings.start_layers

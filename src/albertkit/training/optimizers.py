@@ -12,6 +12,8 @@ from albertkit.errors import ConfigError, suggest_name
 
 # lamb_optimizer.py and optimization.py: these get neither weight decay nor LAMB's trust ratio.
 EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
+# Muon for the layer's matrices was tried twice: a loss of 5.180 in 427 s for AdamW's 5.209 in 301; orthogonalising
+# takes 42 ms of an update's 400.
 OPTIMIZERS = ("lamb", "adamw")
 _NO_BIAS_LEFT = 1_000_000  # 0.999 to this power is 0
 

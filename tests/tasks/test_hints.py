@@ -29,8 +29,8 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+\b")
 # In errors that only these commands show: of the split of a training, and of the file of a folder.
 ELSEWHERE = {
     "finetune": {"--split"},
-    "predict": {"--dev", "--held-out", "--label", "--positive-class"},
-    "evaluate": {"--dev", "--held-out", "--positive-class"},
+    "predict": {"--dev", "--held-out", "--label", "--positive-class", "--teacher", "--unlabelled"},
+    "evaluate": {"--dev", "--held-out", "--positive-class", "--teacher", "--unlabelled"},
 }
 
 

@@ -49,8 +49,8 @@ _CLEAR_DIFFERENCE = 1.5  # in those that are right, times the root of their numb
 _FAR = 2.0  # times the variance of the labels: the mean is nearer
 _HINT = "name a model that was fine-tuned on the same task, with the same labels"
 _SAME_TOKENIZER = (
-    "let the student read the teacher's tokens: albertkit corpus build FILES --tokenizer TEACHER --out STORE, "
-    "then albertkit pretrain STORE --teacher TEACHER"
+    "train a student on a store that was built with the teacher's tokenizer: "
+    "albertkit pretrain STORE --teacher TEACHER --out RUN"
 )
 
 

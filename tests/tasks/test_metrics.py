@@ -24,11 +24,7 @@ from albertkit.tasks.metrics import (
     spans,
 )
 
-THEIR_NAMES = {
-    "accuracy": "accuracy", "matthews_corrcoef": "matthews_correlation", "f1_macro": "f1_macro", "f1_label_1": "f1",
-    "precision_label_1": "precision", "recall_label_1": "recall", "mean_of_accuracy_and_f1": "accuracy_and_f1",
-    "pearson": "pearson", "spearman": "spearman", "mse": "mse", "mean_of_pearson_and_spearman": "pearson_and_spearman",
-}  # fmt: skip
+from .conftest import THEIR_NAMES
 
 
 def furthest(case: dict) -> float:

@@ -17,13 +17,8 @@ from albertkit.tasks.evaluate import score_file, show_scores
 from albertkit.tasks.tagging import tagging_task
 from albertkit.tasks.texts import official_task
 
-from .conftest import read_examples
+from .conftest import THEIR_NAMES, read_examples
 
-THEIR_NAMES = {
-    "accuracy": "accuracy", "matthews_corrcoef": "matthews_correlation", "f1_macro": "f1_macro", "f1_label_1": "f1",
-    "precision_label_1": "precision", "recall_label_1": "recall", "mean_of_accuracy_and_f1": "accuracy_and_f1",
-    "pearson": "pearson", "spearman": "spearman", "mse": "mse", "mean_of_pearson_and_spearman": "pearson_and_spearman",
-}  # fmt: skip
 GLUE_FILES = {
     "cola": ("cola", "CoLA/dev.tsv"), "sst-2": ("sst2", "SST-2/dev.tsv"), "mrpc": ("mrpc", "MRPC/dev.tsv"),
     "sts-b": ("stsb", "STS-B/dev.tsv"), "qqp": ("qqp", "QQP/dev.tsv"), "qnli": ("qnli", "QNLI/dev.tsv"),

@@ -4,7 +4,8 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -241,16 +242,13 @@ def _span(record: Any, name: str) -> list[Any]:
     return span
 
 
-def _read_rows(
-    rows: Iterable[Any], row_name: str, report: Report, read_row: Callable[[int, str, Any], Iterable[ClipRecord]]
-) -> Iterator[ClipRecord]:
-    """Read rows one by one and report those that cannot be read."""
-    for number, row in enumerate(rows, 1):
-        location = f"{row_name} {number:,}"
-        try:
-            yield from read_row(number, location, row)
-        except ValueError as error:
-            report(number, location, str(error))
+@contextmanager
+def _reported(report: Report, number: int, location: str) -> Iterator[None]:
+    """Report a row that cannot be read, and go on."""
+    try:
+        yield
+    except ValueError as error:
+        report(number, location, str(error))
 
 
 def _read_joined_lists(
@@ -260,40 +258,29 @@ def _read_joined_lists(
     video_names = {str(video[name]) for video in videos if isinstance(video, dict) and video.get(name) is not None}
     captions: dict[str, list[str]] = defaultdict(list)
     for number, sentence in enumerate(sentences, 1):
-        try:
+        with _reported(report, number, f"caption {number:,}"):
             video = str(_get(sentence, owner))
             if video not in video_names:
                 raise ValueError(f"there is no video `{video}`")
             captions[video] += parse_captions([sentence.get("caption")])
-        except ValueError as error:
-            report(number, f"caption {number:,}", str(error))
-
-    def read_video(number: int, location: str, video: Any) -> Iterator[ClipRecord]:
-        key = str(_get(video, name))
-        split = str(video.get("split", "")) if name == "video_id" else ""
-        yield ClipRecord(
-            number, location, split, key, (VideoReference(str(video.get("file_name", key))),), captions[key]
-        )
-
-    yield from _read_rows(videos, "video", report, read_video)
+    for number, row in enumerate(videos, 1):
+        location = f"video {number:,}"
+        with _reported(report, number, location):
+            key = str(_get(row, name))
+            split = str(row.get("split", "")) if name == "video_id" else ""
+            sources = (VideoReference(str(row.get("file_name", key))),)
+            yield ClipRecord(number, location, split, key, sources, captions[key])
 
 
 def _read_vatex(rows: list[Any], report: Report, note: Callable[[str], None]) -> Iterator[ClipRecord]:
     if any(isinstance(row, dict) and row.get("chCap") for row in rows):
         note("`chCap`, VATEX's Chinese captions, is not used")
-
-    def read_clip(number: int, location: str, row: Any) -> Iterator[ClipRecord]:
-        key = str(_get(row, "videoID"))
-        yield ClipRecord(
-            number,
-            location,
-            "",
-            key,
-            _clip_or_video(key),
-            _parse_usable_captions(row.get("enCap", []), number, location, report),
-        )
-
-    return _read_rows(rows, "video", report, read_clip)
+    for number, row in enumerate(rows, 1):
+        location = f"video {number:,}"
+        with _reported(report, number, location):
+            key = str(_get(row, "videoID"))
+            captions = _parse_usable_captions(row.get("enCap", []), number, location, report)
+            yield ClipRecord(number, location, "", key, _clip_or_video(key), captions)
 
 
 def _clip_or_video(key: str) -> tuple[VideoReference, ...]:
@@ -307,17 +294,14 @@ def _clip_or_video(key: str) -> tuple[VideoReference, ...]:
 def _read_msvd(split: str, rows: list[Any], report: Report) -> Iterator[ClipRecord]:
     """Yield a row a caption; rows of one video belong together."""
     clips: dict[str, ClipRecord] = {}
-
-    def read_caption(number: int, location: str, row: Any) -> Iterator[ClipRecord]:
-        key = str(_get(row, "video"))
-        captions = _parse_usable_captions(_get(row, "caption"), number, location, report)
-        first = clips.setdefault(key, ClipRecord(number, location, split, key, _clip_or_video(key), []))
-        first.captions.extend(captions)
-        return iter(())
-
     row_name = f"caption of {split}" if split else "caption"
-    for _ in _read_rows(rows, row_name, report, read_caption):
-        pass
+    for number, row in enumerate(rows, 1):
+        location = f"{row_name} {number:,}"
+        with _reported(report, number, location):
+            key = str(_get(row, "video"))
+            captions = _parse_usable_captions(_get(row, "caption"), number, location, report)
+            first = clips.setdefault(key, ClipRecord(number, location, split, key, _clip_or_video(key), []))
+            first.captions.extend(captions)
     yield from clips.values()
 
 
@@ -326,33 +310,28 @@ def _read_youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[ClipRe
 
     Those of the test have no captions.
     """
-
-    def read_steps(number: int, location: str, row: Any) -> Iterator[ClipRecord]:
-        name, video = row
-        for index, step in enumerate(_get(video, "annotations"), 1):
-            part = f"{location} (`{name}`), step {index:,}"
-            try:
-                key, span = f"{name}_{_get(step, 'id')}", _span(step, "segment")
-                captions = _parse_usable_captions(step.get("sentence", []), number, part, report)
-                sources = (VideoReference(key), VideoReference(name, *span))
-                yield ClipRecord(number, part, str(video.get("subset", "")), key, sources, captions)
-            except ValueError as error:
-                report(number, part, str(error))
-
-    return _read_rows(videos.items(), "video", report, read_steps)
+    for number, (name, video) in enumerate(videos.items(), 1):
+        location = f"video {number:,}"
+        with _reported(report, number, location):
+            for index, step in enumerate(_get(video, "annotations"), 1):
+                part = f"{location} (`{name}`), step {index:,}"
+                with _reported(report, number, part):
+                    key, span = f"{name}_{_get(step, 'id')}", _span(step, "segment")
+                    captions = _parse_usable_captions(step.get("sentence", []), number, part, report)
+                    sources = (VideoReference(key), VideoReference(name, *span))
+                    yield ClipRecord(number, part, str(video.get("subset", "")), key, sources, captions)
 
 
 def _read_tvc(rows: list[Any], report: Report) -> Iterator[ClipRecord]:
     """Read moments of episodes; those of the public test have no captions."""
-
-    def read_moment(number: int, location: str, row: Any) -> Iterator[ClipRecord]:
-        name, span = str(_get(row, "vid_name")), _span(row, "ts")
-        descriptions = row.get("descs") or []
-        texts = [item.get("desc") if isinstance(item, dict) else item for item in descriptions]
-        captions = _parse_usable_captions(texts, number, location, report)
-        yield ClipRecord(number, location, "", clip_key(name, *span), (VideoReference(name, *span),), captions)
-
-    return _read_rows(rows, "line", report, read_moment)
+    for number, row in enumerate(rows, 1):
+        location = f"line {number:,}"
+        with _reported(report, number, location):
+            name, span = str(_get(row, "vid_name")), _span(row, "ts")
+            descriptions = row.get("descs") or []
+            texts = [item.get("desc") if isinstance(item, dict) else item for item in descriptions]
+            captions = _parse_usable_captions(texts, number, location, report)
+            yield ClipRecord(number, location, "", clip_key(name, *span), (VideoReference(name, *span),), captions)
 
 
 def _parse_usable_captions(values: Any, number: int, location: str, report: Report) -> list[str]:

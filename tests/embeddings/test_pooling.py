@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.embeddings.folder import POOLINGS, Projection, pool, pooled_positions
+from albertkit.embeddings.folder import POOLINGS, Projection, pool_hidden_states, pooled_positions
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
 
@@ -34,18 +34,21 @@ def largest_difference(vectors: torch.Tensor, expected: torch.Tensor) -> float:
 def test_the_vectors_are_those_of_sentence_transformers(numbers, side, name, pooling, prompt_tokens):
     hidden, batch = packed(numbers, side)
     expected = numbers[f"{side}_{name}"]
-    vectors = pool(hidden, batch, pooling, prompt_tokens)
+    vectors = pool_hidden_states(hidden, batch, pooling, prompt_tokens)
     assert vectors.shape == expected.shape
     assert largest_difference(vectors, expected) < 1e-5
     # the comparison notices one token more, and one number that is wrong
-    assert largest_difference(pool(hidden, batch, pooling, prompt_tokens + 1), expected) > 1e-3 or name == "lasttoken"
-    assert largest_difference(pool(hidden + 1e-4, batch, pooling, prompt_tokens), expected) > 1e-5
+    assert (
+        largest_difference(pool_hidden_states(hidden, batch, pooling, prompt_tokens + 1), expected) > 1e-3
+        or name == "lasttoken"
+    )
+    assert largest_difference(pool_hidden_states(hidden + 1e-4, batch, pooling, prompt_tokens), expected) > 1e-5
 
 
 def test_a_text_shorter_than_the_prompt_becomes_zeros(numbers):
     hidden, batch = packed(numbers, "right")
     for pooling in ("mean", "max", "mean_sqrt_len_tokens", "weightedmean"):
-        vectors = pool(hidden, batch, pooling, 3)
+        vectors = pool_hidden_states(hidden, batch, pooling, 3)
         empty = torch.tensor(batch.lengths) <= 3
         assert empty.any()
         assert not vectors[empty].any()
@@ -69,7 +72,7 @@ def test_gradients_are_those_of_plain_arithmetic(numbers):
     for pooling in POOLINGS:
         ours, plain = hidden.clone().requires_grad_(), hidden.clone().requires_grad_()
         weights = torch.linspace(-1, 1, hidden.shape[1])
-        (pool(ours, batch, pooling) * weights).sum().backward()
+        (pool_hidden_states(ours, batch, pooling) * weights).sum().backward()
         rows = plain.split(batch.lengths)
         positions = [torch.arange(1.0, n + 1)[:, None] for n in batch.lengths]
         vectors = {
@@ -87,7 +90,7 @@ def test_projection_and_length_one(numbers):
     projection.load_state_dict({"linear.weight": numbers["dense_weight"], "linear.bias": numbers["dense_bias"]})
     hidden, batch = packed(numbers, "right")
     with torch.no_grad():
-        vectors = projection(pool(hidden, batch, "mean"))
+        vectors = projection(pool_hidden_states(hidden, batch, "mean"))
     assert largest_difference(vectors, numbers["dense_tanh_of_right_mean"]) < 1e-5
     normalised = torch.nn.functional.normalize(vectors, dim=1)
     assert largest_difference(normalised, numbers["dense_tanh_normalised"]) < 1e-5
@@ -97,5 +100,5 @@ def test_projection_and_length_one(numbers):
 @pytest.mark.parametrize("pooling", ["avg", ("mean", "avg"), ()])
 def test_an_unknown_pooling_is_named(numbers, pooling):
     with pytest.raises(ConfigError, match="no pooling") as error:
-        pool(*packed(numbers, "right"), pooling)
+        pool_hidden_states(*packed(numbers, "right"), pooling)
     assert error.value.slug == "unknown-name"

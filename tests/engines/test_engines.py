@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertkit.config import AlbertConfig
-from albertkit.embeddings.folder import pool
+from albertkit.embeddings.folder import pool_hidden_states
 from albertkit.engines import engine as processor
 from albertkit.engines import load_engine
 from albertkit.engines.cpu import engine as fused
@@ -151,7 +151,7 @@ def test_int8_of_base_as_it_is_used(precision):
     batch = PackedBatch.from_sequences([[2, *range(5 + n, 20 + 2 * n), 3] for n in range(6)])
     expected = in_fp32(model, batch)
     states = load_engine(model, precision).encode(batch).hidden
-    assert worst_cosine(pool(states, batch, "mean"), pool(expected, batch, "mean")) > 0.9995
+    assert worst_cosine(pool_hidden_states(states, batch, "mean"), pool_hidden_states(expected, batch, "mean")) > 0.9995
     assert worst_cosine(states, expected) > 0.9995
 
 

@@ -16,7 +16,7 @@ from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 from albertkit.pretraining import run as run_module
-from albertkit.pretraining.preparation import continue_model, initialise
+from albertkit.pretraining.preparation import initialise, initialise_from_checkpoint
 from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.sources import open_pretraining_data
@@ -96,7 +96,7 @@ def test_every_class_of_checkpoint(tmp_path, home, kind, fresh, left_out):
     labels = {"id2label": {"0": "a", "1": "b", "2": "c"}, "problem_type": "single_label_classification"}
     (tmp_path / "model" / "config.json").write_text(json.dumps(config | (labels if allowed else {})))
     start, repeated, different = (
-        continue_model(tmp_path / "model", tokenizer_of(home, "old"), replace(SETTINGS, seed=seed))
+        initialise_from_checkpoint(tmp_path / "model", tokenizer_of(home, "old"), replace(SETTINGS, seed=seed))
         for seed in (1, 1, 2)
     )
     assert start.continued["initialised"] == fresh
@@ -137,7 +137,7 @@ def test_provenance_says_where_a_model_comes_from(home, go_on, capsys):
 
 def test_new_rows_are_the_mean_of_the_old_and_noise(home):
     before = len(SPECIALS + OLD)
-    start = continue_model(home / "model", tokenizer_of(home, "more"), SETTINGS)
+    start = initialise_from_checkpoint(home / "model", tokenizer_of(home, "more"), SETTINGS)
     old, new = weights(home / "model"), start.model.state_dict()
     assert new[WORDS].shape == (before + len(NEW), 16)
     assert torch.equal(new[WORDS][:before], old[WORDS])
@@ -157,10 +157,13 @@ def test_spare_rows_are_made_anew_too(tmp_path, home):
     model.resize_token_embeddings(24)
     model.save_pretrained(tmp_path / "model")
     shutil.copy(home / "old" / "tokenizer" / "vocab.txt", tmp_path / "model")
-    start = continue_model(tmp_path / "model", tokenizer_of(home, "more"), SETTINGS)
+    start = initialise_from_checkpoint(tmp_path / "model", tokenizer_of(home, "more"), SETTINGS)
     assert start.model.config.vocab_size == 31
     assert differing(dict(start.model.state_dict()), weights(tmp_path / "model")) == {WORDS, BIAS}
-    assert continue_model(tmp_path / "model", tokenizer_of(home, "old"), SETTINGS).model.config.vocab_size == 24
+    assert (
+        initialise_from_checkpoint(tmp_path / "model", tokenizer_of(home, "old"), SETTINGS).model.config.vocab_size
+        == 24
+    )
 
 
 def test_other_vocabularies_are_refused(tmp_path, home):

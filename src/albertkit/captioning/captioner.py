@@ -19,7 +19,7 @@ from albertkit.captioning.layers import Context
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.settings import CaptionIds, GenerationSettings
 from albertkit.captioning.video import FrameSampling, sample_frames
-from albertkit.conversion.classes import own_tokenizer
+from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.files import check_regular_file, read_typed, write_json
 from albertkit.model.files import write_tensors
@@ -170,7 +170,7 @@ class VideoCaptioner:
             raise ConfigError("bad-value", fact, "leave --backbone out")
         loaded_backbone = None if saved.backbone is None else _load_backbone(path, saved.backbone, backbone)
         model = AlbertForImageCaptioning.from_pretrained(path, strict=True)
-        tokenizer = own_tokenizer(path, model.config)
+        tokenizer = read_model_tokenizer(path, model.config)
         return cls(model, tokenizer, loaded_backbone, saved.sampling, saved.grid, saved.generation)
 
     def save_pretrained(self, folder: str | Path) -> None:

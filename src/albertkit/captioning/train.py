@@ -21,7 +21,7 @@ from albertkit.captioning.prepared import PreparedClips, stack_visual
 from albertkit.captioning.settings import CaptionSettings, GenerationSettings, TrainCaptionerOptions
 from albertkit.command import takes
 from albertkit.config import AlbertConfig
-from albertkit.conversion.classes import own_tokenizer
+from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import sha256_bytes
 from albertkit.model.files import HEADS, read_tensors
@@ -293,7 +293,7 @@ def start_captioner(
     path = local_folder(model)
     albert_config = AlbertConfig.from_pretrained(path)
     albert_config.check_length(settings.length, f"`{model}`")
-    tokenizer = own_tokenizer(path, albert_config, model)
+    tokenizer = read_model_tokenizer(path, albert_config, model)
     caption = CaptionConfig.of(albert_config)
     objective = settings.objective or caption.objective
     attention = settings.video_attention or caption.video_attention

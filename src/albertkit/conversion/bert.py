@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from albertkit.config import AlbertConfig, make_config
-from albertkit.conversion.classes import FoundModel
+from albertkit.conversion.classes import SourceModel
 from albertkit.conversion.names import MAPPING_IN
 from albertkit.errors import CheckpointError
 from albertkit.files import read_typed
@@ -66,7 +66,7 @@ def albert_values(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in converted.items() if value is not None}
 
 
-def bridge(source: FoundModel, config_file: Path | None, lossy: bool) -> None:
+def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
     """Make the rest of an ALBERT of a BERT's tensors: the projection, and with `lossy` fewer groups of layers.
 
     `config_file` is an ALBERT's configuration with the number of groups wanted: 1 without it. Layers of a group are averaged.

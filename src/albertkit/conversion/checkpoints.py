@@ -28,7 +28,7 @@ from filelock import FileLock
 
 from albertkit.config import make_config
 from albertkit.conversion import bert, names, tensorflow_weights
-from albertkit.conversion.classes import FoundModel
+from albertkit.conversion.classes import SourceModel
 from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError, format_list
 from albertkit.files import cache_folder, read_typed, sha256_bytes, sha256_file, write_json
 from albertkit.model.classes import TIED
@@ -246,7 +246,7 @@ _TORCH_FILES = tuple(f"{weights}{index}" for index in ("", ".index.json") for we
 
 
 @contextmanager
-def open_checkpoint(source: str | Path, config: str | Path | None = None, lossy: bool = False) -> Iterator[FoundModel]:
+def open_checkpoint(source: str | Path, config: str | Path | None = None, lossy: bool = False) -> Iterator[SourceModel]:
     """Read a model, whatever it is stored as."""
     if is_remote(source):
         path, note = fetch_model(str(source))
@@ -285,7 +285,7 @@ def _unknown_kind_error(path: Path) -> CheckpointError:
     return CheckpointError("wrong-kind", fact, unread_weights_hint(file_names) or hint)
 
 
-def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundModel:
+def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceModel:
     """Read a folder that transformers wrote, of an ALBERT or of a BERT."""
     stored = read_tensors(folder)
     plain = {name: name.removeprefix(PREFIX) for name in stored}
@@ -294,7 +294,7 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundMo
     file = own_config if config_file is None or is_bert else config_file
     values = read_typed(file, dict[str, Any], "model configuration")
     config, notes = make_config(bert.albert_values(values) if is_bert else values, file)
-    source = FoundModel("BERT folder" if is_bert else "transformers folder", config, {}, folder, notes=notes)
+    source = SourceModel("BERT folder" if is_bert else "transformers folder", config, {}, folder, notes=notes)
     source.architecture = str(next(iter(values.get("architectures") or ()), ""))
     for name, tensor in stored.items():
         today = bert.albert_name(plain[name]) if is_bert else plain[name]
@@ -303,7 +303,7 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> FoundMo
             continue
         full = today if today.split(".")[0] in HEADS else PREFIX + today
         if full in TIED or names.tf1_variable(full):
-            source.add(full, tensor, name)
+            source.add_tensor(full, tensor, name)
         else:
             source.unknown.append(name)
     # A tied tensor stays under one name.

@@ -21,7 +21,7 @@ from albertkit.tokenizer import AlbertTokenizer
 
 
 @dataclass
-class FoundModel:
+class SourceModel:
     """A model to convert.
 
     Attributes:
@@ -46,7 +46,7 @@ class FoundModel:
     relative_errors: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, name: str, tensor: Tensor, origin: str) -> None:
+    def add_tensor(self, name: str, tensor: Tensor, origin: str) -> None:
         """Take over a tensor under transformers' name, as fp32."""
         if name in self.tensors:
             raise CheckpointError(
@@ -84,11 +84,11 @@ def load_model(folder: str | Path) -> PretrainedAlbert:
     architecture = next(iter(config.foreign.get("architectures") or []), "")
     if architecture == _CAPTIONER:
         raise captioner_error(folder)
-    source = FoundModel("checkpoint folder", config, dict(read_tensors(path)), path, architecture)
+    source = SourceModel("checkpoint folder", config, dict(read_tensors(path)), path, architecture)
     return HEADS[choose_head(source, None, str(folder))].from_pretrained(path, strict=True)
 
 
-def choose_head(source: FoundModel, head: str | None, path: str) -> str:
+def choose_head(source: SourceModel, head: str | None, path: str) -> str:
     """Return the key of `HEADS` that fits: the one named, else the configuration's, else the only one that the tensors allow."""
     if head is not None:
         if head not in HEADS:
@@ -149,7 +149,7 @@ def _outputs(tensors: Mapping[str, Tensor]) -> int:
 
 
 def fit(
-    source: FoundModel,
+    source: SourceModel,
     model_class: type[PretrainedAlbert],
     allow_missing: Collection[str],
     path: str,
@@ -220,14 +220,16 @@ def check_vocabulary(tokens: int, rows: int, folder: str | Path = "") -> None:
         raise CheckpointError("wrong-tokenizer", fact, hint)
 
 
-def own_tokenizer(folder: Path, config: AlbertConfig, source: str | Path | None = None) -> AlbertTokenizer:
+def read_model_tokenizer(folder: Path, config: AlbertConfig, source: str | Path | None = None) -> AlbertTokenizer:
     """Read the tokenizer of a model's folder; `source` is what the user named, for messages."""
     tokenizer = AlbertTokenizer.from_pretrained(folder)
-    check_own(tokenizer, folder, config, source)
+    check_model_tokenizer(tokenizer, folder, config, source)
     return tokenizer
 
 
-def check_own(tokenizer: AlbertTokenizer, folder: Path, config: AlbertConfig, source: str | Path | None = None) -> None:
+def check_model_tokenizer(
+    tokenizer: AlbertTokenizer, folder: Path, config: AlbertConfig, source: str | Path | None = None
+) -> None:
     """Make sure that a folder's tokenizer is its model's own; many spare rows are logged as a warning."""
     tokens = tokenizer.vocab_size
     rows = config.vocab_size

@@ -16,7 +16,7 @@ from albertkit.command import takes
 from albertkit.config import AlbertConfig
 from albertkit.conversion import names, tensorflow_weights
 from albertkit.conversion.checkpoints import open_checkpoint
-from albertkit.conversion.classes import HEADS, FoundModel, choose_head, fit, with_labels
+from albertkit.conversion.classes import HEADS, SourceModel, choose_head, fit, with_labels
 from albertkit.conversion.options import ConvertOptions
 from albertkit.conversion.tensorflow.bundle import OBJECT_GRAPH, write_bundle, write_object_graph
 from albertkit.conversion.tensorflow_weights import NPZ
@@ -73,7 +73,7 @@ def check_target_can_express(tensors: Mapping[str, Tensor], config: AlbertConfig
         )
 
 
-def drop_unknown_heads(source: FoundModel, to: str, lossy: bool) -> None:
+def drop_unknown_heads(source: SourceModel, to: str, lossy: bool) -> None:
     """Leave out the heads that the target has no place for, where that was asked for, and note them."""
     unknown = tensorflow_weights.unknown_heads(source.tensors) if to == "tf2" else []
     if not unknown:
@@ -125,7 +125,7 @@ def write(
     write_json(folder / "albert_config.json", {key: values_by_key[key] for key in _GOOGLE_KEYS if key in values_by_key})
 
 
-def carry_tokenizer(source: FoundModel, target: Path) -> AlbertConfig:
+def carry_tokenizer(source: SourceModel, target: Path) -> AlbertConfig:
     """Save the tokenizer that lies beside the source beside the target, or copy its files if it cannot be loaded.
 
     Google's configurations, and BERT's in part, do not know the ids of `<pad>`, `[CLS]` and `[SEP]`: the tokenizer does.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion import names
-from albertkit.conversion.classes import FoundModel
+from albertkit.conversion.classes import SourceModel
 from albertkit.conversion.tensorflow.bundle import TensorBundle, Variable, open_saved_model
 from albertkit.errors import CheckpointError, format_list
 from albertkit.files import read_typed
@@ -127,13 +127,13 @@ _FACTS = (
 )
 
 
-def read_checkpoint(prefix: str, config: Path | None) -> FoundModel:
+def read_checkpoint(prefix: str, config: Path | None) -> SourceModel:
     """Read a checkpoint of TensorFlow 1 or 2, given by its prefix."""
     return _read_bundle(TensorBundle.open(prefix), [Path(prefix).parent], config, "checkpoint")
 
 
 @contextmanager
-def read_saved_model(path: Path, config: Path | None) -> Iterator[FoundModel]:
+def read_saved_model(path: Path, config: Path | None) -> Iterator[SourceModel]:
     """Read a SavedModel, TF-Hub module or checkpoint, as a folder or packed."""
     with open_saved_model(path) as (bundle, assets):
         folder = Path(bundle.prefix).parent
@@ -146,7 +146,7 @@ def read_saved_model(path: Path, config: Path | None) -> Iterator[FoundModel]:
         yield source
 
 
-def read_npz(file: Path, config: Path | None) -> FoundModel:
+def read_npz(file: Path, config: Path | None) -> SourceModel:
     """Read an npz file with TensorFlow 1's names, as `--to npz` writes it."""
     try:
         with np.load(file, allow_pickle=False) as arrays:
@@ -167,7 +167,7 @@ def read_npz(file: Path, config: Path | None) -> FoundModel:
     )
 
 
-def _read_bundle(bundle: TensorBundle, folders: list[Path], config: Path | None, container: str) -> FoundModel:
+def _read_bundle(bundle: TensorBundle, folders: list[Path], config: Path | None, container: str) -> SourceModel:
     version = 2 if any(_TF2_KEY in key for key in bundle.names) else 1
     kind = f"{container} of TensorFlow {version}" if container == "SavedModel" else f"TensorFlow {version} checkpoint"
     shapes = {key: bundle.shape(key) for key in bundle.names}
@@ -182,7 +182,7 @@ def _name_variables(
     folders: list[Path],
     config_file: Path | None,
     kind: str,
-) -> FoundModel:
+) -> SourceModel:
     """Bring the variables of a file under transformers' names; `variables` maps its keys to the names of variables."""
     parameters: dict[str, tuple[str, names.TensorLayout]] = {}
     unknown, skipped = [], Counter[str]()
@@ -209,7 +209,7 @@ def _name_variables(
     config, notes = _google_config(folders, config_file, ", ".join(facts) or "nothing of it")
     _check_heads(parameters, shapes, config, path)
     _check_groups(variables, config, path)
-    source = FoundModel(kind, config, {}, folders[0], unknown=sorted(unknown), skipped=skipped, notes=notes)
+    source = SourceModel(kind, config, {}, folders[0], unknown=sorted(unknown), skipped=skipped, notes=notes)
     for key, (name, layout) in parameters.items():
         if not names.well_shaped(shapes[key], layout):
             fact = f"`{variables[key]}` in `{path}` has shape {list(shapes[key])}"
@@ -219,7 +219,9 @@ def _name_variables(
             raise CheckpointError(
                 "unsupported", f"`{variables[key]}` in `{path}` holds no numbers", "copy the checkpoint again"
             )
-        source.add(name, torch.from_numpy(np.array(names.from_tensorflow(values, layout), order="C")), variables[key])
+        source.add_tensor(
+            name, torch.from_numpy(np.array(names.from_tensorflow(values, layout), order="C")), variables[key]
+        )
     width = by_name.get("albert.embeddings.word_embeddings.weight", (0,))[-1]
     if config.embedding_size == config.hidden_size == width and not any(
         name.startswith(names.MAPPING_IN) for name in by_name

@@ -26,7 +26,7 @@ from albertkit.embeddings.folder import (
     Projection,
     check_pooling,
     has_vectors,
-    pool,
+    pool_hidden_states,
     pooled_positions,
     read_encoder,
     similarity_matrix,
@@ -231,7 +231,9 @@ class SentenceEncoder(nn.Module):
         prompt_tokens = 0 if self.include_prompt or not self.prompt else 1 + len(self.tokenizer.encode(self.prompt))
         positions = pooled_positions(batch, self.pooling, prompt_tokens)
         hidden = encode(batch, positions=positions).hidden
-        vectors = pool(hidden, batch, self.pooling, prompt_tokens) if positions is None else hidden.float()
+        vectors = (
+            pool_hidden_states(hidden, batch, self.pooling, prompt_tokens) if positions is None else hidden.float()
+        )
         if self.projection is not None:
             vectors = self.projection(vectors)
         return F.normalize(vectors, dim=1) if self.normalize else vectors

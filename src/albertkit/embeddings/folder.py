@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn import functional
 
-from albertkit.conversion.classes import own_tokenizer
+from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.engines.onnx import REPORT, OnnxModel, is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError, ConfigError, suggest_name
 from albertkit.files import read_json, sync_folder, write_json
@@ -81,14 +81,14 @@ def check_pooling(pooling: str | tuple[str, ...]) -> tuple[Pooling, ...]:
 def pooled_positions(batch: PackedBatch, pooling: Poolings, prompt_tokens: int = 0) -> Tensor | None:
     """Return the one token of each text that a pooling reads, int64 [N] into the T tokens; None if it reads all.
 
-    The last layer of the encoder computes no other. Arguments as `pool`.
+    The last layer of the encoder computes no other. Arguments as `pool_hidden_states`.
     """
     if pooling == "cls":
         return batch.starts + torch.where(batch.offsets.diff() > prompt_tokens, prompt_tokens, 0)
     return batch.offsets[1:] - 1 if pooling == "lasttoken" else None
 
 
-def pool(hidden: Tensor, batch: PackedBatch, pooling: Poolings, prompt_tokens: int = 0) -> Tensor:
+def pool_hidden_states(hidden: Tensor, batch: PackedBatch, pooling: Poolings, prompt_tokens: int = 0) -> Tensor:
     """Return one vector a text.
 
     Args:
@@ -105,11 +105,11 @@ def pool(hidden: Tensor, batch: PackedBatch, pooling: Poolings, prompt_tokens: i
     Source: sentence-transformers `Pooling`.
     """
     hidden = hidden.float()
-    vectors = [_pool(hidden, batch, name, prompt_tokens) for name in check_pooling(pooling)]
+    vectors = [_pool_one_way(hidden, batch, name, prompt_tokens) for name in check_pooling(pooling)]
     return vectors[0] if len(vectors) == 1 else torch.cat(vectors, dim=1)
 
 
-def _pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling, prompt_tokens: int) -> Tensor:
+def _pool_one_way(hidden: Tensor, batch: PackedBatch, pooling: Pooling, prompt_tokens: int) -> Tensor:
     positions = pooled_positions(batch, pooling, prompt_tokens)
     if positions is not None:
         return hidden.index_select(0, positions)
@@ -229,7 +229,7 @@ def has_vectors(model: AlbertModel) -> bool:
 
 def _load_albert(path: Path) -> tuple[AlbertModel, AlbertTokenizer]:
     albert = AlbertModel.from_pretrained(path, strict=True, allow_missing=("pooler",))
-    return albert, own_tokenizer(path, albert.config)
+    return albert, read_model_tokenizer(path, albert.config)
 
 
 def _read_exported(path: Path, pooling: Poolings | None) -> EncoderParts:
@@ -241,7 +241,7 @@ def _read_exported(path: Path, pooling: Poolings | None) -> EncoderParts:
             f"`{path}` is an exported {model.config.architectures[0]}: it has its head's outputs, no vectors",
             "export a sentence encoder: albertkit export onnx ENCODER --out ONNX",
         )
-    tokenizer = own_tokenizer(path, model.config)
+    tokenizer = read_model_tokenizer(path, model.config)
     max_length = min(128, model.config.max_position_embeddings)
     if not has_vectors(model):
         return EncoderParts(model, tokenizer, pooling or "mean", max_length)

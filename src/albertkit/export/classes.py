@@ -34,7 +34,7 @@ from albertkit.model.heads import MaskedLMHead
 from albertkit.model.layers import AlbertLayer
 from albertkit.model.pretrained import PretrainedAlbert
 
-_FORBIDDEN_LOGIT = -1e30  # the logit of a place where no answer may lie, as in `model/beam.py`
+_FORBIDDEN_LOGIT = -1e30  # the logit of a place where no answer may lie, as in `model/beam_question_answering.py`
 _PADDING_SCORE = float(np.finfo(np.float32).min)  # added to the score of a place that is padding
 
 
@@ -247,7 +247,7 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
     g.store(g.input("p_mask", "rows_of_p_mask", "places_of_p_mask"), np.zeros((1, 1), np.int64))
     hidden = encode(g, model.albert, rows)
     g.part = "beams"
-    # zeros at padding, as in `model/beam.py`: of a short text not all starts are at real tokens
+    # zeros at padding, as in `model/beam_question_answering.py`: of a short text not all starts are at real tokens
     real = g.add("Unsqueeze", rows.mask, g.ints(2))
     states = g.add("Where", real, rows.lay_out(g, hidden, size), g.scalar(0.0))
     hidden = g.add("Reshape", states, g.ints(-1, size))

@@ -3,7 +3,7 @@
 import os
 
 from albertkit.batches.packed import PackedBatch
-from albertkit.model.beam import AlbertForBeamQuestionAnswering
+from albertkit.model.beam_question_answering import AlbertForBeamQuestionAnswering
 from albertkit.model.classes import (
     AlbertForMaskedLM,
     AlbertForMultipleChoice,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from albertkit.conversion.classes import load_model, own_tokenizer
+from albertkit.conversion.classes import load_model, read_model_tokenizer
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder, read_sequence_settings
 from albertkit.engines import load_engine
@@ -150,7 +150,7 @@ def _load_model(path: Path) -> _FolderModel:
     facts = FolderFacts.from_folder(path)
     facts.check_cross_encoder()
     model = load_onnx(path) if is_onnx_folder(path) else load_model(path)
-    tokenizer = own_tokenizer(path, model.config)
+    tokenizer = read_model_tokenizer(path, model.config)
     reader: AlbertTokenizer | NamedSpecials = tokenizer
     if facts.is_cross_encoder:
         _, lower_case = _sequence_settings(facts)

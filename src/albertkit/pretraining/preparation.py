@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from albertkit.config import AlbertConfig
-from albertkit.conversion.classes import own_tokenizer
+from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.conversion.initial import special_ids
 from albertkit.errors import CheckpointError, ConfigError, MachineError
 from albertkit.files import read_typed, sha256_file
@@ -95,7 +95,7 @@ def begin_run(
     if run is not None and resume and (run / START).exists():
         return resume_start(run / START)
     if start is not None:
-        return continue_model(start, tokenizer, settings)
+        return initialise_from_checkpoint(start, tokenizer, settings)
     if teacher is not None and settings.size is None and settings.config is None:
         torch.manual_seed(settings.seed)
         config = student_config(teacher.config, settings.length).replace(
@@ -105,7 +105,9 @@ def begin_run(
     return initialise(settings, tokenizer.vocab_size, special_ids(tokenizer))
 
 
-def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: PretrainSettings) -> InitialModel:
+def initialise_from_checkpoint(
+    source: str | Path, tokenizer: AlbertTokenizer, settings: PretrainSettings
+) -> InitialModel:
     """Return a checkpoint of any class to train further: heads that it lacks are initialised, rows for new tokens are added.
 
     The tokenizer is that of the data; its first tokens must be those of the model, at the same ids. A new row is the mean of
@@ -116,7 +118,7 @@ def continue_model(source: str | Path, tokenizer: AlbertTokenizer, settings: Pre
     path = local_folder(source)
     config = AlbertConfig.from_pretrained(path)
     config.check_length(settings.length, f"`{source}`")
-    before = own_tokenizer(path, config, source)
+    before = read_model_tokenizer(path, config, source)
     notes = _check_vocabulary(source, before, tokenizer)
     foreign = {key: value for key, value in config.foreign.items() if key not in _TASK_KEYS}
     torch.manual_seed(settings.seed)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from albertkit.command import takes
 from albertkit.config import AlbertConfig
-from albertkit.conversion.classes import own_tokenizer
+from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_typed, write_checksums
@@ -102,7 +102,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
 
     Raises:
         CheckpointError: exists if `out` holds a run and `resume` is not set; missing-file if it holds none to resume;
-            changed if it was started with other settings or other data; what `continue_model` raises.
+            changed if it was started with other settings or other data; what `initialise_from_checkpoint` raises.
         ConfigError: bad-value, no-device, and what `open_source` and `AlbertConfig.from_pretrained` raise.
         DataError: what `open_source` and the streams raise.
         MachineError: not-finite, worker-died.
@@ -337,7 +337,7 @@ def _evaluate_records(
     if options.length is not None or options.seed is not None:
         fact = f"`{path}` holds records, whose length and masks are fixed"
         raise ConfigError("conflicting-options", fact, "leave --length and --seed out")
-    records = TrainingRecords(path, own_tokenizer(folder, model.config), pairs=trained.pair_task != "none")
+    records = TrainingRecords(path, read_model_tokenizer(folder, model.config), pairs=trained.pair_task != "none")
     if records.length > (longest := model.config.max_position_embeddings):
         fact = f"the records `{path}` have {records.length} tokens, the model {longest} positions"
         raise ConfigError("bad-value", fact, f"export them again with --length {longest}")
@@ -364,7 +364,7 @@ def _count_scored(batches: Iterable[PackedBatch], progress: ProgressBar) -> Iter
 def _check_tokenizer(folder: Path, model: AlbertForPreTraining, store: TokenStore) -> None:
     """Refuse a store of another tokenizer than the model's."""
     if (folder / "spiece.model").exists():
-        store.check_tokenizer(own_tokenizer(folder, model.config))
+        store.check_tokenizer(read_model_tokenizer(folder, model.config))
     elif model.config.vocab_size != store.vocab_size:
         raise CheckpointError(
             "wrong-tokenizer",

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from albertkit.config import ACTIVATIONS, AlbertConfig
 from albertkit.conversion import bert
 from albertkit.conversion.checkpoints import open_checkpoint
-from albertkit.conversion.classes import check_vocabulary, own_tokenizer
+from albertkit.conversion.classes import check_vocabulary, read_model_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError, format_list
 from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertModel, PackedBatch
@@ -232,7 +232,7 @@ def _open_encoder(source: Path, tokenizer: AlbertTokenizer, dtype: torch.dtype, 
     with open_checkpoint(source) as checkpoint:
         config = checkpoint.config
         tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(PREFIX)}
-        teacher_tokenizer = own_tokenizer(
+        teacher_tokenizer = read_model_tokenizer(
             checkpoint.folder, config, source
         )  # the folder of an archive ends with this block
     digest = _digest(tensors)

@@ -12,7 +12,7 @@ import torch
 from albertkit.batches.features import Features, LabelledBatch
 from albertkit.batches.streams import cut_by_tokens
 from albertkit.config import AlbertConfig
-from albertkit.conversion.classes import own_tokenizer
+from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.engines.onnx import is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError
 from albertkit.files import read_json, write_json
@@ -44,7 +44,7 @@ def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[Pretra
     path = local_folder(folder)
     before = AlbertConfig.from_pretrained(path)
     before.check_length(task.length, f"`{folder}`")
-    tokenizer = own_tokenizer(path, before, folder)
+    tokenizer = read_model_tokenizer(path, before, folder)
     config = before.with_changes(**task.head(), **changes)
     tensors = dict(read_tensors(path))
     notes = []
@@ -123,7 +123,7 @@ def load_task_model(folder: str | Path) -> TaskModel:
         fact = f"the task of `{path}` has {num_labels} labels and {task.length} tokens, "
         fact += f"the model {config.num_labels} labels and {config.max_position_embeddings} positions"
         raise CheckpointError("bad-file", fact, "restore the task.json of this model")
-    return TaskModel(task, model, own_tokenizer(path, config))
+    return TaskModel(task, model, read_model_tokenizer(path, config))
 
 
 def run_model(

@@ -22,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from albertkit.batches.features import Features, LabelledBatch
 from albertkit.batches.streams import cut_by_tokens
 from albertkit.conversion.checkpoints import open_checkpoint
-from albertkit.conversion.classes import HEADS, choose_head, own_tokenizer
+from albertkit.conversion.classes import HEADS, choose_head, read_model_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError, format_list
 from albertkit.files import folder_digest, read_typed
 from albertkit.model import AlbertForBeamQuestionAnswering
@@ -181,7 +181,7 @@ def open_reader(source: Path, path: Path, task: Task, settings: FinetuneSettings
             raise CheckpointError("wrong-model", fact, _HINT)
         config = checkpoint.config
         model, _ = task.model_class.from_tensors(config, checkpoint.tensors, (), str(source))
-        tokenizer = own_tokenizer(path, config, source)
+        tokenizer = read_model_tokenizer(path, config, source)
     model.compute_dtype = choose_precision(settings.precision, device)
     model.to(device).requires_grad_(False)
     return EncoderReader(model, tokenizer, task, settings.batch_tokens)

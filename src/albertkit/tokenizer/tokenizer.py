@@ -522,7 +522,7 @@ class AlbertTokenizer(ABC):
         or `<`, and is not a single punctuation mark. So "ing" and ".com" continue; "▁the", ".", "'", "7", "é" and "한" start.
         In WordPiece vocabularies, tokens that begin with `##` continue.
         """
-        starts = np.array([self._starts_word(self._piece(number)) for number in range(self.vocab_size)])
+        starts = np.array([self._is_start_piece(self._piece(number)) for number in range(self.vocab_size)])
         starts[self.special_ids()] = True
         return starts
 
@@ -552,7 +552,7 @@ class AlbertTokenizer(ABC):
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         """Return the files of a folder, that which names the kind first, and further settings of `tokenizer_config.json`."""
 
-    def _starts_word(self, piece: str) -> bool:
+    def _is_start_piece(self, piece: str) -> bool:
         return piece.startswith((SPACE, "<")) or piece in _PUNCTUATION or not _INSIDE_WORDS.issuperset(piece.lower())
 
     @abstractmethod

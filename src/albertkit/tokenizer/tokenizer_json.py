@@ -482,8 +482,8 @@ class JsonTokenizer(AlbertTokenizer):
     def _piece(self, piece_id: int) -> str:
         return self._full_tokenizer.id_to_token(piece_id) or ""
 
-    def _starts_word(self, piece: str) -> bool:
-        return not piece.startswith("##") if self._kind == "WordPiece" else super()._starts_word(piece)
+    def _is_start_piece(self, piece: str) -> bool:
+        return not piece.startswith("##") if self._kind == "WordPiece" else super()._is_start_piece(piece)
 
     def _read_parts(self) -> dict[str, Any]:
         try:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from albertkit.command import takes
 from albertkit.conversion.checkpoints import open_checkpoint
-from albertkit.conversion.classes import HEADS, FoundModel, check_vocabulary, choose_head, fit, with_labels
+from albertkit.conversion.classes import HEADS, SourceModel, check_vocabulary, choose_head, fit, with_labels
 from albertkit.conversion.convert import reread, write_transformers
 from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
 from albertkit.errors import CheckpointError, DataError, format_list
@@ -44,7 +44,7 @@ _WORDS, _BIAS = "albert.embeddings.word_embeddings.weight", "predictions.bias"
 class VocabularyModel:
     """A checkpoint, and the tables of it that have a row a token."""
 
-    checkpoint: FoundModel
+    checkpoint: SourceModel
     model_class: type[PretrainedAlbert]  # loads it
 
     @property

@@ -12,7 +12,7 @@ from albertkit.errors import CheckpointError
 from albertkit.files import write_checksums
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
 from albertkit.pipelines.load import load_pipeline, load_pipelines
-from albertkit.pretraining.preparation import continue_model
+from albertkit.pretraining.preparation import initialise_from_checkpoint
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tables.columns import Columns
 from albertkit.tasks.models import load_encoder, load_task_model, save_task_model
@@ -26,7 +26,7 @@ LOADERS: dict[str, Callable[[Path, AlbertTokenizer], object]] = {
     "embeddings": lambda path, _: SentenceEncoder.from_pretrained(path),
     "fine-tuned": lambda path, _: load_task_model(path),
     "fine-tuning": lambda path, _: load_encoder(path, TASK),
-    "pretraining": lambda path, own: continue_model(path, own, PretrainSettings(length=32)),
+    "pretraining": lambda path, own: initialise_from_checkpoint(path, own, PretrainSettings(length=32)),
 }
 
 

@@ -192,6 +192,11 @@ class FolderFacts:
             if "peft_type" not in adapter:
                 hint = "merge it into its model with the package `adapters`, and save that"
             raise CheckpointError("unsupported", fact, hint)
+        if (self.folder / "language_model.bin").exists():
+            hint = (
+                "save it with FARM: AdaptiveModel.load('{}', 'cpu').convert_to_transformers()[0].save_pretrained('NEW')"
+            )
+            raise CheckpointError("unsupported", f"`{self.folder}` is a model of FARM", hint.format(self.folder))
         if quantization := self.model.get("quantization_config"):
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
             fact = f"the weights in `{self.folder}` are quantized (`quantization_config`: {method})"

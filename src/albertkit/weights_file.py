@@ -54,6 +54,35 @@ def transformers_names(names: Iterable[str]) -> dict[str, str]:
     return plain
 
 
+_UNREAD = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax"}
+_OTHER_LIBRARIES = {
+    "h5": "Keras", "keras": "Keras", "ot": "rust-bert", "gguf": "llama.cpp", "onnx": "ONNX", "tflite": "TensorFlow Lite",
+    "pdparams": "PaddlePaddle", "mlmodel": "Core ML",
+}  # fmt: skip
+_VARIANT = re.compile(r"((?:model|pytorch_model)\.)[\w-]+\.(safetensors|bin)")
+_OTHER_NAME = re.compile(
+    r"(?!adapter_|optimizer|scheduler|training_args|rng_state|scaler).+\.(safetensors|bin|pt|pth|ckpt)"
+)
+
+
+def unread_weights_hint(file_names: Iterable[str]) -> str:
+    """Return what to do with weights of other libraries or under other names, an empty string if there are none."""
+    for name in file_names:
+        if framework := _UNREAD.get(name):
+            advice = "load them there (before version 5) and save them again for PyTorch"
+            return f"{framework} weights of transformers are not read: {advice}"
+        if variant := _VARIANT.fullmatch(name):
+            return f"rename `{name}`, a variant, to {variant[1]}{variant[2]}"
+        if library := _OTHER_LIBRARIES.get(name.rpartition(".")[2]):
+            return f"`{name}` is {library}'s: name a folder with {WEIGHTS_FILE}, which it was made of"
+        if other_name := _OTHER_NAME.fullmatch(name):
+            advice = f"rename it to {WEIGHTS_FILE}"
+            if other_name[1] != "safetensors":
+                advice = "load it with torch and save its state_dict as pytorch_model.bin"
+            return f"if `{name}` holds the weights, {advice}"
+    return ""
+
+
 def check_header(file: Path) -> None:
     """Refuse a safetensors file of so many tensors that reading it would take minutes; it begins with its header's size."""
     with open(file, "rb") as stream:
@@ -95,11 +124,13 @@ def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfi
 def read_header(file: Path) -> dict[str, tuple[list[int], str]]:
     """Read shape and type of every tensor in a safetensors file."""
     if not file.exists():
+        fact = f"no {WEIGHTS_FILE} in `{file.parent}`"
+        hint = unread_weights_hint(sorted(path.name for path in file.parent.glob("*")))
         other_files = [name for name in OTHER_WEIGHTS_FILES if (file.parent / name).exists()]
-        raise CheckpointError(
-            "missing-file", f"no {WEIGHTS_FILE} in `{file.parent}`{', only ' * bool(other_files)}{', '.join(other_files)}",
-            f"albertkit convert {file.parent} FOLDER" if other_files else "name the folder that holds the weights",
-        )  # fmt: skip
+        if other_files:
+            fact += f", only {', '.join(other_files)}"
+            hint = f"albertkit convert {file.parent} FOLDER"
+        raise CheckpointError("missing-file", fact, hint or "name the folder that holds the weights")
     check_regular_file(file, "file of weights")
     check_header(file)
     try:

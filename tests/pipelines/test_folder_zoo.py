@@ -542,6 +542,13 @@ def as_bin_shards(folder, tensors):
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
 
 
+def simpletransformers(folder, tensors):
+    as_bin(folder, tensors)
+    for name in ("training_args.bin", "optimizer.pt", "scheduler.pt"):
+        torch.save({"lr": 4e-5}, folder / name)
+    (folder / "model_args.json").write_text('{"model_type": "albert", "do_lower_case": true}')
+
+
 def beside_other_libraries(folder):
     for name in ("tf_model.h5", "flax_model.msgpack", "model.ckpt-best.index", "model.ckpt-best.data-00000-of-00001"):
         (folder / name).write_bytes(b"theirs")
@@ -554,7 +561,13 @@ MODELS = {
     ),
     "shards with an index": weights(as_shards),
     "safetensors with other metadata": weights(other_metadata),
+    "safetensors without metadata": weights(lambda folder, tensors: save_file(tensors, folder / "model.safetensors")),
+    "safetensors of MLX": weights(
+        lambda folder, tensors: save_file(tensors, folder / "model.safetensors", metadata={"format": "mlx"})
+    ),
+    "files of simpletransformers": weights(simpletransformers),
     "half precision": weights(in_type(torch.float16), torch_dtype="float16"),
+    "eight bits of a float": weights(in_type(torch.float8_e4m3fn)),
     "bfloat16": weights(in_type(torch.bfloat16), dtype="bfloat16"),
     "double precision": weights(in_type(torch.float64)),
     "torch before 1.6": weights(as_legacy_bin),
@@ -658,7 +671,45 @@ def readme_alone(folder):
     (folder / "README.md").write_text("# A model")
 
 
+def farm(folder, tensors):
+    torch.save(tensors, folder / "language_model.bin")
+    (folder / "config.json").rename(folder / "language_model_config.json")
+
+
+def flair(folder, tensors):
+    torch.save({"__cls__": "flair.models.TextClassifier", "state_dict": tensors}, folder / "pytorch_model.bin")
+
+
+def with_lora(folder, tensors):
+    names = {name: name.replace("attention.query.", "attention.query.base_layer.") for name in tensors}
+    layers = {f"base_model.model.{names[name]}": tensor for name, tensor in tensors.items()}
+    as_bin(folder, {**layers, "base_model.model.x.lora_A.default.weight": torch.ones(4, 64)})
+
+
+def with_adapters(folder, tensors):
+    as_bin(folder, {name.replace("classifier.", "heads.default.3."): tensor for name, tensor in tensors.items()})
+    change(folder / "config.json", architectures=["AlbertAdapterModel"], prediction_heads={"default": {"layers": 1}})
+
+
+def under_name(name):
+    return weights(lambda folder, _: (folder / name).write_bytes(b"theirs"))
+
+
 MODELS_REFUSED = {
+    "FARM": (weights(farm), "unsupported", "convert_to_transformers"),
+    "flair": (weights(flair), "corrupt", "its `state_dict` does"),
+    "LoRA that was not merged": (weights(with_lora), "weights-mismatch", "base_layer"),
+    "a head of AdapterHub": (weights(with_adapters), "weights-mismatch", "heads.default.3.weight"),
+    "whole numbers": (weights(in_type(torch.int8)), "unsupported", "int8"),
+    "code of its own for a class of its own": (
+        keys(architectures=["Mine"], auto_map={"AutoModelForSequenceClassification": "mine.Mine"}), "ambiguous", "--head",
+    ),
+    "Keras": (under_name("model.weights.h5"), "missing-file", "`model.weights.h5` is Keras's"),
+    "optimum, quantized": (under_name("model_quantized.onnx"), "missing-file", "`model_quantized.onnx` is ONNX's"),
+    "rust-bert": (under_name("rust_model.ot"), "missing-file", "`rust_model.ot` is rust-bert's"),
+    "PaddleNLP": (under_name("model_state.pdparams"), "missing-file", "PaddlePaddle"),
+    "Lightning": (under_name("epoch=1-step=9.ckpt"), "missing-file", "save its state_dict as pytorch_model.bin"),
+    "another name": (under_name("albert.safetensors"), "missing-file", "rename it to model.safetensors"),
     "an adapter": (
         lambda folder: change(folder / "adapter_config.json", peft_type="LORA", base_model_name_or_path="albert/base"),
         "unsupported", "LORA adapter of `albert/base`",
@@ -793,6 +844,19 @@ def encoder_folder(with_model, tmp_path):
     modules = [Transformer(str(path), max_seq_length=24), Pooling(64)]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "encoder"))
     return tmp_path / "encoder"
+
+
+def test_classifiers_of_setfit_are_reported(encoder_folder, caplog):
+    """SentenceTransformer, too, reads the encoder alone."""
+    from sentence_transformers import SentenceTransformer
+
+    (encoder_folder / "model_head.pkl").write_bytes(b"theirs")
+    change(encoder_folder / "config_setfit.json", labels=["no", "yes"], normalize_embeddings=False)
+    expected = SentenceTransformer(str(encoder_folder), device="cpu").encode(["The Fox"])
+    with caplog.at_level(logging.WARNING, "albertkit"):
+        vector = load_pipeline(encoder_folder, precision="fp32")("The Fox")["embedding"]
+    np.testing.assert_allclose(vector, expected[0], atol=1e-4)
+    assert "classifier of SetFit" in caplog.text
 
 
 ENCODERS_REFUSED = {

@@ -40,10 +40,10 @@ from albertkit.model.files import (
     WEIGHTS_FILE,
     check_decoder,
     read_tensors,
-    unread_weights_hint,
 )
 from albertkit.model_paths import file_system, is_remote, local_folder, reaching
 from albertkit.output.progress import ProgressBar
+from albertkit.weights_file import unread_weights_hint
 
 _DOWNLOADED_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|npz)$")
 _TFHUB = re.compile(r"https?://(?:www\.)?(?:tfhub\.dev|tfhub\.google\.cn)/([^?#]+?)/?(?:\?[^#]*)?$")

@@ -206,6 +206,8 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
     """Read a sentence-transformers folder, or a plain checkpoint; see `SentenceEncoder.from_pretrained`."""
     path = local_folder(folder)
     if (path / MODULES).exists():
+        if any(path.glob("model_head.*")):
+            logger.warning("`%s` has a classifier of SetFit, which is not read: it gives sentence vectors alone", path)
         parts = _read_modules(path)
         if pooling is not None and check_pooling(pooling) != check_pooling(parts.pooling):
             raise ConfigError(

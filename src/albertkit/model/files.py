@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, format_list, is_out_of_memory
 from albertkit.files import atomic_file, check_regular_file, read_typed, write_json
 from albertkit.model_paths import open_hub
-from albertkit.weights_file import check_header, transformers_names
+from albertkit.weights_file import check_header, transformers_names, unread_weights_hint
 
 # Buffers that old files of transformers hold; they are counters, not weights.
 BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
@@ -62,6 +62,10 @@ def match_tensors(
         for name, parameter in parameters.items()
         if name in renamed and renamed[name].shape != parameter.shape
     }
+    for name, parameter in parameters.items():
+        if parameter.is_floating_point() and name in renamed and not renamed[name].is_floating_point():
+            fact = f"`{name}` in `{source}` is of the type {str(renamed[name].dtype).removeprefix('torch.')}"
+            raise CheckpointError("unsupported", fact, "save the model as it was before it was quantized")
     problems = [
         _describe_names("missing", set(missing) - set(fresh)),
         _describe_names("not in the model", set(unmatched) - set(left_out)),
@@ -234,21 +238,6 @@ def _read_stored(path: Path) -> Mapping[str, Tensor]:
     elif subfolders:
         hint = f"name a folder inside it: {subfolders[-1]}"
     raise CheckpointError("missing-file", fact, hint)
-
-
-_UNREAD = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax"}
-_VARIANT = re.compile(r"((?:model|pytorch_model)\.)[\w-]+\.(safetensors|bin)")
-
-
-def unread_weights_hint(file_names: Iterable[str]) -> str:
-    """Return what to do with weights of other libraries or under other names, an empty string if there are none."""
-    for name in file_names:
-        if framework := _UNREAD.get(name):
-            advice = "load them there (before version 5) and save them again for PyTorch"
-            return f"{framework} weights of transformers are not read: {advice}"
-        if variant := _VARIANT.fullmatch(name):
-            return f"rename `{name}`, a variant, to {variant[1]}{variant[2]}"
-    return ""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tasks.check import check_task
 from albertkit.tasks.choices import ChoiceExample
-from albertkit.tasks.data import read_data
+from albertkit.tasks.data import _has_labels, read_data, read_split
 from albertkit.tasks.distillation import DistillationLosses
 from albertkit.tasks.finetune import TaskEvaluator, finetune
 from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample
@@ -422,6 +422,28 @@ def test_texts_of_dev_and_test_are_left_out(tmp_path):
     lines.write_text("seven wizards\n")
     with pytest.raises(DataError, match=r"\[too-little-data\]"):
         read_data(single, tmp_path, None, 0.1, False, BadRows(), lines)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "has_labels"),
+    [
+        ("ner", "tags.conll", "EU B-ORG\nrejects O\n\nPeter B-PER\n", True),
+        ("ner", "words.conll", "EU\nrejects\n\nPeter\n", False),
+        ("ner", "tags.jsonl", '{"tokens": ["EU"], "tags": ["B-ORG"]}\n', True),
+        ("ner", "words.jsonl", '{"tokens": ["EU"]}\n', False),
+        ("choice", "right.jsonl", '{"question": "q", "choices": ["a", "b"], "label": 1}\n', True),
+        ("choice", "open.jsonl", '{"question": "q", "choices": ["a", "b"]}\n', False),
+        ("regress", "numbers.tsv", "text\tlabel\nx\t1.5\n", True),
+        ("regress", "empty.tsv", "text\tlabel\nx\t\n", False),
+        ("sst2", "texts.tsv", "index\tsentence\n0\tx y\n0\tz\n", False),
+    ],
+)
+def test_labels_that_are_not_read_are_noticed(tmp_path, task, name, content, has_labels):
+    file = tmp_path / name
+    file.write_text(content)
+    reader = find_task(task)
+    assert _has_labels(reader, file) == has_labels
+    assert read_split(reader, file, "train", BadRows(), labelled=False)
 
 
 def test_unlabelled_examples_need_a_teacher_and_are_checked(make_bert, start, table, tmp_path, slug_of):

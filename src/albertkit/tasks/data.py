@@ -324,7 +324,7 @@ def _read_unlabelled(
 
 def _has_labels(task: Task, file: DataFile) -> bool:
     """Return whether a file has an example with a label; False for a pipe, which can be read only once."""
-    if isinstance(file, Path) and not file.is_file():
+    if isinstance(file, Path) and not (file.is_file() or file.is_dir()):
         return False
     try:
         labelled = task.examples(file, split="train", labelled=True, bad_rows=BadRows("skip"))

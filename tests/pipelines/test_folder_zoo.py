@@ -846,6 +846,22 @@ def encoder_folder(with_model, tmp_path):
     return tmp_path / "encoder"
 
 
+def test_flags_without_a_value_are_off(encoder_folder):
+    """As an `if` of sentence-transformers takes them."""
+    from sentence_transformers import SentenceTransformer
+
+    pooling = dict(
+        word_embedding_dimension=64, pooling_mode_cls_token=None, pooling_mode_mean_tokens=True, include_prompt=None
+    )
+    (encoder_folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (encoder_folder / "sentence_bert_config.json").write_text('{"max_seq_length": 24, "do_lower_case": null}')
+    prompt = {"prompts": {"q": "The fox: "}, "default_prompt_name": "q", "similarity_fn_name": ""}
+    change(encoder_folder / "config_sentence_transformers.json", **prompt)
+    texts = ["The Fox", "the dog"]
+    expected = SentenceTransformer(str(encoder_folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(SentenceEncoder.from_pretrained(encoder_folder).encode(texts), expected, atol=1e-4)
+
+
 def test_classifiers_of_setfit_are_reported(encoder_folder, caplog):
     """SentenceTransformer, too, reads the encoder alone."""
     from sentence_transformers import SentenceTransformer
@@ -871,6 +887,8 @@ ENCODERS_REFUSED = {
         "sentence_bert_config.json",
         {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}, "modality_config",
     ),
+    "no room for a text": ("sentence_bert_config.json", {"max_seq_length": 0}, "`max_seq_length` is 0"),
+    "vectors of no numbers": ("config_sentence_transformers.json", {"truncate_dim": 0}, "`truncate_dim` is 0"),
     "another similarity": ("config_sentence_transformers.json", {"similarity_fn_name": "angular"}, "angular"),
     "a prompt that is not there": (
         "config_sentence_transformers.json", {"default_prompt_name": "nowhere"}, "default prompt `nowhere`",

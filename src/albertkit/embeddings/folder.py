@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from albertkit.model.files import read_tensors, write_tensors
 from albertkit.model.pretrained import HARMLESS
 from albertkit.model_paths import local_folder, or_model_of_run
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.validation import is_of_type
+from albertkit.validation import Positive, Range, is_of_type
 
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": lambda a, b: (F.normalize(a, dim=1) @ F.normalize(b, dim=1).T).clamp(-1, 1),  # rounding
@@ -281,6 +281,9 @@ def _read_modules(path: Path) -> EncoderParts:
     )
 
 
+_Length = Annotated[int, Range(3)]  # tokens, with [CLS] and [SEP]
+
+
 def read_sequence_settings(folder: Path, task: str = "feature-extraction") -> tuple[int | None, bool]:
     """Return the longest sequence of a `Transformer`, None for its tokenizer's, and whether texts are lower-cased.
 
@@ -303,7 +306,7 @@ def read_sequence_settings(folder: Path, task: str = "feature-extraction") -> tu
         fact = f"`{settings.file}` has `{name}` {value!r}"
         hint = "it is not computed here; encode with sentence-transformers, or take the key away"
         raise CheckpointError("unsupported", fact, hint)
-    return settings.get("max_seq_length", int | None, None), settings.get("do_lower_case", bool, False)
+    return settings.get("max_seq_length", _Length | None, None), settings.get("do_lower_case", bool, False)
 
 
 def _changes_nothing(argument: str, value: Any) -> bool:
@@ -321,12 +324,12 @@ def _read_settings(path: Path, defaults: Mapping[str, Any] | None = None) -> dic
         raise settings.bad_file_error(
             f"the default prompt `{default}` is none of its prompts ({', '.join(prompts) or 'none'})"
         )
-    settings.get("truncate_dim", int | None, None)
+    settings.get("truncate_dim", Positive | None, None)
     if settings.values.get(SPECIAL_NAMES, "text") not in ("text", "tokens"):
         raise settings.bad_file_error(
             f"`{SPECIAL_NAMES}` is {settings.values[SPECIAL_NAMES]!r}, it must be text or tokens"
         )
-    if settings.values.get("similarity_fn_name") not in (None, *SIMILARITIES):
+    if settings.values.get("similarity_fn_name") not in (None, "", *SIMILARITIES):
         similarities = ", ".join(SIMILARITIES)
         raise settings.bad_file_error(
             f"`similarity_fn_name` is {settings.values['similarity_fn_name']!r}, known: {similarities}"
@@ -349,6 +352,8 @@ class _ConfigFile:
         if name not in self.values and default:
             return default[0]
         value = self.values.get(name)
+        if value is None and kind is bool and name in self.values:
+            return False  # as an `if` of sentence-transformers takes it
         if not is_of_type(value, kind):
             raise self.bad_file_error(f"`{name}` is {value!r}" if name in self.values else f"it has no `{name}`")
         return value

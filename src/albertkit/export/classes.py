@@ -254,7 +254,15 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
     allowed = g.add("And", rows.mask, g.add("Equal", "p_mask", g.scalar(0, np.int64)))
     starts = _log_probs(g, rows.lay_out(g, g.exact_linear(hidden, model.start_logits.dense)), allowed)
     start_top, start_index = _top_values(g, starts, rows, model.start_n_top)
-    ends = _end_logits(g, model, hidden, start_index, rows)
+    head = model.end_logits
+    # The layer over a state and the state at a start is two products: K times less to do.
+    of_states = rows.lay_out(g, g.linear(hidden, head.dense_0, slice(size)), 1, size)  # [B, S, 1, H]
+    chosen = g.add("Gather", hidden, g.add("Add", g.add("Unsqueeze", rows.starts, g.ints(1)), start_index))  # [B, K, H]
+    of_starts = g.linear(g.add("Reshape", chosen, g.ints(-1, size)), head.dense_0, slice(size, None))
+    of_starts = g.add("Unsqueeze", g.add("Reshape", of_starts, g.add("Shape", chosen)), g.ints(1))  # [B, 1, K, H]
+    inner = g.layer_norm(g.add("Tanh", g.add("Add", of_states, of_starts)), head.LayerNorm)
+    logits = g.exact_linear(g.add("Reshape", inner, g.ints(-1, size)), head.dense_1)
+    ends = g.add("Transpose", g.add("Reshape", logits, g.add("Shape", inner, end=3)), perm=(0, 2, 1))  # [B, K, S]
     ends = _log_probs(g, ends, g.add("Unsqueeze", allowed, g.ints(1)))
     end_top, end_index = (
         g.add("Reshape", values, g.ints(0, -1)) for values in _top_values(g, ends, rows, model.end_n_top)
@@ -270,18 +278,6 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
         "end_top_index": Output(end_index, ("batch", "ends"), TensorProto.INT64),
         "cls_logits": Output(g.add("Squeeze", cls_logits, g.ints(1)), ("batch",)),
     }
-
-
-def _end_logits(g: OnnxGraph, model: AlbertForBeamQuestionAnswering, hidden: str, start_index: str, rows: Rows) -> str:
-    """Return logits [B, K, S]. The layer over a state and the state at a start is two products: K times less to do."""
-    head, size = model.end_logits, model.config.hidden_size
-    of_states = rows.lay_out(g, g.linear(hidden, head.dense_0, slice(size)), 1, size)  # [B, S, 1, H]
-    chosen = g.add("Gather", hidden, g.add("Add", g.add("Unsqueeze", rows.starts, g.ints(1)), start_index))  # [B, K, H]
-    of_starts = g.linear(g.add("Reshape", chosen, g.ints(-1, size)), head.dense_0, slice(size, None))
-    of_starts = g.add("Unsqueeze", g.add("Reshape", of_starts, g.add("Shape", chosen)), g.ints(1))  # [B, 1, K, H]
-    inner = g.layer_norm(g.add("Tanh", g.add("Add", of_states, of_starts)), head.LayerNorm)
-    logits = g.exact_linear(g.add("Reshape", inner, g.ints(-1, size)), head.dense_1)
-    return g.add("Transpose", g.add("Reshape", logits, g.add("Shape", inner, end=3)), perm=(0, 2, 1))
 
 
 def _log_probs(g: OnnxGraph, logits: str, allowed: str) -> str:

@@ -54,6 +54,26 @@ def test_what_only_the_class_can_do_is_refused_in_our_words(folder, tmp_path, sl
     assert slug_of(model, IDS, MASK * 0) == "empty"
 
 
+@pytest.mark.parametrize("change", ["output", "input", "type"])
+def test_graphs_of_other_programs_are_refused_by_their_names(folder, tmp_path, change, slug_of):
+    import onnx
+
+    path = tmp_path / "out" / "model.onnx"
+    export_onnx(folder(AlbertForSequenceClassification), path.parent)
+    model = onnx.load(path)
+    if change == "output":
+        model.graph.node.append(onnx.helper.make_node("Identity", ["logits"], ["output_0"]))
+        model.graph.output[0].name = "output_0"
+    elif change == "input":
+        model.graph.input.append(onnx.helper.make_tensor_value_info("mask", onnx.TensorProto.INT64, [1]))
+    else:
+        model.graph.node.insert(0, onnx.helper.make_node("Cast", ["ids32"], ["input_ids"], to=onnx.TensorProto.INT64))
+        value = next(value for value in model.graph.input if value.name == "input_ids")
+        value.name, value.type.tensor_type.elem_type = "ids32", onnx.TensorProto.INT32
+    onnx.save(model, path)
+    assert slug_of(load_onnx, path.parent) == "unsupported"
+
+
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(tmp_path, make_model, tokenizer, precision):
     task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)

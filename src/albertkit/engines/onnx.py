@@ -254,9 +254,32 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
         raise CheckpointError(
             "corrupt", f"ONNX Runtime cannot read `{path / ONNX_FILE}`: {reason}", "export the model again"
         ) from None
+    _check_graph(session, name, path)
     kind = type(f"Onnx{name}", (OnnxModel, _CLASSES[name]), {})
     report = read_json(path / REPORT, "report of the export") if (path / REPORT).exists() else {}
     return kind(config, session, tokenizer_of(path), report.get("precision", "fp32"))
+
+
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+_OUTPUTS = {
+    "AlbertModel": {"last_hidden_state"},
+    "AlbertForPreTraining": {"prediction_logits", "sop_logits"},
+    "AlbertForQuestionAnswering": {"start_logits", "end_logits"},
+    "AlbertForBeamQuestionAnswering": {"cls_logits"},
+}
+
+
+def _check_graph(session: Any, class_name: str, folder: Path) -> None:
+    """Refuse a graph that another program exported with other names than transformers' or other types than int64."""
+    inputs = {value.name: value.type for value in session.get_inputs()}
+    outputs = {value.name for value in session.get_outputs()}
+    expected_outputs = _OUTPUTS.get(class_name, {"logits"})
+    is_usual = inputs.keys() == _INPUTS and set(inputs.values()) == {"tensor(int64)"}
+    if not is_usual or not outputs >= expected_outputs:
+        stated = ", ".join(f"{name} {kind}" for name, kind in inputs.items())
+        fact = f"`{folder / ONNX_FILE}` reads {stated} and gives {', '.join(sorted(outputs))}"
+        hint = f"an {class_name} reads {', '.join(sorted(_INPUTS))}, int64, and gives {', '.join(sorted(expected_outputs))}"
+        raise CheckpointError("unsupported", fact, hint)
 
 
 def tokenizer_of(folder: Path) -> AlbertTokenizer | None:

@@ -196,4 +196,4 @@ def test_what_cannot_teach_is_refused(tmp_path, bert, store, taught, slug_of):
     assert slug_of(pretrain, store, tmp_path / "run", one_step, resume=True) == "changed"
     train_tokenizer([store.folder.parent / "corpus.txt"], tmp_path / "tokenizer", vocab_size=46)
     shutil.copytree(tmp_path / "tokenizer", copy, dirs_exist_ok=True)
-    assert slug_of(pretrain, store, tmp_path / "new", one_step) == "wrong-tokenizer"
+    assert slug_of(pretrain, store, tmp_path / "new", replace(one_step, masked_lm_prob=0.15)) == "wrong-tokenizer"

@@ -1,21 +1,25 @@
 """Teachers of any class and with more tokens than the data, compared with transformers' own states of single sequences."""
 
+import json
 import random
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from small_store import differing, weights
+from tokenizers import ByteLevelBPETokenizer
+from tokenizers.processors import RobertaProcessing
 
 from albertkit.corpus import build_store
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.teacher import start_from_teacher, student_config
-from albertkit.pretraining.teacher_encoder import open_teacher
+from albertkit.pretraining.teacher_encoder import AlbertTeacher, TransformersTeacher, open_teacher
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 from albertkit.vocabulary import trim_vocabulary
 
@@ -198,3 +202,90 @@ def test_a_teacher_smaller_than_its_student(tmp_path, teacher_folder, trimmed, s
     assert error.slug == "bad-value"
     assert "smaller" in error.message
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def byte_level(tmp_path_factory, store):
+    """A RoBERTa with a tokenizer of bytes, which shares no token with the store's."""
+    folder = tmp_path_factory.mktemp("bytes")
+    trainer = ByteLevelBPETokenizer(add_prefix_space=True)
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    text = [str(store.folder.parent / "corpus.txt")]
+    trainer.train(text, vocab_size=300, min_frequency=1, special_tokens=names, show_progress=False)
+    vocabulary = trainer.get_vocab()
+    roles = dict(
+        cls_token="<s>", bos_token="<s>", sep_token="</s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+    )
+    backend = trainer._tokenizer
+    ends = [("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"])]
+    backend.post_processor = RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=True)
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="<mask>", **roles)
+    wrapped.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.RobertaConfig(
+        vocab_size=len(vocabulary),
+        pad_token_id=vocabulary["<pad>"],
+        type_vocab_size=1,
+        max_position_embeddings=130,
+        **SHAPE,
+    )
+    transformers.RobertaModel(config).save_pretrained(folder)
+    return folder
+
+
+def test_states_are_aligned_by_characters(byte_level, store):
+    """Every token of a sentence has the mean of transformers' states of the tokens whose characters it shares."""
+    tokenizer = store.tokenizer()
+    teacher = open_teacher(byte_level, tokenizer, replace(SETTINGS, masked_lm_prob=0.0), CPU)
+    texts = ["the quick brown fox.", "seven wizards", "a lazy dog jumps over."]
+    batch = PackedBatch.from_sequences(
+        [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts]
+    )
+    states = teacher.states(batch)[-1].split(batch.lengths)
+    reader = transformers.AutoTokenizer.from_pretrained(byte_level)
+    model = transformers.RobertaModel.from_pretrained(byte_level).eval()
+    for text, text_states in zip(texts, states, strict=True):
+        encoded = reader(f" {text}", return_offsets_mapping=True)
+        offsets = [set(range(start - 1, end - 1)) for start, end in encoded.offset_mapping[1:-1]]
+        with torch.no_grad():
+            expected = model(torch.tensor([encoded.input_ids])).last_hidden_state[0]
+        torch.testing.assert_close(text_states[[0, -1]], expected[[0, -1]], atol=2e-5, rtol=0)
+        _, spans = tokenizer.encode_with_offsets(text)
+        for (start, end), state in zip(spans, text_states[1:-1], strict=True):
+            letters = {position for position in range(start, end) if text[position] != " "}
+            shared = [number + 1 for number, characters in enumerate(offsets) if characters & letters]
+            if shared:
+                torch.testing.assert_close(state, expected[shared].mean(0), atol=2e-5, rtol=0)
+
+
+def test_a_run_with_another_tokenizer(tmp_path, byte_level, store, settings, error_of):
+    alone = replace(
+        settings, config=None, masked_lm_prob=0.0, pair_task="none", steps=2, warmup_steps=0, teacher=byte_level
+    )
+    result = pretrain(store, tmp_path / "run", alone)
+    assert result.scores["unexplained"] > 0
+    error = error_of(pretrain, store, tmp_path / "masked", replace(alone, masked_lm_prob=0.15))
+    assert error.slug == "wrong-tokenizer"
+    teacher = open_teacher(byte_level, store.tokenizer(), alone, CPU)
+    unknown = PackedBatch.from_sequences([[2, 1, 3]])
+    assert error_of(teacher.states, unknown).slug == "wrong-tokenizer"
+    assert error_of(teacher.check_counts, np.ones(store.vocab_size)).slug == "wrong-tokenizer"
+
+
+def test_a_bert_whose_tokenizer_is_not_read_here(tmp_path, teacher_folder, trimmed):
+    """A pair with two separators between its texts, as XLM-R's tokenizers have it."""
+    tokenizer = AlbertTokenizer.from_pretrained(trimmed / "tokenizer")
+    shutil.copytree(teacher_folder("Bert"), tmp_path / "bert")
+    (tmp_path / "bert" / "spiece.model").unlink()
+    file = tmp_path / "bert" / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["post_processor"]["pair"].insert(3, {"SpecialToken": {"id": "[SEP]", "type_id": 0}})
+    file.write_text(json.dumps(content))
+    batch = draw_batch(tokenizer)
+    ours, theirs = (
+        open_teacher(folder, tokenizer, SETTINGS, CPU) for folder in (teacher_folder("Bert"), tmp_path / "bert")
+    )
+    assert type(ours) is AlbertTeacher
+    assert type(theirs) is TransformersTeacher
+    for states, expected in zip(theirs.states(batch), ours.states(batch), strict=True):
+        torch.testing.assert_close(states, expected, atol=3e-5, rtol=1e-5)

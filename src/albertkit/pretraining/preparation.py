@@ -332,6 +332,7 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     notes.append(describe_held_out(held_out, settings.held_out))
     objective = PretrainingObjective(model)
     if teacher is not None:
+        teacher.check_counts(unigram.counts)
         notes += describe_teacher(teacher)
         if settings.initial_weights == "teacher" and not (resume and folder and list_checkpoints(folder)):
             sample = world.first(next(iter(held_out)) if world.is_main else None)

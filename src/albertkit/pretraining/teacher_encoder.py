@@ -4,12 +4,14 @@ An ALBERT runs as it is, a BERT as the ALBERT with a group for every layer, any 
 """
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,9 +29,11 @@ from albertkit.output.progress import quiet_transformers
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.files import SPECIAL_ROLES
+from albertkit.tokenizer.sentencepiece_model import SPACE
 from albertkit.training.processes import choose_precision
 
 _OUR_TYPES = ("albert", "bert")
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 _WORDS = f"{PREFIX}embeddings.word_embeddings.weight"
 # DistilBERT's modules of a layer, and what BERT calls them.
 _DISTILBERT = {
@@ -94,6 +98,9 @@ class TeacherEncoder(ABC):
     def states(self, batch: PackedBatch) -> list[Tensor]:
         """Return the projected embedding and the output of every layer, [T, K] each."""
 
+    def check_counts(self, counts: np.ndarray) -> None:  # noqa: B027
+        """Refuse data whose tokens, [V] counts, the teacher cannot read."""
+
     @abstractmethod
     def tables(self) -> EmbeddingTables:
         """Return the embeddings."""
@@ -144,11 +151,15 @@ class TransformersTeacher(TeacherEncoder):
     ids: Tensor
     pad_id: int
 
-    @torch.no_grad()
     def states(self, batch: PackedBatch) -> list[Tensor]:
-        """See `TeacherEncoder.states`; the sequences are padded to the longest."""
+        """See `TeacherEncoder.states`."""
+        return self.run(replace(batch, input_ids=self.ids[batch.input_ids]))
+
+    @torch.no_grad()
+    def run(self, batch: PackedBatch) -> list[Tensor]:
+        """Return the states of the teacher's own ids, the sequences padded to the longest."""
         inputs = {
-            "input_ids": batch.unpack(self.ids[batch.input_ids] - self.pad_id) + self.pad_id,
+            "input_ids": batch.unpack(batch.input_ids - self.pad_id) + self.pad_id,
             "attention_mask": batch.padding_mask().long(),
         }
         if self.config.type_vocab_size > 1:
@@ -182,6 +193,112 @@ class TransformersTeacher(TeacherEncoder):
         return layers
 
 
+@dataclass(frozen=True, kw_only=True)
+class AlignedTeacher(TransformersTeacher):
+    """An encoder with another tokenizer: a token has the mean of the states of those that share characters with it.
+
+    The text is what the data's tokens spell; a token that spells none has the state before it.
+
+    Attributes:
+        ids: Of the special tokens alone.
+        tokenizer: Of the data.
+        reader: The teacher's tokenizer.
+        spellings: Text of each token of the data; a space before it begins a word.
+    """
+
+    tokenizer: AlbertTokenizer
+    reader: Any
+    spellings: list[str]
+
+    def states(self, batch: PackedBatch) -> list[Tensor]:
+        """See `TeacherEncoder.states`.
+
+        Raises:
+            CheckpointError: wrong-tokenizer for an unknown token, whose text is lost.
+            ConfigError: bad-value if a text has more of the teacher's tokens than it reads.
+        """
+        if bool((batch.input_ids == self.tokenizer.unk_id).any()):
+            raise self._unknown_error()
+        texts, spans = [], []
+        for ids in batch.input_ids.cpu().split(batch.lengths):
+            text, text_spans = self._spell(ids[1:-1].tolist())
+            texts.append(text)
+            spans.append(text_spans)
+        encoded = self.reader(texts, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
+        longest = max(map(len, encoded["input_ids"]))
+        room = self.config.max_position_embeddings
+        if longest > room:
+            fact = f"a text has {longest} tokens of the teacher `{self.source}`, which reads {room}"
+            raise ConfigError("bad-value", fact, "use a smaller --length")
+        rows = []
+        start = 0
+        for number, text_spans in enumerate(spans):
+            is_text = np.array(encoded["special_tokens_mask"][number]) == 0
+            offsets = np.array(encoded["offset_mapping"][number])[is_text].reshape(-1, 2)
+            first = start + max(1, int(is_text.argmax()))
+            tokens = _overlaps(np.array(text_spans).reshape(-1, 2), offsets) + first
+            rows += [[start, start + 1], *tokens.tolist(), [start + len(is_text) - 1, start + len(is_text)]]
+            start += len(is_text)
+        layers = self.run(PackedBatch.from_sequences(encoded["input_ids"]).to(batch.device))
+        return [_means(states, torch.tensor(rows, device=batch.device)) for states in layers]
+
+    def tables(self) -> EmbeddingTables:
+        """See `TeacherEncoder.tables`; a token's row is the mean of those that the teacher spells it with."""
+        tables = super().tables()
+        words = self.network.get_input_embeddings().weight  # type: ignore[operator]
+        rows = words[self.ids]
+        encoded = self.reader(self.spellings, add_special_tokens=False)["input_ids"]
+        special_ids = {getattr(self.tokenizer, f"{role}_id") for role in SPECIAL_ROLES}
+        for number, ids in enumerate(encoded):
+            if ids and number not in special_ids:
+                rows[number] = words[ids].mean(0)
+        return tables._replace(words=rows)
+
+    def check_counts(self, counts: np.ndarray) -> None:
+        """See `TeacherEncoder.check_counts`."""
+        if counts[self.tokenizer.unk_id]:
+            raise self._unknown_error()
+
+    def _spell(self, ids: list[int]) -> tuple[str, list[tuple[int, int]]]:
+        """Return the text of some tokens, and where the letters of each are in it."""
+        text = ""
+        spans = []
+        for token_id in ids:
+            spelling = self.spellings[token_id]
+            end = len(text) + len(spelling)
+            spans.append((end - len(spelling.lstrip(" ")), end))
+            text += spelling
+        return text, spans
+
+    def _unknown_error(self) -> CheckpointError:
+        return CheckpointError(
+            "wrong-tokenizer",
+            f"the data hold unknown tokens, whose text the teacher `{self.source}` cannot read",
+            "build the store with a tokenizer that knows all its characters: albertkit tokenizer extend TOKENIZER FILES "
+            "--coverage 1 --out NEW",
+        )
+
+
+def _overlaps(spans: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return for each span [n, 2] the first of the texts' tokens that share characters with it, and the one after the last.
+
+    `offsets` [m, 2] are ascending. Where there is none, it is the token before, -1 for that which begins the sequence.
+    """
+    first = np.searchsorted(offsets[:, 1], spans[:, 0], "right")
+    last = np.searchsorted(offsets[:, 0], spans[:, 1], "left")
+    is_empty = last <= first
+    return np.stack([first - is_empty, np.where(is_empty, first, last)], 1)
+
+
+def _means(states: Tensor, rows: Tensor) -> Tensor:
+    """Return the means of ranges of states, [T, K]; in an order that does not change, unlike `index_add_` on a GPU."""
+    counts = rows[:, 1] - rows[:, 0]
+    steps = torch.arange(int(counts.max()), device=rows.device)
+    is_inside = steps < counts[:, None]
+    indices = torch.where(is_inside, rows[:, :1] + steps, rows[:, :1])
+    return (states[indices].float() * is_inside[..., None]).sum(1) / counts[:, None]
+
+
 def _table(embeddings: nn.Module | None, kind: str, words: Tensor) -> Tensor:
     """Return the embeddings of positions or segments; RoBERTa's first rows are of no position."""
     table = getattr(embeddings, f"{kind}_embeddings", None)
@@ -204,7 +321,7 @@ def open_teacher(
             weights-mismatch, and what `open_checkpoint` raises.
         ConfigError: bad-value if it reads fewer tokens or segments than an example may have.
     """
-    teacher = _open_encoder(source, tokenizer, choose_precision(settings.precision, device), device)
+    teacher = _open_encoder(source, tokenizer, settings, device)
     teacher.config.check_length(settings.length, f"`{source}`")
     if teacher.config.type_vocab_size < 2 and settings.pair_task != "none":
         fact = f"the teacher `{source}` knows no second segment, pair_task is {settings.pair_task}"
@@ -225,21 +342,28 @@ def _encoder_folder(source: Path) -> Path | None:
     return folder
 
 
-def _open_encoder(source: Path, tokenizer: AlbertTokenizer, dtype: torch.dtype, device: torch.device) -> TeacherEncoder:
+def _open_encoder(
+    source: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, device: torch.device
+) -> TeacherEncoder:
     folder = _encoder_folder(source)
     if folder is not None:
-        return _open_other(folder, source, tokenizer, dtype, device)
+        return _open_other(folder, source, tokenizer, settings, device)
     with open_checkpoint(source) as checkpoint:
         config = checkpoint.config
         tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(PREFIX)}
-        teacher_tokenizer = read_model_tokenizer(
-            checkpoint.folder, config, source
-        )  # the folder of an archive ends with this block
+        try:
+            teacher_tokenizer = read_model_tokenizer(checkpoint.folder, config, source)
+        except CheckpointError as error:
+            if error.slug != "unsupported":  # a BERT with the tokenizer of XLM-R, such as multilingual-e5-small
+                raise
+            return _open_other(checkpoint.folder, source, tokenizer, settings, device)
     digest = _digest(tensors)
     notes = []
     if teacher_tokenizer.fingerprint != tokenizer.fingerprint:
         special_ids = {role: getattr(teacher_tokenizer, f"{role}_id") for role in SPECIAL_ROLES}
-        ids = _match_tokens(tokenizer, teacher_tokenizer.get_vocab(), special_ids, source)
+        ids = _match_tokens(tokenizer, teacher_tokenizer.get_vocab(), special_ids)
+        if ids is None:
+            return _open_other(checkpoint.folder, source, tokenizer, settings, device)
         tensors[_WORDS] = tensors[_WORDS][ids]
         config = config.replace(vocab_size=len(ids), pad_token_id=tokenizer.pad_id)
         notes.append(f"teacher: {len(ids):,} of its {teacher_tokenizer.vocab_size:,} tokens are the data's")
@@ -248,14 +372,14 @@ def _open_encoder(source: Path, tokenizer: AlbertTokenizer, dtype: torch.dtype, 
                 f"text rules: {teacher_tokenizer.text_rules} in `{source}`, {tokenizer.text_rules} in the data"
             )
     model, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
-    model.compute_dtype = dtype
+    model.compute_dtype = dtype = choose_precision(settings.precision, device)
     return AlbertTeacher(
         source=source, network=model, config=config, compute_dtype=dtype, digest=digest, notes=tuple(notes)
     )
 
 
 def _open_other(
-    folder: Path, source: Path, tokenizer: AlbertTokenizer, dtype: torch.dtype, device: torch.device
+    folder: Path, source: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, device: torch.device
 ) -> TeacherEncoder:
     """Open an encoder by transformers' `AutoModel`."""
     try:
@@ -286,18 +410,54 @@ def _open_other(
         fact = f"`{source}` lacks weights of a {type(network).__name__}: {format_list(missing, 5)}"
         raise CheckpointError("weights-mismatch", fact, "fetch it again, or save the whole model")
     special_ids = {role: getattr(their_tokenizer, f"{role}_token_id") for role in SPECIAL_ROLES}
-    ids = _match_tokens(tokenizer, their_tokenizer.get_vocab(), special_ids, source)
-    check_vocabulary(int(ids.max()) + 1, len(network.get_input_embeddings().weight), source)
-    return TransformersTeacher(
+    ids = _match_tokens(tokenizer, their_tokenizer.get_vocab(), special_ids)
+    parts: dict[str, Any] = dict(
         source=source,
         network=network.eval(),
-        config=_albert_shape(their_config, network, len(ids)),
-        compute_dtype=dtype,
+        config=_albert_shape(their_config, network, tokenizer.vocab_size),
+        compute_dtype=choose_precision(settings.precision, device),
         digest=_digest({name: tensor for name, tensor in network.state_dict().items() if name not in fresh}),
-        notes=(f"teacher: {len(ids):,} of its {len(their_tokenizer):,} tokens are the data's",),
-        ids=ids.to(device),
         pad_id=special_ids["pad"] if their_config.pad_token_id is None else their_config.pad_token_id,
     )
+    if ids is not None:
+        check_vocabulary(int(ids.max()) + 1, len(network.get_input_embeddings().weight), source)
+        note = f"teacher: {len(ids):,} of its {len(their_tokenizer):,} tokens are the data's"
+        return TransformersTeacher(**parts, ids=ids.to(device), notes=(note,))
+    if settings.masked_lm_prob or settings.pair_task != "none" or not their_tokenizer.is_fast:
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"tokens of the data are no tokens of the teacher `{source}`",
+            "learn its states alone, aligned by characters: --masked-lm-prob 0 --pair-task none; or build the store with a part "
+            f"of its tokenizer: albertkit tokenizer trim {source} FILES --out TOKENIZER",
+        )
+    ids = torch.full((tokenizer.vocab_size,), special_ids["unk"] or 0)
+    for role, number in special_ids.items():
+        ids[getattr(tokenizer, f"{role}_id")] = number or 0
+    note = "teacher: its tokenizer is another one, states are aligned by characters"
+    spellings = spell_tokens(tokenizer)
+    return AlignedTeacher(
+        **parts, ids=ids.to(device), notes=(note,), tokenizer=tokenizer, reader=their_tokenizer, spellings=spellings
+    )
+
+
+def spell_tokens(tokenizer: AlbertTokenizer) -> list[str]:
+    """Return the text of each token, with a space before that which begins a word.
+
+    Raises:
+        CheckpointError: wrong-tokenizer for tokens that are bytes.
+    """
+    spellings = []
+    for number in range(tokenizer.vocab_size):
+        token = tokenizer.id_to_piece(number)
+        if _BYTE.fullmatch(token):
+            fact = (
+                f"the data's tokenizer has tokens of bytes, such as {token}, which cannot be aligned with the teacher's"
+            )
+            raise CheckpointError("wrong-tokenizer", fact, "build the store with a tokenizer without byte fallback")
+        if tokenizer.text_rules.startswith("bert"):
+            token = token[2:] if token.startswith("##") else f" {token}"
+        spellings.append(token.replace(SPACE, " "))
+    return spellings
 
 
 def _unread_error(source: Path, part: str, error: Exception) -> CheckpointError:
@@ -317,15 +477,17 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _match_tokens(
-    tokenizer: AlbertTokenizer, vocabulary: Mapping[str, int], special_ids: Mapping[str, int | None], source: Path
-) -> Tensor:
+    tokenizer: AlbertTokenizer, vocabulary: Mapping[str, int], special_ids: Mapping[str, int | None]
+) -> Tensor | None:
     """Return the teacher's id of each token of the data, int64 [V]: special ones by their role, others by their name.
 
     Args:
         tokenizer: Of the data.
         vocabulary: Of the teacher.
         special_ids: Of the teacher, by role.
-        source: The teacher, for messages.
+
+    Returns:
+        None if the teacher lacks a token.
     """
     ids_by_token = dict(vocabulary)
     for role, number in special_ids.items():
@@ -334,15 +496,8 @@ def _match_tokens(
         if number is not None:
             ids_by_token[token] = number
     tokens = [tokenizer.id_to_piece(number) for number in range(tokenizer.vocab_size)]
-    missing = [token for token in tokens if token not in ids_by_token]
-    if missing:
-        raise CheckpointError(
-            "wrong-tokenizer",
-            f"{len(missing):,} of the data's {len(tokens):,} tokens are no tokens of the teacher `{source}`, such as "
-            f"`{missing[0]}`",
-            "build the store with the teacher's tokenizer or a part of it, which is made by: albertkit tokenizer trim "
-            f"{source} FILES --out TOKENIZER",
-        )
+    if not ids_by_token.keys() >= set(tokens):
+        return None
     return torch.tensor([ids_by_token[token] for token in tokens])
 
 

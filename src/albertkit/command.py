@@ -131,7 +131,6 @@ class Command:
         return call
 
     def _parameters(self, options_class: type) -> list[inspect.Parameter]:
-        """List the options as parameters of a function."""
         options = _ordered_options(options_class)
         collecting = (n for n, (field, kind) in enumerate(options) if not field.kw_only and SEVERAL in get_args(kind))
         collector = next(collecting, -1)  # takes all further arguments: those before it have no flags, others are flags

@@ -20,6 +20,7 @@ from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.export import graph, onnx
 from albertkit.export import graph as quantized
 from albertkit.export.onnx import export_onnx
+from albertkit.files import read_json
 from albertkit.folder_facts import FolderFacts
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
@@ -209,13 +210,13 @@ def test_masked_lm_head_of_a_pretrained_model(folder, tmp_path):
 
 def test_what_lies_in_the_folder(folder, tmp_path):
     source = folder(AlbertForSequenceClassification, num_labels=3)
-    config = json.loads((source / "config.json").read_text())
+    config = read_json(source / "config.json")
     (source / "config.json").write_text(json.dumps({**config, "architectures": ["AlbertForSequenceClassification"]}))
     report = export_onnx(source, tmp_path / "out", precision="int8", force=True)
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert {"model.onnx", "config.json", "spiece.model", "tokenizer.json", "export.json"} <= names
     assert not any("safetensors" in name for name in names)
-    assert json.loads((tmp_path / "out" / "export.json").read_text()) == json.loads(json.dumps(report.to_dict()))
+    assert read_json(tmp_path / "out" / "export.json") == json.loads(json.dumps(report.to_dict()))
     assert report.products["MatMulInteger"] == 3 * 6 + 2
     with pytest.raises(CheckpointError, match=r"error\[missing-file\]"):
         export_onnx(tmp_path / "out", tmp_path / "again")
@@ -309,7 +310,7 @@ def test_the_metric_of_the_task(labelled, tmp_path):
     assert evaluate_task(source, dev, precision="fp32").value == 1
     task, model, tokenizer = load_task_model(source)
     exported = load_onnx(tmp_path / "out")
-    assert json.loads((tmp_path / "out" / "task.json").read_text())["kind"] == "classification"
+    assert read_json(tmp_path / "out" / "task.json")["kind"] == "classification"
     features = task.features(
         list(task.examples(dev, split="dev", labelled=False, bad_rows=None)), tokenizer, labelled=False
     )
@@ -434,7 +435,7 @@ def test_folders_that_cannot_be_run(folder, tmp_path):
     (tmp_path / "out" / "model.onnx").write_bytes(content[: len(content) // 2])
     with pytest.raises(CheckpointError, match=r"error\[corrupt\]"):
         load_onnx(tmp_path / "out")
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    config = read_json(tmp_path / "out" / "config.json")
     (tmp_path / "out" / "config.json").write_text(json.dumps({**config, "architectures": ["AlbertForNothing"]}))
     with pytest.raises(CheckpointError, match=r"error\[ambiguous\]"):
         load_onnx(tmp_path / "out")
@@ -447,7 +448,7 @@ def test_folders_that_cannot_be_run(folder, tmp_path):
 def test_the_command_prints_one_object_or_plain_lines(golden, tmp_path, run_command):
     result = run_command("export", "onnx", golden / "hf" / "seqcls_3class", "--out", tmp_path / "out", "--json")
     report = result.json
-    assert report == json.loads((tmp_path / "out" / "export.json").read_text())
+    assert report == read_json(tmp_path / "out" / "export.json")
     assert (report["model_class"], report["precision"]) == ("AlbertForSequenceClassification", "fp32")
     assert report["max_abs_difference"] < 1e-5
     assert report["agreement"]["top1"] == 1

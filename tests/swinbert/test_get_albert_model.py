@@ -10,6 +10,7 @@ import torch
 from albertkit.captioning.metrics import score_captions
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
+from albertkit.files import read_json
 from albertkit.model.classes import AlbertForPreTraining, AlbertModel
 from albertkit.swinbert.classes import SwinBertTokenizer
 from albertkit.swinbert.migrate import migrate
@@ -254,7 +255,7 @@ def evaluation(run, **changes):
     """The arguments of an evaluation, as `update_existing_config_for_inference` of the migrated script makes them."""
     from src.tasks.run_caption_VidSwinBert import update_existing_config_for_inference
 
-    trained = Namespace(**json.loads((run / "log" / "args.json").read_text()))
+    trained = Namespace(**read_json(run / "log" / "args.json"))
     folder = f"{run}/checkpoint-1-2/"
     args = update_existing_config_for_inference(
         Namespace(of_training=trained, **{"model_name_or_path": None, **changes})
@@ -396,11 +397,11 @@ def test_the_device_follows_the_machine(migrated, monkeypatch, capsys):
 
 def test_the_tokenizer_gives_the_tokens_of_the_original(golden, tmp_path):
     tokenizer = SwinBertTokenizer.from_pretrained(golden / "captioning")
-    for row in json.loads((golden / "captioning" / "text_cleaning.json").read_text()):
+    for row in read_json(golden / "captioning" / "text_cleaning.json"):
         assert tokenizer.tokenize(row["cleaned"]) == row["tokens"]
-    stored = json.loads((golden / "captioning" / "captions.json").read_text())
+    stored = read_json(golden / "captioning" / "captions.json")
     assert tokenizer.tokenize(stored["captions"][0]) == stored["tokens"][0] != tokenizer.tokenize("a man")
-    outputs = json.loads((golden / "captioning" / "untied_seq2seq" / "generate_outputs.json").read_text())
+    outputs = read_json(golden / "captioning" / "untied_seq2seq" / "generate_outputs.json")
     texts = outputs["greedy"]["captions"]
     assert [
         [tokenizer.decode(ids, skip_special_tokens=True) for ids in row] for row in outputs["greedy"]["ids"]

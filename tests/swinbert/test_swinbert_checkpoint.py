@@ -11,6 +11,7 @@ from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.captioning.video_swin import VideoSwinBackbone
 from albertkit.errors import CheckpointError, DataError
+from albertkit.files import read_json
 from albertkit.swinbert.checkpoints import convert_swinbert, load_swinbert
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
@@ -41,7 +42,7 @@ def training(golden, tmp_path):
     folder = tmp_path / "output" / "checkpoint-1-20"
     folder.mkdir(parents=True)
     torch.save(state, folder / "model.bin")
-    heads = json.loads((golden / "captioning" / "learned_mask_hard" / "config.json").read_text())["num_attention_heads"]
+    heads = read_json(golden / "captioning" / "learned_mask_hard" / "config.json")["num_attention_heads"]
     arguments = dict(max_num_frames=12, img_res=8, num_attention_heads=heads, drop_out=0.2, sparse_mask_soft2hard=True)
     (tmp_path / "output" / "log").mkdir()
     (tmp_path / "output" / "log" / "args.json").write_text(json.dumps(arguments | {"num_beams": 3}))
@@ -52,7 +53,7 @@ def training(golden, tmp_path):
 
 
 def test_a_training_without_configuration(golden, training, tmp_path):
-    original = json.loads((golden / "captioning" / "learned_mask_hard" / "config.json").read_text())
+    original = read_json(golden / "captioning" / "learned_mask_hard" / "config.json")
     layers, width = original["num_hidden_layers"], original["hidden_size"]
     report = convert_swinbert(training, tmp_path / "captioner")
     assert (report.left_out, report.backbone_tensors) == ({}, len(published_state(VideoSwinBackbone(**SWIN))))
@@ -67,7 +68,7 @@ def test_a_training_without_configuration(golden, training, tmp_path):
     assert captioner.tokenizer.vocab_size == config.vocab_size
     assert captioner.sampling == FrameSampling(num_frames=12, size=8, rounding="floor")
     assert (captioner.generation.num_beams, captioner.generation.swinbert) == (3, True)
-    assert json.loads((tmp_path / "captioner" / "provenance.json").read_text())["swinbert"]["img_res"] == 8
+    assert read_json(tmp_path / "captioner" / "provenance.json")["swinbert"]["img_res"] == 8
     (captions,) = captioner.describe(captioner.context(torch.zeros(1, 12, 8, 8, 3, dtype=torch.uint8)))
     assert len(captions) == 1
     with pytest.raises(CheckpointError, match=r"\[exists\]"):

@@ -1,6 +1,5 @@
 """What `Run` promises every training: a folder of its own, resuming to the same bits, seeds, retries, results."""
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -11,7 +10,7 @@ from safetensors.torch import load_file
 from successors import learn_successors
 
 from albertkit.errors import CheckpointError, ConfigError, MachineError
-from albertkit.files import changed_files
+from albertkit.files import changed_files, read_json
 from albertkit.training.settings import EpochSettings
 
 
@@ -23,8 +22,8 @@ def test_a_training_leaves_its_folder(tmp_path):
     result = learn_successors(tmp_path / "run", EpochSettings())
     assert (result.model, result.metric, result.steps) == (tmp_path / "run" / "best", "accuracy", 60)
     assert result.value == result.scores["accuracy"] > 0.9
-    assert json.loads((tmp_path / "run" / "results.json").read_text()) == result.to_dict()
-    assert json.loads((tmp_path / "run" / "best" / "provenance.json").read_text()) == {"data": "numbers"}
+    assert read_json(tmp_path / "run" / "results.json") == result.to_dict()
+    assert read_json(tmp_path / "run" / "best" / "provenance.json") == {"data": "numbers"}
     assert changed_files(tmp_path / "run" / "best") == []
     assert "lr = 0.1" in (tmp_path / "run" / "run.toml").read_text()
     assert {p.name for p in (tmp_path / "run").iterdir()} >= {"metrics.jsonl", "checkpoints"}
@@ -96,7 +95,7 @@ def test_of_several_seeds_the_best_is_kept_and_the_median_reported(tmp_path):
     assert result.scores["accuracy"] == max(result.seeds.values())
     best = max(result.seeds, key=lambda seed: result.seeds[seed])
     assert bits(tmp_path / "run" / "best") == bits(tmp_path / "run" / f"seed-{best}" / "best")
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["seeds"]["1"] == result.seeds[1]
+    assert read_json(tmp_path / "run" / "results.json")["seeds"]["1"] == result.seeds[1]
     assert "of 3 seeds: median" in result.notes()[0]
 
 
@@ -118,4 +117,4 @@ def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(tmp_p
     assert result.retries[0].startswith("learning rate 0.1: ")
     assert "lr = 0.0333" in (tmp_path / "run" / "retry-1" / "run.toml").read_text()
     assert bits(tmp_path / "run" / "best") == bits(tmp_path / "run" / "retry-1" / "best")
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["retries"] == list(result.retries)
+    assert read_json(tmp_path / "run" / "results.json")["retries"] == list(result.retries)

@@ -474,7 +474,6 @@ def _short(made_from: Any) -> Any:
 
 
 def _fill(report: BuildReport, manifest: dict[str, Any]) -> BuildReport:
-    """Fill a report with the counts of a manifest."""
     for name, value in manifest["counts"].items():
         if hasattr(report, name):
             setattr(report, name, value)

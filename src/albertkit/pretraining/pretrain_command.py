@@ -179,7 +179,6 @@ def _time_updates(prepared: PreparedRun, draw: Callable[[], list[PackedBatch]], 
 
 
 def _first_sequences(batch: PackedBatch, number: int) -> PackedBatch:
-    """Return the first sequences of a batch, as a batch."""
     if number >= batch.num_sequences:
         return batch
     end = int(batch.offsets[number])

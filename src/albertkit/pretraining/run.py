@@ -152,7 +152,6 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
 
 
 def _recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe[PackedBatch]:
-    """Return what is trained, and how."""
     settings, model = prepared.settings, prepared.model
     provenance = prepared.made_from | {name: getattr(settings, name) for name in _REMEMBERED}
 
@@ -195,7 +194,6 @@ def _write_card(
     evaluation: dict[str, float],
     extent: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Write the card of a model of the run."""
     continued = {"continued": str(prepared.began.continued["model"])} if prepared.continued else {}
     facts = PretrainingFacts(
         folder=f"{run.name}/{name}",

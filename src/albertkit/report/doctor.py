@@ -96,7 +96,6 @@ class Examination(Result):
         ]
 
     def _machine_facts(self) -> dict[str, str | list[str] | None]:
-        """Return the facts about the machine by name."""
         machine = self.machine
         compiler = self.compiler
         devices = {"torch": self.torch["error"]} if self.torch["error"] else _device_facts(self.torch)

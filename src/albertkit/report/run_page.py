@@ -603,7 +603,6 @@ def _versions_and_threads(run: RunFolder) -> dict[str, str]:
 
 
 def _next_commands(run: RunFolder) -> list[tuple[str, str]]:
-    """List commands for the model of this run."""
     if run.model is None:
         return []
     folder, model = (shlex.quote(str(path)) for path in (run.folder, run.model))

@@ -454,7 +454,6 @@ class TextTask(Task[TextExample]):
                 bad_rows.note(f"`{file_name(file)}`: {rows} without all fields passed over, as the original does")
 
     def _example(self, name: str, row: TableRow, form: TableForm, labelled: bool) -> TextExample:
-        """Return the example of a row."""
         text, pair = row.values[form.text], row.values[form.pair] if form.pair else None
         may_be_empty = self.layout and OFFICIAL[self.layout].empty_texts
         for column, value in ((form.text, text), (form.pair, pair)):

@@ -1,17 +1,16 @@
 """SwinBERT's masks: how many exactly, which and by what within four standard errors of 20,000 draws of the original."""
 
-import json
-
 import numpy as np
 import pytest
 
 from albertkit.captioning.train import mask_caption, num_masked
+from albertkit.files import read_json
 
 MASK, FIRST, LAST = 4, 5, 57  # [MASK] and the pieces of the original's vocabulary
 
 
 def test_number_of_predicted_pieces(golden):
-    cases = json.loads((golden / "captioning" / "masked_counts.json").read_text())
+    cases = read_json(golden / "captioning" / "masked_counts.json")
     for case in cases:
         ours = [num_masked(length, case["mask_prob"], case["max_masked_tokens"]) for length in range(2, 51)]
         assert ours == case["number_masked_for_seq_a_len_2_to_50"]
@@ -40,7 +39,7 @@ def _four_errors(p, draws):
 
 
 def test_draws(golden):
-    cases = json.loads((golden / "captioning" / "masking_stats.json").read_text())
+    cases = read_json(golden / "captioning" / "masking_stats.json")
     assert len(cases) >= 3
     for case in cases:
         theirs = np.array(case["times_masked_by_position"][: case["seq_a_len"]]) / case["draws"]
@@ -55,7 +54,7 @@ def test_draws(golden):
 
 
 def test_another_rate_is_noticed(golden):
-    case = json.loads((golden / "captioning" / "masking_stats.json").read_text())[0]
+    case = read_json(golden / "captioning" / "masking_stats.json")[0]
     theirs = np.array(case["times_masked_by_position"][: case["seq_a_len"]]) / case["draws"]
     ours, _, _ = _shares(case, 4000, mask_prob=case["mask_prob"] * 0.8)
     assert (abs(ours - theirs) > _four_errors(theirs, 4000)).any()

@@ -75,11 +75,12 @@ def trained(texts: list[str], **options: object) -> bytes:
 
 
 def saved(tokenizer: AlbertTokenizer, folder: Path) -> list[str]:
-    """Save and return the warnings."""
+    """Save and return the warnings, but for those of runs of a character alone, which come last in a comparison."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         tokenizer.save_pretrained(folder)
-    return [str(warning.message) for warning in caught]
+    messages = [str(warning.message) for warning in caught]
+    return [message for message in messages if not re.search(r"the first of them '(.+?)\1+';", message)]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -170,7 +171,7 @@ def test_transformers_reads_the_folder(lines, tmp_path, model_type):
 
 def unordered(model: bytes) -> bytes:
     """Give two tokens of a BPE model one score."""
-    pieces = read_facts(model).pieces
+    pieces = [*read_facts(model).pieces]
     numbers = [number for number, (piece, _, _) in enumerate(pieces) if len(piece) == 2]
     pieces[numbers[1]] = (*pieces[numbers[1]][:1], pieces[numbers[0]][1], 1)
     return rebuild_model(model, pieces)

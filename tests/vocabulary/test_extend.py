@@ -4,6 +4,7 @@ import io
 import json
 import re
 import unicodedata
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,16 +133,14 @@ def test_only_unigram_models_are_extended(tmp_path, korean_file, slug_of):
 
 def test_scores_are_above_the_old_segmentation_and_not_greedy(english_model, extended):
     out, report = extended
-    facts = read_facts((out / "spiece.model").read_bytes()).pieces
+    facts = read_facts((out / "spiece.model").read_bytes())
     first = 160 + report.characters
-    facts_of_characters = read_facts((out / "spiece.model").read_bytes())
-    facts_of_characters.pieces = facts[:first]
-    before = UnigramPieces(facts_of_characters, 1)
-    words = facts[first : report.vocab_size - report.unused]
+    before = UnigramPieces(replace(facts, pieces=facts.pieces[:first]), 1)
+    words = facts.pieces[first : report.vocab_size - report.unused]
     assert all(score > before.best(piece)[0] for piece, score, _ in words)
     assert all(before.lowest <= score < -1 for _, score, _ in words)
-    assert {score for _, score, _ in facts[160:first]} == {before.lowest}
-    assert all(kind == UNUSED for _, _, kind in facts[report.vocab_size - report.unused :])
+    assert {score for _, score, _ in facts.pieces[160:first]} == {before.lowest}
+    assert all(kind == UNUSED for _, _, kind in facts.pieces[report.vocab_size - report.unused :])
     assert {piece[0] == "▁" for piece, _, _ in words} == {True, False}  # both positions
 
 

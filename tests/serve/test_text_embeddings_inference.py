@@ -101,6 +101,31 @@ def test_ids_with_and_without_special_tokens_are_the_text(served, vectors_of, th
     assert served.refusal("/decode", {"ids": [[9906]]}) == (422, "bad-input")
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("special", [False, True])
+def test_padded_ids_of_transformers_tokenizer_are_the_texts(served, vectors_of, theirs, encoder, side, special):
+    texts = [TEXT, "seven old wizards brew strong potions", ""]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoder, padding_side=side)
+    batch = tokenizer(texts, padding="max_length", max_length=40, add_special_tokens=special)
+    rows, expected = batch["input_ids"], theirs.encode(texts)
+    assert {len(row) for row in rows} == {40}
+    assert_near(vectors_of(rows, normalize=False), expected)
+    assert_near(vectors_of(rows[0], normalize=False), expected[:1])
+    states = served.post("/embed_all", {"inputs": rows}).json()
+    for vectors, tensor in zip(states, theirs.encode(texts, output_value="token_embeddings"), strict=True):
+        assert_near(vectors, tensor.numpy())
+    answer = served.post("/v1/embeddings", {"input": rows, "model": "encoder"}).json()
+    assert_near([entry["embedding"] for entry in answer["data"]], expected)
+    num_specials = 0 if special else 2 * len(texts)
+    assert answer["usage"]["prompt_tokens"] == sum(map(sum, batch["attention_mask"])) + num_specials
+
+
+def test_ids_with_one_of_the_two_special_tokens_are_refused(served, encoder):
+    ids = AlbertTokenizer.from_pretrained(encoder).encode(TEXT, special_tokens=True)
+    for row in (ids[:-1], ids[1:], [*ids[1:], 0, 0], ids[:1]):
+        assert served.refusal("/embed", {"inputs": [ids, row]}) == (422, "bad-input")
+
+
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("inputs", [TEXT, [TEXT], PAIR, [[TEXT], PAIR]])
 def test_labels_and_scores_the_best_first(served, folders, inputs, raw):

@@ -191,12 +191,22 @@ def embedding_features(
 def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
     """Return `[CLS]`, as many of the ids as the model reads, and `[SEP]` for each row.
 
-    A row that already is `[CLS] … [SEP]`, as tokenizers return it by default, is read as the ids between them.
+    A row as tokenizers return it, `[CLS] … [SEP]` and padded at an end, is read as the ids between them.
     """
     tokenizer, room = pipeline.tokenizer, pipeline.encoder.max_length - 2
     check_ids(rows, tokenizer.vocab_size)
     specials = [tokenizer.cls_id, tokenizer.sep_id]
-    rows = [row[1:-1] if [row[0], row[-1]] == specials else row for row in rows]
-    sequences = [np.array([specials[0], *row[:room], specials[1]], np.int32) for row in rows]
-    left_out = np.array([max(len(row) - room, 0) for row in rows], np.int64)
-    return Features.from_sequences([(row, len(row)) for row in sequences], range(len(sequences)), left_out=left_out)
+    sequences, left_out = [], []
+    for index, row in enumerate(rows):
+        padding = np.flatnonzero(np.array(row) != tokenizer.pad_id)
+        ids = row[padding[0] : padding[-1] + 1] if len(padding) else []
+        if specials == [*ids[:1], *ids[-1:]]:
+            ids = ids[1:-1]
+        elif ids and (ids[0] == specials[0] or ids[-1] == specials[1]):
+            fact = f"row {index} of the ids has only one of [CLS] at its start and [SEP] at its end"
+            raise DataError("bad-input", fact, "send both or neither, or send texts")
+        sequences.append(np.array([specials[0], *ids[:room], specials[1]], np.int32))
+        left_out.append(max(len(ids) - room, 0))
+    return Features.from_sequences(
+        [(ids, len(ids)) for ids in sequences], range(len(sequences)), left_out=np.array(left_out, np.int64)
+    )

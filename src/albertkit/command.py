@@ -34,7 +34,6 @@ import inspect
 import json as json_module
 import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -59,6 +58,7 @@ from typing import (
 from cyclopts import Parameter
 
 from albertkit.errors import ConfigError, suggest_name
+from albertkit.printable import escape_json, print_note
 from albertkit.tables.columns import Columns, OnError
 from albertkit.validation import Positive, field_types, is_of_type, list_wrong_fields
 
@@ -246,7 +246,7 @@ def present(result: Any, json: bool, show: Callable[[Any], None] | None = None) 
     if result is None:
         return 0
     if json:
-        print(json_module.dumps(result.to_dict(), default=str, ensure_ascii=False))
+        print(escape_json(json_module.dumps(result.to_dict(), default=str, ensure_ascii=False)))
     else:
         if show is not None:
             show(result)
@@ -255,14 +255,14 @@ def present(result: Any, json: bool, show: Callable[[Any], None] | None = None) 
 
             to_terminal(result.sections())
         for warning in getattr(result, "warnings", ()):
-            print(f"warning: {warning}", file=sys.stderr)
+            print_note(f"warning: {warning}")
     return getattr(result, "exit_status", 0)
 
 
 @contextmanager
 def loading_message(name: str) -> Iterator[None]:
     """Print on stderr that a command is loading if that takes longer than `_SILENCE`, as the first time on a cold disk."""
-    timer = threading.Timer(_SILENCE, print, [f"albertkit {name}: loading"], {"file": sys.stderr, "flush": True})
+    timer = threading.Timer(_SILENCE, print_note, [f"albertkit {name}: loading"])
     timer.daemon = True
     if os.environ.get("RANK", "0") == "0":  # the first process of a launch
         timer.start()

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from albertkit.printable import escape_control_characters
+
 _MAX_COMPARED_NAMES = 1000  # names of a folder that a misspelt one is compared with
 _MAX_LISTED_NAMES = 40  # words in a hint: a table may have a thousand columns, a folder a thousand files
 
@@ -26,15 +28,16 @@ class AlbertKitError(Exception):
     exit_code = 2  # the user's mistake
 
     def __init__(self, slug: str, message: str, hint: str = "") -> None:
-        message = message.replace("\r", "\\r")  # of a file's own text; a terminal would write over the line
-        super().__init__(message)
         self.slug = slug
-        self.message = message
-        self.hint = hint
+        self.message = escape_control_characters(message)
+        self.hint = escape_control_characters(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
-        text = f"error[{self.slug}]: {self.message}"
-        return f"{text}\n\nhint: {self.hint}" if self.hint else text
+        # Further lines are set in: they may be of a file, and look like another error or its hint.
+        message, hint = (text.replace("\n", "\n    ") for text in (self.message, self.hint))
+        text = f"error[{self.slug}]: {message}"
+        return f"{text}\n\nhint: {hint}" if hint else text
 
     def __reduce__(self) -> tuple:  # worker processes hand errors to their parent by pickle
         return type(self), (self.slug, self.message, self.hint)

@@ -301,10 +301,35 @@ def check_new_file(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def check_new_folder(path: str | os.PathLike[str]) -> Path:
-    """Refuse an output folder that holds something, such as a run or earlier results."""
+# Ends of names that files alone have: `run-1.5`, `albert.ko` and `model.v2` are folders as good as others.
+_FILE_SUFFIXES = frozenset(
+    f".{suffix}"
+    for suffix in (
+        "7z arrow avi bin bz2 ckpt conll csv doc docx feather gif gz h5 htm html ipynb jpeg jpg json jsonl log md mkv model mov "
+        "mp4 ndjson npy npz onnx parquet pb pdf pickle pkl png pq pt pth py rar safetensors srt svg tar tfrecord tfrecords tgz "
+        "tmp toml tsv txt vocab webm webp xls xlsx xml xz yaml yml zip zst"
+    ).split()
+)
+
+
+def check_folder_name(path: str | os.PathLike[str], hint: str = "") -> Path:
+    """Refuse a new output folder that is called a file, such as `results.json`."""
+    name = os.fspath(path)
+    stem, suffix = os.path.splitext(name)
+    while suffix.lower() in _FILE_SUFFIXES:
+        name = stem
+        stem, suffix = os.path.splitext(name)
+    if name != os.fspath(path) and not os.path.exists(path):
+        fact = f"`{path}` is called a file, and a folder is written"
+        raise ConfigError("bad-value", fact, hint or f"name a folder, such as {name}")
+    return Path(path)
+
+
+def check_new_folder(path: str | os.PathLike[str], hint: str = "") -> Path:
+    """Refuse an output folder that holds something, such as a run or earlier results, or that is called a file."""
     if not os.path.isdir(path):
-        return check_new_file(path)
+        check_new_file(path)
+        return check_folder_name(path, hint)
     if os.listdir(path):
         raise CheckpointError("exists", f"`{path}` is not empty", "name a folder that does not exist yet with --out")
     return Path(path)

@@ -15,7 +15,7 @@ from albertkit.config import AlbertConfig
 from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents, write_builtin_corpus
 from albertkit.corpus.build import settings_for
 from albertkit.errors import CheckpointError, DataError
-from albertkit.files import check_other_files, read_json, remove_leftovers, write_json
+from albertkit.files import check_folder_name, check_other_files, read_json, remove_leftovers, write_json
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.output.card import package_versions, settings_sections
 from albertkit.output.render import write_page
@@ -139,7 +139,7 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
         DataError: as `build_store`. ConfigError: bad-value.
     """
     started = time.monotonic()
-    out = Path(options.out)
+    out = check_folder_name(options.out)
     _claim(out, options)
     inputs = _text(out, options)
     _tokenizer(out, inputs, options)

@@ -28,12 +28,12 @@ from albertkit.output.sections import (
     Paragraph,
     Result,
     TableSection,
-    escape_control_characters,
     format_value,
     format_whole_seconds,
     to_json,
     to_json_value,
 )
+from albertkit.printable import escape_control_characters
 
 HOSTILE = "<script>alert(1)</script> a|b `c` \x1b[31mred\x1b]0;title\x07 \u202eevil & *d*"
 

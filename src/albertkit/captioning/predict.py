@@ -24,6 +24,7 @@ from albertkit.errors import AlbertKitError, ConfigError, DataError, MissingExtr
 from albertkit.files import atomic_file, check_new_file, write_lines
 from albertkit.output.plots import GRID, INK, MUTED
 from albertkit.output.sections import Paragraph, Result, Section
+from albertkit.printable import join_lines
 from albertkit.tables.bad_rows import BadRow, BadRows
 
 LIST_SUFFIXES = (".jsonl", ".yaml", ".yml", ".json")  # these name clips; anything else is a video
@@ -87,7 +88,7 @@ class CaptionReport(Result):
         for clip in self.clips:
             lines += [clip.key, *(f"  {caption.score:8.3f}  {caption.text}" for caption in clip.captions)]
             lines += [f"            {line}" for line in (*clip.notes, clip.sheet) if line]
-        return [Paragraph("\n".join(lines), form="code")]
+        return [Paragraph(join_lines(lines), form="code")]
 
 
 @takes(PredictCaptionsOptions)

@@ -41,6 +41,7 @@ from albertkit.command import takes
 from albertkit.errors import ConfigError, DataError, MachineError, MissingExtraError, explain_os_error
 from albertkit.files import (
     atomic_file,
+    check_folder_name,
     check_regular_file,
     lock_folder,
     read_json,
@@ -458,7 +459,7 @@ def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
     """
     start_time = time.perf_counter()
     splits = options.splits
-    folder = Path(options.out)
+    folder = check_folder_name(options.out)
     recipe = ItemRecipe.of(options.backbone, options.sampling, options.max_tokens, options.train_backbone)
     for split, clips in splits.items():
         if not split.replace("-", "").replace("_", "").isalnum():

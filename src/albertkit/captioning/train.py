@@ -29,6 +29,7 @@ from albertkit.model_paths import local_folder
 from albertkit.output.card import Card, code_block, package_versions, python_literal, settings_sections
 from albertkit.output.render import escape_markdown
 from albertkit.output.sections import FactList, Paragraph, Section, TableSection
+from albertkit.printable import join_lines
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
@@ -442,7 +443,7 @@ class CaptionResult(RunResult):
             f"{example['key']}: {example['caption']}  (people: {example['references'][0]})"
             for example in self.examples[:3]
         ]
-        return [FactList(super().to_dict()), Paragraph("\n".join(lines), form="code")]
+        return [FactList(super().to_dict()), Paragraph(join_lines(lines), form="code")]
 
 
 @takes(TrainCaptionerOptions)

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,7 @@ from albertkit.cli.commands import COMMANDS
 from albertkit.command import Command
 from albertkit.encodings import check_utf8_name
 from albertkit.errors import ConfigError, explain_os_error, suggest_name
+from albertkit.printable import escape_line, print_note
 from albertkit.training import launch
 from albertkit.training.launch import stop_signals
 
@@ -204,7 +206,11 @@ class _LogLines(logging.Handler):
         line = record.getMessage()
         if line not in self._printed:
             self._printed.add(line)
-            print(line, file=sys.stderr, flush=True)
+            print_note(line)
+
+
+def _format_warning(message: Warning | str, *_: Any) -> str:
+    return f"warning: {escape_line(str(message))}\n"
 
 
 def _read_summaries(arguments: list[str]) -> None:
@@ -280,6 +286,8 @@ def main(arguments: list[str] | None = None) -> None:
     for log in logs if launch.speaks() else ():
         log.addHandler(printing)
         log.setLevel(logging.INFO)
+    last_resort, logging.lastResort = logging.lastResort, printing  # of the other loggers
+    format_warning, warnings.formatwarning = warnings.formatwarning, _format_warning  # type: ignore[assignment]
     before: dict[signal.Signals, Any] = {}
     with suppress(ValueError):  # not in the main thread, which alone gets signals
         for number in stop_signals():
@@ -296,7 +304,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise usage_error(error, app) from None
         sys.stdout.flush()  # a reader that has gone shows here, not after the last line of Python
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        print_note("stopped")
         sys.exit(130)
     except BrokenPipeError:  # `albertkit … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -313,6 +321,7 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         for log in logs:
             log.removeHandler(printing)
+        logging.lastResort, warnings.formatwarning = last_resort, format_warning
         for number, handler in before.items():
             signal.signal(number, handler)
         app.config = ()  # a next command in the same process has settings of its own

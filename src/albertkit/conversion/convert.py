@@ -21,13 +21,14 @@ from albertkit.conversion.options import ConvertOptions
 from albertkit.conversion.tensorflow.bundle import OBJECT_GRAPH, write_bundle, write_object_graph
 from albertkit.conversion.tensorflow_weights import NPZ
 from albertkit.errors import AlbertKitError, CheckpointError, MachineError
-from albertkit.files import atomic_file, atomic_folder, check_new_file, write_json
+from albertkit.files import atomic_file, atomic_folder, check_new_folder, write_json
 from albertkit.model import AlbertForMultipleChoice
 from albertkit.model.files import PREFIX, WEIGHTS_FILE, write_tensors
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.output.progress import quiet_transformers
 from albertkit.output.render import to_markdown
 from albertkit.output.sections import FactList, Paragraph, Result, Section
+from albertkit.printable import join_lines
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.files import TOKENIZER_FILES
 
@@ -287,7 +288,7 @@ class ConversionReport(Result):
             facts["outputs_max_abs_diff"] = f"{self.outputs_max_abs_diff:.1g}"
         lines = [f"{name}: {share:.1%} of its norm is lost" for name, share in self.relative_errors.items()]
         lines += [f"- {note}" for note in self.notes]
-        return [FactList(facts), Paragraph("\n".join(lines))] if lines else [FactList(facts)]
+        return [FactList(facts), Paragraph(join_lines(lines), form="code")] if lines else [FactList(facts)]
 
 
 @takes(ConvertOptions)
@@ -359,17 +360,17 @@ def _write_card(folder: Path, report: ConversionReport, original: Path) -> None:
     why = "**Initialised afresh**, because the source does not hold them; they are random and must be trained:"
     for heading, tensors in ((why, report.missing), ("Left out of the source:", report.unused)):
         if tensors:
-            lines = "\n".join(f"- `{name}`" for name in tensors)
+            lines = join_lines(f"- `{name}`" for name in tensors)
             sections.append(Paragraph(f"{heading}\n\n{lines}", form="markdown"))
     if report.notes:
-        sections.append(Paragraph("\n".join(f"- {note}" for note in report.notes), form="markdown"))
+        sections.append(Paragraph(join_lines(f"- {note}" for note in report.notes), form="markdown"))
     with atomic_file(folder / "README.md", "w") as stream:
         stream.write(f"{text}\n\n{to_markdown(sections)}")
 
 
 def _check_target(source: Path, target: Path, overwrite: bool) -> None:
     if not target.is_dir():
-        check_new_file(target)
+        check_new_folder(target)
     if source.exists():
         source_folder = source.resolve() if source.is_dir() else source.resolve().parent
         if target.resolve() == source_folder or target.resolve() in source_folder.parents:

@@ -36,7 +36,7 @@ from albertkit.corpus.store import (
     write_store_manifest,
 )
 from albertkit.errors import DataError
-from albertkit.files import check_other_files, read_json, sha256_bytes
+from albertkit.files import check_folder_name, check_other_files, read_json, sha256_bytes
 from albertkit.job import Job, check_made_from
 from albertkit.model_paths import is_remote
 from albertkit.output.sections import FactList, Result, Section
@@ -276,6 +276,7 @@ def build_store(options: BuildOptions) -> BuildReport:
         DataError: bad input (`documents.DocumentFile`), doubtful, empty, changed.
         MachineError: disk-full, worker-died, in-use, unreachable, machines-differ. CheckpointError: corrupt, exists.
     """
+    check_folder_name(options.out)
     tokenizer = options.tokenizer
     if isinstance(tokenizer, str | os.PathLike):
         tokenizer = AlbertTokenizer.from_pretrained(tokenizer)

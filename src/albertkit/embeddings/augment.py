@@ -3,7 +3,6 @@
 Source: Thakur et al. 2021, "Augmented SBERT".
 """
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from albertkit.files import atomic_file, write_json
 from albertkit.normalization import normalize
 from albertkit.output.progress import ProgressBar
 from albertkit.output.sections import Paragraph, Result, Section, TableSection, format_value, to_json_value
+from albertkit.printable import print_note
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_data, read_split
@@ -279,7 +279,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
         gold += read_split(task, gold_files["test"], "test", bad_rows, labelled=False)
     fresh = candidates.take(~np.isin(candidates.keys(len(texts)), _gold_keys(texts, gold)))
     if options.progress:
-        print(f"{len(fresh.first):,} candidates of {len(texts):,} texts", file=sys.stderr, flush=True)
+        print_note(f"{len(fresh.first):,} candidates of {len(texts):,} texts")
     sides = [texts[number] for number in fresh.first], [texts[number] for number in fresh.second]
     scores = cross_encoder.scores(*sides, "candidates", options.progress)
     labels = [example.label for example in data.train]

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
+from albertkit.printable import escape_line, print_note
+
 
 @contextmanager
 def quiet_transformers(keep_warnings: bool = False) -> Iterator[None]:
@@ -63,9 +65,9 @@ class ProgressBar:
     def say(self, message: str) -> None:
         """Print a line that stays."""
         if self._bar is not None:
-            self._bar.console.print(message, markup=False, highlight=False)  # paths may hold brackets
+            self._bar.console.print(escape_line(message), markup=False, highlight=False)  # paths may hold brackets
         elif self.enabled:
-            print(message, file=sys.stderr, flush=True)
+            print_note(message)
 
     def resume(self, completed: int) -> None:
         """Say how much an earlier call has done, if anything, and measure the rate from there."""
@@ -94,4 +96,4 @@ class ProgressBar:
             total = f" of {self.total:,}" if self.total else ""
             count = "" if self.unit == "bytes" else f"{completed:,}{total} {self.unit}, "
             share = f"{min(completed / self.total, 1):.0%}, " if self.total and not count else ""
-            print(f"{self.title}: {count}{share}{state}", file=sys.stderr, flush=True)
+            print_note(f"{self.title}: {count}{share}{state}")

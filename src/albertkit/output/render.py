@@ -20,12 +20,12 @@ from albertkit.output.sections import (
     Section,
     TableSection,
     Tone,
-    escape_control_characters,
     format_percent,
     format_value,
     is_empty,
     is_numeric,
 )
+from albertkit.printable import escape_control_characters, escape_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -68,7 +68,7 @@ def to_terminal(sections: Iterable[Section], out: TextIO | None = None, width: i
 def _rich_text(text: str, style: str = "") -> "RichText":
     from rich.text import Text as RichText
 
-    return RichText(escape_control_characters(text), style)
+    return RichText(escape_line(text), style)
 
 
 def _print(section: Section, console: "Console") -> None:
@@ -86,8 +86,9 @@ def _print(section: Section, console: "Console") -> None:
                 say(section.note, "dim")
         case Paragraph():
             line = _rich_text(_SIGNS.get(section.tone, ""), _STYLES[section.tone])
+            escape = escape_line if section.form == "prose" else escape_control_characters
             for span in section.spans():
-                line.append(_rich_text(span.text, _STYLES[span.tone or section.tone]))
+                line.append(escape(span.text), _STYLES[span.tone or section.tone])
                 line.append(_rich_text(f" {span.label}" if span.label else "", "dim"))
             if section.text:
                 console.print(line, soft_wrap=section.form == "code")
@@ -126,7 +127,7 @@ def _grid(rows: Sequence[tuple[str, str]], console: "Console") -> None:
     console.print(
         _rich_table(
             [],
-            [(_rich_text(name, "dim"), escape_control_characters(text)) for name, text in rows],
+            [(_rich_text(name, "dim"), escape_line(text)) for name, text in rows],
             [False, False],
         )
     )
@@ -238,7 +239,8 @@ def _markdown(section: Section, level: int) -> str:
             body = _markdown_table([escape_markdown(head) for head in section.columns], texts, section.are_numeric())
             body += f"\n\n{escape_markdown(section.note)}" if section.note else ""
         case Paragraph():
-            text = "".join(span.text + (f" ({span.label})" if span.label else "") for span in section.spans())
+            labelled = (span.text + (f" ({span.label})" if span.label else "") for span in section.spans())
+            text = escape_control_characters("".join(labelled))
             body = text if section.form == "markdown" else escape_markdown(text)
             if section.form in ("code", "source"):
                 longest = max((len(run) for run in re.findall("`+", text)), default=0)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,8 +10,6 @@ from typing import Any, ClassVar, Literal
 
 _SHARES = ("most_guessed", "tokens_used")  # shares of 1 shown in per cent, like every name that ends with `accuracy`
 _ROUGH = ("epochs",)  # three figures are enough
-# C0 and C1 control characters and the marks that reverse the direction of text: hostile in a terminal, invalid in HTML.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def format_value(value: Any, name: str = "") -> str:
@@ -108,11 +105,6 @@ def format_bytes(size: float) -> str:
     if size >= 1e9:
         return f"{size / 1e9:.2f} GB"
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
-
-
-def escape_control_characters(text: str) -> str:
-    """Return a text with control characters and direction marks spelled out: they act on a terminal."""
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def flatten(values: Mapping[str, Any] | None, prefix: str = "") -> dict[str, Any]:

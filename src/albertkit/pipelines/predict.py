@@ -35,6 +35,7 @@ from albertkit.pipelines.pipeline import Result
 from albertkit.pipelines.text_pipelines import MASK, Embed
 from albertkit.pretraining.run import evaluate
 from albertkit.pretraining.sources import is_pretraining_data
+from albertkit.printable import escape_json, print_note
 from albertkit.tables.bad_rows import BadRow, BadRows
 from albertkit.tables.files import ByteStream, InputFile, find_input_file
 from albertkit.tables.records import (
@@ -62,9 +63,6 @@ from albertkit.tasks.texts import TextTask
 
 CHUNK = 4096  # examples read, computed and written at a time: enough to sort by length, little enough to hold
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_FILE_ENDING = re.compile(
-    r"\.([a-z]{2}[a-z0-9]*|h5|7z)"
-)  # of a name that is not meant as a folder, as `preds.v2` may be
 _JSON = ("jsonl", "ndjson", "json")
 _TABLES = ("csv", "tsv", "parquet", "pq")
 
@@ -171,7 +169,7 @@ def predict(options: PredictOptions) -> PredictionReport:
             if table is not None:
                 table.write(row, result)
             elif not in_memory:
-                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+                stream.write(escape_json(json.dumps(record, ensure_ascii=False)) + "\n")
             if in_memory and isinstance(task, TextTask):
                 added = _added_columns(result)
                 if options.top is not None:
@@ -212,12 +210,8 @@ def _check_output(path: Path | None, has_task: bool) -> None:
         raise ConfigError("bad-value", f"`{path}` is not a .jsonl file", hint)
     if ending in (".jsonl", *_SEPARATORS):
         check_new_file(path)
-    elif _FILE_ENDING.fullmatch(ending) and not path.is_dir():
-        fact = f"`{path}` is called a file of another kind than those that are written"
-        hint = "predictions go into a .jsonl, .csv or .tsv file, or with the task's own into a folder without such an ending"
-        raise ConfigError("bad-value", fact, hint)
     else:
-        check_new_folder(path)
+        check_new_folder(path, "predictions go into a .jsonl, .csv or .tsv file, or with the task's own into a folder")
 
 
 def _select_split(splits: Mapping[str, Any], split: str) -> Any:
@@ -519,7 +513,7 @@ def run_predict(options: PredictCommandOptions) -> Answers | PredictionReport | 
         raise ConfigError("bad-value", "nothing to predict", hint)
     report = predict(options)
     for line in report.left_out_lines:
-        print(f"left out: {line}", file=sys.stderr)
+        print_note(f"left out: {line}")
     if report.written:
         return report
     _print_notes(report.notes)
@@ -528,7 +522,7 @@ def run_predict(options: PredictCommandOptions) -> Answers | PredictionReport | 
 
 def _print_notes(notes: Sequence[str]) -> None:
     for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        print_note(f"note: {note}")
 
 
 def make_values(

@@ -9,7 +9,6 @@ original's holds 100 records) does not meet the same text twice in a short time,
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from albertkit.batches.packed import PackedBatch
 from albertkit.command import takes
 from albertkit.conversion.tensorflow.records import example, frame
 from albertkit.corpus import TokenStore
-from albertkit.files import check_other_files, json_bytes, read_typed
+from albertkit.files import check_folder_name, check_other_files, json_bytes, read_typed
 from albertkit.job import Job, check_made_from
 from albertkit.output.sections import Result
 from albertkit.pretraining.batches import Assembler
@@ -75,7 +74,7 @@ def export_records(options: ExportOptions) -> RecordsReport:
     `store` may also be a `TokenStore`.
     """
     began = time.monotonic()
-    folder = Path(options.out)
+    folder = check_folder_name(options.out)
     settings = options.settings
     store = options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
     sources = _ExportSources(store.fingerprint, store.tokenizer_fingerprint, asdict(settings))

@@ -10,6 +10,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from albertkit.printable import escape_json, escape_line
 from albertkit.serve.options import LogLevel
 
 REQUESTS = "albertkit.serve.requests"  # the logger of a line for every request
@@ -27,7 +28,7 @@ class JsonFormatter(logging.Formatter):
         line |= _extra(record)
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str).replace("\x7f", "\\u007f")
+        return escape_json(json.dumps(line, default=str))
 
 
 class PlainFormatter(logging.Formatter):
@@ -47,7 +48,7 @@ class PlainFormatter(logging.Formatter):
         if record.exc_info:
             trace = self.formatException(record.exc_info)
         # Lines of a trace are set in: the message of an exception may have lines that look like the log's.
-        lines = [f"{time} {level}{_escape(text)}", *(f"    {_escape(line)}" for line in trace.splitlines())]
+        lines = [f"{time} {level}{escape_line(text)}", *(f"    {escape_line(line)}" for line in trace.splitlines())]
         return "\n".join(lines)
 
 
@@ -81,7 +82,3 @@ def log_to_stderr(level: LogLevel | None = None) -> None:
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _PLAIN and value != ""}
-
-
-def _escape(text: str) -> str:
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -23,6 +23,7 @@ from albertkit.files import new_folder, read_typed, sha256_file, write_json
 from albertkit.model.files import PROVENANCE, read_tensor_file
 from albertkit.model_paths import CAPTIONER_FILE
 from albertkit.output.sections import FactList, Paragraph, Result, Section
+from albertkit.printable import join_lines
 from albertkit.swinbert.classes import AlbertForImageCaptioning, SwinBertTokenizer, search_settings
 from albertkit.swinbert.options import ConvertSwinBertOptions
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
@@ -201,7 +202,7 @@ class SwinBertReport(Result):
         """Return the facts, and the notes below them."""
         left_out = ", ".join(f"{count} {name}" for name, count in self.left_out.items()) or None
         facts = {**vars(self), "left_out": left_out, "training": None, "notes": None, **self.training}
-        return [FactList(facts), Paragraph("\n".join(f"- {note}" for note in self.notes), form="code")]
+        return [FactList(facts), Paragraph(join_lines(f"- {note}" for note in self.notes), form="code")]
 
 
 def load_swinbert(

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import random
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from albertkit.files import read_typed
 from albertkit.model.files import WEIGHTS_FILE, read_tensors
 from albertkit.model.pretrained import REFUSED, check_changes
 from albertkit.model_paths import local_folder
+from albertkit.printable import print_note
 from albertkit.tokenizer import files as tokenizer_files
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
@@ -116,7 +116,7 @@ class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
             setattr(built, name, value)
         model, fresh, left_out = load_weights(built, read_tensors(path), str(path), allow_missing)
         for line in describe_loading(model, str(path), path, fresh, left_out):
-            print(line, file=sys.stderr)
+            print_note(line)
         return model
 
 

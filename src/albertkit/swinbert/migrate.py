@@ -20,6 +20,7 @@ from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExt
 from albertkit.files import atomic_file, remove_leftovers
 from albertkit.output.render import to_terminal
 from albertkit.output.sections import FactList, Result
+from albertkit.printable import escape_control_characters, print_note
 from albertkit.swinbert.options import DEFAULT_FOLDER, MigrateOptions
 
 TASK_SCRIPTS = ("src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py")
@@ -402,17 +403,21 @@ def _write(file: Path, content: bytes | None) -> None:
 def show_migration(report: MigrationReport) -> None:
     """Print a `MigrationReport`: the diff in colours on a terminal, elsewhere to the byte, for `git apply`."""
     for note in report.notes:
-        print(note, file=sys.stderr)
+        print_note(note)
     if report.action != "diff":
         hidden = ("diff", "notes")
         to_terminal([FactList({name: value for name, value in report.to_dict().items() if name not in hidden})])
     elif report.migrated:
-        print("nothing left to change", file=sys.stderr)
+        print_note("nothing left to change")
     elif sys.stdout.isatty():
         from rich.console import Console
         from rich.syntax import Syntax
 
-        Console().print(Syntax(report.readable_diff, "diff", theme="ansi_dark", background_color="default"))
+        Console().print(
+            Syntax(
+                escape_control_characters(report.readable_diff), "diff", theme="ansi_dark", background_color="default"
+            )
+        )
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(report.diff.encode("utf-8", "surrogateescape"))

@@ -6,7 +6,6 @@ azureml's run, which only reports scores to a service; the COCO caption scorer, 
 """
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import torch
 
 from albertkit.captioning.metrics import score_captions
 from albertkit.errors import ConfigError, MissingExtraError
+from albertkit.printable import print_note
 
 
 class Coco:
@@ -55,7 +55,7 @@ class CocoEvaluation:
         references = {str(key): self.coco.captions[key] for key in keys}
         candidates = {str(key): self.results.captions[key][0] for key in keys}
         self.eval = dict(score_captions(references, candidates))
-        print("METEOR and SPICE are left out: they need the scorer of SwinBERT's container", file=sys.stderr)
+        print_note("METEOR and SPICE are left out: they need the scorer of SwinBERT's container")
 
 
 _EVALCAP = "src.evalcap"
@@ -64,7 +64,7 @@ _EVALCAP = "src.evalcap"
 def available_device(name: str) -> torch.device:
     """Return the device of a name; the CPU, after a warning, where CUDA is asked for and this machine has none."""
     if name.startswith("cuda") and not torch.cuda.is_available():
-        print(f"warning: the arguments ask for the device {name}, this machine has none: cpu", file=sys.stderr)
+        print_note(f"warning: the arguments ask for the device {name}, this machine has none: cpu")
         return torch.device("cpu")
     return torch.device(name)
 

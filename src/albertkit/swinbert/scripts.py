@@ -1,6 +1,5 @@
 """Functions that SwinBERT's migrated scripts call: `get_albert_model(args)` and `get_albert_folder(args, train_args)`."""
 
-import sys
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataE
 from albertkit.files import read_typed
 from albertkit.model.files import OLD_WEIGHTS, WEIGHTS_FILE, read_tensor_file, read_tensors
 from albertkit.model_paths import local_folder
+from albertkit.printable import print_note
 from albertkit.swinbert.checkpoints import RECORDED, STRUCTURE, TEXT_MODEL
 from albertkit.swinbert.classes import (
     AlbertConfig,
@@ -125,7 +125,7 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
         elif not isinstance(args, Mapping):
             setattr(args, name, value)
     for line in (*notes, *describe_loading(model, source, folder, fresh, left_out)):
-        print(line, file=sys.stderr)
+        print_note(line)
     return model, config, tokenizer
 
 
@@ -166,15 +166,9 @@ def get_albert_folder(args: Any, train_args: Any) -> str:
     if not requested_folder or Path(requested_folder) == Path(trained_with):
         return str(trained_with)
     if _is_available(trained_with):
-        print(
-            f"model_name_or_path `{requested_folder}` is not used: the run was trained with `{trained_with}`",
-            file=sys.stderr,
-        )
+        print_note(f"model_name_or_path `{requested_folder}` is not used: the run was trained with `{trained_with}`")
         return str(trained_with)
-    print(
-        f"warning: the run was trained with `{trained_with}`, which is gone; `{requested_folder}` is used",
-        file=sys.stderr,
-    )
+    print_note(f"warning: the run was trained with `{trained_with}`, which is gone; `{requested_folder}` is used")
     return str(requested_folder)
 
 
@@ -208,10 +202,9 @@ class EvaluatedRun:
             return default
         run_tokenizer = SwinBertTokenizer.of_run(self.tokenizer_folder, do_lower_case)
         if run_tokenizer.tokens != default.tokens:
-            print(
+            print_note(
                 f"warning: the ALBERT's folder has another vocabulary than the run was trained with; the run's own, in "
-                f"`{self.tokenizer_folder}`, is used",
-                file=sys.stderr,
+                f"`{self.tokenizer_folder}`, is used"
             )
         return run_tokenizer
 

@@ -14,9 +14,11 @@ from typing import Any, TypeGuard
 
 from albertkit.command import takes
 from albertkit.errors import CheckpointError, MissingExtraError
+from albertkit.files import check_folder_name
 from albertkit.model_paths import local_folder
 from albertkit.output.progress import quiet_transformers
 from albertkit.output.sections import Cell, Paragraph, Result, Section, TableSection
+from albertkit.printable import escape_json, escape_line
 from albertkit.tokenizer.files import JSON_NAME, find_model, read_settings
 from albertkit.tokenizer.options import CheckOptions, ConvertTokenizerOptions, EncodeLinesOptions
 from albertkit.tokenizer.readings import HARD_SENTENCES, FirstDifference, ReaderComparison, compare_reader
@@ -315,15 +317,16 @@ def encode_lines(options: EncodeLinesOptions) -> None:
     for line in read_lines(options.file):
         ids, pieces = tokenizer.encode(line), tokenizer.pieces(line)
         if options.json:
-            print(json.dumps({"ids": ids, "pieces": pieces}, ensure_ascii=False))
+            print(escape_json(json.dumps({"ids": ids, "pieces": pieces}, ensure_ascii=False)))
         else:
-            print("  ".join(f"{piece} {number}" for piece, number in zip(pieces, ids, strict=True)))
+            print(escape_line("  ".join(f"{piece} {number}" for piece, number in zip(pieces, ids, strict=True))))
     sys.stdout.flush()
 
 
 @takes(ConvertTokenizerOptions)
 def convert_tokenizer(options: ConvertTokenizerOptions) -> ConvertedTokenizer:
     """Write a tokenizer as albertkit and transformers read it."""
+    check_folder_name(options.target)
     tokenizer = AlbertTokenizer.from_pretrained(options.folder, options.text_rules)
     tokenizer.save_pretrained(options.target)
     return ConvertedTokenizer(options.target, tokenizer.vocab_size, tokenizer.text_rules)

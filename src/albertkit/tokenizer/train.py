@@ -22,7 +22,7 @@ import numpy as np
 
 from albertkit.command import takes
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
-from albertkit.files import atomic_folder, check_new_file, check_other_files, check_writable
+from albertkit.files import atomic_folder, check_new_folder, check_other_files, check_writable
 from albertkit.output.sections import Paragraph, Section, TableSection
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.files import TOKENIZER_FILES
@@ -221,7 +221,7 @@ def _check_settings(settings: TokenizerSettings, vocab_size: int) -> None:
 def check_folder(out: Path, overwrite: bool) -> None:
     """Refuse to replace a tokenizer unasked, and a model's ever: ids mean nothing without their tokenizer."""
     if not out.is_dir():
-        check_new_file(out)
+        check_new_folder(out)
     check_other_files(out, TOKENIZER_FILES, "a tokenizer")
     existing_files = sorted(
         file.name for pattern in ("*.model", "vocab.txt", "tokenizer.json") for file in out.glob(pattern)

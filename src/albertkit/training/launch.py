@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from albertkit.errors import AlbertKitError, CheckpointError
+from albertkit.printable import print_note
 
 _REFUSED = 2  # exit code of the user's mistakes: the same command will meet them again
 
@@ -48,7 +49,7 @@ def warn_of_shared_store() -> None:
     if across and speaks() and os.environ.get(SEPARATE_STORE) != "1":
         fact = f"torchrun runs on several machines without {SEPARATE_STORE}=1"
         hint = f"a lost machine cannot join again; export {SEPARATE_STORE}=1 on all of them"
-        print(f"{fact}: {hint}", file=sys.stderr)
+        print_note(f"{fact}: {hint}")
 
 
 def restarted() -> bool:
@@ -74,7 +75,7 @@ def resumes(run: Path, resume: bool) -> bool:
             "missing-file", f"there is no run in `{run}` to resume", "leave --resume out to start one"
         )
     if speaks():
-        print(f"no run in `{run}` yet: one is started", file=sys.stderr)
+        print_note(f"no run in `{run}` yet: one is started")
     return False
 
 

@@ -7,7 +7,6 @@ report in `metrics.jsonl`, and TensorBoard files when tensorboard is installed. 
 import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from albertkit.output.plots import (
     wide_and_narrow,
 )
 from albertkit.output.sections import format_count, format_whole_seconds
+from albertkit.printable import escape_line, print_note
 
 METRICS_FILE = "metrics.jsonl"
 Z_95 = NormalDist().inv_cdf(0.975)
@@ -521,9 +521,7 @@ class Display:
             self._progress.update(self._task, total=total_steps, completed=step, left=time_left)
             self._live.update(Group(self._table(), self._progress))
         elif not self.silent:
-            print(
-                f"step {step:>6}/{total_steps or '…'}  {_line(record)}  left {time_left}", file=sys.stderr, flush=True
-            )
+            print_note(f"step {step:>6}/{total_steps or '…'}  {_line(record)}  left {time_left}")
 
     def plan(self, plan: dict[str, Any], news: str | None) -> None:
         """Record a plan of a training by the clock, and report it if it is news."""
@@ -548,9 +546,11 @@ class Display:
     def note(self, message: str) -> None:
         """Say something that happened."""
         if self._live:
-            self.console.print(message, markup=False, highlight=False)  # paths and `albertkit[report]` hold brackets
+            self.console.print(
+                escape_line(message), markup=False, highlight=False
+            )  # paths and `albertkit[report]` hold brackets
         elif not self.silent:
-            print(message, file=sys.stderr, flush=True)
+            print_note(message)
 
     def _record(self, record: dict[str, Any]) -> None:
         if self._metrics:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from albertkit.errors import CheckpointError, MachineError
-from albertkit.files import atomic_folder, lock_folder, read_typed, remove_leftovers
+from albertkit.files import atomic_folder, check_folder_name, lock_folder, read_typed, remove_leftovers
 from albertkit.model.files import PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.output.sections import Result, to_json_value
@@ -313,7 +313,7 @@ def open_run(
         resume: Go on with the run that is there.
         check: Check the settings at once; False where the data decide some of them.
     """
-    folder = Path(out)
+    folder = check_folder_name(out)
     with lock_folder(folder, enabled=os.environ.get("RANK", "0") == "0"):  # the others of a launch are not kept out
         if check:
             settings.check()

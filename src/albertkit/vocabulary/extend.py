@@ -24,6 +24,7 @@ from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
 from albertkit.output.sections import Paragraph, Result, Section
+from albertkit.printable import join_lines
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.extend import Extension, UnigramPieces, extend_tokenizer
@@ -230,7 +231,7 @@ class ExtensionReport(Result):
                 f"{self.model_class} with rows for them ({self.rows}{donor_note}); old rows are the same bit for bit"
             )
         return [
-            Paragraph("\n".join(lines)),
+            Paragraph(join_lines(lines), form="code"),
             *fit_sections({"before": self.before, "after": self.after}),
             reading_section(self.compared, self.differing),
         ]

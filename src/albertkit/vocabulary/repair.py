@@ -15,6 +15,7 @@ from albertkit.errors import CheckpointError, ConfigError, MachineError, format_
 from albertkit.files import new_folder
 from albertkit.model_paths import local_folder
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
+from albertkit.printable import join_lines
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.files import SPECIAL_ROLES, added_tokens, find_model, read_settings, special_names
 from albertkit.tokenizer.options import RepairOptions
@@ -160,7 +161,7 @@ class RepairReport(Result):
         if self.model_class:
             lines.append(f"{self.model_class}: its rows moved with their tokens")
         title = f"{self.vocab_size:,} tokens in {self.out}"
-        return [TableSection(["token", "old id", "new id"], moved, title), Paragraph("\n".join(lines))]
+        return [TableSection(["token", "old id", "new id"], moved, title), Paragraph(join_lines(lines), form="code")]
 
 
 @takes(RepairOptions)

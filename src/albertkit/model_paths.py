@@ -91,6 +91,9 @@ MODELS = ("best", "final")  # of a run: the one to use first
 SELECTED = "selected.json"  # in each of them: its step, and its value of the metric that selects
 CONFIG_FILE = "config.json"
 CAPTIONER_FILE = "captioner.json"  # of a model that captions videos
+WEIGHTS_FILE, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+# As transformers looks for them, the first is read: one file, or the index of several.
+WEIGHTS_FILES = (WEIGHTS_FILE, f"{WEIGHTS_FILE}.index.json", OLD_WEIGHTS, f"{OLD_WEIGHTS}.index.json")
 
 # A model's name: organisation and name, as the hub allows them. A path with more parts, or a leading dot or slash, is none.
 _HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
@@ -109,12 +112,30 @@ _ANY_MODEL = (
     "give the path of a folder with a config.json, a run, or a model of the hub with its organisation: "
     "albert/albert-base-v2"
 )
-_FILES = [*_TOKENIZER_FILES, "model.safetensors", "backbone.safetensors", "*_Dense/*"]
+_FILES = [*_TOKENIZER_FILES, WEIGHTS_FILE, "model-*-of-*.safetensors", "backbone.safetensors", "*_Dense/*"]
+_OLD_FILES = [OLD_WEIGHTS, "pytorch_model-*-of-*.bin"]
 
 logger = logging.getLogger(__name__)
 
 
-def local_folder(source: str | os.PathLike[str], revision: str | None = None, *, weights: bool = True) -> Path:
+def find_weights(folder: Path, use_safetensors: bool | None = None) -> Path | None:
+    """Return the file of a folder's weights that is read, or their index; None without one.
+
+    Args:
+        folder: A checkpoint folder.
+        use_safetensors: True for safetensors alone, False for `pytorch_model.bin` alone. Default: safetensors first.
+    """
+    names = {None: WEIGHTS_FILES, True: WEIGHTS_FILES[:2], False: WEIGHTS_FILES[2:]}[use_safetensors]
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def local_folder(
+    source: str | os.PathLike[str],
+    revision: str | None = None,
+    *,
+    weights: bool = True,
+    use_safetensors: bool | None = None,
+) -> Path:
     """Return the folder of a model: the folder itself, the model of a run, or the downloaded copy of a model of the hub.
 
     The model that a run stands for is logged (level INFO), with its step and its value of the metric that selects; the
@@ -125,6 +146,7 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
             folder that exists is always meant first.
         revision: Branch, tag or commit of a model of the hub. Default: its main branch.
         weights: False to download the tokenizer's files alone.
+        use_safetensors: As `find_weights`.
     """
     if not isinstance(source, str | os.PathLike):
         raise ConfigError("bad-value", f"the model is {reprlib.repr(source)}, not a folder", "name its folder")
@@ -153,8 +175,8 @@ def local_folder(source: str | os.PathLike[str], revision: str | None = None, *,
     if not weights:
         return _download(name, revision, _TOKENIZER_FILES)
     folder = _download(name, revision, _FILES)
-    if not (folder / "model.safetensors").exists():
-        folder = _download(name, revision, [*_FILES, "pytorch_model.bin"])
+    if use_safetensors is False or (use_safetensors is None and find_weights(folder, True) is None):
+        folder = _download(name, revision, [*_FILES, *_OLD_FILES])
     FolderFacts.from_folder(folder).check_model()
     return folder
 

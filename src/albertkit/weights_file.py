@@ -3,16 +3,16 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError
-from albertkit.files import check_regular_file
+from albertkit.files import check_regular_file, read_typed
+from albertkit.model_paths import WEIGHTS_FILE
 
-WEIGHTS_FILE = "model.safetensors"
-OTHER_WEIGHTS_FILES = ("pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json")
 HEADS = {"predictions": "masked-LM head", "sop_classifier": "sentence-order head"}
 ENCODER = ("embeddings", "embedding projection", "attention", "feed-forward")
 _MAX_HEADER_BYTES = 8 << 20  # 100,000 tensors; an ALBERT of the most blocks that are built has 16,000
@@ -121,24 +121,52 @@ def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfi
     return {part: counts[part] for part in parts}, stored
 
 
-def read_header(file: Path) -> dict[str, tuple[list[int], str]]:
-    """Read shape and type of every tensor in a safetensors file."""
-    if not file.exists():
-        fact = f"no {WEIGHTS_FILE} in `{file.parent}`"
-        hint = unread_weights_hint(sorted(path.name for path in file.parent.glob("*")))
-        other_files = [name for name in OTHER_WEIGHTS_FILES if (file.parent / name).exists()]
-        if other_files:
-            fact += f", only {', '.join(other_files)}"
-            hint = f"albertkit convert {file.parent} FOLDER"
-        raise CheckpointError("missing-file", fact, hint or "name the folder that holds the weights")
-    check_regular_file(file, "file of weights")
-    check_header(file)
-    try:
-        with safe_open(file, "np") as tensors:
-            slices = {plain: tensors.get_slice(name) for name, plain in transformers_names(tensors.keys()).items()}
-            return {name: (piece.get_shape(), piece.get_dtype()) for name, piece in slices.items()}
-    except SafetensorError as error:
-        raise CheckpointError("corrupt", f"`{file}` cannot be read: {error}", "copy it again") from None
+@dataclass(frozen=True)
+class _Index:
+    """Index of weights in several files, as transformers writes it: tensor to file."""
+
+    weight_map: dict[str, str]
+
+
+def list_shards(weights: Path) -> list[Path]:
+    """Return the files of an index, all in its folder; a file of weights itself.
+
+    Raises:
+        CheckpointError: missing-file. DataError: bad-file.
+    """
+    if weights.suffix != ".json":
+        return [weights]
+    weight_map = read_typed(weights, _Index, "index", "copy it again").weight_map
+    files = [weights.parent / Path(name).name for name in dict.fromkeys(weight_map.values())]
+    for file in files:
+        if not file.is_file():
+            fact = f"there is no `{file}`, which `{weights.name}` names"
+            raise CheckpointError("missing-file", fact, "put all files of the checkpoint into one folder")
+    return files
+
+
+def check_shards(weights: Path, tensors: Iterable[str]) -> None:
+    """Refuse an index that names a tensor which is not in its files."""
+    if weights.suffix == ".json":
+        names = read_typed(weights, _Index, "index", "copy it again").weight_map.keys()
+        if missing := names - set(tensors):
+            raise CheckpointError("corrupt", f"`{min(missing)}` is in no file of `{weights}`", "copy them again")
+
+
+def read_header(weights: Path) -> dict[str, tuple[list[int], str]]:
+    """Read shape and type of every tensor of a safetensors file, or of the files of an index."""
+    header: dict[str, tuple[list[int], str]] = {}
+    for file in list_shards(weights):
+        check_regular_file(file, "file of weights")
+        check_header(file)
+        try:
+            with safe_open(file, "np") as tensors:
+                slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 (it is no mapping)
+                header |= {name: (piece.get_shape(), piece.get_dtype()) for name, piece in slices.items()}
+        except SafetensorError as error:
+            raise CheckpointError("corrupt", f"`{file}` cannot be read: {error}", "copy it again") from None
+    check_shards(weights, header)
+    return {plain: header[name] for name, plain in transformers_names(header).items()}
 
 
 def _part_of_model(bare: str) -> str:

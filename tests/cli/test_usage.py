@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ import albertkit
 from albertkit.cli import COMING_FROM, app, main
 from albertkit.cli.commands import COMMANDS
 from albertkit.errors import ConfigError, DataError
+from albertkit.files import check_folder_name
 from albertkit.pretraining import PretrainSettings
 from albertkit.tasks.settings import FinetuneSettings
 
@@ -58,6 +60,28 @@ def test_a_mistyped_command_line_is_an_error_with_a_slug_and_a_hint(run_cli, arg
     message, _, hinted = text.partition("\n\nhint: ")
     assert fact in message
     assert hint in hinted
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate MODEL DATA --out", "score classify DATA DATA --out", "embed evaluate MODEL pairs=DATA --out",
+        "finetune classify MODEL DATA --out", "pretrain STORE --out", "embed train pairs MODEL DATA --out",
+        "embed distill MODEL DATA --teacher MODEL --out", "corpus build DATA --tokenizer MODEL --out",
+        "corpus export STORE --out", "tokenizer train DATA --out", "tokenizer convert MODEL", "convert MODEL",
+        "init --tokenizer MODEL --out", "export onnx MODEL --out", "caption train MODEL DATA --out", "quickstart --out",
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_called_a_file_is_refused_before_anything_is_read(run_cli, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    for name in ("results.json", "results.json.gz", "Model.ONNX"):
+        code, text = run_cli(*command.split(), name)
+        assert code == 2
+        assert "error[bad-value]" in text
+        assert not Path(name).exists()
+    Path("results.json").mkdir()
+    for name in ("run-1.5", "albert.ko", "model.v2", "results.json"):
+        assert check_folder_name(name) == Path(name)
 
 
 def test_the_commands_that_scripts_are_answered_with_are_understood():

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from albertkit.config import AlbertConfig
-from albertkit.errors import AlbertKitError, DataError, MachineError, MissingExtraError
+from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification
 from albertkit.model_paths import local_folder
 from albertkit.report.inspect import inspect_folder
@@ -19,6 +20,7 @@ from albertkit.report.inspect import inspect_folder
 hub = pytest.importorskip("huggingface_hub")
 errors = pytest.importorskip("huggingface_hub.errors")
 constants = pytest.importorskip("huggingface_hub.constants")
+filter_repo_objects = pytest.importorskip("huggingface_hub.utils").filter_repo_objects
 CONFIG = AlbertConfig(
     vocab_size=50, embedding_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=16,
     max_position_embeddings=12,
@@ -70,7 +72,7 @@ def test_a_folder_of_that_name_comes_first(cached):
 
 
 def test_what_is_downloaded(cache, monkeypatch, tmp_path):
-    """safetensors if there is one; `pytorch_model.bin` is asked for only if there is none."""
+    """safetensors if there are any; `pytorch_model.bin` is asked for only if there are none."""
     requests: list[dict[str, Any]] = []
 
     def download(repo_id: str, **options: Any) -> str:
@@ -99,6 +101,74 @@ def test_what_is_downloaded(cache, monkeypatch, tmp_path):
         if any(Path(name).match(pattern) for pattern in requests[0]["allow_patterns"])
     ]
     assert matched == ["config.json", "model.safetensors", "spiece.model", "vocab.txt", "tokenizer.json"]
+
+
+@pytest.mark.parametrize("stored", ["safetensors", "bin"])
+def test_weights_in_several_files_are_downloaded_loaded_and_inspected(stored, tmp_path, monkeypatch):
+    """The parameters are those that transformers reads from the whole repository."""
+    transformers = pytest.importorskip("transformers")
+    repository, downloaded = tmp_path / "repository", tmp_path / "downloaded"
+    original = AlbertForMaskedLM(CONFIG).eval()
+    original.save_pretrained(repository, max_shard_size=4000)
+    if stored == "bin":
+        index = json.loads((repository / "model.safetensors.index.json").read_text())
+        names = {
+            name: file.replace("model-", "pytorch_model-").replace(".safetensors", ".bin")
+            for name, file in index["weight_map"].items()
+        }
+        for shard in repository.glob("*.safetensors"):
+            torch.save(load_file(shard), repository / f"pytorch_{shard.stem}.bin")
+            shard.unlink()
+        (repository / "model.safetensors.index.json").unlink()
+        (repository / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    for name in ("tf_model.h5", "run.py", "model.fp16.safetensors"):
+        (repository / name).touch()
+
+    def download(_: str, revision: str | None, allow_patterns: list[str]) -> str:
+        for name in filter_repo_objects([file.name for file in repository.iterdir()], allow_patterns=allow_patterns):
+            downloaded.mkdir(exist_ok=True)
+            shutil.copy(repository / name, downloaded)
+        return str(downloaded)
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    loaded = AlbertForMaskedLM.from_pretrained("org/shards")
+    theirs = transformers.AlbertForMaskedLM.from_pretrained(repository)
+    assert len(list(downloaded.glob("*model-*-of-*"))) > 1
+    assert not {file.name for file in downloaded.iterdir()} & {"tf_model.h5", "run.py", "model.fp16.safetensors"}
+    parameters = dict(theirs.named_parameters())
+    assert all(torch.equal(parameters[name], tensor) for name, tensor in loaded.named_parameters())
+    facts = inspect_folder("org/shards")
+    original.save_pretrained(tmp_path / "whole")
+    whole = inspect_folder(tmp_path / "whole")
+    assert facts.parameters == whole.parameters
+    assert facts.weights["types"] == whole.weights["types"]
+    assert facts.weights["bytes"] == sum(file.stat().st_size for file in downloaded.glob("*model-*-of-*"))
+
+
+@pytest.mark.parametrize("files", [("safetensors",), ("bin",), ("bin", "safetensors")])
+@pytest.mark.parametrize("use_safetensors", [True, False, None])
+def test_use_safetensors_chooses_the_file_as_in_transformers(files, use_safetensors, tmp_path):
+    """Each file holds another model; transformers says which one is read, or that none is."""
+    transformers = pytest.importorskip("transformers")
+    for seed, kind in enumerate(("safetensors", "bin")):
+        torch.manual_seed(seed)
+        AlbertForMaskedLM(CONFIG).save_pretrained(tmp_path / kind)
+    folder = tmp_path / "model"
+    AlbertForMaskedLM(CONFIG).save_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    weights = {kind: load_file(tmp_path / kind / "model.safetensors") for kind in ("safetensors", "bin")}
+    if "safetensors" in files:
+        shutil.copy(tmp_path / "safetensors" / "model.safetensors", folder)
+    if "bin" in files:
+        torch.save(weights["bin"], folder / "pytorch_model.bin")
+    try:
+        theirs = transformers.AlbertForMaskedLM.from_pretrained(folder, use_safetensors=use_safetensors)
+    except OSError:
+        with pytest.raises(CheckpointError, match=f"use_safetensors={use_safetensors} asks for others"):
+            AlbertForMaskedLM.from_pretrained(folder, use_safetensors=use_safetensors)
+    else:
+        ours = AlbertForMaskedLM.from_pretrained(folder, use_safetensors=use_safetensors)
+        assert torch.equal(ours.get_input_embeddings().weight, theirs.get_input_embeddings().weight)
 
 
 @pytest.mark.parametrize("name", ["albert-base-v3", "a/b/c", "/no/where", "./runs/final", "../final", "~/final"])

@@ -216,7 +216,7 @@ def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path):
     TINY.save_pretrained(tmp_path / "old")
     refused(tmp_path / "old", "missing-file", "")
     (tmp_path / "old" / "pytorch_model.bin").touch()
-    refused(tmp_path / "old", "missing-file", "albertkit convert")
+    refused(tmp_path / "old", "corrupt", "copy it again")
     (tmp_path / "old" / "model.safetensors").write_bytes(b"\xff" * 20)
     refused(tmp_path / "old", "corrupt", "copy it again")
     refused(tmp_path / "old", "bad-value", "--length 40", length=41)

@@ -26,7 +26,7 @@ from albertkit.captioning.backbone import (
 )
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import read_json
-from albertkit.model_paths import local_folder
+from albertkit.model_paths import WEIGHTS_FILES, find_weights, local_folder
 from albertkit.output.progress import quiet_transformers
 
 
@@ -254,9 +254,6 @@ class TransformersBackbone(Backbone):
         return self._hashed[1]
 
 
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-
-
 def load_transformers_backbone(
     name: str, settings: Mapping[str, Any] | None = None, weights: Mapping[str, Tensor] | None = None
 ) -> TransformersBackbone:
@@ -274,10 +271,9 @@ def load_transformers_backbone(
         )
     values = read_json(folder / "config.json")
     kind = find_kind(values.get("model_type") if isinstance(values, dict) else None, name)
-    if not any((folder / file).exists() for file in _WEIGHTS):
-        raise CheckpointError(
-            "missing-file", f"`{folder}` holds none of {', '.join(_WEIGHTS)}", "copy or download the whole model"
-        )
+    if find_weights(folder) is None:
+        fact = f"`{folder}` holds none of {', '.join(WEIGHTS_FILES)}"
+        raise CheckpointError("missing-file", fact, "copy or download the whole model")
     config_class = _model_class(kind, name).config_class
     config = _call_transformers("bad-value", name, config_class.from_pretrained, folder, local_files_only=True)
     for key, value in kind.config.items():

@@ -35,13 +35,11 @@ from albertkit.model.classes import TIED
 from albertkit.model.files import (
     BUFFERS,
     HEADS,
-    OLD_WEIGHTS,
     PREFIX,
-    WEIGHTS_FILE,
     check_decoder,
     read_tensors,
 )
-from albertkit.model_paths import file_system, is_remote, local_folder, reaching
+from albertkit.model_paths import WEIGHTS_FILES, file_system, find_weights, is_remote, local_folder, reaching
 from albertkit.output.progress import ProgressBar
 from albertkit.weights_file import unread_weights_hint
 
@@ -242,7 +240,6 @@ def _download_address(address: str) -> tuple[str, str]:
 
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz)$")
 _BESIDE_INDEX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
-_TORCH_FILES = tuple(f"{weights}{index}" for index in ("", ".index.json") for weights in (WEIGHTS_FILE, OLD_WEIGHTS))
 
 
 @contextmanager
@@ -267,7 +264,7 @@ def open_checkpoint(source: str | Path, config: str | Path | None = None, lossy:
         yield tensorflow_weights.read_npz(path, config_path)
     elif path.is_dir() and (path / tensorflow_weights.NPZ).is_file():
         yield tensorflow_weights.read_npz(path / tensorflow_weights.NPZ, config_path)
-    elif any((folder / name).is_file() for name in _TORCH_FILES) and (path.is_dir() or path.name in _TORCH_FILES):
+    elif find_weights(folder) and (path.is_dir() or path.name in WEIGHTS_FILES):
         yield _read_folder(folder, config_path, lossy)
     elif path.is_dir() and any(any(path.glob(pattern)) for pattern in ("*.index", "variables/*.index")):
         with tensorflow_weights.read_saved_model(path, config_path) as model:

@@ -23,8 +23,9 @@ from albertkit.conversion.tensorflow_weights import NPZ
 from albertkit.errors import AlbertKitError, CheckpointError, MachineError
 from albertkit.files import atomic_file, atomic_folder, check_new_folder, write_json
 from albertkit.model import AlbertForMultipleChoice
-from albertkit.model.files import PREFIX, WEIGHTS_FILE, write_tensors
+from albertkit.model.files import PREFIX, write_tensors
 from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model_paths import WEIGHTS_FILE
 from albertkit.output.progress import quiet_transformers
 from albertkit.output.render import to_markdown
 from albertkit.output.sections import FactList, Paragraph, Result, Section

@@ -25,7 +25,6 @@ from albertkit.model import (
     AlbertModel,
     PackedBatch,
 )
-from albertkit.model.files import OLD_WEIGHTS, WEIGHTS_FILE
 from albertkit.model.padded import (
     BaseModelOutput,
     BeamQuestionAnsweringOutput,
@@ -36,7 +35,7 @@ from albertkit.model.padded import (
     QuestionAnsweringOutput,
 )
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_paths import local_folder
+from albertkit.model_paths import find_weights, local_folder
 from albertkit.tokenizer import AlbertTokenizer
 
 ONNX_FILE = "model.onnx"
@@ -212,7 +211,7 @@ def onnx_engine(model: OnnxModel, precision: Precision) -> OnnxEngine:
 
 def is_onnx_folder(folder: Path) -> bool:
     """Return whether a folder holds an exported model and no weights of its own."""
-    return (folder / ONNX_FILE).is_file() and not any((folder / name).exists() for name in (WEIGHTS_FILE, OLD_WEIGHTS))
+    return (folder / ONNX_FILE).is_file() and find_weights(folder) is None
 
 
 def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:

@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, format_list, is_out_of_memory
-from albertkit.files import atomic_file, check_regular_file, read_typed, write_json
-from albertkit.model_paths import open_hub
-from albertkit.weights_file import check_header, transformers_names, unread_weights_hint
+from albertkit.files import atomic_file, check_regular_file, write_json
+from albertkit.model_paths import OLD_WEIGHTS, WEIGHTS_FILE, find_weights, open_hub
+from albertkit.weights_file import check_header, check_shards, list_shards, transformers_names, unread_weights_hint
 
 # Buffers that old files of transformers hold; they are counters, not weights.
 BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
@@ -153,8 +153,6 @@ def _describe_names(problem: str, names: Iterable[str]) -> str:
     return f"{problem}: {format_list(names)}" if names else ""
 
 
-WEIGHTS_FILE = "model.safetensors"
-OLD_WEIGHTS = "pytorch_model.bin"
 PROVENANCE = "provenance.json"  # in the same folder: the data, settings and program of the training
 NEW_ROWS_FROM = "new_rows_from"  # a key in it: the first untrained row of a resized vocabulary
 
@@ -209,24 +207,32 @@ def write_shards(folder: Path, tensors: dict[str, Tensor], max_shard_size: int |
         (folder / WEIGHTS_FILE).unlink(missing_ok=True)  # it would be read first
 
 
-def read_tensors(folder: str | Path) -> Mapping[str, Tensor]:
-    """Return the tensors of a folder's weights, in one file or in the files of an index, by their `transformers_names`."""
-    tensors = _read_stored(Path(folder))
-    return {plain: tensors[name] for name, plain in transformers_names(tensors).items()}
+def read_tensors(folder: str | Path, use_safetensors: bool | None = None) -> Mapping[str, Tensor]:
+    """Return the tensors of a folder's weights, in one file or in the files of an index, by their `transformers_names`.
+
+    Args:
+        folder: A checkpoint folder.
+        use_safetensors: As `find_weights`.
+    """
+    weights = find_weights(Path(folder), use_safetensors)
+    if weights is None:
+        raise _no_weights_error(Path(folder), use_safetensors)
+    stored: dict[str, Tensor] = {}
+    for file in list_shards(weights):
+        stored.update(read_tensor_file(file))
+    check_shards(weights, stored)
+    return {plain: stored[name] for name, plain in transformers_names(stored).items()}
 
 
-def _read_stored(path: Path) -> Mapping[str, Tensor]:
-    for name in (WEIGHTS_FILE, OLD_WEIGHTS):
-        if (path / name).exists():
-            return read_tensor_file(path / name)
-        if (path / f"{name}.index.json").exists():
-            return _read_shards(path / f"{name}.index.json")
+def _no_weights_error(path: Path, use_safetensors: bool | None) -> CheckpointError:
+    if other := find_weights(path):
+        fact = f"`{path}` has no weights but `{other.name}`, and use_safetensors={use_safetensors} asks for others"
+        return CheckpointError("missing-file", fact, "leave use_safetensors out")
     entries = sorted(p.name for p in path.iterdir())
     if tensorflow := sorted(path.glob("*.ckpt*.index")):
         fact = f"`{path}` holds a TensorFlow checkpoint, `{tensorflow[0].name}`"
-        raise CheckpointError(
-            "missing-file", fact, f"convert it, then name the new folder: albertkit convert {path} MODEL"
-        )
+        hint = f"convert it, then name the new folder: albertkit convert {path} MODEL"
+        return CheckpointError("missing-file", fact, hint)
     subfolders = sorted(
         str(file.parent) for file in path.glob(f"*/**/{WEIGHTS_FILE}") if file.parent.parent.name != "checkpoints"
     )
@@ -237,30 +243,7 @@ def _read_stored(path: Path) -> Mapping[str, Tensor]:
         hint = f"an exported model is read by {readers}; all else needs the folder it was made of"
     elif subfolders:
         hint = f"name a folder inside it: {subfolders[-1]}"
-    raise CheckpointError("missing-file", fact, hint)
-
-
-@dataclass(frozen=True)
-class _Index:
-    """Index of weights in several files, as transformers writes it: tensor to file."""
-
-    weight_map: dict[str, str]
-
-
-def _read_shards(index: Path) -> Mapping[str, Tensor]:
-    """Return every tensor of an index."""
-    files = {
-        name: Path(file).name for name, file in read_typed(index, _Index, "index", "copy it again").weight_map.items()
-    }
-    tensors: dict[str, Tensor] = {}
-    for file in dict.fromkeys(files.values()):
-        if not (index.parent / file).is_file():
-            fact = f"there is no `{index.parent / file}`, which `{index.name}` names"
-            raise CheckpointError("missing-file", fact, "put all files of the checkpoint into one folder")
-        tensors.update(read_tensor_file(index.parent / file))
-    if missing := files.keys() - tensors.keys():
-        raise CheckpointError("corrupt", f"`{min(missing)}` is in no file of `{index}`", "copy them again")
-    return tensors
+    return CheckpointError("missing-file", fact, hint)
 
 
 def read_tensor_file(file: Path, key: str = "") -> Mapping[str, Tensor]:

@@ -71,7 +71,6 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "attn_implementation": ("sdpa", "eager", None),  # one attention, with probabilities where they are asked for
     "low_cpu_mem_usage": (True, False, None),
     "trust_remote_code": (True, False, None),  # no code of a folder is ever run
-    "use_safetensors": (True, None),
     "weights_only": (True,),
     "output_loading_info": (False,),
     "from_tf": (False,),
@@ -83,7 +82,6 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
 # Keyword to the reason why it is refused, and what to do instead.
 REFUSED = {
     "attn_implementation": ("attention has one implementation, which never computes padding", "leave it out"),
-    "use_safetensors": ("model.safetensors is read wherever it is there", "leave it out"),
     "weights_only": ("objects in a pickle are never made", "leave it out"),
     "output_loading_info": ("missing heads are logged as a warning", "use strict=True to make them an error"),
     "from_tf": ("TensorFlow's files are converted first", "albertkit convert CHECKPOINT FOLDER"),
@@ -153,7 +151,16 @@ def check_changes(keywords: dict[str, Any]) -> dict[str, Any]:
             continue
         changes[name] = value
     if unknown := [name for name in changes if name not in _OWN_KEYS | FOREIGN_KEYS]:
-        arguments = {"dtype", "device_map", "config", "strict", "revision", "allow_missing", "ignore_mismatched_sizes"}
+        arguments = {
+            "dtype",
+            "device_map",
+            "config",
+            "strict",
+            "revision",
+            "allow_missing",
+            "ignore_mismatched_sizes",
+            "use_safetensors",
+        }
         fact = f"from_pretrained has no keyword `{unknown[0]}`, and configurations no such field"
         raise ConfigError(
             "unknown-name", fact, suggest_name(unknown[0], _OWN_KEYS | FOREIGN_KEYS | arguments | set(HARMLESS))
@@ -485,6 +492,7 @@ class PretrainedAlbert(nn.Module):
         torch_dtype: torch.dtype | str | None = None,
         device_map: Any = None,
         ignore_mismatched_sizes: bool = False,
+        use_safetensors: bool | None = None,
         **changes: Any,
     ) -> Self:
         """Load a checkpoint folder: `config.json` and `model.safetensors` (or `pytorch_model.bin`, without unpickling objects).
@@ -505,6 +513,7 @@ class PretrainedAlbert(nn.Module):
             torch_dtype: Its older name.
             device_map: A device, or "auto" for the GPU if there is one. Default: the CPU.
             ignore_mismatched_sizes: Initialise heads of another shape.
+            use_safetensors: True for safetensors alone, False for `pytorch_model.bin` alone. Default: safetensors first.
             **changes: Configuration fields to set otherwise, for example `hidden_dropout_prob=0.1` or `num_labels=3`; and
                 keywords of transformers that change nothing here, such as `low_cpu_mem_usage`.
 
@@ -518,11 +527,12 @@ class PretrainedAlbert(nn.Module):
         """
         placement = resolve_placement(dtype, torch_dtype, device_map)
         changes = check_changes(changes)
-        path = local_folder(pretrained_model_name_or_path if folder is None else folder, revision)  # type: ignore[arg-type]
+        folder = pretrained_model_name_or_path if folder is None else folder
+        path = local_folder(folder, revision, use_safetensors=use_safetensors)  # type: ignore[arg-type]
         model_config = resolve_config(config, path)
         if changes:
             model_config = model_config.with_changes(**changes)
-        tensors = read_tensors(path)
+        tensors = read_tensors(path, use_safetensors)
         if cls.tied:
             check_decoder(tensors, model_config.foreign.get("tie_word_embeddings"), str(path))
         fresh: list[str] = []

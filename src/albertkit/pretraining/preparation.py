@@ -17,10 +17,10 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.conversion.initial import special_ids
 from albertkit.errors import CheckpointError, ConfigError, MachineError
-from albertkit.files import read_typed, sha256_file
+from albertkit.files import read_typed, sha256_bytes, sha256_file
 from albertkit.model import AlbertForPreTraining
-from albertkit.model.files import NEW_ROWS_FROM, OLD_WEIGHTS, PROVENANCE, WEIGHTS_FILE, read_tensors
-from albertkit.model_paths import local_folder
+from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE, read_tensors
+from albertkit.model_paths import find_weights, local_folder
 from albertkit.pretraining.batches import EpochStream
 from albertkit.pretraining.objective import PretrainingObjective, Unigram, check_start_layers, trained_part
 from albertkit.pretraining.options import PretrainOptions
@@ -40,6 +40,7 @@ from albertkit.training.checkpoints import check_model, list_checkpoints
 from albertkit.training.loop import LoopSettings
 from albertkit.training.processes import World, choose_compiled
 from albertkit.training.run import Run, place_model
+from albertkit.weights_file import list_shards
 
 START = "start"  # in the folder of a run that continues a model: that model, with what was added to it
 
@@ -133,9 +134,9 @@ def initialise_from_checkpoint(
     if tokenizer.vocab_size > before.vocab_size:
         _add_rows(model, before.vocab_size, tokenizer.vocab_size)
     facts: dict[str, Any] = {}
-    weights = next((path / name for name in (WEIGHTS_FILE, OLD_WEIGHTS) if (path / name).exists()), None)
-    if weights is not None:
-        facts["weights_sha256"] = sha256_file(weights)
+    if weights := find_weights(path):
+        digests = [sha256_file(file) for file in list_shards(weights)]
+        facts["weights_sha256"] = digests[0] if len(digests) == 1 else sha256_bytes("".join(digests).encode())
     if (path / PROVENANCE).exists():
         facts["provenance"] = read_typed(path / PROVENANCE, dict[str, Any])
     grown_before = facts.get("provenance", {}).get(NEW_ROWS_FROM, before.vocab_size)

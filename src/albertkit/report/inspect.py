@@ -1,4 +1,4 @@
-"""`albertkit inspect`: what is in a checkpoint folder, and how large the published models are. No weight is loaded."""
+"""`albertkit inspect`: what is in a checkpoint folder, and how large the published models are. Only pickles are loaded."""
 
 import math
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from albertkit.command import takes
 from albertkit.config import SIZES, AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
 from albertkit.files import read_json
-from albertkit.model_paths import local_folder
+from albertkit.model_paths import OLD_WEIGHTS, WEIGHTS_FILES, find_weights, local_folder
 from albertkit.output.sections import FactList, Paragraph, Result, Section, TableSection, flatten, format_bytes
 from albertkit.pretraining.card import ARCHITECTURE
 from albertkit.report.options import InspectOptions
-from albertkit.weights_file import ENCODER, WEIGHTS_FILE, count_parts, read_header
+from albertkit.weights_file import ENCODER, count_parts, list_shards, read_header, unread_weights_hint
 
 # Configuration changes by the name of a column. A group's layers share everything, other groups have weights of their own.
 SHARINGS: dict[str, dict[str, Any]] = {
@@ -248,7 +248,12 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
     config = AlbertConfig.from_pretrained(folder)
     provenance = _read_optional_json(folder / "provenance.json")
     length = _choose_length(length, provenance or {}, config)
-    header = read_header(folder / WEIGHTS_FILE)
+    weights = find_weights(folder)
+    if weights is None:
+        fact = f"none of {', '.join(WEIGHTS_FILES)} in `{folder}`"
+        hint = unread_weights_hint(sorted(path.name for path in folder.glob("*")))
+        raise CheckpointError("missing-file", fact, hint or "name the folder that holds the weights")
+    header = _read_pickled_header(folder) if OLD_WEIGHTS in weights.name else read_header(weights)
     parts, stored = count_parts(header, config)
     total = sum(parts.values())
     types: dict[str, int] = {}
@@ -268,7 +273,11 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
         model_class=next(iter(config.foreign.get("architectures") or []), None),
         config=config.to_dict(),
         parameters={"parts": parts, "total": total, "stored": stored},
-        weights={"file": WEIGHTS_FILE, "bytes": (folder / WEIGHTS_FILE).stat().st_size, "types": types},
+        weights={
+            "file": weights.name,
+            "bytes": sum(file.stat().st_size for file in list_shards(weights)),
+            "types": types,
+        },
         flops={
             "length": length,
             "forward_per_token": forward_flops(config, length),
@@ -283,6 +292,18 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
         card=(folder / "README.md").exists(),
         problems=problems,
     )
+
+
+def _read_pickled_header(folder: Path) -> dict[str, tuple[list[int], str]]:
+    """Read shape and type of the tensors of pickles, which are read whole; the types are named as in safetensors."""
+    from albertkit.model.files import read_tensors
+
+    types = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64", "int64": "I64"}
+    header = {}
+    for name, tensor in read_tensors(folder).items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        header[name] = list(tensor.shape), types.get(dtype, dtype)
+    return header
 
 
 def _choose_length(length: int | None, provenance: dict[str, Any], config: AlbertConfig) -> int:
@@ -314,7 +335,7 @@ def _check_is_converted(path: Path) -> None:
     """Refuse a checkpoint that has to be converted first."""
     foreign = [*path.glob("*.index"), *path.glob("saved_model.pb")] if path.is_dir() else []
     is_prefix = path.suffix == ".index" or Path(f"{path}.index").exists()
-    if is_prefix or (foreign and not (path / WEIGHTS_FILE).exists()):
+    if is_prefix or (foreign and find_weights(path) is None):
         hint = f"convert it first: albertkit convert {path} FOLDER"
         raise CheckpointError("wrong-kind", f"`{path}` is a TensorFlow checkpoint", hint)
 

@@ -18,9 +18,9 @@ from albertkit.captioning.settings import CaptionIds, GenerationSettings
 from albertkit.config import make_config
 from albertkit.errors import ConfigError
 from albertkit.files import read_typed
-from albertkit.model.files import WEIGHTS_FILE, read_tensors
+from albertkit.model.files import read_tensors
 from albertkit.model.pretrained import REFUSED, check_changes
-from albertkit.model_paths import local_folder
+from albertkit.model_paths import WEIGHTS_FILE, local_folder
 from albertkit.printable import print_note
 from albertkit.tokenizer import files as tokenizer_files
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
@@ -103,6 +103,7 @@ class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
         pretrained_model_name_or_path: str | Path | None = None,
         config: core.AlbertConfig | None = None,
         from_tf: bool = False,
+        use_safetensors: bool | None = None,
         **changes: Any,
     ) -> "AlbertForImageCaptioning":
         """Load the weights of a folder; what was loaded and what was not is printed on stderr."""
@@ -110,11 +111,11 @@ class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
         if from_tf:
             raise ConfigError("bad-value", f"`{folder}`: from_tf=True", f"albertkit convert {folder} ALBERT")
         check_changes({name: value for name, value in changes.items() if name in REFUSED})
-        path = local_folder(folder, revision)  # type: ignore[arg-type]  # says what None is
+        path = local_folder(folder, revision, use_safetensors=use_safetensors)  # type: ignore[arg-type]  # says what None is
         built = AlbertConfig.from_pretrained(path) if config is None else AlbertConfig.of(config)
         for name, value in changes.items():
             setattr(built, name, value)
-        model, fresh, left_out = load_weights(built, read_tensors(path), str(path), allow_missing)
+        model, fresh, left_out = load_weights(built, read_tensors(path, use_safetensors), str(path), allow_missing)
         for line in describe_loading(model, str(path), path, fresh, left_out):
             print_note(line)
         return model

@@ -9,8 +9,8 @@ from albertkit.captioning.layers import CaptionConfig
 from albertkit.config import make_config
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
 from albertkit.files import read_typed
-from albertkit.model.files import OLD_WEIGHTS, WEIGHTS_FILE, read_tensor_file, read_tensors
-from albertkit.model_paths import local_folder
+from albertkit.model.files import read_tensor_file, read_tensors
+from albertkit.model_paths import find_weights, local_folder
 from albertkit.printable import print_note
 from albertkit.swinbert.checkpoints import RECORDED, STRUCTURE, TEXT_MODEL
 from albertkit.swinbert.classes import (
@@ -91,8 +91,7 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     """
     arguments = ModelArguments.of(args)
     folder = local_folder(arguments.model_name_or_path)
-    files = [folder / f"{name}{end}" for name in (WEIGHTS_FILE, OLD_WEIGHTS) for end in ("", ".index.json")]
-    has_weights = arguments.init == "pretrained" or any(file.exists() for file in files)
+    has_weights = arguments.init == "pretrained" or find_weights(folder) is not None
     tensors = read_tensors(folder) if arguments.init != "scratch" and has_weights else {}
     config_path = Path(arguments.config_name) if arguments.config_name else folder
     file = config_path if config_path.is_file() else local_folder(config_path) / "config.json"

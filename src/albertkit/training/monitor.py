@@ -7,6 +7,7 @@ report in `metrics.jsonl`, and TensorBoard files when tensorboard is installed. 
 import json
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

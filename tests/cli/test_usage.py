@@ -65,7 +65,7 @@ def test_a_mistyped_command_line_is_an_error_with_a_slug_and_a_hint(run_cli, arg
 @pytest.mark.parametrize(
     "command",
     [
-        "evaluate MODEL DATA --out", "score classify DATA DATA --out", "embed evaluate MODEL pairs=DATA --out",
+        "score classify DATA DATA --out", "embed evaluate MODEL pairs=DATA --out",
         "finetune classify MODEL DATA --out", "pretrain STORE --out", "embed train pairs MODEL DATA --out",
         "embed distill MODEL DATA --teacher MODEL --out", "corpus build DATA --tokenizer MODEL --out",
         "corpus export STORE --out", "tokenizer train DATA --out", "tokenizer convert MODEL", "convert MODEL",

@@ -207,7 +207,18 @@ def test_bad_rows_are_skipped_and_counted_if_asked(checkpoint, tmp_path):
     path.write_text("one\tother\tscore\nthe\tfox\t1\na\n\nlazy\tdog\t2\nquick\tbrown\t3\n")
     figures = evaluate_embeddings(checkpoint, {"t": ("scores", path)}, columns=TABLE, on_error="skip").files["t"]
     assert figures["pairs"] == 3
-    assert figures["notes"] == ["rows left out: 2"]
+    [note] = figures["notes"]
+    assert note.startswith("rows left out: 2 (the first: line 3, ")
+
+
+def test_texts_that_are_not_read_are_noted_for_each_file(checkpoint, tmp_path):
+    files = {name: (kind, tmp_path / f"{name}.tsv") for name, kind in (("a", "scores"), ("b", "scores"))}
+    for name in files:
+        rows = [f"the	fox	{number}	the dog jumps over {number} foxes\n" for number in range(9)]
+        (tmp_path / f"{name}.tsv").write_text("".join(["one	other	score	remark\n", *rows]))
+    results = evaluate_embeddings(checkpoint, files, columns=TABLE).files
+    for name, figures in results.items():
+        assert [note.partition(":")[0] for note in figures["notes"] if "`remark`" in note] == [f"`{name}.tsv`"]
 
 
 @pytest.mark.parametrize(

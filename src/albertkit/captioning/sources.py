@@ -12,6 +12,7 @@ from albertkit.captioning.swinbert_files import read_swinbert
 from albertkit.errors import DataError, suggest_path
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.tables.bad_rows import BadRows, pluralize, shorten_list
+from albertkit.tables.layouts import check_one_file
 from albertkit.tables.records import SPLIT_NAMES, canonical_split
 
 _SUFFIXES = (".jsonl", ".yaml", ".yml")
@@ -172,11 +173,8 @@ def _split_paths(folder: Path) -> dict[str, Path]:
         ]
         if not candidates:
             candidates = [folder / stem for stem in stems if (folder / stem).is_dir()]
-        if len(candidates) > 1:
-            names = " and ".join(f"`{path.name}`" for path in candidates)
-            raise DataError("ambiguous", f"`{folder}` has {names} for {name}", "keep one, or name the file itself")
         if candidates:
-            paths[name] = candidates[0]
+            paths[name] = check_one_file(folder, name, candidates)
     return paths
 
 

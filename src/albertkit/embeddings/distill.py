@@ -40,7 +40,7 @@ from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import check_regular_file, folder_digest, sha256_bytes, sha256_file
 from albertkit.model_paths import local_folder
 from albertkit.tables.bad_rows import BadRows, pluralize
-from albertkit.tasks.data import measure_overlap
+from albertkit.tasks.data import left_out_line, measure_overlap
 from albertkit.training.computed_rows import PART_ITEMS, compute_rows
 from albertkit.training.processes import World
 from albertkit.training.run import Run, open_run
@@ -287,7 +287,7 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
         *measure_overlap("texts", [rows[n] for n in train], dev_rows).lines("dev", len(dev_rows)),
     ]
     if bad_rows.rows:
-        notes.append(f"rows left out: {len(bad_rows.rows):,} (the first: {bad_rows.rows[0].where})")
+        notes.append(left_out_line(bad_rows.rows))
     notes += bad_rows.notes
     return DistillationData(
         student=str(student),

@@ -41,7 +41,7 @@ from albertkit.tables.files import as_file
 from albertkit.tables.layouts import choose_form
 from albertkit.tables.records import Data, DataFile, DataFiles, as_files, is_in_memory
 from albertkit.tables.table import Table
-from albertkit.tasks.data import read_split
+from albertkit.tasks.data import left_out_line, read_split
 from albertkit.tasks.official import OFFICIAL
 from albertkit.tasks.registry import find_task
 
@@ -264,8 +264,7 @@ class PairFile:
     pairs: list[str]
     scores: np.ndarray | None  # fp64 [E], larger for pairs that are more alike; None for texts that mean the same
     groups: list[str] | None  # source of each pair, if the file names it
-    left_out: int  # rows that could not be used
-    notes: tuple[str, ...] = ()  # what was done to the file
+    bad_rows: BadRows  # rows that could not be used, and what was done to the file
 
 
 @takes(EvaluateEmbeddingsOptions)
@@ -308,11 +307,10 @@ def _evaluate(
     if column_settings and all(kind in LAYOUTS for kind, _ in files.values()):
         hint = f"leave out --{' --'.join(column_settings)}"
         raise ConfigError("conflicting-options", "columns are named, but only `scores` and `pairs` are tables", hint)
-    bad_rows = BadRows(options.on_error)
     pair_files = {}
     for name, (kind, data) in files.items():
         with as_files(data) as path:
-            pair_files[name] = read_pairs(kind, path, options.columns, bad_rows)
+            pair_files[name] = read_pairs(kind, path, options.columns, BadRows(options.on_error))
         if is_in_memory(data):
             pair_files[name] = replace(pair_files[name], path="rows in memory")
     evaluations = []
@@ -334,7 +332,7 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     vectors = model.encode(texts)
     seconds = time.perf_counter() - start
     a, b = vectors[rows], vectors[pair_rows]
-    figures: Figures = {"kind": file.kind, "path": file.path, "pairs": len(rows), "left_out": file.left_out}
+    figures: Figures = {"kind": file.kind, "path": file.path, "pairs": len(rows), "left_out": len(file.bad_rows.rows)}
     figures |= _measured(file, a, b, options.seed)
     figures["dimensions"] = {}
     for dimension in options.dimensions:
@@ -349,9 +347,9 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     figures["texts"] = len(texts)
     figures["truncated"] = model.num_truncated(texts)
     figures["sentences_per_second"] = len(texts) / seconds
-    notes = [*model.notes, *model.reading_notes(texts), *file.notes, *constants(a, b, file.scores)]
-    if file.left_out:
-        notes.append(f"rows left out: {file.left_out:,}")
+    notes = [*model.notes, *model.reading_notes(texts), *file.bad_rows.notes, *constants(a, b, file.scores)]
+    if file.bad_rows.rows:
+        notes.append(left_out_line(file.bad_rows.rows))
     if model.token_ids is None:
         notes.append("no bag of tokens: the model has no tokenizer that counts tokens")
     figures["notes"] = notes
@@ -404,12 +402,10 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
     """
     if kind not in KINDS:
         raise ConfigError("unknown-name", f"there is no kind of data `{kind}`", suggest_name(kind, KINDS))
-    num_bad_rows, num_notes = len(bad_rows.rows), len(bad_rows.notes)
     if kind == "pairs":
         rows = read_texts(as_file(file), replace(columns, label=None, id=None), 2, bad_rows)
         texts, pairs = [row[0] for row in rows], [row[1] for row in rows]
-        left_out, notes = len(bad_rows.rows) - num_bad_rows, tuple(bad_rows.notes[num_notes:])
-        return PairFile(kind, str(file), texts, pairs, None, None, left_out, notes)
+        return PairFile(kind, str(file), texts, pairs, None, None, bad_rows)
     column = _group_column(kind, as_file(file)) if kind in LAYOUTS else ""
     task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
     if column:
@@ -422,7 +418,7 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
         [example.pair for example in examples],
         np.array([example.label for example in examples], np.float64),
         [example.id for example in examples] if column else None,
-        len(bad_rows.rows) - num_bad_rows,
+        bad_rows,
     )
 
 

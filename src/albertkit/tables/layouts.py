@@ -101,8 +101,12 @@ def split_files(
     raise DataError("missing-file", f"`{data}` has {missing}; it holds {format_list(names, 10) or 'nothing'}", hint)
 
 
+# GLUE's download leaves the original's files of MRPC beside its own.
+_BESIDE_GLUES = ("msr_paraphrase_train", "msr_paraphrase_test")
+
+
 def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], folder: str = "") -> Mapping[str, DataFile]:
-    """Return the files of a folder by split: the first of each split's names that is there and is no other split's.
+    """Return the files of a folder by split: the one with a name of the split's that is no other split's.
 
     `data` is the folder, one above it that holds it under the name `folder`, or one file, which is then "train".
     """
@@ -110,20 +114,17 @@ def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], fold
     def find(data: Path) -> dict[str, Path]:
         by_split: dict[str, Path] = {}
         for split, names in files.items():
+            candidates: list[Path] = []
             for name in names:
                 parent, _, stem = name.rpartition("/")
                 paths = _tables(Path(os.path.normpath(data / parent)))[stem]
                 if not paths:
                     hub_names = (stem, *SPLIT_NAMES.get(split, (split.replace("dev", "validation", 1),)))
                     paths = next(filter(None, (_shards(data, hub_name) for hub_name in hub_names)), [])
-                if len(paths) > 1:
-                    candidates = " and ".join(f"`{path.name}`" for path in paths)
-                    raise DataError(
-                        "ambiguous", f"`{data}` has {candidates} for {split}", "keep one, or name the file itself"
-                    )
-                if paths and paths[0] not in by_split.values():
-                    by_split[split] = paths[0]
-                    break
+                if not (candidates and stem in _BESIDE_GLUES):
+                    candidates += [path for path in paths if path not in (*by_split.values(), *candidates)]
+            if candidates:
+                by_split[split] = check_one_file(data, split, candidates)
         return by_split
 
     if folder and isinstance(data, Path) and (data / folder).is_dir():
@@ -131,6 +132,14 @@ def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], fold
     looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
     missing = f"none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
     return split_files(data, find, missing, "name the folder that holds them, or the file itself")
+
+
+def check_one_file(data: Path, split: str, candidates: Sequence[Path]) -> Path:
+    """Return the file of a split, of which there must be one: a second one may hold other examples."""
+    if len(candidates) > 1:
+        names = " and ".join(f"`{path.name}`" for path in candidates)
+        raise DataError("ambiguous", f"`{data}` has {names} for {split}", "keep one, or name the file itself")
+    return candidates[0]
 
 
 def _shards(data: Path, name: str) -> list[Path]:

@@ -20,7 +20,7 @@ from albertkit.files import atomic_file, check_regular_file, parse_json, write_j
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import find_split_files, split_files
+from albertkit.tables.layouts import check_one_file, find_split_files, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records
 from albertkit.tables.table import JSON_DECODER, ListText, Table
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, lines
@@ -336,9 +336,10 @@ def race_files(data: DataFiles) -> Mapping[str, DataFile]:
         folders = {split: root / split for split in ("train", "dev", "test") if (root / split).is_dir()}
         if not folders and (any((data / level).is_dir() for level in LEVELS) or any(data.glob("*.txt"))):
             return {"train": data}
-        tables = {
-            split: path for split, names in SPLIT_NAMES.items() for name in names for path in data.glob(f"{name}.*")
-        }
+        tables: dict[str, Path] = {}
+        for split, names in SPLIT_NAMES.items():
+            if candidates := [path for name in names for path in sorted(data.glob(f"{name}.*"))]:
+                tables[split] = check_one_file(data, split, candidates)
         return folders or tables
 
     description = "none of the folders train, dev, test of RACE"

@@ -12,7 +12,7 @@ from albertkit.files import parse_json
 from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import split_files
+from albertkit.tables.layouts import check_one_file, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, quoted_name, row_name
 from albertkit.tables.text_lines import NOT_UTF8, json_problem, utf8_hint
 from albertkit.tasks.predictions import record_id
@@ -86,12 +86,9 @@ def find_question_files(data: DataFiles, version: int) -> Mapping[str, DataFile]
         names = sorted(p.name for p in data.iterdir() if p.name.endswith(_SUFFIXES) and "predictions" not in p.name)
         files: dict[str, Path] = {}
         for split, words in SPLIT_NAMES.items():
-            fitting = [n for n in names if any(word in n.lower() for word in words) and foreign not in n]
-            if len(fitting) > 1:
-                fact = f"`{data}` has several files for `{split}`: {', '.join(fitting)}"
-                raise DataError("missing-file", fact, "leave one of them there, or name the file itself")
+            fitting = [data / n for n in names if any(word in n.lower() for word in words) and foreign not in n]
             if fitting:
-                files[split] = data / fitting[0]
+                files[split] = check_one_file(data, split, fitting)
         return files
 
     hint = "name the file, or a folder with train-v1.1.json and dev-v1.1.json, or their v2.0 (may be .gz)"

@@ -17,7 +17,7 @@ from albertkit.errors import DataError, suggest_name
 from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import split_files
+from albertkit.tables.layouts import check_one_file, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, PACKINGS
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, utf8_hint
@@ -35,7 +35,7 @@ _LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:(?=.)")  # before every word of Wik
 _BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\ufeff"
 _FORM = "a line is a word and its tag, with a tab or spaces between; or the file is JSONL with `tokens` and `tags`"
 
-# What each file of a folder may be called, the first that is there. A compressed file has one more ending.
+# What each file of a folder may be called. A compressed file has one more ending.
 FILES: dict[str, dict[str, tuple[str, ...]]] = {
     "ner": {
         split: (*(f"{name}.{ending}" for name in names for ending in ("conll", "txt", "tsv", "bio", "jsonl")), original)
@@ -109,8 +109,8 @@ def find_tag_files(data: DataFiles, name: str) -> Mapping[str, DataFile]:
         files = {}
         for split, names in names_of_split.items():
             paths = (data / (file_name + packing) for file_name in names for packing in _PACKED)
-            if path := next(filter(Path.is_file, paths), None):
-                files[split] = path
+            if candidates := list(filter(Path.is_file, paths)):
+                files[split] = check_one_file(data, split, candidates)
         return files
 
     hint = f"call the files {', '.join(names[0] for names in names_of_split.values())}, or name one file"

@@ -139,9 +139,9 @@ def test_weights_in_several_files_are_downloaded_loaded_and_inspected(stored, tm
     assert all(torch.equal(parameters[name], tensor) for name, tensor in loaded.named_parameters())
     facts = inspect_folder("org/shards")
     original.save_pretrained(tmp_path / "whole")
-    whole = inspect_folder(tmp_path / "whole")
-    assert facts.parameters == whole.parameters
-    assert facts.weights["types"] == whole.weights["types"]
+    whole_facts = inspect_folder(tmp_path / "whole")
+    assert facts.parameters == whole_facts.parameters
+    assert facts.weights["types"] == whole_facts.weights["types"]
     assert facts.weights["bytes"] == sum(file.stat().st_size for file in downloaded.glob("*model-*-of-*"))
 
 

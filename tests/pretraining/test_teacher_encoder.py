@@ -258,6 +258,24 @@ def test_states_are_aligned_by_characters(byte_level, store):
                 torch.testing.assert_close(state, expected[shared].mean(0), atol=2e-5, rtol=0)
 
 
+def test_characters_of_several_bytes_are_aligned(tmp_path, byte_level, store):
+    """A character that the data's tokenizer writes as three bytes has one state, that of the teacher's tokens of it."""
+    train_tokenizer([store.folder.parent / "corpus.txt"], tmp_path, vocab_size=300, byte_fallback=True)
+    tokenizer = AlbertTokenizer.from_pretrained(tmp_path)
+    teacher = open_teacher(byte_level, tokenizer, replace(SETTINGS, masked_lm_prob=0.0), CPU)
+    ids = tokenizer.encode("fox 뷁 fox")
+    position = next(number for number, token_id in enumerate(ids) if tokenizer.id_to_piece(token_id).startswith("<0x"))
+    states = teacher.states(PackedBatch.from_sequences([[tokenizer.cls_id, *ids, tokenizer.sep_id]]))[-1]
+    encoded = transformers.AutoTokenizer.from_pretrained(byte_level)(" fox 뷁 fox", return_offsets_mapping=True)
+    shared = [number for number, (start, end) in enumerate(encoded.offset_mapping) if start <= 5 < end]
+    with torch.no_grad():
+        model = transformers.RobertaModel.from_pretrained(byte_level).eval()
+        expected = model(torch.tensor([encoded.input_ids])).last_hidden_state[0, shared].mean(0)
+    assert len(shared) > 1
+    for number in range(position, position + 3):
+        torch.testing.assert_close(states[number + 1], expected, atol=2e-5, rtol=0)
+
+
 def test_a_run_with_another_tokenizer(tmp_path, byte_level, store, settings, error_of):
     alone = replace(
         settings, config=None, masked_lm_prob=0.0, pair_task="none", steps=2, warmup_steps=0, teacher=byte_level

@@ -37,6 +37,7 @@ def bert(english, korean, tmp_path_factory):
     model = transformers.BertForMaskedLM(config)
     model.cls.predictions.bias.data.normal_()
     model.save_pretrained(folder)
+    (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer", "path": ""}]')
     return folder
 
 
@@ -84,6 +85,7 @@ def test_a_bert_for_one_of_its_languages(bert, korean, tmp_path):
     assert (report.text.changed_lines, report.text.changed_tokens) == (0, 0)
     assert (report.text.lines, report.text.tokens) == (len(lines), sum(len(old.encode(line)) for line in lines))
     assert report.model_class == "AlbertForMaskedLM"
+    assert "sentence-transformers" in report.notes[0]
     assert AlbertForMaskedLM.from_pretrained(tmp_path / "new").config.vocab_size == new.vocab_size
     original = transformers.BertForMaskedLM.from_pretrained(bert).eval()
     check_same_model(AlbertForMaskedLM, original, bert, tmp_path / "new", lines[-20:])

@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from albertkit.tokenizer.sentencepiece_model import SPACE
 from albertkit.training.processes import choose_precision
 
 _OUR_TYPES = ("albert", "bert")
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 _WORDS = f"{PREFIX}embeddings.word_embeddings.weight"
 # DistilBERT's modules of a layer, and what BERT calls them.
 _DISTILBERT = {
@@ -203,12 +204,14 @@ class AlignedTeacher(TransformersTeacher):
         ids: Of the special tokens alone.
         tokenizer: Of the data.
         reader: The teacher's tokenizer.
-        spellings: Text of each token of the data; a space before it begins a word.
+        spellings: Text of each token of the data; a space before it begins a word; none of a byte.
+        bytes_by_id: Value of the tokens that are bytes.
     """
 
     tokenizer: AlbertTokenizer
     reader: Any
     spellings: list[str]
+    bytes_by_id: dict[int, int]
 
     def states(self, batch: PackedBatch) -> list[Tensor]:
         """See `TeacherEncoder.states`.
@@ -263,19 +266,26 @@ class AlignedTeacher(TransformersTeacher):
         """Return the text of some tokens, and where the letters of each are in it."""
         text = ""
         spans = []
-        for token_id in ids:
-            spelling = self.spellings[token_id]
-            end = len(text) + len(spelling)
-            spans.append((end - len(spelling.lstrip(" ")), end))
-            text += spelling
+        for is_byte, run in groupby(ids, self.bytes_by_id.__contains__):
+            if is_byte:
+                values = [self.bytes_by_id[token_id] for token_id in run]
+                characters = bytes(values).decode(errors="replace")
+                spans += [(len(text), len(text) + len(characters))] * len(values)
+                text += characters
+                continue
+            for token_id in run:
+                spelling = self.spellings[token_id]
+                end = len(text) + len(spelling)
+                spans.append((end - len(spelling.lstrip(" ")), end))
+                text += spelling
         return text, spans
 
     def _unknown_error(self) -> CheckpointError:
         return CheckpointError(
             "wrong-tokenizer",
             f"the data hold unknown tokens, whose text the teacher `{self.source}` cannot read",
-            "build the store with a tokenizer that knows all its characters: albertkit tokenizer extend TOKENIZER FILES "
-            "--coverage 1 --out NEW",
+            "build the store with a tokenizer that knows all its characters: albertkit tokenizer train FILES --byte-fallback "
+            "--out TOKENIZER",
         )
 
 
@@ -434,30 +444,25 @@ def _open_other(
     for role, number in special_ids.items():
         ids[getattr(tokenizer, f"{role}_id")] = number or 0
     note = "teacher: its tokenizer is another one, states are aligned by characters"
-    spellings = spell_tokens(tokenizer)
-    return AlignedTeacher(
-        **parts, ids=ids.to(device), notes=(note,), tokenizer=tokenizer, reader=their_tokenizer, spellings=spellings
-    )
-
-
-def spell_tokens(tokenizer: AlbertTokenizer) -> list[str]:
-    """Return the text of each token, with a space before that which begins a word.
-
-    Raises:
-        CheckpointError: wrong-tokenizer for tokens that are bytes.
-    """
     spellings = []
+    bytes_by_id = {}
     for number in range(tokenizer.vocab_size):
         token = tokenizer.id_to_piece(number)
-        if _BYTE.fullmatch(token):
-            fact = (
-                f"the data's tokenizer has tokens of bytes, such as {token}, which cannot be aligned with the teacher's"
-            )
-            raise CheckpointError("wrong-tokenizer", fact, "build the store with a tokenizer without byte fallback")
-        if tokenizer.text_rules.startswith("bert"):
+        if value := _BYTE.fullmatch(token):
+            bytes_by_id[number] = int(value[1], 16)
+            token = ""
+        elif tokenizer.text_rules.startswith("bert"):
             token = token[2:] if token.startswith("##") else f" {token}"
         spellings.append(token.replace(SPACE, " "))
-    return spellings
+    return AlignedTeacher(
+        **parts,
+        ids=ids.to(device),
+        notes=(note,),
+        tokenizer=tokenizer,
+        reader=their_tokenizer,
+        spellings=spellings,
+        bytes_by_id=bytes_by_id,
+    )
 
 
 def _unread_error(source: Path, part: str, error: Exception) -> CheckpointError:

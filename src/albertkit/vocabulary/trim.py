@@ -111,7 +111,10 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
         change = _compare(tokenizer, trimmed, old_ids, options)
         notes = []
         model_class = None
-        model_type = FolderFacts.from_folder(folder).model.get("model_type", "albert")
+        facts = FolderFacts.from_folder(folder)
+        model_type = facts.model.get("model_type", "albert")
+        if facts.module_types():
+            notes.append("modules of sentence-transformers beside the encoder are left out")
         if not (folder / CONFIG_FILE).exists():
             trimmed.save_pretrained(target)
         elif model_type not in _OPENED:

@@ -16,12 +16,11 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
-import albertkit.serve
+from albertkit.output import PAGE_FOLDER
 from albertkit.serve.service import _too_long_error
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
-PAGE = Path(albertkit.serve.__file__).parent / "page"
 ANSWERS = json.loads(Path(__file__).with_name("page_answers.json").read_text(encoding="utf-8"))
 EXAMPLES = {
     "fill-mask": "The [MASK] of the city was built in the [MASK] century.",
@@ -79,7 +78,7 @@ class Stub:
         self.app.get("/models")(lambda: {"models": self.models})
         self.app.post("/caption")(self.caption)
         self.app.post("/{kind}")(self.post)
-        self.app.mount("/page", StaticFiles(directory=PAGE, html=True))
+        self.app.mount("/page", StaticFiles(directory=PAGE_FOLDER, html=True))
 
     def reset(self):
         self.bodies.clear()
@@ -755,7 +754,7 @@ MIN_CONTRAST = {  # contrast that WCAG 2 asks for
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_colours_can_be_told_apart(dark):
-    parts = (PAGE / "page.css").read_text(encoding="utf-8").split("@media")[: 1 + dark]
+    parts = (PAGE_FOLDER / "page.css").read_text(encoding="utf-8").split("@media")[: 1 + dark]
     colours = dict(pair for part in parts for pair in re.findall(r"--([\w-]+): (#[0-9a-f]{6});", part))
     for ratio, pairs in MIN_CONTRAST.items():
         for pair in pairs.split(", "):

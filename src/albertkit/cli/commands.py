@@ -88,6 +88,7 @@ COMMANDS = (
         "caption evaluate", f"{_CAPTION}:EvaluateCaptionerOptions", "albertkit.captioning.evaluate:evaluate_captioner"
     ),
     Command("caption score", f"{_CAPTION}:ScoreCaptionsOptions", "albertkit.captioning.score:score_caption_files"),
+    Command("export web", "albertkit.export.options:ExportWebOptions", "albertkit.export.site:export_site"),
     Command("export onnx", "albertkit.export.options:ExportOnnxOptions", "albertkit.export.onnx:export_onnx"),
     Command(
         "migrate swinbert",

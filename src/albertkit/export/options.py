@@ -1,4 +1,4 @@
-"""Options of `albertkit export onnx`."""
+"""Options of `albertkit export`."""
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -30,4 +30,29 @@ class ExportOnnxOptions:
     precision: Literal["fp32", "int8"] = "fp32"
     data: str | Path | None = None
     masked_lm: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class ExportWebOptions:
+    """Export a model as a web site: static files, run by the visitor's browser, offline after the first visit.
+
+    The page fills in masks, classifies, scores, tags, answers questions or compares texts, whatever the model was trained for.
+
+    Attributes:
+        model: Checkpoint folder of any class, sentence encoder folder, run, or org/name of the Hugging Face hub.
+        out: Folder to create, for any file server: page, model, runtime. It appears only when complete.
+        precision: int8, or fp32: four times the size.
+        data: Labelled examples of the model's task (file, or folder in the task's layout) to check int8, which may lose half a
+            point of the metric. Default: a built-in text sample.
+        packages: A folder `node_modules` with the runtime's two packages. Default: fetched by npm.
+        force: Save an int8 model even if its outputs differ from the original's.
+    """
+
+    model: str | Path
+    out: str | Path
+    _: KW_ONLY
+    precision: Literal["int8", "fp32"] = "int8"
+    data: str | Path | None = None
+    packages: Path | None = None
     force: bool = False

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response, Security
@@ -18,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from albertkit import __version__
 from albertkit.errors import AlbertKitError
+from albertkit.output import PAGE_FOLDER
 from albertkit.serve import refusals, routes, schemas, text_embeddings_inference
 from albertkit.serve.bounds import MAX_REQUESTS, MAX_TEXTS
 from albertkit.serve.gate import Gate
@@ -26,7 +26,6 @@ from albertkit.serve.options import MEGABYTE
 from albertkit.serve.routes import service_of
 from albertkit.serve.service import Service
 
-_PAGE = Path(__file__).with_name("page")
 _REFUSED: dict[int | str, dict[str, Any]] = {401: schemas.refusals()[401]}
 _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": schemas.Status, "description": "Not ready"}}
 operations = APIRouter(tags=["operations"])
@@ -63,7 +62,7 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
     app.include_router(routes.router, dependencies=documented)
     app.include_router(text_embeddings_inference.router, dependencies=documented)
     app.include_router(operations)
-    app.mount("/page", _WholeFiles(directory=_PAGE, html=True), name="page")
+    app.mount("/page", _WholeFiles(directory=PAGE_FOLDER, html=True), name="page")
     _drop_422_of_openai_paths(app)
     app.add_exception_handler(AlbertKitError, refusals.on_albertkit_error)
     app.add_exception_handler(OSError, refusals.on_system_error)

@@ -5,7 +5,7 @@ import { make } from "./elements.js";
 import { faultBox, makePanel } from "./panel.js";
 import { TABS } from "./tabs/index.js";
 
-const BEAT = 1000; // milliseconds from one look at models that are being loaded to the next
+const BEAT = 500; // milliseconds from one look at models that are being loaded to the next
 const element = (id) => document.getElementById(id);
 const main = element("main"), strip = element("tabs"), dialog = element("key"), forget = element("forget");
 
@@ -100,7 +100,7 @@ async function start() {
   try {
     let { models } = await ask("models");
     while (models.some((model) => model.precision === null)) {
-      note.textContent = "The models are being loaded …";
+      note.textContent = models.find((model) => model.loading)?.loading ?? "The models are being loaded …";
       await new Promise((resolve) => setTimeout(resolve, BEAT));
       ({ models } = await ask("models"));
     }

@@ -47,10 +47,11 @@ export function makePanel(tab, models, say) {
   async function run() {
     cancel();
     const content = body();
-    request.hidden = content === null;
+    request.hidden = true;
     if (content === null) return settle([make("p.muted", {}, tab.empty)]);
     const wanted = withModel(isCut ? { ...content, truncate: true } : content, model.value);
     command.textContent = asCommand(tab.path, wanted);
+    request.hidden = !command.textContent;
     const asked = pending = new AbortController();
     if (!results.hasChildNodes()) results.append(make("p.muted", {}, "Asking the model …"));
     setBusy(true);

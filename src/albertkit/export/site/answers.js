@@ -1,0 +1,215 @@
+/**
+ * What a model answers, in the words of the service: a request's body to `{results}`.
+ *
+ * `site` is site.json. A sequence is [CLS] first [SEP], or [CLS] first [SEP] second [SEP].
+ */
+
+const MASK = "[MASK]";
+const CLITIC = "['’](?:s|m|d|re|ve|ll)(?![\\p{L}\\p{N}\\p{M}_])";
+const LETTER = "[\\p{L}\\p{N}\\p{M}\\p{Cf}_]";
+// The words of a sentence as the service cuts it: `_WORD` of pipelines/text_pipelines.py.
+const WORD = new RegExp(
+  `${CLITIC}|(?:\\p{L}\\.){2,}|[@#]?${LETTER}+(?:(?!${CLITIC})[-.,'’&]${LETTER}+)*|([^\\p{L}\\p{N}\\p{M}\\p{Cf}_\\s])\\1*`, "giu");
+
+/** Answers to the requests of the page: `(path, body) => {results}`, or `{results: cosines}` for similarity. */
+export function answers(site, tokenizer, run) {
+  const encoded = (text) => tokenizer.encode(text, { add_special_tokens: false }).ids;
+  const { cls, sep } = site;
+
+  /** The outputs of a sequence of one or two texts; `cut` tokens were left out of the longer ones. */
+  async function read(first, second, truncate) {
+    const parts = (second ? [first, second] : [first]).map((ids) => [...ids]);
+    const room = site.length - 1 - parts.length;
+    const count = () => parts.reduce((sum, ids) => sum + ids.length, 0);
+    const cut = Math.max(0, count() - room);
+    if (cut && !truncate) {
+      throw {
+        slug: "too-large", message: `the text has ${count() + 1 + parts.length} tokens, the model reads ${site.length}`,
+        hint: 'cut it, or say "truncate": true',
+      };
+    }
+    while (count() > room) (parts.length > 1 && parts[0].length <= parts[1].length ? parts[1] : parts[0]).pop();
+    const ids = [cls, ...parts.flatMap((part) => [...part, sep])];
+    const types = ids.map((_, place) => Number(parts.length > 1 && place > parts[0].length + 1));
+    return { outputs: await run(ids, types), ids, cut };
+  }
+
+  const truncated = (cut) => (cut ? { truncated: cut } : {});
+
+  const byPath = {
+    "fill-mask": async (text, { top = 5 }) => {
+      const { outputs, ids } = await read(encoded(text.replaceAll(MASK, site.mask)));
+      const masks = ids.flatMap((id, place) => (id === site.maskId ? [place] : []));
+      return { text, masks: masks.map((place) => guesses(rowOf(outputs.logits, place), top)) };
+    },
+    classify: async (value, { truncate }) => {
+      const { logits, cut } = await logitsOf(value, truncate);
+      const shares = site.several ? logits.map(sigmoid) : softmax(logits);
+      const probabilities = Object.fromEntries(site.labels.map((label, place) => [label, shares[place]]));
+      const chosen = site.several
+        ? { labels: site.labels.filter((_, place) => shares[place] > 0.5) }
+        : { label: site.labels[shares.indexOf(Math.max(...shares))] };
+      return { ...chosen, probabilities, ...truncated(cut) };
+    },
+    score: async (value, { truncate }) => {
+      const { logits, cut } = await logitsOf(value, truncate);
+      return { value: site.sigmoid ? sigmoid(logits[0]) : logits[0], ...truncated(cut) };
+    },
+    tag: async (text, { truncate }) => {
+      const words = wordsOf(text);
+      const pieces = words.map(({ word }) => tokenizer.encode(word, { add_special_tokens: false }));
+      const { outputs, cut } = await read(pieces.flatMap(({ ids }) => ids), null, truncate);
+      let place = 1, before = "O";
+      const tagged = words.map((word, number) => {
+        const visible = pieces[number].tokens.findIndex((token) => token !== "▁"); // a word is tagged at that token
+        const known = visible >= 0 && place + visible < outputs.logits.dims[1] - 1;
+        const shares = known ? softmax(rowOf(outputs.logits, place + visible)) : [1];
+        const tag = known ? site.labels[shares.indexOf(Math.max(...shares))] : before.replace(/^B/, "I");
+        place += pieces[number].ids.length;
+        before = tag;
+        return { ...word, tag, share: Math.max(...shares) };
+      });
+      return { words: words.map(({ word }) => word), tags: tagged.map(({ tag }) => tag), entities: entitiesOf(text, tagged), ...truncated(cut) };
+    },
+    answer: ({ question, context }, { top = 5 }) => answerOf(question, context, top),
+  };
+
+  async function logitsOf(value, truncate) {
+    const [first, second] = Array.isArray(value) ? value : [value, ""];
+    const { outputs, cut } = await read(encoded(first), second ? encoded(second) : null, truncate);
+    return { logits: rowOf(outputs.logits, 0), cut };
+  }
+
+  /** The likeliest tokens, as the service lists them. */
+  function guesses(logits, top) {
+    const shares = softmax(logits.slice(0, site.vocabulary));
+    const best = [...shares.keys()].sort((a, b) => shares[b] - shares[a]).slice(0, top);
+    return best.map((id) => {
+      const piece = tokenizer.id_to_token(id);
+      return { piece, word: piece.replaceAll("▁", " ").trim(), id, probability: shares[id] };
+    });
+  }
+
+  /** The tokens of a text, and the characters that each stands for: all of a word where normalising changed its length. */
+  function placed(text) {
+    const tokens = [];
+    let start = 0;
+    for (const part of text.split(/(\s+)/u)) {
+      const length = Array.from(part).length;
+      if (part.trim()) {
+        const { ids, tokens: pieces } = tokenizer.encode(part, { add_special_tokens: false });
+        const sizes = pieces.map((piece) => Array.from(piece.replace(/^▁/, "")).length);
+        const even = sizes.reduce((sum, size) => sum + size, 0) === length;
+        let at = start;
+        ids.forEach((id, number) => {
+          tokens.push({ id, start: even ? at : start, end: even ? at + sizes[number] : start + length });
+          at += sizes[number];
+        });
+      }
+      start += length;
+    }
+    return tokens;
+  }
+
+  /** The best spans of a text of any length, read in windows that overlap. */
+  async function answerOf(question, context, top) {
+    const asked = encoded(question).slice(0, site.questionLength), tokens = placed(context), characters = Array.from(context);
+    const room = site.length - 3 - asked.length, step = Math.min(room, site.stride);
+    const windows = [0];
+    while (windows.at(-1) + room < tokens.length) windows.push(windows.at(-1) + step);
+    const candidates = new Map();
+    let nothing = Infinity;
+    for (const [number, from] of windows.entries()) {
+      const part = tokens.slice(from, from + room), shift = asked.length + 2;
+      const { outputs } = await read(asked, part.map(({ id }) => id));
+      const [starts, ends] = [outputs.start_logits.data, outputs.end_logits.data];
+      nothing = Math.min(nothing, starts[0] + ends[0]);
+      const around = (at, window) => {
+        const left = at - windows[window], size = Math.min(room, tokens.length - windows[window]);
+        return left < 0 || left >= size ? -1 : Math.min(left, size - 1 - left) + 0.01 * size;
+      };
+      const best = (at) => windows.every((_, other) => around(at, number) > around(at, other) || (other >= number && around(at, number) >= around(at, other)));
+      for (const first of largest(starts, site.best)) {
+        for (const last of largest(ends, site.best)) {
+          const [a, b] = [first - shift, last - shift];
+          if (a < 0 || b < a || b >= part.length || b - a >= site.answerLength || !best(from + a)) continue;
+          const whole = characters.slice(part[a].start, part[b].end), before = whole.findIndex((sign) => sign.trim());
+          const text = whole.join("").trim(), start = part[a].start + before, score = starts[first] + ends[last];
+          if (text && score > (candidates.get(text)?.score ?? -Infinity)) {
+            candidates.set(text, { text, start, end: start + Array.from(text).length, score });
+          }
+        }
+      }
+    }
+    const ranked = [...candidates.values()].sort((a, b) => b.score - a.score).slice(0, site.best);
+    const refused = site.threshold !== null && (ranked.length === 0 || nothing - ranked[0].score > site.threshold);
+    if (site.threshold !== null) ranked.push({ text: "", start: null, end: null, score: nothing });
+    const shares = softmax(ranked.map(({ score }) => score));
+    const nbest = ranked.map((candidate, place) => ({ ...candidate, probability: shares[place] })).sort((a, b) => b.probability - a.probability);
+    const chosen = nbest.find(({ text }) => (refused ? !text : text)) ?? { text: "", start: null, end: null, probability: 0 };
+    return { answer: chosen.text, start: chosen.start, end: chosen.end, score: chosen.probability, nbest: nbest.slice(0, top) };
+  }
+
+  /** The cosine of every text with every other. */
+  async function similarity({ texts, truncate }) {
+    const vectors = [];
+    for (const text of texts) {
+      const { data } = (await read(encoded(text), null, truncate)).outputs.sentence_embedding;
+      const length = Math.hypot(...data) || 1;
+      vectors.push(Array.from(data, (value) => value / length));
+    }
+    return vectors.map((a) => vectors.map((b) => a.reduce((sum, value, place) => sum + value * b[place], 0)));
+  }
+
+  return async (path, body) => {
+    if (path === "similarity") return { results: await similarity(body) };
+    const results = [];
+    for (const value of body.texts ?? body.questions) results.push(await byPath[path](value, body));
+    return { results };
+  };
+}
+
+/** Row `place` of an output [1, S, C], or the one row of [1, C]. */
+function rowOf({ data, dims }, place) {
+  const width = dims.at(-1), start = dims.length === 3 ? place * width : 0;
+  return Array.from(data.slice(start, start + width));
+}
+
+const sigmoid = (value) => 1 / (1 + Math.exp(-value));
+
+function softmax(values) {
+  const largestValue = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  const grown = values.map((value) => Math.exp(value - largestValue));
+  const sum = grown.reduce((a, b) => a + b, 0);
+  return grown.map((value) => value / sum);
+}
+
+/** The places of the `count` largest values, the largest first. */
+const largest = (values, count) => [...values.keys()].sort((a, b) => values[b] - values[a]).slice(0, count);
+
+/** The words of a sentence and their places in characters. */
+function wordsOf(text) {
+  const words = [];
+  for (const match of text.matchAll(WORD)) {
+    const start = Array.from(text.slice(0, match.index)).length;
+    words.push({ word: match[0], start, end: start + Array.from(match[0]).length });
+  }
+  return words;
+}
+
+/** Entities of words tagged B-, I- and O; an I- that continues nothing begins one. */
+function entitiesOf(text, tagged) {
+  const characters = Array.from(text), entities = [];
+  let open = null;
+  for (const { start, end, tag, share } of tagged) {
+    const type = tag.slice(2);
+    if (tag === "O") open = null;
+    else if (open && tag.startsWith("I-") && open.type === type) {
+      open.end = end;
+      open.shares.push(share);
+    } else entities.push(open = { type, start, end, shares: [share] });
+  }
+  return entities.map(({ type, start, end, shares }) => ({
+    type, text: characters.slice(start, end).join(""), start, end, score: shares.reduce((a, b) => a + b, 0) / shares.length,
+  }));
+}

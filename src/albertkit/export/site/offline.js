@@ -1,0 +1,25 @@
+/**
+ * Keeps the files of the site, so that it works without a connection after the first visit. Says also that no other site
+ * is let in: then a browser lends memory that threads share, whatever server the files lie on.
+ */
+
+const FILES = [];
+const KEPT = "albertkit-VERSION";
+const ISOLATED = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
+
+self.oninstall = (event) => event.waitUntil(caches.open(KEPT).then((cache) => cache.addAll(FILES)));
+
+self.onactivate = (event) => event.waitUntil((async () => {
+  for (const name of await caches.keys()) {
+    if (name.startsWith("albertkit-") && name !== KEPT) await caches.delete(name);
+  }
+})());
+
+async function answer(request) {
+  const response = (await caches.match(request, { ignoreSearch: true, cacheName: KEPT })) ?? (await fetch(request));
+  const headers = new Headers(response.headers);
+  for (const [name, value] of Object.entries(ISOLATED)) headers.set(name, value);
+  return new Response(response.body, { status: response.status, statusText: response.statusText, headers });
+}
+
+self.onfetch = (event) => event.respondWith(answer(event.request));

@@ -1,0 +1,199 @@
+"""An exported site in a real browser, from a plain file server: it answers as the pipelines do, and without a connection.
+
+Needs chromium and the packages of `PACKAGES` in a folder that NODE_PATH names.
+"""
+
+import functools
+import http.server
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.errors import AlbertKitError
+from albertkit.export.options import ExportWebOptions
+from albertkit.export.site import PACKAGES, export_site
+from albertkit.model import (
+    AlbertForMultipleChoice,
+    AlbertForPreTraining,
+    AlbertForQuestionAnswering,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+    AlbertModel,
+)
+from albertkit.pipelines.load import load_pipelines
+from albertkit.tables.columns import Columns
+from albertkit.tasks.models import save_task_model
+from albertkit.tasks.registry import find_task
+
+NODE_MODULES = Path(os.environ.get("NODE_PATH", ""))
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+TABLE = Columns(text="text", label="label")
+TEXTS = ["the quick fox jumps over a lazy dog", "서울 the fox", "Wizards, brew! (quickly)", "fox"]
+LONG = " ".join(TEXTS * 9)
+needs_packages = pytest.mark.skipif(
+    not all((NODE_MODULES / name.rpartition("@")[0]).is_dir() for name in PACKAGES), reason="NODE_PATH has no packages"
+)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """A plain file server."""
+
+    def log_message(self, *arguments):
+        """Print nothing."""
+
+
+@pytest.fixture
+def save(make_model, tokenizer, tmp_path):
+    """`save(task, class)`: a fine-tuned model as a folder."""
+
+    def saved(task, model_class):
+        save_task_model(tmp_path / "model", make_model(model_class, **task.head()), tokenizer, task)
+        return tmp_path / "model"
+
+    return saved
+
+
+@pytest.fixture
+def folders(save, folder, make_model, tokenizer, tmp_path):
+    """Kind to a function that makes a folder of it."""
+
+    def encoder():
+        SentenceEncoder(make_model(AlbertModel), tokenizer, max_length=32).save_pretrained(tmp_path / "model")
+        return tmp_path / "model"
+
+    def task(name, model_class, columns=None, **changes):
+        return lambda: save(find_task(name, columns).with_changes(length=32, **changes), model_class)
+
+    classes = AlbertForSequenceClassification
+    return {
+        "fill-mask": lambda: folder(AlbertForPreTraining),
+        "classify": task("classify", classes, TABLE, labels=("a", "b", "c")),
+        "multilabel": task("multilabel", classes, Columns(text="text", label="x,y"), labels=("x", "y")),
+        "score": task("regress", classes, TABLE),
+        "tag": task("ner", AlbertForTokenClassification, labels=("O", "B-PER", "I-PER", "B-LOC", "I-LOC")),
+        "answer": task("squad1", AlbertForQuestionAnswering, stride=8, max_query_length=8),
+        "answer or none": task("squad2", AlbertForQuestionAnswering, head_kind="spans", threshold=-1.0),
+        "embed": encoder,
+    }
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api")
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("there is no chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """`opened(site)`: its page, once it shows an answer, and its server; neither may complain."""
+    complaints = []
+    context = browser.new_context()
+    servers = []
+
+    def open_site(site):
+        handler = functools.partial(Quiet, directory=str(site))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        page.wait_for_selector(".results[aria-busy=false] > :not(.muted)", timeout=60_000)
+        return page, server
+
+    yield open_site
+    context.close()
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+    assert complaints == []
+
+
+def in_browser(page, path, body):
+    """What the model in the browser answers to a request of the page."""
+    return page.evaluate("async ([path, body]) => (await import('./api.js')).ask(path, body)", [path, body])["results"]
+
+
+def nearly(value):
+    """Numbers within 1e-4, whatever they are in; other facts of our records are not the browser's."""
+    if isinstance(value, dict):
+        return {name: nearly(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [nearly(item) for item in value]
+    return pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
+
+
+@pytest.mark.peer
+@needs_packages
+@pytest.mark.parametrize(
+    "kind", ["fill-mask", "classify", "multilabel", "score", "tag", "answer", "answer or none", "embed"]
+)
+def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
+    model = folders[kind]()
+    options = ExportWebOptions(model, tmp_path / "site", precision="fp32", packages=NODE_MODULES)
+    assert export_site(options).megabytes > 10
+    page, server = opened(tmp_path / "site")
+    pipeline = next(iter(load_pipelines(model, precision="fp32").values()))
+    if kind == "embed":
+        assert in_browser(page, "similarity", {"texts": TEXTS}) == nearly(pipeline.similarity(TEXTS).tolist())
+    elif kind.startswith("answer"):
+        questions = [{"question": "the fox?", "context": text} for text in (*TEXTS[:2], LONG)]
+        answers = in_browser(page, "answer", {"questions": questions, "top": 5})
+        for answer, expected in zip(answers, pipeline(questions), strict=True):
+            assert answer.items() >= {k: nearly(expected[k]) for k in ("answer", "start", "end", "score")}.items()
+            texts = [(entry["text"], nearly(entry["probability"])) for entry in expected["nbest"]]
+            assert [(entry["text"], entry["probability"]) for entry in answer["nbest"]] == texts
+    else:
+        texts = ["the [MASK] fox [MASK]", "[MASK]"] if kind == "fill-mask" else TEXTS
+        path = "classify" if kind == "multilabel" else kind
+        expected = pipeline(texts)
+        answers = in_browser(page, path, {"texts": texts})
+        for answer, record in zip(answers, expected, strict=True):
+            assert answer == nearly({name: value for name, value in record.items() if name != "index"})
+    server.shutdown()
+    server.server_close()
+    page.wait_for_function("navigator.serviceWorker.ready.then((worker) => worker.active.state === 'activated')")
+    page.reload()
+    page.wait_for_selector(".results[aria-busy=false] > :not(.muted)", timeout=60_000)
+    assert page.evaluate("crossOriginIsolated")  # threads
+
+
+def test_what_the_page_cannot_do_is_refused(save, folder, tmp_path):
+    choices = save(find_task("choice").with_changes(length=32), AlbertForMultipleChoice)
+    with pytest.raises(AlbertKitError, match="answers in a way that the page has not got"):
+        export_site(ExportWebOptions(choices, tmp_path / "site"))
+    model = folder(AlbertForPreTraining)
+    with pytest.raises(AlbertKitError, match=r"has no package\.json") as caught:
+        export_site(ExportWebOptions(model, tmp_path / "site", precision="fp32", packages=tmp_path))
+    assert "npm install --ignore-scripts onnxruntime-web@" in caught.value.hint
+    assert not (tmp_path / "site").exists()
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "mine").touch()
+    with pytest.raises(AlbertKitError) as caught:
+        export_site(ExportWebOptions(model, tmp_path / "site"))
+    assert caught.value.slug == "exists"
+
+
+def test_npm_is_asked_for_and_its_words_are_passed_on(folder, tmp_path, monkeypatch):
+    options = ExportWebOptions(folder(AlbertForPreTraining), tmp_path / "site", force=True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AlbertKitError) as caught:
+        export_site(options)
+    assert (caught.value.slug, "--packages" in caught.value.hint) == ("not-installed", True)
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\necho no such host >&2\nexit 1\n")
+    npm.chmod(0o755)
+    with pytest.raises(AlbertKitError, match="no such host") as caught:
+        export_site(options)
+    assert caught.value.slug == "no-network"

@@ -73,6 +73,8 @@ IDS = {"model": "pretrained"}
         ("/classify", {"texts": ["fine", ["a", 3]]}, "body.texts.1.1: Input should be a valid string"),
         ("/classify", {"texts": [["a", "b", "c"]]}, "body.texts.0: List should have at most 2 items"),
         ("/tag", {"texts": [[]]}, "body.texts.0: List should have at least 1 item"),
+        ("/decode", {"ids": []}, "body.ids: List should have at least 1 item"),
+        ("/decode", {"ids": "a"}, "body.ids: Input should be a valid list"),
     ],
 )
 def test_an_error_names_the_place_in_the_form_that_was_meant_and_no_types(service, path, body, message):

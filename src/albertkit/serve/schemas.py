@@ -292,6 +292,10 @@ class TokenizeRequest(RequestBody):
     prompt_name: None = Field(None, description="Not read: put the prompt before the text.")
 
 
+def _form_of_ids(value: Any) -> str:
+    return "form:rows" if isinstance(value, list) and value and isinstance(value[0], list) else "form:ids"
+
+
 class DecodeRequest(RequestBody):
     """Ids to put into text."""
 
@@ -299,7 +303,7 @@ class DecodeRequest(RequestBody):
 
     ids: Annotated[
         Annotated[Ids, Tag("form:ids")] | Annotated[list[Ids], Several, Tag("form:rows")],
-        Discriminator(_form_of_input),
+        Discriminator(_form_of_ids),
     ]
     skip_special_tokens: bool = True
 

@@ -30,7 +30,7 @@ def test_model_facts_against_protobuf(data):
         "import sys; from sentencepiece import sentencepiece_model_pb2 as pb\n"
         "from albertkit.tokenizer.sentencepiece_model import read_facts\n"
         "raw = open(sys.argv[1], 'rb').read(); m = pb.ModelProto(); m.ParseFromString(raw); f = read_facts(raw)\n"
-        "assert f.pieces == [(p.piece, p.score, p.type) for p in m.pieces]\n"
+        "assert [*f.pieces] == [(p.piece, p.score, p.type) for p in m.pieces]\n"
         "t = m.trainer_spec; assert f.model_type == t.model_type\n"
         "assert f.whitespace_as_suffix == t.treat_whitespace_as_suffix\n"
         "n = m.normalizer_spec; assert f.charsmap == n.precompiled_charsmap and len(f.charsmap) > 1000\n"

@@ -23,6 +23,7 @@ import zstandard
 from albertkit.captioning.annotations import is_annotations
 from albertkit.captioning.clips import read_manifest
 from albertkit.captioning.score import read_caption_file
+from albertkit.captioning.sources import read_splits
 from albertkit.corpus.documents import DocumentFile, read_documents
 from albertkit.corpus.options import BuildSettings
 from albertkit.embeddings.data import _ExampleReader, read_texts
@@ -32,6 +33,7 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tables.files import ByteStream, find_input_file, find_inputs
 from albertkit.tables.layouts import is_number
+from albertkit.tables.records import as_records
 from albertkit.tables.table import Table
 from albertkit.tasks.data import read_data
 from albertkit.tasks.predictions import read_object
@@ -153,6 +155,31 @@ def test_links_that_are_broken_or_lead_back_are_refused(link: str, target: str, 
         find_inputs([tmp_path])
     assert error.value.slug == slug
     assert link in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "lost", "dev"),
+    [
+        ("classify", "train.csv", "dev.csv"),
+        ("ner", "train.conll", "dev.conll"),
+        ("squad1", "train.json", "dev.json"),
+        ("choice", "train.jsonl", "dev.jsonl"),
+        ("race", "train", "dev"),
+    ],
+)
+def test_a_split_that_is_a_broken_link_is_not_left_out(task: str, lost: str, dev: str, tmp_path: Path) -> None:
+    (tmp_path / dev).mkdir() if task == "race" else (tmp_path / dev).touch()
+    (tmp_path / ".#dev").symlink_to("editor")
+    (tmp_path / lost).symlink_to("moved")
+    with pytest.raises(DataError, match=f"{lost}` is a link to `moved`, which does not exist"):
+        find_task(task).files(tmp_path)
+
+
+def test_captions_of_a_split_that_is_a_broken_link_are_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "dev.jsonl").touch()
+    (tmp_path / "train.jsonl").symlink_to("moved")
+    with pytest.raises(DataError, match="is a link to `moved`"):
+        read_splits(tmp_path)
 
 
 @pytest.mark.parametrize("target", ["lost.txt", "link"])
@@ -637,6 +664,53 @@ def test_files_of_a_glob_with_other_columns_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a2.csv").write_text("text,class\na,x\n")
     with pytest.raises(DataError, match=r"a2.csv` has no column `label`"), Table(tmp_path / "a*.csv") as table:
         list(table.rows(["text", "label"]))
+
+
+NAMES = ["O", "B-PER", "B-LOC"]
+HUB: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # columns of a task, and the features of its labels
+    "ner": (
+        {"tokens": [["Bob", "ran"], ["Paris"]], "ner_tags": [[1, 0], [2]]},
+        {"ner_tags": datasets.Sequence(datasets.ClassLabel(names=["O", "B-PER", "B-LOC"]))},
+    ),
+    "squad1": (
+        {"context": ["x y z"], "question": ["q"], "answers": [{"text": ["y", "z"], "answer_start": [2, 4]}]},
+        {},
+    ),
+    "classify": ({"text": ["a", "b"], "label": [1, 0]}, {"label": datasets.ClassLabel(names=["neg", "pos"])}),
+    "multilabel": (
+        {"text": ["a", "b"], "labels": [[1, 0], []]},
+        {"labels": datasets.Sequence(datasets.ClassLabel(names=["joy", "fear"]))},
+    ),
+}
+LABELS: dict[str, tuple[str, list[Any]]] = {
+    "ner": ("tags", [("B-PER", "O"), ("B-LOC",)]),
+    "squad1": ("answers", [(("y", 2, ""), ("z", 4, ""))]),
+    "classify": ("label", ["pos", "neg"]),
+    "multilabel": ("label", [("fear", "joy"), ()]),
+}
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_parquet_of_the_hub_has_the_names_of_its_features(name: str, tmp_path: Path) -> None:
+    """The names stand in the metadata of the schema, as datasets writes them; rows in memory have those of `int2str`."""
+    columns, features = HUB[name]
+    data = datasets.Dataset.from_dict(columns)
+    data = data.cast(datasets.Features({**data.features, **features}))
+    data.to_parquet(tmp_path / "train-00000-of-00001.parquet")
+    task = find_task(name)
+    examples = examples_of(task, task.files(tmp_path)["train"])[0]
+    field, labels = LABELS[name]
+    assert [getattr(example, field) for example in examples] == labels
+    assert examples == examples_of(task, as_records(data))[0]
+
+
+def test_tagged_sentences_may_be_an_array(tmp_path: Path) -> None:
+    rows = [{"tokens": ["Bob", "ran"], "tags": ["B-PER", "O"]}, {"tokens": ["["], "tags": ["O"]}]
+    for indent in (None, 1):
+        (tmp_path / "a.json").write_text(json.dumps(rows, indent=indent))
+        assert [e.words for e in examples_of(find_task("ner"), tmp_path / "a.json")[0]] == [("Bob", "ran"), ("[",)]
+    (tmp_path / "a.conll").write_text("[ O\n{ O\n")
+    assert examples_of(find_task("ner"), tmp_path / "a.conll")[0][0].words == ("[", "{")
 
 
 @pytest.mark.parametrize("has_splits", [False, True])

@@ -10,8 +10,10 @@ from sklearn.metrics import f1_score
 
 from albertkit.errors import ConfigError, DataError
 from albertkit.output.render import to_terminal
+from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tasks.check import check_task
+from albertkit.tasks.data import read_given
 from albertkit.tasks.evaluate import evaluate_task, score_file
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.registry import find_task
@@ -86,6 +88,8 @@ def test_numbers_that_hardly_differ_are_said_to_be_constant():
     ("labels", "finding"),
     [
         (["good", "bad", "NaN"] * 6, "labels `NaN`: the label of 6 training examples; or is it missing there?"),
+        (["good", "bad", "-"] * 6, "labels `-`: the label of 6 training examples; or is it missing there?"),
+        (["+", "-"] * 6, None),
         (["good", "bad"] * 6, None),
     ],
 )
@@ -94,6 +98,10 @@ def test_a_label_that_means_none_is_pointed_at(start, labels, finding):
     report = check_task("classify", start, {"train": rows, "dev": rows}, columns=COLUMNS)
     findings = [line for line in report.findings if "missing" in line]
     assert findings == ([finding] if finding else [])
+    data = read_given(
+        find_task("classify", COLUMNS), {"train": rows, "dev": rows}, None, FinetuneSettings(), False, BadRows()
+    )
+    assert [line for line in data.notes if "missing" in line] == findings
 
 
 def test_a_number_that_is_none_is_a_missing_label(start):

@@ -2,8 +2,8 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -311,7 +311,20 @@ def test_several_labels(tmp_path, form):
 
 
 @pytest.mark.parametrize(
-    "label", [[0.0, 1.0, 1.0, 0.0], [1.0, 0.0], [0, 1, 1, 0], [True, False], "0,1,0", "True, False"]
+    "label",
+    [
+        [0.0, 1.0, 1.0, 0.0],
+        [1.0, 0.0],
+        [0, 1, 1, 0],
+        [True, False],
+        "0,1,0",
+        "True, False",
+        "0 1 1 0",
+        "[0 1 1 0]",
+        "0.;1.;1.;0.",
+        "1|0|0",
+        "[0, 1, 1, 0]",
+    ],
 )
 def test_multi_hot_labels_without_names_are_refused(tmp_path, label):
     """`[0, 1]` and `[1]` may be numbers of classes; these cannot, whatever other rows hold, and even where rows are skipped."""
@@ -569,7 +582,7 @@ def test_names_of_the_hubs_class_labels_are_the_layouts_numbers(name, names):
     task, texts = official_task(name), {"sentence": "a", "document": "a", "sentence1": "a", "sentence2": "b"}
     texts |= {"question1": "a", "question2": "b", "idx": 0}
     for order in (names, names[::-1], ("0", "1")):
-        class_label = SimpleNamespace(int2str=lambda number, order=order: order[number])
+        class_label = datasets.ClassLabel(names=list(order))
         rows = type("Dataset", (list,), {"features": {"label": class_label}})(
             {**texts, "idx": number, "label": number} for number in (0, 1, 1)
         )
@@ -577,7 +590,7 @@ def test_names_of_the_hubs_class_labels_are_the_layouts_numbers(name, names):
             examples = read_examples(task, task.files(folder)["train"], "train")
         numbers = [1, 0, 0] if order == names[::-1] else [0, 1, 1]
         assert [example.label for example in examples] == list(map(str, numbers))
-    rows.features["label"].int2str = lambda number: ("bad", "good")[number]
+    rows.features["label"] = datasets.ClassLabel(names=["bad", "good"])
     with (
         as_files({"train": rows}) as folder,
         pytest.raises(DataError, match=f"`bad` is none of 0, 1, {names[0]}, {names[1]}"),

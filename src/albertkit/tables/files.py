@@ -156,6 +156,13 @@ def _check_link_target(path: str) -> None:
         raise DataError("not-found", fact, f"restore the file, or remove the link: rm '{path}'")
 
 
+def check_links(folder: Path) -> None:
+    """Refuse a folder with a broken link: a split would be missing without a word."""
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith("."):
+            _check_link_target(str(path))
+
+
 def check_not_saved_dataset(folder: str | os.PathLike[str], names: Sequence[str]) -> None:
     """Refuse a folder of `datasets.save_to_disk`, whose Arrow files are read by that library."""
     if "dataset_dict.json" in names or {"dataset_info.json", "state.json"} <= set(names):

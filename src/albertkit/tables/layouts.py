@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from albertkit.errors import DataError, closest_name, format_list, suggest_path
-from albertkit.tables.files import check_not_records, check_not_saved_dataset
+from albertkit.tables.files import check_links, check_not_records, check_not_saved_dataset
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, SplitRecords
 from albertkit.tables.table import EXTENSIONS, PACKINGS, Quoting, Table
 
@@ -94,6 +94,7 @@ def split_files(
         raise DataError("wrong-kind", fact, "put the rows into a file")
     if not data.is_dir():
         raise DataError("not-found", f"no such file or folder: `{data}`", suggest_path(data, "check the path"))
+    check_links(data)
     if files := find(data):
         return files
     names = sorted(os.listdir(data))
@@ -120,7 +121,7 @@ def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], fold
                 paths = _tables(Path(os.path.normpath(data / parent)))[stem]
                 if not paths:
                     hub_names = (stem, *SPLIT_NAMES.get(split, (split.replace("dev", "validation", 1),)))
-                    paths = next(filter(None, (_shards(data, hub_name) for hub_name in hub_names)), [])
+                    paths = next(filter(None, (find_shards(data, hub_name) for hub_name in hub_names)), [])
                 if not (candidates and stem in _BESIDE_GLUES):
                     candidates += [path for path in paths if path not in (*by_split.values(), *candidates)]
             if candidates:
@@ -142,7 +143,7 @@ def check_one_file(data: Path, split: str, candidates: Sequence[Path]) -> Path:
     return candidates[0]
 
 
-def _shards(data: Path, name: str) -> list[Path]:
+def find_shards(data: Path, name: str) -> list[Path]:
     """Return the path of the one shard of a split, as the hub names them, or the glob of several; none if there is none."""
     for folder in (data, data / "data"):
         shards = [path for path in sorted(folder.glob(f"{glob.escape(name)}-*")) if _SHARD.search(path.name)]

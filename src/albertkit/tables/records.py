@@ -3,13 +3,13 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import AlbertKitError, ConfigError, DataError
+from albertkit.errors import AlbertKitError, ConfigError, DataError, format_list
 from albertkit.model_paths import file_system, is_remote, reaching
 
 STANDARD_INPUT = Path("/dev/stdin")
@@ -203,26 +203,17 @@ def _copied(url: str, folder: Path) -> Path:
 
 
 def _records(rows: Any, name: str) -> Records:
-    """Return rows as JSON lines. Numbers of a `ClassLabel` of datasets become the names of the labels, alone or in lists."""
-    label_names: dict[str, Callable[[int], str]] = {}
+    """Return rows as JSON lines; see `name_classes`."""
+    class_names: dict[str, Sequence[str]] = {}
     for column, kind in (getattr(rows, "features", None) or {}).items():
         kind = getattr(kind, "feature", kind)  # of a list
         if hasattr(kind, "int2str"):
-            label_names[column] = kind.int2str
-
-    def with_label_names(column: str, value: Any) -> Any:
-        if hasattr(value, "tolist"):  # with_format("numpy") or "torch"
-            value = value.tolist()
-        if isinstance(value, list):
-            return [with_label_names(column, item) for item in value]
-        if value is None or value != value or value < 0:  # the hub has -1 where there is no label
-            return None
-        return label_names[column](int(value))
+            class_names[column] = kind.names
 
     content = bytearray()
     for number, row in enumerate(list_rows(rows, name)):
         record = {
-            str(column): with_label_names(column, value) if column in label_names else value
+            str(column): name_classes(value, class_names[column]) if column in class_names else value
             for column, value in row.items()
         }
         try:
@@ -234,6 +225,20 @@ def _records(rows: Any, name: str) -> Records:
             raise ConfigError("bad-value", fact, "leave out the columns that are not read") from None
         content += line.encode("utf-8", "surrogatepass") + b"\n"
     return Records(name, bytes(content))
+
+
+def name_classes(value: Any, names: Sequence[str]) -> Any:
+    """Return numbers of a `ClassLabel` of datasets, alone or in lists, as the names of the labels."""
+    if hasattr(value, "tolist"):  # with_format("numpy") or "torch"
+        value = value.tolist()
+    if isinstance(value, list):
+        return [name_classes(item, names) for item in value]
+    if value is None or value != value or value < 0:  # the hub has -1 where there is no label
+        return None
+    if value >= len(names):
+        fact = f"the class {value} has no name, there are {len(names):,}: {format_list(names, 5)}"
+        raise DataError("bad-label", fact, "correct the features of the data set")
+    return names[int(value)]
 
 
 def _plain(value: Any) -> Any:

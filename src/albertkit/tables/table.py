@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Self
 
@@ -23,7 +23,7 @@ from albertkit.files import unique_keys
 from albertkit.normalization import normalize
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.files import ByteStream, InputFile, check_is_file, find_inputs
-from albertkit.tables.records import DataFile, Records, quoted_name, row_name
+from albertkit.tables.records import DataFile, Records, name_classes, quoted_name, row_name
 from albertkit.tables.text_lines import (
     MAX_RECORD_CHARACTERS,
     NOT_UTF8,
@@ -42,6 +42,7 @@ class ParquetFile:
 
     Attributes:
         schema: Its columns, a `pyarrow.Schema`.
+        class_names: Names of the classes in columns that are a `ClassLabel` of datasets, as files of the hub have them.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -60,6 +61,13 @@ class ParquetFile:
         with self._reading():
             self._table = pyarrow.parquet.ParquetFile(file)
             self.schema: Any = self._table.schema_arrow
+        self.class_names: dict[str, list[str]] = {}
+        with suppress(KeyError, TypeError, ValueError):  # KeyError: not written by datasets
+            features = json.loads(self.schema.metadata[b"huggingface"])["info"]["features"]
+            for column, feature in features.items():
+                feature = feature.get("feature", feature)  # of a list
+                if feature["_type"] == "ClassLabel":
+                    self.class_names[column] = feature["names"]
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -70,7 +78,7 @@ class ParquetFile:
             raise DataError("corrupt", f"`{self._path}`: {reason}", "copy or download it again") from None
 
     def records(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield the rows, each with these columns by name."""
+        """Yield the rows, each with these columns by name; texts are bytes, see also `class_names`."""
         arrow = self._arrow
         batches = self._table.iter_batches(batch_size=_ROWS, columns=list(columns))
         while True:
@@ -80,7 +88,10 @@ class ParquetFile:
                 strings = (arrow.string(), arrow.large_string())
                 fields = [f.with_type(arrow.large_binary()) if f.type in strings else f for f in batch.schema]
                 rows = batch.cast(arrow.schema(fields)).to_pylist()
-            yield from rows
+            for row in rows:
+                for column in self.class_names.keys() & row.keys():
+                    row[column] = name_classes(row[column], self.class_names[column])
+                yield row
 
 
 EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
@@ -696,6 +707,16 @@ def _open_parquet(stream: ByteStream) -> _TableSource:
 
     stored_names = {canonical_column_name(name): name for name in _column_names(file.schema)}
     return _TableSource(tuple(map(canonical_column_name, _column_names(file.schema))), records, has_own_names=True)
+
+
+def parquet_records(stream: ByteStream) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file as they are, lists and objects within them included."""
+    file = ParquetFile(stream)
+    for record in file.records(file.schema.names):
+        yield {
+            name: value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+            for name, value in record.items()
+        }
 
 
 def _column_names(fields: Any, prefix: str = "") -> Iterator[str]:

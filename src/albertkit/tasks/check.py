@@ -25,7 +25,15 @@ from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import Data
 from albertkit.tasks.answers import UNHELD, count_reasons, unrecoverable
-from albertkit.tasks.data import Overlap, configured, measure_overlap, plain_text, read_given, texts_of
+from albertkit.tasks.data import (
+    Overlap,
+    configured,
+    measure_overlap,
+    placeholder_lines,
+    plain_text,
+    read_given,
+    texts_of,
+)
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.models import check_order
 from albertkit.tasks.registry import find_task
@@ -41,7 +49,6 @@ _NOT_EVALUATED = ("train", UNLABELLED)
 MANY_NUMBERS = 20  # as many different numbers are hardly classes
 DOMINANT = 0.99
 NO_LABEL = "(no label)"
-_MISSING = ("nan", "none", "null", "n/a", "na", "<na>")  # what programs write for a label that is not there
 FEW = 5  # examples of a class that it cannot be learned from
 
 
@@ -88,10 +95,7 @@ def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], label
             yield f"all training labels are `{name}`: there is nothing to learn"
         elif kind == "classification" and count >= DOMINANT * total:
             yield f"{count / total:.1%} of the training labels are `{name}`: look at F1, not at accuracy"
-    missing = {name: count for name, count in train.items() if name.lower() in _MISSING}
-    if missing and kind in ("classification", "multilabel"):
-        examples = pluralize(int(sum(missing.values())), "training example")
-        yield f"{_listed(missing)}: the label of {examples}; or is it missing there?"
+    yield from placeholder_lines(kind, train)
     rare = [name for name, count in train.items() if count < FEW]
     if rare and kind in ("classification", "multilabel", "tagging"):
         yield f"{_listed(rare)}: fewer than {FEW} training examples"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,18 @@ def _words(text: str) -> str:
     """Return a plain text without punctuation, if it has anything else."""
     plain = plain_text(text)
     return " ".join(re.findall(r"\w+", plain)) or plain
+
+
+_PLACEHOLDERS = ("nan", "none", "null", "n/a", "na", "<na>", "-", "--", "?", "_")
+
+
+def placeholder_lines(kind: str, counts: Mapping[str, float]) -> Iterator[str]:
+    """Yield a line on labels that people and programs write where there is none, such as SNLI's `-`; beside `+` it is one."""
+    missing = {name: count for name, count in counts.items() if name.lower() in _PLACEHOLDERS and "+" not in counts}
+    if missing and kind in ("classification", "multilabel"):
+        names = format_list([f"`{name}`" for name in missing], 5)
+        examples = pluralize(int(sum(missing.values())), "training example")
+        yield f"labels {names}: the label of {examples}; or is it missing there?"
 
 
 def measure_overlap(kind: str, train: Sequence[Any], split_examples: Sequence[Any]) -> Overlap:
@@ -287,6 +300,9 @@ def read_data(
     if bad_rows.rows:
         notes.append(left_out_line(bad_rows.rows))
     notes += bad_rows.notes
+    if task.kind in ("classification", "multilabel"):
+        labels = (example.label if isinstance(example.label, tuple) else (example.label,) for example in train)
+        notes += placeholder_lines(task.kind, Counter(chain.from_iterable(labels)))
     return TaskData(task, train, dev_examples, calibration, notes, dev_name, unlabelled_examples)
 
 

@@ -14,12 +14,13 @@ from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import check_one_file, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, quoted_name, row_name
+from albertkit.tables.table import parquet_records
 from albertkit.tables.text_lines import NOT_UTF8, json_problem, utf8_hint
 from albertkit.tasks.predictions import record_id
 from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
 from albertkit.tokenizer.rules import encodable
 
-_SUFFIXES = tuple(kind + packed for kind in (".json", ".jsonl") for packed in ("", ".gz", ".xz", ".zst"))
+_SUFFIXES = tuple(kind + packed for kind in (".json", ".jsonl", ".parquet") for packed in ("", ".gz", ".xz", ".zst"))
 _VERSION_SIGNS = {1: "v1.", 2: "v2."}
 _FIELDS = ("question", "context", "answers", "is_impossible", "title", *IDS)
 _OUTER_FIELDS = (
@@ -244,9 +245,13 @@ def read_question_records(file: DataFile) -> Iterator[QuestionRecord]:
 
     - SQuAD's `{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers", "is_impossible"}]}]}]}`;
     - `{"question", "context", "id"?, "answers"?, "is_impossible"?, "title"?}`, one a line, streamed;
-    - such records as a list, or as a list under "data", as transformers' examples have it.
+    - such records as the rows of a Parquet file, as a list, or as a list under "data", as transformers' examples have it.
     """
     with ByteStream(find_input_file(file)) as stream:
+        if stream.peek(4) == b"PAR1":
+            for number, record in enumerate(parquet_records(stream), 1):
+                yield QuestionRecord(number, f"record {number:,}", record)
+            return
         lines = _lines(stream)
         first = next(lines, b"")
         head = _parse_json(first)

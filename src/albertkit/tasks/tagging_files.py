@@ -17,10 +17,10 @@ from albertkit.errors import DataError, suggest_name
 from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import check_one_file, split_files
+from albertkit.tables.layouts import check_one_file, find_shards, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
-from albertkit.tables.table import JSON_DECODER, PACKINGS
-from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, utf8_hint
+from albertkit.tables.table import JSON_DECODER, PACKINGS, json_items, parquet_records
+from albertkit.tables.text_lines import HEAD_BYTES, NOT_UTF8, has_half_characters, json_problem, utf8_hint
 from albertkit.tables.text_lines import lines as lines_of
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.predictions import File, join_predictions, parse_predicted_labels, read_predictions, record_id
@@ -28,6 +28,7 @@ from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
 
 _SAME_SENTENCES = "predict the very sentences that are scored"
 _COMMENT = re.compile("#+ ")
+_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")  # of JSON; `[` may be a word
 _SPAN_INDEX = re.compile(r"\d+[-.]\d+")  # of CoNLL-U: `1-2` repeats words as one token, `8.1` was never written
 _NO_WORD = re.compile("[\t\n\r]")
 _LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:(?=.)")  # before every word of WikiANN
@@ -35,10 +36,11 @@ _LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:(?=.)")  # before every word of Wik
 _BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\ufeff"
 _FORM = "a line is a word and its tag, with a tab or spaces between; or the file is JSONL with `tokens` and `tags`"
 
+_ENDINGS = ("conll", "txt", "tsv", "bio", "jsonl", "parquet")
 # What each file of a folder may be called. A compressed file has one more ending.
 FILES: dict[str, dict[str, tuple[str, ...]]] = {
     "ner": {
-        split: (*(f"{name}.{ending}" for name in names for ending in ("conll", "txt", "tsv", "bio", "jsonl")), original)
+        split: (*(f"{name}.{ending}" for name in names for ending in _ENDINGS), original)
         for (split, names), original in zip(SPLIT_NAMES.items(), ("eng.train", "eng.testa", "eng.testb"), strict=True)
     },
     "wnut17": {
@@ -109,7 +111,8 @@ def find_tag_files(data: DataFiles, name: str) -> Mapping[str, DataFile]:
         files = {}
         for split, names in names_of_split.items():
             paths = (data / (file_name + packing) for file_name in names for packing in _PACKED)
-            if candidates := list(filter(Path.is_file, paths)):
+            shards = (find_shards(data, hub_name) for hub_name in SPLIT_NAMES[split])
+            if candidates := [*filter(Path.is_file, paths), *chain.from_iterable(shards)]:
                 files[split] = check_one_file(data, split, candidates)
         return files
 
@@ -126,7 +129,7 @@ def read_tagged(
     words of each sentence, or names it, is passed over, as is the language before every word of WikiANN. Blank lines and lines
     that begin with -DOCSTART- stand between sentences. A line that begins with `# ` or `## ` before the first word of a sentence
     is a comment if it has other columns than the words, or no tag where they have one; KLUE's name the sentence. A file that
-    begins with `{` is JSONL: `tokens`, `tags` or `ner_tags`, and perhaps `id`.
+    begins with `{` is JSONL: `tokens`, `tags` or `ner_tags`, and perhaps `id`; so are an array of JSON and Parquet.
 
     Args:
         strict: Sentences whose tags break the file's scheme are bad rows; else their entities are read as conlleval and seqeval
@@ -313,8 +316,17 @@ def _sentences(file: DataFile, layout: TagFileLayout, form: _ColumnFacts, labell
 
 
 def _lines(file: File | Records) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file; records of Parquet, or of an array of JSON, as lines of JSON."""
     with ByteStream(find_input_file(file)) as stream:
-        yield from lines_of(stream)
+        if stream.peek(4) == b"PAR1":
+            records: Iterator[tuple[int, Any]] = enumerate(parquet_records(stream), 1)
+        elif _ARRAY.match(stream.peek(HEAD_BYTES)):
+            records = json_items(lines_of(stream), str(file))
+        else:
+            yield from lines_of(stream)
+            return
+        for number, record in records:
+            yield number, json.dumps(record, default=str)
 
 
 def _column_sentences(

@@ -570,7 +570,9 @@ def _seem_swapped(text: str, pair: str, official_pairs: Sequence[tuple[str, str]
     return bool(pair) and (is_inference or (pair, text) in official_pairs)
 
 
-_NO, _YES = ("0", "0.0", "false"), ("1", "1.0", "true")  # pandas.get_dummies writes False and True, or floats
+# pandas.get_dummies writes False and True, or floats, numpy `0.`
+_NO, _YES = ("0", "0.0", "0.", "false"), ("1", "1.0", "1.", "true")
+_FLAG = re.compile(r"[^\s,;|\"'\[\]]+")  # in a list, however it is written
 _CONSTANT = 0.02  # of the labels' standard deviation; a model that has learned anything has 0.3 and more
 
 
@@ -836,12 +838,11 @@ class MultiLabelClassification(TextTask):
         if not self.label_columns:
             if isinstance(values[form.label], Null):
                 raise ValueError(f"`{form.label}` is null", "write [] where no label applies")
-            names = parse_labels(values[form.label])
-            if _is_multi_hot(names):
+            if _is_multi_hot(_FLAG.findall(values[form.label])):
                 fact = f"`{form.label}` is `{values[form.label][:40]}`, a 0 or 1 for each label, and nothing names the labels"
                 hint = 'write the names of those that apply, such as ["toxic", "insult"], or a column of 0 and 1 for each label'
                 raise DataError("bad-label", fact, f"{hint}: --label-column toxic,insult")
-            return tuple(dict.fromkeys(names))
+            return tuple(dict.fromkeys(parse_labels(values[form.label])))
         for name in self.label_columns:
             if values[name].lower() not in (*_NO, *_YES):
                 raise ValueError(f"`{name}` is `{values[name]}`, neither 0 nor 1")

@@ -858,6 +858,53 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 }
 
 
+# Exports of annotation programs, and rows of them that were read as something else; the reasons of the bad rows.
+EXPORTS: dict[str, tuple[str, str, list[Any], list[str]]] = {
+    "doccano.jsonl": (
+        "multilabel",
+        '{"text": "Bob ran", "label": [[0, 3, "PER"]]}\n{"text": "a", "label": ["x"]}\n',
+        [("x",)],
+        ['`[[0, 3, "PER"]]` is no list of names'],
+    ),
+    "label_studio.csv": (
+        "multilabel",
+        'text,label\na,"{""choices"":[""x"",""y""]}"\nb,x\n',
+        [("x", "y"), ("x",)],
+        [],
+    ),
+    "label_studio_several.csv": (
+        "classify",
+        'text,label\na,"{""choices"":[""x"",""y""]}"\nb,x\n',
+        ["x"],
+        ['`{"choices":["x","y"]}` is a list of labels, as Label Studio writes several'],
+    ),
+    "prodigy.jsonl": (
+        "classify",
+        "".join(
+            json.dumps({"text": verdict, "_input_hash": 1, "label": "x", "answer": verdict}) + "\n"
+            for verdict in ("accept", "reject", "ignore")
+        ),
+        ["x"],
+        [f"its `answer` is `{verdict}`: the annotator did not accept the label" for verdict in ("reject", "ignore")],
+    ),
+    "concatenated.csv": (
+        "classify",
+        "text,label\na,x\ntext,label\nb,y\n",
+        ["x", "y"],
+        ["the names of the columns again, as in the first line"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_exports_of_annotation_programs(name: str, tmp_path: Path) -> None:
+    task, content = EXPORTS[name][:2]
+    (tmp_path / name).write_text(content)
+    columns = Columns(text="text", label="label")
+    examples, bad_rows = examples_of(find_task(task, columns), tmp_path / name, "skip")
+    assert ([example.label for example in examples], [row.reason for row in bad_rows.rows]) == EXPORTS[name][2:]
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_read_right_is_one_named_error(name: str, tmp_path: Path) -> None:
     content, slug = REFUSED[name]

@@ -341,7 +341,10 @@ class Table:
             if empty_line:  # one at the end of a file is none
                 self._bad(empty_line, "an empty line", "")
                 empty_line = 0
-            if len(fields) == width or (self._more_fields and len(fields) >= min_width):
+            is_header = fields[0] == self.columns[0] and tuple(map(str.strip, fields)) == self.columns
+            if is_header and width > 1 and not self._first_row:
+                self._bad(line, "the names of the columns again, as in the first line", "")
+            elif len(fields) == width or (self._more_fields and len(fields) >= min_width):
                 yield line, {name: fields[index] if index < len(fields) else "" for name, index in indices.items()}
             elif self._skip_short and len(fields) < width:
                 self.num_short += 1

@@ -79,7 +79,7 @@ def _words(text: str) -> str:
     return " ".join(re.findall(r"\w+", plain)) or plain
 
 
-_PLACEHOLDERS = ("nan", "none", "null", "n/a", "na", "<na>", "-", "--", "?", "_")
+_PLACEHOLDERS = ("nan", "none", "null", "n/a", "na", "<na>", "#n/a", "-", "--", "?", "_")
 
 
 def placeholder_lines(kind: str, counts: Mapping[str, float]) -> Iterator[str]:

@@ -105,13 +105,19 @@ def join_predictions(names: Sequence[str], predictions: Sequence[Predicted], fil
 
 
 def parse_labels(text: str) -> list[str]:
-    """Return the names in a JSON list, or with commas between them; a list that is no JSON is a ValueError."""
+    """Return the names in a JSON list, in one of Label Studio (`{"choices": […]}`), or with commas between them.
+
+    A list that is no JSON, or of other things than names, is a ValueError.
+    """
     names = text.split(",")
-    if text.startswith("["):
+    if text.startswith(("[", "{")):
         try:
-            names = parse_json(text)
-        except ValueError:
+            value = parse_json(text)
+            names = value["choices"] if isinstance(value, dict) else value
+        except (ValueError, KeyError):
             raise ValueError(f"`{text[:40]}` is not a list of labels") from None
+        if any(isinstance(name, list | dict) for name in names):
+            raise ValueError(f"`{text[:40]}` is no list of names")
     return [name for part in names if part is not None and (name := str(part).strip())]
 
 

@@ -420,6 +420,9 @@ class TextTask(Task[TextExample]):
                 read_columns = [*required, *ids[:1], *parses]
                 note_unread_texts(table, read_columns, bad_rows)
             optional = [*(table.columns if further_columns is None else further_columns), *ids[:1]]
+            has_verdicts = labelled and {"answer", "_input_hash"} <= set(table.columns)  # of annotators, in Prodigy
+            if has_verdicts:
+                optional.append("answer")
             compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
             lines: dict[str, int] | None = {} if compared else None
             num_empty = 0
@@ -435,6 +438,10 @@ class TextTask(Task[TextExample]):
                 try:
                     if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:
                         raise ValueError(f"id `{name}` again, as in {table.row_name(first)}")
+                    if has_verdicts and row.values["answer"] in ("reject", "ignore"):
+                        raise ValueError(
+                            f"its `answer` is `{row.values['answer']}`: the annotator did not accept the label"
+                        )
                     example = self._example(name, row, form, labelled)
                 except DataError as error:  # of the whole column, not of this row
                     raise DataError(
@@ -617,6 +624,10 @@ class TextClassification(TextTask):
         label = values[form.label].strip()
         if not label:
             raise ValueError(f"`{form.label}` is empty")
+        if label.startswith('{"choices":'):
+            raise ValueError(
+                f"`{label[:40]}` is a list of labels, as Label Studio writes several", "the task is `multilabel`"
+            )
         if form.numbered and label.isdecimal() and int(label) < len(form.numbered):
             return form.numbered[int(label)]
         if self.layout and label not in self.labels:

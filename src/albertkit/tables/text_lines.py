@@ -51,7 +51,8 @@ _LINES = {  # as which most lines, but for comments, are written
     "lines with times": re.compile(r"(\[\d+:\d\d([.:]\d+)?\]|\{\d+\}\{\d+\}).*"),
     "messages with translations (PO)": re.compile(r'(msg(ctxt|id|id_plural|str)(\[\d+\])? )?".*"\s*|#[:.,|~].*'),
     "words with their parts of speech": re.compile(
-        r"\s*+\S+/[^\s/]++(\s++\S+/[^\s/]++)+\s*|\S+[ \t]([A-Z]{2,6}\$?|[^\w\s]{1,2})\s*"
+        # of a sentence, or a word a line; "Bonjour !" is no word with its tag
+        r"\s*+\S+/[^\s/]++(\s++\S+/[^\s/]++)+\s*|(\S+[ \t][A-Z]{2,6}\$?|[^\w\s]+[ \t][^\w\s]{1,2})\s*"
     ),
     "syntax trees": re.compile(r"\s*\((\S+ )?\(.*\)\s*\)\s*"),
     "numbers": re.compile(r"\S+( (\d+:)?[-+]?\d+(\.\d+)?(e[-+]?\d+)?){3,}\s*"),

@@ -273,7 +273,7 @@ def test_a_folder_that_leaves_it_open_is_refused(tmp_path):
         find_question_files(tmp_path, 1)
     for name in ("train-a.json", "train-b.json"):
         (tmp_path / name).touch()
-    with pytest.raises(DataError, match="several files"):
+    with pytest.raises(DataError, match="has `train-a"):
         find_question_files(tmp_path, 1)
     assert find_question_files(tmp_path / "train-a.json", 1) == {"train": tmp_path / "train-a.json"}
 

@@ -196,4 +196,4 @@ def test_npm_is_asked_for_and_its_words_are_passed_on(folder, tmp_path, monkeypa
     npm.chmod(0o755)
     with pytest.raises(AlbertKitError, match="no such host") as caught:
         export_site(options)
-    assert caught.value.slug == "no-network"
+    assert caught.value.slug == "unreachable"

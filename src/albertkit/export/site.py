@@ -81,7 +81,7 @@ def export_site(options: ExportWebOptions) -> SiteReport:
         CheckpointError: unsupported if a browser cannot do what the model does, or reads other ids; and what loading and
             `export_onnx` raise.
         MissingExtraError: not-installed without npm. DataError: missing-file if the packages lack a file.
-        MachineError: no-network if npm cannot fetch them.
+        MachineError: unreachable if npm cannot fetch them.
     """
     out = Path(options.out)
     check_new_folder(out)
@@ -210,7 +210,7 @@ def _fetch_packages(folder: Path) -> Path:
         ) from None  # fmt: skip
     except subprocess.CalledProcessError as error:
         fact = f"npm cannot fetch {' and '.join(PACKAGES)}: {error.stderr.strip().rpartition(chr(10))[2]}"
-        raise MachineError("no-network", fact, "name a folder `node_modules` that has them: --packages") from None
+        raise MachineError("unreachable", fact, "name a folder `node_modules` that has them: --packages") from None
     packages = folder / "node_modules"
     for package in PACKAGES:
         name, version = package.rsplit("@", 1)

@@ -110,7 +110,7 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
         comparison = compare_with_fp32(folder, model, exported, precision, options.data)
         remedy = "export fp32"
         if options.data is None:
-            remedy = "compare on labelled examples of its task with --data DATA"
+            remedy = "compare on labelled examples of its task with --data DATA, export with --precision fp32"
         comparison.require(options.force, remedy)
         report = OnnxReport(
             source=str(options.model),

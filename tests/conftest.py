@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -191,3 +192,19 @@ def in_memory() -> Iterator[Path]:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="albertkit-", dir=memory) as folder:
         yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, driven by playwright; skips where either is missing."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("there is no chromium")
+    flags = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-sync"
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=executable, args=[f"--{f}" for f in (*flags.split(), "disable-sync")]
+        )
+        yield browser
+        browser.close()

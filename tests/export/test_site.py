@@ -5,8 +5,8 @@ Needs chromium and the packages of `PACKAGES` in a folder that NODE_PATH names.
 
 import functools
 import http.server
+import json
 import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -30,7 +30,6 @@ from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task
 
 NODE_MODULES = Path(os.environ.get("NODE_PATH", ""))
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 TABLE = Columns(text="text", label="label")
 TEXTS = ["the quick fox jumps over a lazy dog", "서울 the fox", "Wizards, brew! (quickly)", "fox"]
 LONG = " ".join(TEXTS * 9)
@@ -62,7 +61,9 @@ def folders(save, folder, make_model, tokenizer, tmp_path):
     """Kind to a function that makes a folder of it."""
 
     def encoder():
-        SentenceEncoder(make_model(AlbertModel), tokenizer, max_length=32).save_pretrained(tmp_path / "model")
+        encoder = SentenceEncoder(make_model(AlbertModel), tokenizer, max_length=32)
+        encoder.settings["truncate_dim"] = 24
+        encoder.save_pretrained(tmp_path / "model")
         return tmp_path / "model"
 
     def task(name, model_class, columns=None, **changes):
@@ -79,18 +80,6 @@ def folders(save, folder, make_model, tokenizer, tmp_path):
         "answer or none": task("squad2", AlbertForQuestionAnswering, head_kind="spans", threshold=-1.0),
         "embed": encoder,
     }
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("there is no chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -159,6 +148,10 @@ def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
         path = "classify" if kind == "multilabel" else kind
         expected = pipeline(texts)
         answers = in_browser(page, path, {"texts": texts})
+        if path in ("classify", "score"):
+            pairs = [["the fox", "a dog"], ["the fox", " "]]  # a second text without tokens is none
+            expected += pipeline([tuple(pair) for pair in pairs])
+            answers += in_browser(page, path, {"texts": pairs})
         for answer, record in zip(answers, expected, strict=True):
             assert answer == nearly({name: value for name, value in record.items() if name != "index"})
     server.shutdown()
@@ -173,6 +166,13 @@ def test_what_the_page_cannot_do_is_refused(save, folder, tmp_path):
     choices = save(find_task("choice").with_changes(length=32), AlbertForMultipleChoice)
     with pytest.raises(AlbertKitError, match="answers in a way that the page has not got"):
         export_site(ExportWebOptions(choices, tmp_path / "site"))
+    classifier = save(
+        find_task("classify", TABLE).with_changes(labels=("a", "b"), length=32), AlbertForSequenceClassification
+    )
+    settings = json.loads((classifier / "tokenizer_config.json").read_text())
+    (classifier / "tokenizer_config.json").write_text(json.dumps(settings | {"truncation_side": "left"}))
+    with pytest.raises(AlbertKitError, match="cuts texts at their beginning"):
+        export_site(ExportWebOptions(classifier, tmp_path / "site"))
     model = folder(AlbertForPreTraining)
     with pytest.raises(AlbertKitError, match=r"has no package\.json") as caught:
         export_site(ExportWebOptions(model, tmp_path / "site", precision="fp32", packages=tmp_path))

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -37,8 +36,6 @@ EXAMPLES = {
 PATHS = {"embed": "similarity"}  # of endpoints that are not called as the kind
 TOKENS = "[CLS] ▁the [MASK] ▁of ▁the ▁city ▁was ▁built ▁in ▁18 90 . [SEP]".split()
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="  # of one pixel
-FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking".split()
-FLAGS += "--disable-component-update --disable-sync".split()
 
 
 def passes_answer(tokens=TOKENS, passes=12, heads=4, **changes):
@@ -111,17 +108,6 @@ def refusal(status, slug, message, hint):
 
 
 # --- the browser ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser():
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("there is no chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

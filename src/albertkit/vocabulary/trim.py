@@ -31,7 +31,7 @@ _OPENED = ("albert", "bert")  # model types whose rows are cut
 
 @dataclass
 class TextChange:
-    """What the reduction changes in the text.
+    """Count what a smaller vocabulary changes in the text.
 
     Attributes:
         lines: Lines that are not blank.

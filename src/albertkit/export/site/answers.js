@@ -18,7 +18,7 @@ export function answers(site, tokenizer, run) {
 
   /** The outputs of a sequence of one or two texts; `cut` tokens were left out of the longer ones. */
   async function read(first, second, truncate) {
-    const parts = (second ? [first, second] : [first]).map((ids) => [...ids]);
+    const parts = (second?.length ? [first, second] : [first]).map((ids) => [...ids]); // an empty second text is none
     const room = site.length - 1 - parts.length;
     const count = () => parts.reduce((sum, ids) => sum + ids.length, 0);
     const cut = Math.max(0, count() - room);
@@ -155,8 +155,8 @@ export function answers(site, tokenizer, run) {
     const vectors = [];
     for (const text of texts) {
       const { data } = (await read(encoded(text), null, truncate)).outputs.sentence_embedding;
-      const length = Math.hypot(...data) || 1;
-      vectors.push(Array.from(data, (value) => value / length));
+      const vector = Array.from(data.slice(0, site.dimension)), length = Math.hypot(...vector) || 1;
+      vectors.push(vector.map((value) => value / length));
     }
     return vectors.map((a) => vectors.map((b) => a.reduce((sum, value, place) => sum + value * b[place], 0)));
   }

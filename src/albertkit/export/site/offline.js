@@ -7,7 +7,9 @@ const FILES = [];
 const KEPT = "albertkit-VERSION";
 const ISOLATED = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
 
-self.oninstall = (event) => event.waitUntil(caches.open(KEPT).then((cache) => cache.addAll(FILES)));
+// "no-cache" asks the server whether a file is still the same: a new page with an old model would answer wrongly.
+const fresh = FILES.map((name) => new Request(name, { cache: "no-cache" }));
+self.oninstall = (event) => event.waitUntil(caches.open(KEPT).then((cache) => cache.addAll(fresh)));
 
 self.onactivate = (event) => event.waitUntil((async () => {
   for (const name of await caches.keys()) {
